@@ -11,7 +11,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import softplus
@@ -53,8 +53,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
-    given = any(fields.has(name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
-    parameters = whole_heads(fields.rope_parameters(theta=12e6) if given else _ROPE)
+    parameters = whole_heads(own_rope(fields, _ROPE, theta=12e6))
     return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
 
 

@@ -4,7 +4,7 @@ A family's `parse` reads the rest. Defaults are what the family's class in trans
 a file leaves out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
@@ -78,13 +78,23 @@ def read_shape(
             "intermediate_size", defaults.get("intermediate_size"), high=1 << 22
         ),
         "heads": heads,
-        "kv_heads": fields.count("num_key_value_heads", kv_heads, high=heads),
+        "kv_heads": key_heads(fields, heads, kv_heads),
         "head_dim": fields.count("head_dim", head_dim, high=4096),
         "norm_eps": fields.number(eps_field, eps, low=1e-30),
         "activation": fields.choice(activation_field, tuple(activations), activation),
         "tied": fields.flag("tie_word_embeddings", tied),
         "context_length": fields.count("max_position_embeddings", context),
     }
+
+
+def key_heads(
+    fields: Fields, heads: int, default: int | None = None, *, name: str = "num_key_value_heads"
+) -> int:
+    """Heads of keys and values. Each serves equally many of the `heads` of queries."""
+    count = fields.count(name, default, high=heads)
+    if heads % count:
+        fields.refuse(name, f"a divisor of num_attention_heads, {heads}")
+    return count
 
 
 def read_windows(
@@ -143,6 +153,19 @@ def one_rope(
         max_positions=shape["context_length"],
         traditional=traditional,
     )
+
+
+def own_rope(fields: Fields, block: Mapping[str, Any], *, theta: float = 10000.0) -> Mapping[str, Any]:
+    """What a file says of rotation, else the `block` that the family's class in transformers has by itself.
+
+    That is taken whole: a lone rope_theta does not change it, and meant something else in older versions.
+    theta: the base of a file's block that gives none.
+    """
+    if fields.raw.get("rope_parameters") or fields.raw.get("rope_scaling"):
+        return fields.rope_parameters(theta=theta)
+    if fields.number("rope_theta", block["rope_theta"]) != block["rope_theta"]:
+        fields.refuse("rope_theta", f"{block['rope_theta']:g}, or all of it in rope_parameters")
+    return block
 
 
 def two_ropes(

@@ -6,7 +6,7 @@ from typing import Any
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder_config import layer_count, read_shape
+from runtime.models.decoder_config import key_heads, layer_count, read_shape
 from runtime.models.rope_block import only_repeats
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
@@ -177,13 +177,13 @@ def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[in
         layer = Fields({"head_dim": shape["head_dim"], "num_key_value_heads": shape["kv_heads"], **own})
         return (
             layer.count("head_dim", high=4096),
-            layer.count("num_key_value_heads", high=shape["heads"]),
+            key_heads(layer, shape["heads"]),
         )
     if kind == "sliding_attention":
         return shape["head_dim"], shape["kv_heads"]
     kv_heads = shape["kv_heads"]
     if fields.flag("attention_k_eq_v"):
-        kv_heads = fields.count("num_global_key_value_heads", kv_heads, high=shape["heads"])
+        kv_heads = key_heads(fields, shape["heads"], kv_heads, name="num_global_key_value_heads")
     return fields.count("global_head_dim", 512, high=4096), kv_heads
 
 

@@ -47,10 +47,17 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
-    """Older files call the base rotary_emb_base, and the share of the head rotary_pct."""
+    """Older files call the base rotary_emb_base, and the share of the head rotary_pct; other families' names
+    for them mean nothing to transformers here.
+    """
     base = fields.number("rotary_emb_base", 10000.0, low=1.0)
     share = fields.number("rotary_pct", 0.25, low=0.0)
     parameters = {"partial_rotary_factor": share, **fields.rope_parameters(theta=base)}
+    named = {"rope_theta": base, "partial_rotary_factor": share}
+    own = {"partial_rotary_factor": share, **Fields({**fields.raw, **named}).rope_parameters()}
+    for name, older in (("rope_theta", "rotary_emb_base"), ("partial_rotary_factor", "rotary_pct")):
+        if parameters[name] != own[name]:
+            fields.refuse(name, f"it as {older}, which is this family's name for it")
     return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
 
 

@@ -19,7 +19,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
@@ -93,7 +93,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
         **shape,
         windows=tuple(window if slides else None for slides in sliding),
         ropes=tuple(ropes[slides] for slides in sliding),
-        sliding_kv_heads=fields.count("swa_num_key_value_heads", 2 * shape["kv_heads"], high=shape["heads"]),
+        sliding_kv_heads=key_heads(
+            fields, shape["heads"], 2 * shape["kv_heads"], name="swa_num_key_value_heads"
+        ),
         value_dim=fields.count("v_head_dim", 128, high=4096),
         value_scale=fields.number(
             "attention_value_scale", 0.707 if "attention_value_scale" not in fields.raw else 1.0

@@ -13,7 +13,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
@@ -76,7 +76,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape = read_shape(fields, eps=1e-5)
     layers = layer_count(fields)
     window = fields.count("sliding_window") if fields.has("sliding_window") else None
-    rope = whole_heads(_rope(fields, kind))
+    rope = whole_heads(fields.rope_parameters() if kind == "mistral" else own_rope(fields, _YARN))
     return Config(
         **shape,
         windows=(window,) * layers,
@@ -86,11 +86,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
             int(rope.get("original_max_position_embeddings") or shape["context_length"]),
         ),
     )
-
-
-def _rope(fields: Fields, kind: str) -> dict[str, Any]:
-    given = any(fields.has(name) for name in ("rope_parameters", "rope_theta", "rope_scaling"))
-    return fields.rope_parameters() if given or kind == "mistral" else dict(_YARN)
 
 
 def layout(config: Config) -> list[LayerSpec]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
+from runtime.models.decoder_config import key_heads
 from runtime.models.expert_groups import read_groups
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
@@ -78,7 +79,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         hidden_size=hidden,
         intermediate_size=fields.count("intermediate_size", 21504, high=1 << 22),
         heads=heads,
-        kv_heads=fields.count("num_key_value_heads", min(8, heads), high=heads),
+        kv_heads=key_heads(fields, heads, min(8, heads)),
         head_dim=fields.count("head_dim", 128, high=4096),
         norm_eps=eps,
         activation=fields.choice("mlp_hidden_act", tuple(ACTIVATIONS), "relu2"),

@@ -55,6 +55,10 @@ def write_checkpoint(
     return folder
 
 
+# By model_type, where the family's older name of a field is not the usual one.
+_OLDER = {"gpt_neox": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}}
+
+
 def legacy_config(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same config as files from before transformers 5 spell it."""
     old = dict(config)
@@ -68,4 +72,5 @@ def legacy_config(config: Mapping[str, Any]) -> dict[str, Any]:
         if "partial_rotary_factor" in scaling:
             old["partial_rotary_factor"] = scaling.pop("partial_rotary_factor")
         old["rope_scaling"] = None if scaling.get("rope_type") == "default" else scaling
-    return old
+    own = _OLDER.get(str(config.get("model_type")), {})
+    return {own.get(name, name): value for name, value in old.items()}

@@ -43,6 +43,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gpt_oss", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
+    ("apertus", {"rope_parameters": None, "rope_theta": 500.0}, "rope_theta is 500.0"),
+    ("ministral3", {"rope_parameters": None, "rope_scaling": {}, "rope_theta": 500.0}, "rope_theta is 500.0"),
+    ("gpt_neox", {"rope_parameters": None, "rope_theta": 500.0}, "rope_theta is 500.0.*rotary_emb_base"),
+    ("gpt_neox", {"rope_parameters": None, "partial_rotary_factor": 1.0}, "partial_rotary_.*rotary_pct"),
+    (
+        "gemma4_text",
+        {"per_layer_config": None, "attention_k_eq_v": True, "num_global_key_value_heads": 3},
+        "num_global_key_value_heads is 3, expected a divisor",
+    ),
+    ("mimo_v2_flash", {"swa_num_key_value_heads": 3}, "swa_num_key_value_heads is 3, expected a divisor"),
     ("phi", {"tie_word_embeddings": True}, "tie_word_embeddings"),
     ("phi", {"hidden_act": "mish"}, "hidden_act"),
     ("qwen3_5", {"layer_types": ["full_attention"] * 4}, "layer_types leaves no layer of linear_attention"),
@@ -54,3 +64,16 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 def test_refused(name: str, change: dict[str, Any], words: str) -> None:
     with pytest.raises(UnsupportedModel, match=words):
         describe({**Reference(name).record["config"], **change})
+
+
+@pytest.mark.parametrize("name", ["llama", "nemotron_h", "gemma3n", "qwen3_vl", "t5gemma"])
+def test_heads_of_keys_that_serve_unequal_shares_of_the_queries_are_refused(name: str) -> None:
+    """Every step of such a model would fail."""
+    config = dict(Reference(name).record["config"])
+    inner = next((key for key in ("decoder", "text_config") if key in config), None)
+    own = dict(config[inner]) if inner else config
+    own |= {"num_attention_heads": 4, "num_key_value_heads": 3}
+    with pytest.raises(
+        UnsupportedModel, match="num_key_value_heads is 3, expected a divisor of num_attention_heads, 4"
+    ):
+        describe({**config, inner: own} if inner else own)
