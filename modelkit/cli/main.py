@@ -19,7 +19,7 @@ import click
 from modelkit import __version__
 from modelkit.cli import interrupts
 from modelkit.cli.frame import HELP_OPTIONS, Group, WrongUsage
-from modelkit.cli.screen import echo, show_error, show_warnings
+from modelkit.cli.screen import OUTPUT, echo, naming, show_error, show_warnings
 from modelkit.cli.ui import HOW_TO_GET_MLX
 from modelkit.errors import ModelkitError
 from runtime.errors import RuntimeFault
@@ -87,7 +87,13 @@ class LazyGroup(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_TYPED] = list(args)
-        return super().parse_args(ctx, args)
+        try:
+            with naming(OUTPUT):  # --help and --version are written here
+                return super().parse_args(ctx, args)
+        except BrokenPipeError:
+            _leave_quietly(ctx)
+        except OSError as error:
+            raise Failure(_in_words(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -97,7 +103,8 @@ class LazyGroup(Group):
         try:
             with interrupts.InOrder():
                 result = super().invoke(ctx)
-                sys.stdout.flush()
+                with naming(OUTPUT):
+                    sys.stdout.flush()
                 return result
         except click.NoSuchOption as error:
             from modelkit.cli.suggest import unknown_option

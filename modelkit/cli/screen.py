@@ -12,7 +12,8 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import IO, Any
 
@@ -21,16 +22,27 @@ import click
 from modelkit.cli import interrupts
 from modelkit.cli.ui import printable, wrapped
 
+OUTPUT = "standard output"
 _LONGEST_MESSAGE = 4000
 _PATIENCE_S = 0.2
 _FRAMES = ("|/-\\", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
+
+
+@contextmanager
+def naming(stream: str) -> Generator[None]:
+    """A write that fails says to which `stream`: an OSError has a file's name, and streams have none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or stream
+        raise
 
 
 def echo(text: str = "", *, end: str = "\n", err: bool = False) -> None:
     """Write `text` and `end`: exact in a pipe or a file, without control characters on a terminal."""
     stream = sys.stderr if err else sys.stdout
     shown = printable(text) if stream.isatty() else text
-    with _LINE:
+    with _LINE, naming("standard error" if err else OUTPUT):
         _clear_line()
         stream.write(shown + end)
         stream.flush()
@@ -54,9 +66,10 @@ def emit_text(text: str) -> None:
     if sys.stdout.isatty() or raw is None:
         show_text(text)
         return
-    sys.stdout.flush()
-    raw.write(text.encode("utf-8", "surrogateescape"))
-    raw.flush()
+    with naming(OUTPUT):
+        sys.stdout.flush()
+        raw.write(text.encode("utf-8", "surrogateescape"))
+        raw.flush()
 
 
 def emit_json(value: Any) -> None:
