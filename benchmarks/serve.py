@@ -197,10 +197,10 @@ def left_behind(model: Model, serving: Serving, clients: Clients, port: int) -> 
     for _ in range(2):
         clients.ask(port, [asked], "leave", count=LEAVING)
         end_s = time.monotonic() + 20
-        while (serving.state.underway or engine._places.rows) and time.monotonic() < end_s:
+        while (serving.state.underway or engine._loop._places.rows) and time.monotonic() < end_s:
             time.sleep(0.02)
         sizes.append(resident_bytes())
-    rows, leases = len(engine._places.rows) + len(engine._waiting), len(serving.state.underway)
+    rows, leases = len(engine._loop._places.rows) + len(engine._loop._waiting), len(serving.state.underway)
     threads = threading.active_count()
     print(f"{LEAVING} clients that left, twice: {rows} rows, {leases} leases, {threads} threads are left;")
     print(f"the second time added {(sizes[1] - sizes[0]) / 2**20:.1f} MiB")

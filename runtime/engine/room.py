@@ -53,6 +53,10 @@ class Room:
     """What tells other machines; None where there are none."""
 
 
+Furnish = Callable[[Callable[[Row], None]], Room]
+"""Makes it all. Given what is called with each row that has ended, to free its place."""
+
+
 def furnish(
     model: LoadedModel,
     options: Options,

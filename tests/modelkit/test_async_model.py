@@ -54,7 +54,7 @@ def test_a_task_that_is_cancelled_cancels_its_answer(
     model: modelkit.Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = model._running.engine  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-    takes, begun, left = engine._step, threading.Event(), threading.Event()  # pyright: ignore[reportPrivateUsage]
+    takes, begun, left = engine._loop._step, threading.Event(), threading.Event()  # pyright: ignore[reportPrivateUsage]
     steps: list[int] = []
 
     def step(prefill: int) -> None:
@@ -75,7 +75,7 @@ def test_a_task_that_is_cancelled_cancels_its_answer(
     asyncio.run(leave())
     left.set()
     until = time.monotonic() + 60
-    while engine.call(lambda _model: len(engine._places.rows)):  # pyright: ignore[reportPrivateUsage]
+    while engine.call(lambda _model: len(engine._loop._places.rows)):  # pyright: ignore[reportPrivateUsage]
         assert time.monotonic() < until, "the row of a cancelled task goes on"
     assert len(steps) == 1
 

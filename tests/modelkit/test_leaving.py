@@ -136,7 +136,7 @@ def test_an_engine_that_dies_is_told_to_readers_and_forgiven_to_those_who_left(f
             raise SystemExit(3)
 
         engine = model._running.engine  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
-        engine._work = engine._thread._work = die  # pyright: ignore
+        engine._loop.work = engine._thread._work = die  # pyright: ignore
         with pytest.raises(ModelkitError, match="SystemExit"):
             list(reader)
         with pytest.raises(ModelkitError, match="SystemExit"):

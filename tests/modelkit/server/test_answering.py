@@ -29,8 +29,8 @@ class Brake:
     def __init__(self, model: Model) -> None:
         self.engine: Any = model._running.engine  # type: ignore[union-attr]
         self.steps, self.slow_s = 0, 0.0
-        self._run = self.engine._steps.run
-        self.engine._steps.run = self._counted
+        self._run = self.engine._loop._steps.run
+        self.engine._loop._steps.run = self._counted
 
     def _counted(self, prefill: int) -> Any:
         self.steps += 1
@@ -40,7 +40,7 @@ class Brake:
     @property
     def rows(self) -> int:
         """Those that run or wait."""
-        return len(self.engine._places.rows) + len(self.engine._waiting)
+        return len(self.engine._loop._places.rows) + len(self.engine._loop._waiting)
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 
     def slowed(name: str) -> Model:
         model = opened(name)
-        steps: Any = model._running.engine._steps  # type: ignore[union-attr]
+        steps: Any = model._running.engine._loop._steps  # type: ignore[union-attr]
         run = steps.run
 
         def slow(prefill: int) -> Any:

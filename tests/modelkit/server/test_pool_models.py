@@ -195,7 +195,7 @@ def test_requests_to_an_engine_that_died_hear_of_it_and_the_next_gets_another(ho
             def die() -> None:
                 raise SystemExit("the device is lost")
 
-            engine._next = die
+            engine._loop._next = die
             with pytest.raises(ModelkitError, match="can answer no more"):
                 stream.whole()
             with pytest.raises(ModelClosed):

@@ -218,7 +218,7 @@ def test_a_row_that_cannot_begin_gets_the_error_and_no_other(
         if broken:
             raise broken.pop()
 
-    monkeypatch.setattr(engine._prefixes, "begin", begin)
+    monkeypatch.setattr(engine._loop._prefixes, "begin", begin)
     first, second = engine.submit(request(1)), engine.submit(request(2))
     with pytest.raises(OSError, match="no such disk"):
         list(first)
@@ -235,8 +235,8 @@ def test_when_the_thread_cannot_go_on_every_stream_is_told(
     def fails(*_: object) -> None:
         raise MemoryError("beyond repair")
 
-    monkeypatch.setattr(engine._places, "reset", fails)
-    monkeypatch.setattr(engine, "_step", fails)
+    monkeypatch.setattr(engine._loop._places, "reset", fails)
+    monkeypatch.setattr(engine._loop, "_step", fails)
     running, waiting = (engine.submit(request(n, count=100)) for n in (1, 2))
     for stream in (running, waiting):
         with pytest.raises(MemoryError, match="beyond repair"):

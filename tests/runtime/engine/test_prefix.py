@@ -58,7 +58,7 @@ def run(engine: Engine, request: Request) -> tuple[list[int], Finish]:
 
 
 def check(engine: Engine) -> None:
-    store = engine._prefixes.store
+    store = engine._loop._prefixes.store
     if store is not None:
         engine.call(lambda _model: store.check())
 
@@ -222,8 +222,8 @@ def cancel_at(engine: Engine, stream: Stream, least: int) -> None:
     """Once the row being prefilled has read `least` tokens, between two steps."""
 
     def step() -> None:
-        while (row := engine._places.prefilling) is None or row.length < least:
-            engine._work()
+        while (row := engine._loop._places.prefilling) is None or row.length < least:
+            engine._loop.work()
         stream.cancel()
 
     engine.call(lambda _model: step())

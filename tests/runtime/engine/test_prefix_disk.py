@@ -44,7 +44,7 @@ def ask(engine: Engine, ids: tuple[int, ...], marks: tuple[int, ...] = ()) -> tu
 
 def written(engine: Engine) -> None:
     """Wait until all pages of what was computed are on disk."""
-    while engine.call(lambda _model: (disk := engine._prefixes._disk) is not None and disk._queued):
+    while engine.call(lambda _model: (disk := engine._loop._prefixes._disk) is not None and disk._queued):
         time.sleep(0.001)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from runtime.cache.page_folder import PrefixFolder
 from runtime.engine.engine import Engine
+from runtime.engine.loop import Loop
 from runtime.engine.options import Options
 from runtime.engine.request import Finish, Request
 from runtime.errors import BadTokenIds, CacheFull
@@ -173,10 +174,8 @@ def test_rows_step_aside_where_prompts_fill_the_memory(
     wanted = [tokens(free, one) for one in requests]
     free.close()
     aside: list[object] = []
-    plain = Engine._step_aside
-    monkeypatch.setattr(
-        Engine, "_step_aside", lambda self, error: (aside.append(error), plain(self, error))[1]
-    )
+    plain = Loop._step_aside
+    monkeypatch.setattr(Loop, "_step_aside", lambda self, error: (aside.append(error), plain(self, error))[1])
     tight = start(tmp_path, cache_bytes=180 * TOKEN_BYTES)  # of one prompt and some answers
     streams = [tight.submit(one) for one in requests]
     assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted

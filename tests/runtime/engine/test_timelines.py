@@ -21,6 +21,7 @@ from runtime.cache.layout import sequence_bytes
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
+from runtime.engine.loop import Loop
 from runtime.engine.places import Places
 from runtime.engine.request import Request
 from runtime.loaded import LoadedModel
@@ -62,9 +63,9 @@ class Adversary(Idle):
         )
 
 
-def check(engine: Engine) -> None:
+def check(loop: Loop) -> None:
     """What must hold between two steps."""
-    places, memory = engine._places, engine._memory
+    places, memory = loop._places, loop._memory
     rows = places.rows
     for cache in memory.caches:  # all layers of a row agree, and no place that is free holds anything
         assert list(cache.lengths) == [row.length for row in rows] + [0] * (memory.rows - len(rows))
@@ -72,10 +73,10 @@ def check(engine: Engine) -> None:
         assert 0 <= row.length <= len(row.ids) + 1  # one token may be on its way
         assert not row.done
     assert places.prefilling is None or places.prefilling.unread > 0
-    drafters = [one for one in engine._desk._standby._all.values() if isinstance(one, Remembers)]
+    drafters = [one for one in loop._desk._standby._all.values() if isinstance(one, Remembers)]
     held = memory.nbytes + sum(drafter.memory.nbytes for drafter in drafters)
     assert memory.budget.held_bytes == held
-    sharing = engine._prefixes._sharing
+    sharing = loop._prefixes._sharing
     if sharing is not None:
         assert set(sharing._uses) == set(rows)  # nobody outlives its row
         check_store(sharing.store, len(rows))
@@ -132,7 +133,7 @@ class World:
                 self.engine.clear_prefixes()
         # A closed engine lets go of its stores, so they are held here.
         engine = self.engine
-        stores = [engine._prefixes.store, *engine._desk._standby._stores.values()]
+        stores = [engine._loop._prefixes.store, *engine._loop._desk._standby._stores.values()]
         engine.close()
         for store in stores:
             if store is not None:
@@ -188,18 +189,18 @@ def plain(
 @pytest.fixture(autouse=True)
 def _watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every step is checked; a failure goes to whoever has a row then. Drafts read in small bites."""
-    work, make_way = Engine._work, Places.make_way
+    work, make_way = Loop.work, Places.make_way
 
     def making_way(places: Places) -> bool:
         FULL.append(len(places.rows))
         return make_way(places)
 
-    def checked(engine: Engine) -> bool:
-        busy = work(engine)
-        check(engine)
+    def checked(loop: Loop) -> bool:
+        busy = work(loop)
+        check(loop)
         return busy
 
-    monkeypatch.setattr(Engine, "_work", checked)
+    monkeypatch.setattr(Loop, "work", checked)
     monkeypatch.setattr(Places, "make_way", making_way)
     monkeypatch.setattr(draft_model, "CHUNK", 20)
     FULL.clear()

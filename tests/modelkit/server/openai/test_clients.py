@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from modelkit.server.serving import Serving
-from runtime.engine.engine import Engine
+from runtime.engine.loop import Loop
 from tests.support.served import wait_until
 
 ASK: Any = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "seed": 1}
@@ -220,13 +220,13 @@ def leave_waiting(client: openai.OpenAI) -> None:
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A token takes 10 ms, whatever the machine."""
-    step = Engine._step
+    step = Loop._step
 
-    def late(engine: Engine, prefill: int) -> None:
+    def late(loop: Loop, prefill: int) -> None:
         time.sleep(0.01)
-        step(engine, prefill)
+        step(loop, prefill)
 
-    monkeypatch.setattr(Engine, "_step", late)
+    monkeypatch.setattr(Loop, "_step", late)
 
 
 @pytest.mark.usefixtures("slow")

@@ -1,0 +1,298 @@
+"""What the engine's thread does with requests: places for those that wait, steps, and the end of rows.
+
+What a step computes is in `steps`. When layer memory is full, the youngest row steps aside: it gives up its
+place, waits in front of all others until some row has ended, and then reads what it has so far, generated
+tokens included, as one prompt. Only a row that has all memory for itself fails with CacheFull.
+
+Invariant: all of it runs on the engine's thread, but for what says otherwise.
+"""
+
+import time
+from collections import deque
+from contextlib import AbstractContextManager, nullcontext
+
+from runtime.cache.prefix import Entry
+from runtime.cache.shift import Shift
+from runtime.engine.activity import Activity
+from runtime.engine.bell import Bell
+from runtime.engine.options import Options
+from runtime.engine.pace import Pace
+from runtime.engine.request import Request
+from runtime.engine.room import Furnish, own_prefix_bytes
+from runtime.engine.row import Row
+from runtime.engine.scheduler import Load, decide
+from runtime.engine.thread import ThreadEnded
+from runtime.engine.waiting import Waiting
+from runtime.errors import CacheFull, RuntimeFault
+
+
+class Loop:
+    """Drives the parts in `room`, which are made here. queue: counts those that never had a place."""
+
+    def __init__(self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell) -> None:
+        self._options, self._prefix_bytes = options, options.prefix_bytes
+        self._waiting: deque[Row] = deque()
+        self._queue, self._bell, self._pace = queue, bell, Pace()
+        self._blocked = False
+        self.room = room = furnish(self._release)
+        self._memory, self._threads, self._lead = room.memory, room.threads, room.lead
+        self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
+        self._places, self._steps, self._adapters = room.places, room.steps, room.adapters
+        self._decoding = room.places.decoding
+
+    def enter(self, row: Row) -> None:
+        """It waits for a place, behind all others."""
+        self._waiting.append(row)
+
+    def work(self) -> bool:
+        """One step; False when there is nothing to do."""
+        more = False
+        try:
+            with self.bounded():
+                more = self._next()
+        finally:
+            self._bell.step_over(more=more)
+        return more
+
+    def bounded(self) -> AbstractContextManager[None]:
+        """What waits for other machines inside waits no longer than it may."""
+        return nullcontext() if self._lead is None else self._lead.group.bounded()
+
+    @property
+    def activity(self) -> Activity:
+        """From any thread."""
+        reading = self._places.prefilling is not None
+        kept = self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
+        return Activity(
+            running=len(self._decoding) + reading,
+            waiting=self._queue.count,
+            places=self._options.max_rows,
+            layer_bytes=self._memory.budget.held_bytes,
+            prefix_bytes=kept,
+            prefix_limit_bytes=self._prefix_bytes or 0,
+            drafters=self._desk.names,
+        )
+
+    def prefixes(self) -> list[Entry]:
+        """What is kept of earlier sequences: nodes of trees, parents before children."""
+        return [*self._prefixes.describe(), *self._sources.describe(), *self._desk.describe()]
+
+    def clear_prefixes(self) -> None:
+        """Forget it, but for what running sequences stand on."""
+        self._prefixes.clear()
+        self._sources.clear()
+        self._desk.forget()
+
+    def limit_layers(self, limit_bytes: int) -> None:
+        """See Engine.limit_layers."""
+        self._memory.budget.limit_bytes = limit_bytes
+        self._blocked = False  # there may be room now
+
+    def limit_prefixes(self, limit_bytes: int) -> int:
+        """See Engine.limit_prefixes."""
+        if self._prefix_bytes is None:
+            return 0
+        self._prefix_bytes = limit_bytes
+        own = own_prefix_bytes(self._memory, self._options, self._desk, limit_bytes)
+        if own is not None:
+            self._prefixes.resize(own)
+            self._sources.resize(own)
+        kept = self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
+        return max(limit_bytes, kept)
+
+    def fail(self, error: Exception) -> None:
+        """A step could not be computed: its rows get the error, requests that wait are not concerned. When
+        nothing ran, it is the oldest of them that could not begin.
+        """
+        rows = self._places.rows or list(self._waiting)[:1]
+        for row in rows:
+            row.done = True
+            row.stream.put(error)
+        for row in [row for row in self._waiting if row.done]:
+            self._waiting.remove(row)
+            self._leaves_queue(row)
+        self._blocked = False
+        self._steps.reset()
+        self._places.reset()
+        self._desk.done(None)
+        self._bell.ring()
+        if not isinstance(error, RuntimeFault):
+            self.clear_prefixes()  # whatever has happened to the device may have happened to pages
+
+    def end_all(self, reason: BaseException | None) -> bool:
+        """The thread ends: so does every stream. All are told before anything else is tried. False where
+        another machine could not be told: what is in flight waits for it.
+        """
+        self._threads.rest()
+        placed = self._places.rows
+        for row in [*self._waiting, *placed]:
+            if reason is None:
+                row.end("cancelled")
+            else:
+                row.stream.put(_for_readers(reason))
+        self._waiting.clear()
+        self._bell.ring()
+        if reason is None:
+            for row in placed:
+                self._release(row)
+        return self._lead is None or self._lead.end()
+
+    def close(self) -> None:
+        """The thread has ended: let go of weights, layer memory and pages."""
+        self._prefixes.close()
+        self._sources.close()
+        self._adapters.let_go()
+        del self.room, self._memory, self._desk, self._prefixes, self._sources
+        del self._places, self._decoding, self._steps
+
+    def tell_all(self, error: Exception) -> None:
+        """Every stream ends with it. From any thread, where this one is known to be stuck."""
+        for row in [*self._waiting, *self._places.rows]:
+            row.stream.put(error)
+        self._waiting.clear()
+        self._bell.ring()
+
+    def _next(self) -> bool:
+        self._drop_cancelled()
+        self._make_room()
+        work = decide(self._load(), self._options.budget_tokens, self._pace.beside)
+        if work.idle:
+            self._threads.rest()
+            self._places.rest()
+            self._desk.idle()
+            if self._lead is not None:
+                self._lead.rest()
+            return False
+        if work.admit:
+            self._bell.ring()  # what is known of the prompt may have to come from a disk
+            self._admit(self._waiting[0])
+        else:
+            self._step(work.prefill)
+        return True
+
+    def _load(self) -> Load:
+        reading = self._places.prefilling
+        waiting = 0 if self._blocked else len(self._waiting)
+        return Load(len(self._decoding), reading.unread if reading else 0, waiting, self._places.free)
+
+    def _admit(self, row: Row) -> None:
+        """Open a place for the oldest waiting row."""
+        try:
+            self._adapters.bring(row.request.adapters)
+        except RuntimeFault as error:
+            self._waiting.popleft()
+            self._leaves_queue(row)
+            row.stream.put(error)
+            return
+        if row.shift is None:
+            row.shift = self._shift(row.request)
+        if row.request.max_tokens > 0:
+            try:
+                self._places.open(row)
+            except CacheFull as error:
+                self._wait_for_room(error)
+                return
+        self._waiting.popleft()
+        self._leaves_queue(row)
+        if not row.admitted:
+            row.admitted, row.cached = time.monotonic(), row.length
+        row.tell_progress()
+        if row.request.max_tokens == 0:
+            row.end("length")
+
+    def _wait_for_room(self, error: CacheFull) -> None:
+        """There is no place for the oldest waiting row."""
+        if self._places.make_way():
+            return
+        self._blocked = bool(self._decoding)
+        if not self._blocked:
+            row = self._waiting.popleft()
+            self._leaves_queue(row)
+            row.stream.put(error)
+
+    def _leaves_queue(self, row: Row) -> None:
+        """It has a place, or ends without one."""
+        if row.queued:
+            row.queued = False
+            self._queue.leave()
+
+    def _step_aside(self, error: CacheFull) -> None:
+        """Memory is full, and what ran into that was not done: the youngest row waits for another to end."""
+        self._steps.read_back()
+        self._desk.done(None)
+        rows = self._places.rows
+        if not rows or self._places.make_way():
+            return
+        # One that is being read was admitted last; it need not have come last, having stepped aside before.
+        row = self._places.prefilling or max(rows, key=lambda row: row.submitted)
+        if len(rows) == 1:
+            row.stream.put(error)
+        else:
+            self._waiting.appendleft(row)
+        self._places.release(row)
+        self._blocked = len(rows) > 1
+
+    def _shift(self, request: Request) -> Shift | None:
+        if request.keep is None:
+            return None
+        layout, rotates = self.room.model.described.layout, self.room.model.network.shifts
+        return Shift.of(request.keep, self._options.context_length, layout, rotates)
+
+    def _make_room(self) -> None:
+        """Rows that can read no more as they are being read: those that have filled their context forget some
+        of it, in place or by being read anew, others wait in front to be read as long ones.
+        """
+        if not any(row.full for row in self._places.rows):
+            return
+        self._steps.read_back()  # which may end some of them
+        self._desk.done(None)
+        for row in [row for row in self._places.rows if row.full]:
+            if row.outgrown and row.shift is not None and row.shift.turns:
+                self._places.shift(row, self.room.model.network.shifts)
+                self._steps.decode_plain()
+                continue
+            self._waiting.appendleft(row)
+            self._places.release(row)
+            self._blocked = False
+            if row.outgrown:
+                row.forget()
+
+    def _step(self, prefill: int) -> None:
+        began_s, worked_s = time.monotonic(), time.thread_time()
+        self._threads.before_step(began_s, beside=self._steps.beside and not prefill)
+        reading, writing = self._places.prefilling, len(self._decoding)
+        length = reading.length if reading else 0
+        try:
+            self._steps.run(prefill)
+        except CacheFull as error:
+            self._step_aside(error)
+            return
+        if self._steps.beside:
+            self._threads.stepped(time.thread_time() - worked_s, time.monotonic() - began_s)
+        if reading is None:
+            self._pace.wrote(time.monotonic() - began_s)
+        elif reading is self._places.prefilling and reading.length > length:  # else nobody waited for it
+            self._pace.read(reading.length - length, time.monotonic() - began_s, wrote=writing > 0)
+
+    def _release(self, row: Row) -> None:
+        row.done = True
+        self._places.release(row)
+        self._blocked = False
+
+    def _drop_cancelled(self) -> None:
+        for row in [row for row in self._waiting if row.cancelled]:
+            self._waiting.remove(row)
+            self._leaves_queue(row)
+            row.end("cancelled")
+        for row in [row for row in self._places.rows if row.cancelled]:
+            row.end("cancelled")
+            self._release(row)
+
+
+def _for_readers(reason: BaseException) -> Exception:
+    """An exit, say, is meant for the engine's thread and may not end that of a reader."""
+    if isinstance(reason, Exception):
+        return reason
+    ended = ThreadEnded(f"it ended: {reason!r}")
+    ended.__cause__ = reason
+    return ended
