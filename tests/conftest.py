@@ -5,10 +5,13 @@ Reference data that is not ours to ship lives beside the checkout, or where MODE
 Products: those of the bound BLAS, as users have them; `--products plain`: MLX's own, as where the extra `cpu`
 is missing. Binding is for the life of a process, so it is done before the first test, and no test sees the
 number of threads that another set. One thread is the default, as workers stand side by side. The environment
-acts as always: OPENBLAS_NUM_THREADS, and OPENBLAS_CORETYPE for the kernels of another processor.
+acts as always: OPENBLAS_NUM_THREADS, and OPENBLAS_CORETYPE for the kernels of another processor. These are
+meant for the products that are tested: NumPy's, which they are compared with, keep this processor's (some
+releases of it crash with others').
 """
 
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from tests.support.ranks import Standing
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read by every OpenBLAS when it is loaded, NumPy's first
+_KERNELS = os.environ.pop("OPENBLAS_CORETYPE", None)
+importlib.import_module("numpy")
+if _KERNELS is not None:
+    os.environ["OPENBLAS_CORETYPE"] = _KERNELS
 # Tests start hundreds of commands; where no bytecode may be kept, each would compile every module anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
