@@ -139,7 +139,7 @@ def test_a_draft_gives_way_and_comes_back(
         assert stream.finish is not None
         if length == 20:
             assert stream.finish.usage.drafted_tokens > 0
-        for _ in range(2):  # drafts come back where a turn has nothing to do, and one stands between two calls
+        for _ in range(2):  # drafts come back at a turn with nothing to do, and one is between two calls
             engine.call(lambda _model: None)
     engine.close()
     assert made[0].memory.budget.held_bytes <= int(1.4 * room(plain, 160))
