@@ -3,8 +3,8 @@ hold, and that costs no more than a moment and a few megabytes.
 
 The library bounds its own work where texts are matched, but not everywhere while it compiles: a large
 `multipleOf`, many patterns on one text, and optional properties by the thousand take seconds and gigabytes
-there; references that lead deep (`depth`) and whole numbers at the lower end of 64 bits end the process. All
-of that is said here instead, with the place.
+there; references that lead deep (`depth`) and some numbers (`numbers`) end the process. All of that is said
+here instead, with the place.
 """
 
 import math
@@ -15,14 +15,12 @@ from typing import Any
 from modelkit.grammars.depth import DEEPEST_RULE, DEEPEST_SCHEMA, depth_of_rules, depth_of_schema, schemas_in
 from modelkit.grammars.described import Value
 from modelkit.grammars.endless import Values
+from modelkit.grammars.numbers import unheld
 
 MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
 MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
 MOST_PATTERNS = 3  # of one text: each more multiplies what is looked through
-LOWEST = -(2**63) + 1024  # below it the library may go round in a circle until its stack is full
 LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states
-
-_LISTED = frozenset({"const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 
 
 def unsound(schema: Mapping[str, Any]) -> str | None:
@@ -33,9 +31,9 @@ def unsound(schema: Mapping[str, Any]) -> str | None:
             f"it goes {deep:,} schemas deep when its references are followed, or has circles of so many; at "
             f"most {DEEPEST_SCHEMA} are taken"
         )
-    low = _lowest(schema)
-    if low <= LOWEST:
-        return f"it has the number {low:,}; {LOWEST + 1:,} is the lowest that a grammar is made for"
+    number = unheld(schema)
+    if number is not None:
+        return number
     values = Values(schema)
     if values.too_many:
         return "its choices (anyOf in allOf) can be combined in too many ways; name those that are meant"
@@ -79,20 +77,6 @@ def _unenforced(values: Values) -> Iterator[str]:
                 f"{at} is a multiple of {step:,} (without factors of 2 and 5); at most {LARGEST_STEP:,} "
                 "can be enforced"
             )
-
-
-def _lowest(schema: Mapping[str, Any]) -> float:
-    """Of all numbers that a value is held to: bounds, and what is listed, at any depth."""
-    lowest, left = 0.0, list[tuple[object, bool]]([(schema, False)])
-    while left:
-        value, listed = left.pop()
-        if isinstance(value, Mapping):
-            left += [(one, listed or key in _LISTED) for key, one in value.items()]
-        elif isinstance(value, list):
-            left += [(one, listed) for one in value]
-        elif listed and isinstance(value, int | float):
-            lowest = min(lowest, value)
-    return lowest
 
 
 def _optional(value: Value) -> int:

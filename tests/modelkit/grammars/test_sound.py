@@ -11,9 +11,11 @@ import pytest
 from modelkit.errors import RequestError
 from modelkit.grammar import Form, Grammars
 from modelkit.grammars.depth import DEEPEST_RULE
-from modelkit.grammars.sound import LOWEST, unsound, unsound_rules
+from modelkit.grammars.sound import unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
+from runtime.sampling.constraint import allows
 from tests.support.tiny import write_tokenizer
+from tests.support.walks import words_of
 
 NULL = {"type": "null"}
 
@@ -138,9 +140,26 @@ def test_the_lowest_numbers_of_64_bits_do_not_end_the_process(
         grammars.compile(Form("grammar", "lark", f"start: %json {text}"))
 
 
-@pytest.mark.parametrize("number", [LOWEST + 1, -(10**18), 2**63 - 1, -0.5, -(2**53)])
-def test_other_numbers_are_taken(grammars: Grammars, number: float) -> None:
-    grammars.compile(Form("format", "schema", json.dumps({"const": number})))
+@pytest.mark.parametrize("number", [2**53 + 1, -(2**53) - 1, 12345678901234567890, 2**64])
+def test_numbers_that_no_double_is_are_refused(grammars: Grammars, number: int) -> None:
+    """The library would write another one."""
+    with pytest.raises(RequestError, match="doubles, which have no such one"):
+        grammars.compile(Form("format", "schema", json.dumps({"enum": [1, {"id": number}]})))
+
+
+@pytest.mark.parametrize("number", [-(10**18), 2**63 - 1, 2**60, 10000, -0.5, -(2**53)])
+def test_other_numbers_are_written_as_they_are(number: float) -> None:
+    words = words_of(None, tokens=False)
+    matcher = words.grammars.compile(Form("format", "schema", json.dumps({"const": number}))).matcher()
+    for token in words.tokenizer.encode(json.dumps(number), add_special=False):
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+
+
+@pytest.mark.parametrize("bound", [2**63 - 1, 2**64 - 1, 1e300])
+def test_bounds_beyond_64_bits_are_none(grammars: Grammars, bound: float) -> None:
+    whole = {"type": "integer", "minimum": 0, "maximum": bound}
+    grammars.compile(Form("format", "schema", json.dumps(of(True, a=whole))))
 
 
 @pytest.mark.parametrize(

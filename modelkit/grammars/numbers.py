@@ -1,0 +1,55 @@
+"""Numbers that a JSON schema holds a value to, and which of them the library can be asked to hold.
+
+It counts in doubles and in 64 bits. A whole number between two doubles would become one of them, and one at
+the lower end of 64 bits ends the process: the library takes its negative, gets the same again, and goes on
+until the stack is full.
+"""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+LOWEST = -(2**63) + 1024
+"""From here down no number is held."""
+
+_LISTING = frozenset({"const", "enum"})
+_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_MOST = 2**63 - 1  # of 64 bits; the library counts with it where more is said
+
+
+def unheld(schema: Mapping[str, Any]) -> str | None:
+    """A sentence on the first number that cannot be held."""
+    for number in _numbers(schema):
+        if number <= LOWEST:
+            return f"it has the number {number:,}; {LOWEST + 1:,} is the lowest that a grammar is made for"
+        if isinstance(number, int) and not _exact(number):
+            return (
+                f"it has the number {number:,}, and a grammar's numbers are doubles, which have no such one"
+            )
+    return None
+
+
+def _exact(number: int) -> bool:
+    """Would the library write this very number?"""
+    if abs(number) <= 2**53 or number == _MOST:
+        return True
+    try:
+        held = float(number)
+    except OverflowError:
+        return False
+    return held == number if abs(number) < _MOST else Decimal(repr(held)) == number
+
+
+def _numbers(schema: Mapping[str, Any]) -> Iterator[float]:
+    """Those of const and enum, at any depth, and bounds. Bounds above 64 bits are none to the library."""
+    left = list[tuple[object, str]]([(schema, "")])
+    while left:
+        value, key = left.pop()
+        if isinstance(value, Mapping):
+            left += [(one, key if key in _LISTING else str(name)) for name, one in value.items()]
+        elif isinstance(value, list):
+            left += [(one, key if key in _LISTING else "") for one in value]
+        elif isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        elif key in _LISTING or (key in _BOUNDS and value < _MOST):
+            yield value
