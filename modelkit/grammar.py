@@ -22,7 +22,8 @@ from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
 from modelkit.grammars.gbnf import bracketed
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
-from modelkit.grammars.rules import JSON_BLANKS
+from modelkit.grammars.rules import JSON_BLANKS, Marks
+from modelkit.grammars.vocabulary import rewritten, with_ids
 from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -70,7 +71,8 @@ class Grammars:
     def compile(self, form: Form) -> "Grammar":
         """Raises RequestError for a form that the library does not take, or not within the limits."""
         numbers = form.kind == "schema"  # digits of a grammar of one's own are meant as they are written
-        return self._kept(form, lambda native: (_matcher(native, form), ()), numbers=numbers)
+        marks, _ = self._marks()
+        return self._kept(form, lambda native: (_matcher(native, form, marks), ()), numbers=numbers)
 
     def shaped(self, shape: "Shape") -> "Grammar":
         """For a whole answer: thinking, text, calls of tools and a form. Takes milliseconds, for schemas of
@@ -146,7 +148,7 @@ class Grammars:
             self._loosenings = Loosenings(why_not, MOST_COMPILED)
         shape, notes = of_usable_tools(shape, why_not, self._loosenings.of)
         marks, plain = self._marks()
-        form = None if shape.form is None else _definition(shape.form)
+        form = None if shape.form is None else _definition(shape.form, marks)
 
         known: dict[str, Outcome] = {}
 
@@ -177,7 +179,7 @@ class Grammars:
         try:
             self._refusals.say_again(form)
             with self._refusals.remembered(form):
-                matcher = _started(native, _definition(form))
+                matcher = _started(native, _definition(form, {}))
                 if matcher.is_error():
                     raise RequestError(one_line(matcher.get_error()))
         except RequestError as error:
@@ -205,24 +207,11 @@ class Grammars:
 
         size = max(self._vocab_size, self._tokenizer.vocab_size)
         stops = sorted(self._stop_ids) or None
-        text = _spaces_spelled_out(self._tokenizer.to_json())
+        # Without stop tokens the library looks for those that it knows by their names.
+        text = rewritten(self._tokenizer.to_json(), renamed=bool(self._stop_ids))
         return guarded(
             "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(text, size, stops)
         )
-
-
-def _spaces_spelled_out(text: str) -> str:
-    """A tokenizer.json whose decoder the library knows: of Metaspace (T5) it only knows the parts."""
-    document = json.loads(text)
-    decoder = document.get("decoder") or {}
-    if decoder.get("type") != "Metaspace":
-        return text
-    space = {"type": "Replace", "pattern": {"String": decoder.get("replacement", "▁")}, "content": " "}
-    document["decoder"] = {
-        "type": "Sequence",
-        "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}],
-    }
-    return json.dumps(document)
 
 
 class Grammar:
@@ -306,8 +295,8 @@ class GrammarMatcher:
         return one_line(self._native.get_error()) or "no token is left to choose from"
 
 
-def _matcher(native: "llguidance.LLTokenizer", form: Form) -> "llguidance.LLMatcher":
-    matcher = _started(native, _definition(form))
+def _matcher(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
+    matcher = _started(native, _definition(form, marks))
     if matcher.is_error():
         raise refused(form, matcher.get_error())
     return matcher
@@ -351,7 +340,8 @@ def _behind_a_brace(
     return tried if tried.is_error() else None
 
 
-def _definition(form: Form) -> str:
+def _definition(form: Form, marks: Marks) -> str:
+    """marks: tokens that a grammar in Lark may name."""
     from llguidance import LLMatcher
     from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 
@@ -364,7 +354,7 @@ def _definition(form: Form) -> str:
         if form.kind == "lark":
             lark = form.text if is_lark_syntax(form.text) else gbnf_to_lark(bracketed(form.text))
             why = unsound_rules(lark)
-            definition = LLMatcher.grammar_from_lark(lark)
+            definition = LLMatcher.grammar_from_lark(with_ids(lark, marks))
         else:
             closed = close_objects(form.text)
             root = json.loads(closed)
