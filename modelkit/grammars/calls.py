@@ -47,7 +47,8 @@ class Calls:
     def behind(self, opened: str, *, section: bool, many: bool) -> str:
         """What follows a first mark that is there already. section: whether it was the section's."""
         if section:
-            return self.inner(opened + (self._style.call.open if self._style.call else ""), many=many)
+            first = self._style.call.open if self._style.call else ""
+            return f"{self._rules.said(opened)} {self.inner(first, many=many)}"
         return self._around(opened)
 
     def named(self, tool: Tool) -> str:

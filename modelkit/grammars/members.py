@@ -12,7 +12,11 @@ from modelkit.grammars.ways import Schema, Ways
 from runtime.records import dataclass
 
 NAME = r"[A-Za-z0-9_.\-]{1,64}"
-"""A regular expression of names that no schema gives."""
+"""A regular expression of names that no schema gives, where they stand bare."""
+QUOTED = r"[^\"\\\x00-\x1F]{1,64}"
+"""The same of names between quotes."""
+KEYED = r"[^\s\"'<>{}\[\]\\|:,]([^\"<>{}\[\]\\|:,\x00-\x1F]{0,62}[^\s\"<>{}\[\]\\|:,])?"
+"""The same of names that a colon ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,8 @@ class Items:
     most: int | None
 
 
-def members_of(rules: Rules, ways: Ways, schema: Schema, at: str) -> Members:
-    """schema: of objects alone (`of_kind`)."""
+def members_of(rules: Rules, ways: Ways, schema: Schema, at: str, names: str = NAME) -> Members:
+    """schema: of objects alone (`of_kind`). names: a regular expression of those that no schema gives."""
     known, must = schema.get("properties", {}), schema.get("required", ())
     more = schema.get("additionalProperties", not known)  # who names some means these: see modelkit.schema
     patterns = schema.get("patternProperties", {})
@@ -68,7 +72,7 @@ def members_of(rules: Rules, ways: Ways, schema: Schema, at: str) -> Members:
             fits[pattern] = whole(pattern)
         except NotUnderstood as error:
             rules.leave(f"patternProperties of {at}: none is written by {pattern[:80]!r}: {error}")
-    free = f"/{NAME}/" + (f" & ~/{taken}/" if taken else "")
+    free = f"/{names}/" + (f" & ~/{taken}/" if taken else "")
     others = [Others(f"{free} & /{fit}/", patterns[pattern]) for pattern, fit in fits.items()]
     if more is not False and len(fits) == len(patterns):
         not_these = "".join(f" & ~/{fit}/" for fit in fits.values())

@@ -57,6 +57,10 @@ class _Tagged:
         if self._rules.outcome(f"/{_OTHER}/ & {its.name}") == "never":
             self._rules.leave(f"patternProperties of {at}: this model's calls have none")
             return ""
+        self._rules.leave(
+            f"additionalProperties of {at}: of those that the schema does not name, this model's calls have "
+            f"one, {_OTHER!r}"
+        )
         return self._one(_OTHER, its.schema, f"{at}.*")
 
     def _one(self, name: str | None, schema: Any, at: str, names: str = "") -> str:

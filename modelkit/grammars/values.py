@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from modelkit.grammars.members import items_of, joined, listed, members_of, repeated
+from modelkit.grammars.members import KEYED, NAME, QUOTED, items_of, joined, listed, members_of, repeated
 from modelkit.grammars.possible import possible_kinds
 from modelkit.grammars.raw import listed_of, raw
 from modelkit.grammars.rules import Rules, either, quoted
@@ -28,7 +28,7 @@ def ways_of(rules: Rules, ways: Ways, schema: Any, at: str) -> list[Way]:
 class Written:
     """Values in a notation of their own. text: the rule of texts that have no list of values, by their
     schemas and their place; literal: of one text; word: the notation of true, false and null; key: of a name
-    in an object, given as a terminal's body where it is none of the schema's.
+    in an object, given as a terminal's body where it is none of the schema's; names: what such a name is.
     """
 
     def __init__(
@@ -39,10 +39,11 @@ class Written:
         literal: Callable[[str], str],
         word: Mapping[str, str],
         key: Callable[[str | None, str], str],
+        names: str,
         comma: str,
     ) -> None:
         self._rules, self._ways, self._text, self._literal = rules, Ways(root), text, literal
-        self._word, self._key, self._comma = word, key, comma
+        self._word, self._key, self._names, self._comma = word, key, names, comma
         self._known: dict[str, str] = {}
 
     def of(self, schema: Any, at: str) -> str:
@@ -66,10 +67,11 @@ class Written:
         """What stands between the brackets of the objects of a schema. key: of these alone."""
         ways = ways_of(self._rules, self._ways, schema, "$")
         objects = [of_kind(way, "object") for way in ways if "object" in kinds_of(way)]
-        return self._rules.rule(either(self._members(one, "$", key or self._key) for one in objects))
+        members = (self._members(one, "$", key or self._key, NAME if key else self._names) for one in objects)
+        return self._rules.rule(either(members))
 
-    def _members(self, schema: Schema, at: str, key: Callable[[str | None, str], str]) -> str:
-        its = members_of(self._rules, self._ways, schema, at)
+    def _members(self, schema: Schema, at: str, key: Callable[[str | None, str], str], names: str) -> str:
+        its = members_of(self._rules, self._ways, schema, at, names)
         parts = [(f"{key(name, '')} {self.of(said, f'{at}.{name}')}", must) for name, said, must in its.named]
         others = either(f"{key(None, one.name)} {self.of(one.schema, f'{at}.*')}" for one in its.others)
         if others:
@@ -90,7 +92,7 @@ class Written:
             case "null":
                 return quoted(self._word["null"])
             case "object":
-                return f'"{{" {self._members(schema, at, self._key)} "}}"'
+                return f'"{{" {self._members(schema, at, self._key, self._names)} "}}"'
             case _:
                 return f'"[" {self._list(schema, at)} "]"'
 
@@ -134,6 +136,7 @@ def python_arguments(rules: Rules, schema: Schema) -> str:
         literal=lambda value: rules.json({"const": value}),
         word={"true": "True", "false": "False", "null": "None"},
         key=key,
+        names=QUOTED,
         comma=", ",
     )
     return written.objects(schema, argument)
@@ -153,6 +156,7 @@ def dict_arguments(rules: Rules, schema: Schema, quote: str) -> str:
         literal=lambda value: f"{said} {rules.said(value)} {said}",
         word={one: one for one in ("true", "false", "null")},
         key=key,
+        names=KEYED,
         comma=",",
     )
     return f'"{{" {written.objects(schema)} "}}"'
