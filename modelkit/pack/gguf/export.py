@@ -14,6 +14,7 @@ from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metad
 from modelkit.pack.gguf.embedding import embedding
 from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
+from modelkit.pack.gguf.read_back import check_read_back
 from modelkit.pack.gguf.rows import part_values, values
 from modelkit.pack.gguf.spellings import respelled
 from modelkit.pack.gguf.stored import Stored, stored_tensors
@@ -101,26 +102,32 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         tensors = {**tensors, **made.tensors}
         written = plan({**described.tensors, **made.origins}, tensors, reader)
         extra = {**described.extra, **_factors(written, tensors, reader, label)}
-    rows = _target_rows(opened) if described.of_target else _embedding_rows(written, label)
-    vocabulary = _vocabulary(source, opened, rows, described)
-    parameters = read_generation_config(source.inventory.generation_config or {})[0]
-    metadata = {
-        "general.architecture": described.architecture,
-        **general_metadata(
-            safe_name(str(package.name), vocabulary.metadata[KEY + "tokens"]), provenance, written
-        ),
-        **sampling_metadata(parameters if draft else parameters.merge(opened.metadata.parameters)),
-        **described.metadata,
-        **made.metadata,
-        **(_sections(opened, source, described.architecture) if described.of_target else {}),
-        **vocabulary.metadata,
-        **_template(source),
-    }
-    told = list(limits(text_config(source.inventory.config), {one.entry.name for one in written}))
+        rows = _target_rows(opened) if described.of_target else _embedding_rows(written, label)
+        vocabulary = _vocabulary(source, opened, rows, described)
+        metadata = {
+            "general.architecture": described.architecture,
+            **general_metadata(
+                safe_name(str(package.name), vocabulary.metadata[KEY + "tokens"]), provenance, written
+            ),
+            **_sampling(opened, source, draft=draft),
+            **described.metadata,
+            **made.metadata,
+            **(_sections(opened, source, described.architecture) if described.of_target else {}),
+            **vocabulary.metadata,
+            **_template(source),
+        }
+        config = source.inventory.config
+        check_read_back(config, described, metadata, written, tensors, reader, label)
+    told = list(limits(text_config(config), {one.entry.name for one in written}, metadata))
     told += [] if draft else _unsaid(opened)
     files = (*source.inventory.weights, *made.files)
     notes = (*notes, *made.notes, *vocabulary.notes, *told)
     return Planned(files, tensors, metadata, tuple(written), extra, notes)
+
+
+def _sampling(opened: Opened, source: Source, *, draft: bool) -> dict[str, Any]:
+    parameters = read_generation_config(source.inventory.generation_config or {})[0]
+    return sampling_metadata(parameters if draft else parameters.merge(opened.metadata.parameters))
 
 
 def _factors(

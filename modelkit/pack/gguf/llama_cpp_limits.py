@@ -6,8 +6,10 @@ computes the model as it is. Windows that GGUF cannot say at all are told by the
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from math import isclose
 from typing import Any
 
+from runtime.nn.rope_spec import yarn_scale
 from runtime.records import dataclass
 
 Config = Mapping[str, Any]
@@ -33,6 +35,42 @@ def _has_windows(config: Config, _: Collection[str]) -> bool:
 
 def _exaone_windows(config: Config, names: Collection[str]) -> bool:
     return config.get("num_hidden_layers") != 64 and _has_windows(config, names)
+
+
+def _normed_heads(config: Config, names: Collection[str]) -> bool:
+    return config.get("num_hidden_layers", 40) < 64 and any("attn_q_norm" in name for name in names)
+
+
+def _whole_queries(config: Config, names: Collection[str]) -> bool:
+    whole = any(name.endswith(".attn_q.weight") for name in names)
+    layers = config.get("num_hidden_layers")
+    known = layers in (26, 27) or (layers == 48 and config.get("vocab_size") == 128256)
+    return whole and not known
+
+
+def _narrow_index(config: Config, _: Collection[str]) -> bool:
+    return bool(config.get("index_head_dim", 128) % 64)
+
+
+def _shared_otherwise(config: Config, _: Collection[str]) -> bool:
+    """Are the last layers with keys of their own not one with a window and one without?"""
+    kinds = list(config.get("layer_types") or ())
+    shared = config.get("num_kv_shared_layers") or 0
+    return bool(shared) and kinds[-shared - 2 : -shared] != ["sliding_attention", "full_attention"]
+
+
+def _missing(ending: str) -> When:
+    """Does no block have a tensor of this name?"""
+    return lambda _, names: not any(name.endswith(ending) for name in names)
+
+
+def _fewer_keys(config: Config, _: Collection[str]) -> bool:
+    heads = config.get("num_attention_heads")
+    return config.get("num_key_value_heads", heads) != heads
+
+
+def _other_width(config: Config, _: Collection[str]) -> bool:
+    return config.get("intermediate_size") != 4 * config.get("hidden_size", 0)
 
 
 def _partly_rotated(config: Config, _: Collection[str]) -> bool:
@@ -107,7 +145,11 @@ def _uneven_heads(config: Config, _: Collection[str]) -> bool:
 _MLP = ("ffn_gate", "ffn_up", "ffn_down")
 
 ROWS = (
-    Limit(("exaone4",), _exaone_windows, "has windows for 64 layers only, and sees further back here"),
+    Limit(
+        ("exaone4",),
+        _exaone_windows,
+        "has windows for 64 layers only: here it sees further back, and rotates layers without a window, too",
+    ),
     Limit(
         ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
         _uneven_heads,
@@ -148,11 +190,52 @@ ROWS = (
     Limit(("nomic_bert",), _narrow_heads, "loads heads only that share the hidden state among them"),
     Limit(("modernbert", "gemma3_text"), _only_windows, "fails where every layer has a window"),
     Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),
+    Limit(("cohere",), _normed_heads, "has norms of queries and keys from 64 layers on only"),
+    Limit(
+        ("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
+        _whole_queries,
+        "does not load it without q_lora_rank unless it has 26 or 27 layers",
+    ),
+    Limit(
+        ("deepseek_v2", "deepseek_v3"),
+        _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"),
+        "does not load its biases",
+    ),
+    Limit(("deepseek_v32",), _narrow_index, "fails where index_head_dim is no multiple of 64"),
+    Limit(("dots1",), _fewer_keys, "loads as many heads of keys as of queries only"),
+    Limit(("gemma", "olmo2", "olmo3"), _biased("attn_q"), "does not load it with biases"),
+    Limit(
+        ("gemma4_text",),
+        _shared_otherwise,
+        "fails where the last layers with keys of their own are not one with a window and one without",
+    ),
+    Limit(("jamba",), _biased("ssm_in", "ssm_out"), "does not load it with biases in its projections"),
+    Limit(("mamba2",), _biased("ssm_in", "ssm_out"), "does not load it with biases in its projections"),
+    Limit(("mamba2",), _missing("ssm_conv1d.bias"), "does not load it without biases in its filters"),
+    Limit(("nemotron",), _narrow_heads, "loads heads only that share the hidden state among them"),
+    Limit(("phi",), _other_width, "loads MLPs only that are four times as wide as the hidden state"),
+    Limit(("starcoder2",), _missing("attn_output.bias"), "does not load it without biases"),
 )
 
+_READS_BANDS = ("mistral3", "mistral4")
+_YARN = "rope.scaling.yarn_"
+_BAND = {"beta_fast": 32.0, "beta_slow": 1.0}
 
-def limits(config: Config, names: Collection[str]) -> Iterator[str]:
+
+def limits(config: Config, names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
     """Sentences for the user. config: the text model's. names: of the file's tensors."""
-    for row in ROWS:
-        if config.get("model_type") in row.families and row.when(config, names):
-            yield f"llama.cpp does not compute this {config['model_type']} as it is: it {row.says}"
+    found = [row.says for row in ROWS if config.get("model_type") in row.families and row.when(config, names)]
+    for says in (*found, *_unread(metadata)):
+        yield f"llama.cpp does not compute this {config['model_type']} as it is: it {says}"
+
+
+def _unread(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Keys of YaRN that its converter writes and its program passes over."""
+    architecture = metadata["general.architecture"]
+    told = {key: metadata.get(f"{architecture}.{_YARN}{key}") for key in ("attn_factor", *_BAND)}
+    factor = float(metadata.get(f"{architecture}.rope.scaling.factor", 1.0))
+    usual = {"attn_factor": yarn_scale(factor), **_BAND}
+    read = (*_BAND,) if architecture in _READS_BANDS else ()
+    for key, value in told.items():
+        if value is not None and key not in read and not isclose(value, usual[key], rel_tol=1e-6):
+            yield f"takes YaRN's {key.replace('attn', 'attention')} as {usual[key]:.4g}, not {value:.4g}"

@@ -59,6 +59,8 @@ class Architecture:
     home: str = "model.layers.{}."
     exact: str = "bits"
     """How much comes back: `bits`, or what does not, in a few words for the documentation."""
+    otherwise: tuple[str, ...] = ()
+    """Fields of the runtime's config that come back with other values, for the same function."""
     head: tuple[Rule, ...] = ()
     """Of a draft head's block, besides `block`. A name that begins with `^` is whole."""
     head_home: str = ""

@@ -41,6 +41,8 @@ class Described:
     """Is there a place for Dense modules?"""
     of_target: bool = False
     """Are embedding and head the target's?"""
+    otherwise: tuple[str, ...] = ()
+    """Fields of the runtime's config that may come back with other values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ def describe_for_gguf(
         row.looks_ahead,
         row.dense,
         row.of_target,
+        (*row.otherwise, *out.otherwise),
     )
 
 

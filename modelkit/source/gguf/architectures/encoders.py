@@ -133,6 +133,7 @@ BERT = Architecture(
     """),
     home="encoder.layer.{}.",
     exact="bits; roberta, camembert and xlm-roberta are written as bert, positions from the first on",
+    otherwise=("padding",),
     looks_ahead=True,
 )
 

@@ -134,6 +134,8 @@ class Writing:
         self.extra: dict[str, tuple[float, ...]] = {}
         """Tensors that follow from the config: name -> numbers, to be written as float32."""
         self.notes: list[str] = []
+        self.otherwise: list[str] = []
+        """Fields of the runtime's config that an import will not have, as a note says."""
         self.heads = 0
         """Blocks of draft heads behind the model's own."""
         self._told: set[str] = set()

@@ -63,12 +63,12 @@ class Folded:
         return Link(plain.theirs, plain.ours, plain.atoms, Scaled(factors))
 
 
-def _all(*names: str, place: int | None = None) -> Factors:
+def _all(*names: str, place: int = 0) -> Factors:
     """The whole matrix times these fields. place: of the number in a field that is a list."""
 
     def find(facts: Facts) -> tuple[tuple[int, int | None, float], ...]:
         told: list[Any] = [facts.get(name, default=1.0) for name in names]
-        return tuple((0, None, float(one if place is None else one[place])) for one in told)
+        return tuple((0, None, float(one[place] if isinstance(one, list) else one)) for one in told)
 
     return find
 
@@ -163,5 +163,6 @@ FALCON_H1 = Architecture(
         _folded("ssm_out.weight", "mamba.out_proj.weight", _all("ssm_out_multiplier")),
         *(one for one in mamba2("mamba") if one.theirs[0] not in ("ssm_in.*", "ssm_out.*")),
     ),
+    otherwise=("times",),
     exact="function; multipliers come back as one, folded into the weights",
 )

@@ -173,6 +173,7 @@ GRANITE_HYBRID = Architecture(
         """),
     ),
     exact="function; A_log within 1.2e-7",
+    otherwise=("context_length",),
 )
 BAMBA = Architecture(
     "granitehybrid",

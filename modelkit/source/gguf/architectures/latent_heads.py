@@ -102,7 +102,7 @@ def write_yarn(out: Writing) -> None:
     if not (facts.get("rope_interleave", default=True) or facts.get("model_type") == "deepseek_v2"):
         out.refuse(f"halves of a head are rotated, not pairs, which GGUF cannot say for {out.architecture}")
     out.put("rope.freq_base", float(block.get("rope_theta", 10000.0)))
-    write_scaling(out, block)
+    write_scaling(out, block, mscale=True)
     scale = block.get("mscale_all_dim")
     if block["rope_type"] != "yarn" or scale is None:
         return

@@ -62,8 +62,9 @@ def _read_ropes(file: Reading) -> None:
 def _write_ropes(out: Writing) -> None:
     full, window = rope_blocks(out.facts)
     size = out.facts.head_dim
-    out.put("rope.freq_base", float(full.get("rope_theta", 10000.0)))
-    write_scaling(out, full)
+    base = float(full.get("rope_theta", 10000.0))
+    out.put("rope.freq_base", base)
+    write_scaling(out, {**full, "rope_theta": base})
     out.put("rope.dimension_count", int(size * full.get("partial_rotary_factor", 1.0)))
     if window:
         if window.get("rope_type", "default") != "default":

@@ -74,7 +74,7 @@ def _write_scales(out: Writing) -> None:
 MISTRAL3 = Architecture(
     "mistral3",
     (Kind("ministral3", "Ministral3ForCausalLM"),),
-    decoder(Rope(), VOCAB, Special(_read_scales, _write_scales), NO_WINDOW),
+    decoder(Rope(mscale=True), VOCAB, Special(_read_scales, _write_scales), NO_WINDOW),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )

@@ -163,6 +163,7 @@ NEMOTRON_H = Architecture(
     _NEMOTRON_BLOCK,
     home="backbone.layers.{}.",
     exact="function; A_log within 1.2e-7",
+    otherwise=("context_length",),
     condition=_is_dense_nemotron,
 )
 NEMOTRON_H_MOE = Architecture(
@@ -185,5 +186,6 @@ NEMOTRON_H_MOE = Architecture(
     _NEMOTRON_BLOCK,
     home="backbone.layers.{}.",
     exact="function; A_log within 1.2e-7",
+    otherwise=("context_length",),
     condition=_is_sparse_nemotron,
 )

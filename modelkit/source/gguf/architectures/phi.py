@@ -54,11 +54,14 @@ class LongRope:
                 "short_factor": [shortest(number) for number in file.values(_SHORT)],
                 "original_max_position_embeddings": original,
             }
-            usual = attention_factor(file.config["max_position_embeddings"], original or 1)
+            usual = attention_factor(file.count("context_length"), original or 1)
             if self.told:
                 block["long_mscale"] = block["short_mscale"] = factor
             elif abs(factor - usual) > 1e-6:
                 block["attention_factor"] = factor
+        elif factor != 1.0:
+            name = file.full("rope.scaling.attn_factor")
+            file.unsupported(f"`{name}` is {factor:g} without lists of factors, which is not computed")
         if original is not None:
             file.config["original_max_position_embeddings"] = original
         if rotated != size or not self.told:

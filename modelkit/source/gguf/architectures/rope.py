@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.numbers import as_float32
+from runtime.nn.rope_spec import yarn_scale
 from runtime.records import dataclass
 
 FREQS = "rope_freqs.weight"
+
+_TRAINED = "original_max_position_embeddings"
 
 # Llama 3's factors are told as one number for each pair; these are what they are made of in published models.
 _LOW, _HIGH = 1.0, 4.0
@@ -26,7 +29,7 @@ _YARN = (
 def rope_block(facts: Facts) -> dict[str, Any]:
     """The config's rotation in the spelling of transformers 5, whichever it has."""
     block = facts.get("rope_parameters", "rope_scaling", default={})
-    found = dict(block) if isinstance(block, Mapping) else {}
+    found = _stated(block)
     found.setdefault("rope_type", found.get("type", "default"))
     theta = facts.get("rope_theta", "rotary_emb_base")
     if theta is not None:
@@ -38,6 +41,12 @@ def rope_block(facts: Facts) -> dict[str, Any]:
     if rotated:
         found.setdefault("partial_rotary_factor", rotated / facts.head_dim)
     return found
+
+
+def _stated(block: Any) -> dict[str, Any]:
+    """A block without what is null."""
+    told = cast("Mapping[str, Any]", block) if isinstance(block, Mapping) else {}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,8 @@ class Rope:
     """transformers' default of the rotated share."""
     silent: bool = False
     """Does the converter write nothing, so that the base has to be llama.cpp's 10000?"""
+    mscale: bool = False
+    """Has the file a key of its own for YaRN's `mscale_all_dim`?"""
 
     def read(self, file: Reading) -> None:
         block: dict[str, Any] = {"rope_theta": file.number("rope.freq_base", 10000.0)}
@@ -69,7 +80,7 @@ class Rope:
         base = float(block.get("rope_theta", self.theta))
         if not (self.silent and base == 10000.0):
             out.put("rope.freq_base", base)
-        write_scaling(out, block)
+        write_scaling(out, {**block, "rope_theta": base}, mscale=self.mscale)
         if self.dimensions:
             share = block.get("partial_rotary_factor", self.partial)
             out.put("rope.dimension_count", int(out.facts.head_dim * share))
@@ -103,22 +114,35 @@ def read_scaling(file: Reading) -> dict[str, Any]:
     return {"rope_type": "yarn", "factor": factor} | {k: v for k, v in more.items() if v is not None}
 
 
-def write_scaling(out: Writing, block: Mapping[str, Any]) -> None:
+def write_scaling(out: Writing, block: Mapping[str, Any], *, mscale: bool = False) -> None:
+    """mscale: is YaRN's `mscale_all_dim` told apart? Else it becomes the factor that follows from it."""
     kind = block.get("rope_type", "default")
     if kind == "llama3":
-        out.extra[FREQS] = llama3_factors(block, out.facts.head_dim)
+        told = {**block, _TRAINED: block.get(_TRAINED) or out.facts.count("max_position_embeddings")}
+        out.extra[FREQS] = llama3_factors(told, out.facts.head_dim)
     elif kind == "linear":
         out.put("rope.scaling.type", "linear")
         out.put("rope.scaling.factor", float(block["factor"]))
     elif kind == "yarn":
-        out.put("rope.scaling.type", "yarn")
-        out.put("rope.scaling.factor", float(block["factor"]))
-        out.put("rope.scaling.original_context_length", int(block["original_max_position_embeddings"]))
-        for key, name in _YARN:
-            if block.get(name) is not None:
-                out.put(key, float(block[name]))
+        _write_yarn(out, block, mscale=mscale)
     elif kind != "default":
         out.refuse(f"rope_type {kind!r:.80} is not written for {out.architecture}")
+
+
+def _write_yarn(out: Writing, block: Mapping[str, Any], *, mscale: bool) -> None:
+    positions = out.facts.count("max_position_embeddings")
+    original = int(block.get(_TRAINED) or positions)
+    factor = float(block.get("factor") or positions / max(original, 1))
+    told = dict(block)
+    scale, whole = block.get("mscale"), block.get("mscale_all_dim")
+    if scale and whole and not mscale and told.get("attention_factor") is None:
+        told["attention_factor"] = yarn_scale(factor, scale) / yarn_scale(factor, whole)
+    out.put("rope.scaling.type", "yarn")
+    out.put("rope.scaling.factor", factor)
+    out.put("rope.scaling.original_context_length", original)
+    for key, name in _YARN:
+        if told.get(name) is not None:
+            out.put(key, float(told[name]))
 
 
 def llama3_factors(block: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
@@ -218,7 +242,7 @@ class TwoRopes:
         full, window = rope_blocks(out.facts)
         base = float(full.get("rope_theta", self.theta))
         out.put("rope.freq_base", base)
-        write_scaling(out, full)
+        write_scaling(out, {**full, "rope_theta": base})
         if window.get("rope_type", "default") != "default":
             out.refuse("layers with a window have a rotation that is scaled, which GGUF cannot say")
         default = base if self.window_theta is None else self.window_theta
@@ -230,7 +254,7 @@ def rope_blocks(facts: Facts) -> tuple[dict[str, Any], dict[str, Any]]:
     block = facts.get("rope_parameters", default={}) or {}
     full, window = block.get("full_attention"), block.get("sliding_attention")
     if isinstance(full, Mapping) or isinstance(window, Mapping):
-        return dict(full or {}), dict(window or {})
+        return _stated(full), _stated(window)
     one = rope_block(facts)
     local = facts.get("rope_local_base_freq")
     return one, {} if local is None else {"rope_theta": local}

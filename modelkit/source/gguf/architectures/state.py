@@ -161,6 +161,7 @@ MAMBA = Architecture(
     (rule("attn_norm.weight", "norm.weight"), *mamba("mixer")),
     home="backbone.layers.{}.",
     exact="function; A_log within 1.2e-7",
+    otherwise=("wide_residual",),  # where sums are rounded to bf16; GGUF leaves it to the program
 )
 
 
@@ -213,4 +214,5 @@ MAMBA2 = Architecture(
     (rule("attn_norm.weight", "norm.weight"), *mamba2("mixer")),
     home="backbone.layers.{}.",
     exact="function; A_log within 1.2e-7",
+    otherwise=("wide_residual",),  # where sums are rounded to bf16; GGUF leaves it to the program
 )

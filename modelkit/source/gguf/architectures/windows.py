@@ -87,6 +87,7 @@ def no_window(out: Writing) -> None:
         return
     if out.facts.get("layer_types") and not any(sliding_layers(out)):
         return
+    out.otherwise += ["windows", "window"]
     out.notes.append(f"the window of {size:,} tokens has no place in GGUF: llama.cpp will see further back")
 
 

@@ -16,7 +16,6 @@ from modelkit.pack.gguf import writing
 from modelkit.pack.gguf.about import safe_name
 from modelkit.pack.gguf.export import Planned, plan_gguf
 from modelkit.pack.gguf.fitting import Fit, Scales, fit
-from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.writing import write_gguf
 from modelkit.source.gguf.file import read_gguf
 from modelkit.source.prequantized import Packing
@@ -362,58 +361,6 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
     np.testing.assert_array_equal(
         values(file, "rope_freqs.weight"), np.array(planned.extra["rope_freqs.weight"], dtype=np.float32)
     )
-
-
-@pytest.mark.parametrize(
-    ("config", "names", "said"),
-    [
-        ({"model_type": "phi3", "sliding_window": 12}, {"output.weight"}, "window"),
-        ({"model_type": "phi3", "sliding_window": None}, {"output.weight"}, None),
-        ({"model_type": "exaone4", "sliding_window": 12, "num_hidden_layers": 30}, (), "64 layers"),
-        ({"model_type": "exaone4", "sliding_window": 12, "num_hidden_layers": 64}, (), None),
-        ({"model_type": "exaone4", "sliding_window": 12, "layer_types": ["full_attention"]}, (), None),
-        ({"model_type": "bamba", "rope_parameters": {"partial_rotary_factor": 0.5}}, (), "rotates"),
-        ({"model_type": "bamba", "attn_rotary_emb": 64, "head_dim": 128}, (), "rotates"),
-        ({"model_type": "bamba"}, (), None),
-        ({"model_type": "deepseek_v2", "topk_method": "group_limited_greedy", "n_group": 8}, (), "groups"),
-        ({"model_type": "deepseek_v2", "topk_method": "greedy"}, (), None),
-        ({"model_type": "nemotron"}, {"token_embd.weight"}, "output head"),
-        ({"model_type": "nemotron"}, {"output.weight"}, None),
-        ({"model_type": "cohere"}, {"blk.0.attn_output.bias"}, "biases other than"),
-        ({"model_type": "cohere"}, {"blk.0.attn_q.bias"}, None),
-        ({"model_type": "lfm2"}, {"blk.0.shortconv.in_proj.bias"}, "biases other than"),
-        ({"model_type": "ernie4_5"}, {"blk.0.ffn_up.bias"}, "biases in its MLPs"),
-        ({"model_type": "ernie4_5"}, {"blk.0.attn_output.bias"}, None),
-        (
-            {"model_type": "ernie4_5_moe"},
-            {"blk.1.ffn_gate_inp.weight", "blk.2.ffn_gate.weight", "blk.3.ffn_gate_inp.weight"},
-            "no plain MLP behind the first mixture",
-        ),
-        ({"model_type": "ernie4_5_moe"}, {"blk.0.ffn_gate.weight", "blk.1.ffn_gate_inp.weight"}, None),
-        (
-            {"model_type": "qwen3_5_text", "linear_key_head_dim": 16, "linear_value_head_dim": 32},
-            set(),
-            "heads of keys and of values differ",
-        ),
-        ({"model_type": "qwen3_5_text", "linear_value_head_dim": 128}, set(), None),
-        ({"model_type": "llama"}, {"blk.0.ffn_up.bias"}, None),
-        ({"model_type": "t5"}, set(), "a factor before the head"),
-        ({"model_type": "t5", "tie_word_embeddings": False}, set(), None),
-        ({"model_type": "mt5", "num_layers": 2, "num_decoder_layers": 3}, set(), "deeper than its encoder"),
-        ({"model_type": "mimo_v2_flash"}, {"output.weight", "blk.0.attn_k.bias"}, "no biases to queries"),
-        ({"model_type": "mimo_v2_flash"}, {"blk.0.attn_k.weight"}, None),
-        ({"model_type": "nemotron_h"}, {"blk.0.ffn_up.weight", "blk.1.ffn_gate_inp.weight"}, "plain MLPs"),
-        ({"model_type": "nemotron_h"}, {"blk.0.ffn_up.weight"}, None),
-        ({"model_type": "kimi_linear", "q_lora_rank": 8}, set(), "whole projections"),
-        ({"model_type": "kimi_linear"}, {"blk.0.attn_kv_a_mqa.bias"}, "biases"),
-    ],
-)
-def test_what_llama_cpp_does_otherwise_is_said(
-    config: dict[str, Any], names: set[str], said: str | None
-) -> None:
-    found = list(limits(config, names))
-    assert bool(found) == (said is not None)
-    assert all(said is not None and said in text for text in found)
 
 
 def test_adapters_that_stay_behind_are_said(tmp_path: Path) -> None:

@@ -285,6 +285,7 @@ def test_heads_of_keys_that_contradict_the_tensors_are_refused() -> None:
         ("mistral4", "mistral4__expert_gating_func", 2),
         ("t5", "t5__decoder_block_count", 1),
         ("t5", "t5__attention__value_length", 8),
+        ("phi3_window", "phi3__rope__scaling__attn_factor", 2.0),
     ],
 )
 def test_what_contradicts_the_rest_or_is_not_computed_is_refused(name: str, key: str, value: Any) -> None:
