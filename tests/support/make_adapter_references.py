@@ -73,6 +73,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "target_parameters": ["mlp.experts.down_proj", "mlp.experts.gate_up_proj"],
         },
     ),
+    "glm4_moe_layers": (
+        "glm4_moe",
+        {
+            "r": 3,
+            "use_rslora": True,
+            "target_modules": ["q_proj", "gate_proj", "up_proj", "down_proj"],
+            "rank_pattern": {"down_proj": 2},
+        },
+    ),
+    "qwen3_vl_towers": ("qwen3_vl", {"r": 2, "target_modules": "all-linear"}),
     "mixtral_down": (
         "mixtral",
         {"r": 3, "target_modules": ["v_proj"], "target_parameters": ["mlp.experts.down_proj"]},

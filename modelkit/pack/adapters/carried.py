@@ -178,9 +178,11 @@ def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fus
     from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
     from modelkit.pack.adapters.place import place
     from modelkit.pack.adapters.saved import settle_saved
+    from modelkit.pack.adapters.towers import without_towers
 
+    adapter, left_out = without_towers(adapter, described)
     adapter, notes = settle_saved(adapter, target.source)
-    adapter = replace(adapter, notes=(*adapter.notes, *notes))
+    adapter = replace(adapter, notes=(*adapter.notes, *left_out, *notes))
     shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
     placement = place(adapter, described, shapes)
     if not fuse:

@@ -72,6 +72,11 @@ def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways
     passage = trace(described, shapes, {}, _form(shapes))
     arrivals = {one.name: one for one in passage.arrivals if one.name in names}
     missing = sorted(names - arrivals.keys())
+    if missing and missing[0].endswith(".bias"):
+        raise PlanError(
+            f"the adapter brings {shown(missing[0])}, and the base has no bias there to fuse it into",
+            hint="Leave --fuse-adapters out: run time adds what the adapter brings.",
+        )
     if missing:
         raise PlanError(
             f"the adapter changes {shown(missing[0])}, which is stored in a way that nothing is fused into",

@@ -204,7 +204,7 @@ def _oriented(
 
 
 def _options(pair: Pair, adapter: AdapterSource, kinds: Mapping[str, Kind]) -> list[Pair]:
-    one = [replace(pair, names=(name,)) for name in pair.names]
+    one = [replace(each, others=()) for each in (pair, *pair.others)]
     if adapter.kind == "mlx-lm":
         table = kinds.get(pair.names[0].removesuffix(".weight")) == "table" and pair.magnitude is None
         return [replace(_turned(one[0]), table=True)] if table else one

@@ -15,6 +15,7 @@ Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.adapters.peft_config import PeftConfig, read_peft_config
@@ -108,25 +109,28 @@ def _pair(
         problems.append(f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}")
         return None
     targets = () if table else _targets(module.replace(".base_layer", ""), config)
-    if targets and (a.shape[0] != b.shape[1] or a.shape[0] % config.rank_of(targets[0])):
-        problems.append(
-            f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}, which are no pairs "
-            f"of rank {config.rank_of(targets[0])} for a number of experts"
-        )
+    if table:
+        made = [_of_table(module, a, b, config)]
+    elif targets:
+        made = _of_parameters(module, a, b, targets, config, problems)
+    else:
+        made = [Pair((f"{module}.weight",), Factor(b), Factor(a), config.scale_of(module))]
+    if not made:
         return None
-    made = _of_table(module, a, b, config) if table else _of_module(module, a, b, targets, config)
-    made = _with(made, parts.get("magnitude"), parts.get("bias"))
+    first, *others = [_checked(one, parts, config, problems) for one in made]
+    return replace(first, others=tuple(others))
+
+
+def _checked(pair: Pair, parts: Mapping[str, TensorInfo], config: PeftConfig, problems: list[str]) -> Pair:
+    """With magnitude and bias."""
+    made = replace(pair, magnitude=parts.get("magnitude"), bias=parts.get("bias"))
     fault = check_pair(made, config.rank_of(made.names[0].removesuffix(".weight")))
     if fault is None and (made.magnitude is not None) != (config.dora and not made.left.experts):
-        fault = f"{shown(module)} has {'a' if made.magnitude else 'no'} magnitude, against `use_dora`"
+        name = shown(made.names[0].removesuffix(".weight"))
+        fault = f"{name} has {'a' if made.magnitude else 'no'} magnitude, against `use_dora`"
     if fault is not None:
         problems.append(fault)
     return made
-
-
-def _with(pair: Pair, magnitude: TensorInfo | None, bias: TensorInfo | None) -> Pair:
-    fields = (pair.names, pair.left, pair.right, pair.scale, magnitude, bias, pair.table, pair.either_way)
-    return Pair(*fields)
 
 
 def _of_table(module: str, a: TensorInfo, b: TensorInfo, config: PeftConfig) -> Pair:
@@ -139,21 +143,41 @@ def _of_table(module: str, a: TensorInfo, b: TensorInfo, config: PeftConfig) -> 
     )
 
 
-def _of_module(module: str, a: TensorInfo, b: TensorInfo, names: tuple[str, ...], config: PeftConfig) -> Pair:
-    """names: the parameters that it may be for; () for a linear layer."""
-    if not names:
-        return Pair((f"{module}.weight",), Factor(b), Factor(a), config.scale_of(module))
-    experts = max(a.shape[0] // config.rank_of(names[0]), 1)
-    left, right = Factor(b, experts=experts, rank_last=True), Factor(a, experts=experts)
-    return Pair(names, left, right, config.scale_of(names[0]), either_way=True)
+def _of_parameters(
+    module: str,
+    a: TensorInfo,
+    b: TensorInfo,
+    names: tuple[str, ...],
+    config: PeftConfig,
+    problems: list[str],
+) -> list[Pair]:
+    """The pairs that they may be, of stacks of experts: by each one's own rank."""
+    made: list[Pair] = []
+    for name in names:
+        rank = config.rank_of(name)
+        if a.shape[0] == b.shape[1] and not a.shape[0] % rank:
+            experts = a.shape[0] // rank
+            left, right = Factor(b, experts=experts, rank_last=True), Factor(a, experts=experts)
+            made.append(Pair((name,), left, right, config.scale_of(name), either_way=True))
+    if not made:
+        problems.append(
+            f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}, which are no pairs "
+            f"of rank {config.rank_of(names[0])} for a number of experts"
+        )
+    return made
 
 
 def _targets(owner: str, config: PeftConfig) -> tuple[str, ...]:
-    """The parameters of this module that are targets, but for `weight`, which is a linear layer's."""
+    """The parameters of this module that are targets, but for `weight`, which is a linear layer's.
+
+    A target may be a parameter's name alone (`down_proj`), as PEFT itself writes it of a mixture whose
+    experts were named as layers. Layers of that name are none of it; what owns stacks is called `experts`.
+    """
     found: list[str] = []
     for target in config.targets:
         module, _, leaf = target.rpartition(".")
-        if leaf != "weight" and (owner == module or owner.endswith(f".{module}") or not module):
+        fits = owner == module or owner.endswith(f".{module}" if module else "experts")
+        if leaf != "weight" and fits:
             found.append(f"{owner}.{leaf}")
     return tuple(found)
 

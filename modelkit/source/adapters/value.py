@@ -62,8 +62,7 @@ class Pair:
     """What is added to one matrix."""
 
     names: tuple[str, ...]
-    """Of the matrix, in a checkpoint: `model.layers.0.mlp.up_proj.weight`; several where the shapes alone
-    tell which it is."""
+    """Of the matrix, in a checkpoint: `model.layers.0.mlp.up_proj.weight`."""
     left: Factor
     """[R, r] or [E, R, r]."""
     right: Factor
@@ -79,6 +78,8 @@ class Pair:
     """May it be meant for the transpose of the matrix (PEFT before 0.18 did so for stacks)?"""
     made: Made | None = None
     """None: of `left` and `right` alone."""
+    others: "tuple[Pair, ...]" = ()
+    """What it may be instead, of other matrices, ranks and scales: the base's shapes alone tell."""
 
     @property
     def rank(self) -> int:

@@ -17,6 +17,7 @@ from modelkit.pack.adapters.stored import read_stored
 from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
 from modelkit.store.store import Store
+from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_tensor, write_checkpoint
 from tests.support.parity import Reference
 from tests.support.peft_folders import write_peft
@@ -66,6 +67,26 @@ def test_adapters_keep_their_order_and_names(folder: Path) -> None:
     np.testing.assert_array_equal(
         np.array(brought.pairs["model.layers.1.self_attn.q_proj"].down), TENSORS[f"{Q}.lora_A.weight"].T
     )
+
+
+def test_what_is_for_images_is_left_out_and_told(tmp_path: Path) -> None:
+    reference = AdapterReference("qwen3_vl_towers")
+    reference.write_base(tmp_path / "model")
+    reference.write(tmp_path / "both")
+    made = create(tmp_path, "FROM ./model\nADAPTER ./both\n")
+    assert any("adapter both: 8 of its changes are for images and sound" in note for note in made.notes)
+    tensors = load_file(tmp_path / "both/adapter_model.safetensors")
+    seen = {name: array for name, array in tensors.items() if ".visual." in name}
+    write_peft(tmp_path / "seen", seen, r=2)
+    with pytest.raises(ModelkitError, match="seen changes what is for images and sound alone"):
+        create(tmp_path, "FROM ./model\nADAPTER ./seen\n")
+
+
+def test_a_bias_that_the_base_has_not_is_not_fused(folder: Path) -> None:
+    write_peft(folder / "lora", {**TENSORS, f"{Q}.lora_B.bias": np.ones(64, np.float32)}, lora_bias=True)
+    with pytest.raises(ModelkitError, match=r"brings .*q_proj\.bias, and the base has no bias there"):
+        create(folder, "FROM ./model\nADAPTER ./lora\n", fuse_adapters=True)
+    assert create(folder, "FROM ./model\nADAPTER ./lora\n").digest
 
 
 def test_the_same_recipe_has_the_same_digest_and_packages_hand_adapters_on(folder: Path) -> None:
