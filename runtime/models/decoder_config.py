@@ -174,17 +174,16 @@ def two_ropes(
     windows: Sequence[int | None],
     *,
     theta: float,
-    local_theta: float | None = None,
+    local_theta: float,
+    local_field: str | None = "rope_local_base_freq",
 ) -> tuple[RopeSpec, ...]:
     """Rotations of full and of sliding layers: two blocks in new files; in old ones rope_scaling is for full
-    layers only, and sliding ones take `rope_local_base_freq`.
+    layers only, and sliding ones take `local_field`, where the family has it.
 
-    local_theta: the base of sliding layers where the file does not say; None for that of full layers.
+    theta, local_theta: the bases of full and of sliding layers where the file does not say.
     """
     full = fields.rope_parameters("full_attention", theta=theta)
-    if local_theta is None:
-        local_theta = fields.number("rope_theta", theta, low=2.0)
-    base = fields.number("rope_local_base_freq", local_theta, low=2.0)
+    base = local_theta if local_field is None else fields.number(local_field, local_theta, low=2.0)
     sliding = fields.rope_parameters("sliding_attention", theta=base)
     sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
     specs = read_rope(whole_heads(full), **sizes), read_rope(whole_heads(sliding), **sizes)

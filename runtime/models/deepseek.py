@@ -13,7 +13,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.expert_groups import read_groups
@@ -120,8 +120,12 @@ def _latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentS
 
 
 def _rope(fields: Fields, shape: dict[str, Any], position: int, *, traditional: bool) -> RopeSpec:
+    """The reference looks at a share of the rotated part where the rotation is scaled, and then spreads the
+    few wavelengths that are left over all of it.
+    """
+    parameters = fields.rope_parameters()
     return read_rope(
-        fields.rope_parameters(),
+        parameters if parameters["rope_type"] == "default" else whole_heads(parameters),
         head_dim=position,
         max_positions=shape["context_length"],
         traditional=traditional,

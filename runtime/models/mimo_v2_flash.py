@@ -173,6 +173,9 @@ def _rope(fields: Fields, shape: dict[str, Any], *, sliding: bool) -> RopeSpec:
     else:
         block = fields.rope_parameters(theta=5e6)
     outer = fields.number("partial_rotary_factor", 0.334, low=1e-4, high=1.0)
+    scaled = block.get("rope_type", "default") != "default"
+    if scaled and not fields.has("partial_rotary_factor") and "partial_rotary_factor" not in block:
+        outer = 1.0  # the family's own share is that of its plain rotation
     share = block.get("partial_rotary_factor", outer)
     return read_rope(
         {**block, "partial_rotary_factor": share},

@@ -22,12 +22,15 @@ from runtime.models.decoder_config import (
     two_ropes,
 )
 from runtime.models.family import Family
+from runtime.models.rope_block import is_keyed
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention, WideNormAttention
 from runtime.records import dataclass
+
+_THETA = 500000.0  # of OLMo 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,10 @@ def _ropes(
         if fields.raw.get("sliding_window", 4096) is None:  # a model that never slides rotates everywhere
             return (rope,) * len(windows)
         return tuple(None if window is None else rope for window in windows)
-    return two_ropes(fields, shape, windows, theta=500000.0)
+    if not is_keyed(fields.raw) and fields.number("rope_theta", _THETA) != _THETA:
+        # transformers 4 turned all layers by it, transformers 5 turns those without a window.
+        fields.refuse("rope_theta", f"{_THETA:g}, or rope_parameters with a block for each type of layer")
+    return two_ropes(fields, shape, windows, theta=_THETA, local_theta=_THETA, local_field=None)
 
 
 def layout(config: Config) -> list[LayerSpec]:

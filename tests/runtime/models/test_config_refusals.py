@@ -43,6 +43,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gpt_oss", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
+    (
+        "deepseek_v2_lite",
+        {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "partial_rotary_factor": 0.25}},
+        "partial_rotary_factor is 0.25",
+    ),
+    ("olmo3", {"rope_parameters": None, "rope_theta": 10000.0}, "rope_theta is 10000.0"),
     ("apertus", {"rope_parameters": None, "rope_theta": 500.0}, "rope_theta is 500.0"),
     ("ministral3", {"rope_parameters": None, "rope_scaling": {}, "rope_theta": 500.0}, "rope_theta is 500.0"),
     ("gpt_neox", {"rope_parameters": None, "rope_theta": 500.0}, "rope_theta is 500.0.*rotary_emb_base"),
@@ -77,3 +83,24 @@ def test_heads_of_keys_that_serve_unequal_shares_of_the_queries_are_refused(name
         UnsupportedModel, match="num_key_value_heads is 3, expected a divisor of num_attention_heads, 4"
     ):
         describe({**config, inner: own} if inner else own)
+
+
+def test_fields_that_another_family_reads_do_not_act() -> None:
+    config = Reference("olmo3").record["config"]
+    plain = describe({**config, "rope_parameters": None, "rope_theta": 500000.0}).config
+    given = {"rope_parameters": None, "rope_theta": 500000.0, "rope_local_base_freq": 10000.0}
+    assert describe({**config, **given}).config == plain
+
+
+def test_a_scaled_rotation_of_mimo_takes_whole_heads_unless_it_says_a_share() -> None:
+    config, linear = Reference("mimo_v2_flash").record["config"], {"rope_type": "linear", "factor": 4.0}
+
+    def dims(block: dict[str, Any], **more: Any) -> int:
+        blocks = {**config["rope_parameters"], "full_attention": block}
+        ropes = describe({**config, "rope_parameters": blocks, **more}).config.ropes
+        return max(rope.dims for rope in ropes)
+
+    head = config["head_dim"]
+    assert dims(linear) == head
+    assert dims(linear, partial_rotary_factor=0.5) == head // 2
+    assert dims({"rope_type": "default"}) == int(head * 0.334)
