@@ -77,6 +77,10 @@ def strand() -> None:
     _stranded = True
 
 
+def stranded() -> bool:
+    return _stranded
+
+
 def describe() -> dict[str, Any]:
     """MLX and its device as plain data, for a report to the user."""
     from importlib.metadata import version  # only here: slow to import

@@ -19,6 +19,7 @@ from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
 from runtime.models.unused import without_unused
 from runtime.nn.stored import of_blocks, read_as_stored
+from runtime.nn.undrawn import undrawn
 from runtime.records import dataclass
 from runtime.weights import fit
 
@@ -138,7 +139,7 @@ def fit_network(
     dtype: mx.Dtype | None = mx.float32,
 ) -> Part:
     """The network, and these tensors under its own names. Raises WeightMismatch."""
-    network = described.family.build(described.config)
+    network = described.network()
     fitted = described.family.adapt(described.config, without_unused(described, weights))
     fit(network, fitted, config)
     return network, _narrowed(described, fitted, weights) if dtype is None else fitted
@@ -169,7 +170,7 @@ def _fitted_head(
     fitted = {} if head is None else head.adapt(described.config, without_unused(described, weights))
     if head is None or not fitted:
         return [], ()
-    network = head.build(described.config)
+    network = undrawn(head.build, described.config)
     try:
         fit(network, fitted, config)
     except WeightMismatch as mismatch:

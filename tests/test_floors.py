@@ -37,7 +37,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("runtime.cache", "runtime.weights", "runtime.holding", "runtime.cpu")),
-    (True, ("runtime.nn", "runtime.device")),
+    (True, ("runtime.nn", "runtime.device", "runtime.streams")),
     (True, ("runtime.models", "runtime.sampling")),
     (True, ("runtime.loaded", "runtime.planned", "runtime.embedding", "runtime.ranks")),
     (True, ("runtime.speculate", "runtime.quality")),

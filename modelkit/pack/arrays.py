@@ -10,6 +10,7 @@ from modelkit.pack.planned import Output, PlannedFile
 from modelkit.pack.reader import Reader
 from modelkit.pack.transform import release_memory, transform
 from modelkit.pack.write import header_of, write_file
+from runtime.streams import handed_on
 from runtime.weights import DTYPES
 
 
@@ -17,10 +18,10 @@ def read_arrays(part: Part) -> dict[str, mx.array]:
     """The tensors that `create` would write, by name. Raises SourceError as it would."""
     found: dict[str, mx.array] = {}
     try:
-        with Reader(part.source.inventory.weights) as reader:
+        with Reader(part.source.inventory.weights) as reader, handed_on() as take:
             for file in part.plan.files:
                 collector = _Collector(file)
-                write_file(file, collector, reader, transform)
+                write_file(file, collector, reader, transform, begins=take)
                 found.update(collector.arrays())
             reader.check_unchanged()
     finally:

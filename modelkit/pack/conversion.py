@@ -170,15 +170,16 @@ def _convert(
     part: Part, new: Transaction, store: Store, advance: Callable[[int], None]
 ) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
     from modelkit.pack.transform import release_memory, transform  # loads MLX
+    from runtime.streams import handed_on
 
     change = partial(transform, fusion=part.fused.load()) if part.fused else transform
     weights = part.source.inventory.weights
     blobs: dict[str, Blob] = {}
     try:
-        with _Hasher(part.source, store) as hasher, Reader(weights) as reader:
+        with _Hasher(part.source, store) as hasher, Reader(weights) as reader, handed_on() as take:
             for file in part.plan.files:
                 with new.write_blob() as sink:
-                    write_file(file, sink, reader, change, advance)
+                    write_file(file, sink, reader, change, advance, take)
                     blobs[file.path] = sink.commit()
             digests = hasher.digests()
             reader.check_unchanged()

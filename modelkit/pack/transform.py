@@ -6,7 +6,6 @@ runs on the CPU backend whatever the device: the same source must give the same 
 quantizes on one core per stream, so each worker thread has a stream of its own.
 """
 
-import threading
 from typing import TypeAlias
 
 import mlx.core as mx
@@ -29,7 +28,6 @@ from runtime.quant import Format
 Bytes: TypeAlias = memoryview | bytearray
 
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
-_THREAD = threading.local()
 _SLOW_ELEMENTS = 1 << 18
 _STRIP_ROWS = 128
 
@@ -51,7 +49,7 @@ def transform(
         touched = fusion is not None and fusion.touches(slab.tensor)
         if planned.encode is None and slab.tiles is None and not planned.plus_one and not touched:
             return (every_row(raw, slab),)
-    with mx.stream(_stream()):
+    with mx.stream(mx.cpu):
         values = _values(planned, slab, raw, reader)
         if touched and fusion is not None and not isinstance(slab, Joined):
             values = fusion.apply(slab, values).astype(values.dtype)
@@ -79,12 +77,6 @@ def _check_finite(planned: Planned, values: mx.array) -> None:
 def release_memory() -> None:
     """Give MLX's free buffers back to the system; called when a conversion has ended."""
     mx.clear_cache()
-
-
-def _stream() -> mx.Stream:
-    if not hasattr(_THREAD, "stream"):
-        _THREAD.stream = mx.new_stream(mx.cpu)
-    return _THREAD.stream
 
 
 def every_row(raw: bytearray, slab: Slab | Columns) -> Bytes:

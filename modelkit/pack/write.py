@@ -58,14 +58,16 @@ def write_file(
     reader: Reader,
     transform: Transform,
     advance: Callable[[int], None] = lambda _: None,
+    begins: Callable[[], object] | None = None,
 ) -> None:
-    """Write `file`. `advance` is told the source bytes of every finished block.
+    """Write `file`. `advance` is told the source bytes of every finished block; `begins` is called by each
+    worker before its first one.
 
     On an error nothing more is started; what the sink has by then is incomplete and must be discarded.
     """
     sink.write(header_of(file))
     workers = min(os.cpu_count() or 1, MAX_WORKERS)
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="pack")
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="pack", initializer=begins)
     try:
         done = _ahead(pool, (_Job(transform, reader, *work) for work in _work(file)), workers + 2)
         for tensor in file.tensors:

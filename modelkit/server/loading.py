@@ -19,7 +19,7 @@ from modelkit.errors import ModelClosed
 from modelkit.memory import Memory
 from modelkit.model import Model
 from modelkit.server.stored import Found, Source
-from runtime import device
+from runtime import device, streams
 
 
 class _BrokenOff(Exception):
@@ -66,6 +66,10 @@ class Loading:
             raise _BrokenOff
 
     def _run(self) -> None:
+        with streams.taken():
+            self._load()
+
+    def _load(self) -> None:
         try:
             outcome: Model | BaseException = self._loaded()
         except _BrokenOff:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from runtime import device
+from runtime import device, streams
 
 T = TypeVar("T")
 Refuse = Callable[[BaseException], object]
@@ -151,12 +151,13 @@ class MlxThread:
         return ended
 
     def _run(self) -> None:
-        try:
-            self._serve()
-        except BaseException as error:  # noqa: BLE001 -- whoever waits or comes later is told
-            self._reason = error
-        finally:
-            self._end()
+        with streams.taken():
+            try:
+                self._serve()
+            except BaseException as error:  # noqa: BLE001 -- whoever waits or comes later is told
+                self._reason = error
+            finally:
+                self._end()
 
     def _serve(self) -> None:
         busy = False

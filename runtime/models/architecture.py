@@ -31,6 +31,12 @@ class Described:
     checkpoint: Checkpoint = PLAIN
     """What is particular to its files."""
 
+    def network(self) -> Any:
+        """A Network with lazy (unallocated) weights, named as the tensors of the checkpoint."""
+        from runtime.nn.undrawn import undrawn
+
+        return undrawn(self.family.build, self.config)
+
     @property
     def vocab_size(self) -> int:
         return self.config.vocab_size

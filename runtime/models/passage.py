@@ -67,7 +67,7 @@ class Passage:
 
 def parameters(described: Described) -> dict[str, Shape]:
     """name -> shape of all that the network holds, unpacked. Nothing is allocated."""
-    flat: Any = tree_flatten(described.family.build(described.config).parameters())
+    flat: Any = tree_flatten(described.network().parameters())
     return {name: tuple(array.shape) for name, array in flat}
 
 

@@ -50,7 +50,7 @@ def with_packed(model: LoadedModel, stored: Mapping[str, Stored]) -> LoadedModel
             parts = (left_of(weight, how),)
         mx.eval(*parts)
         tensors.update({f"{path}.{leaf}": part for leaf, part in zip(LEAVES, parts, strict=False)})
-    network = model.described.family.build(model.described.config)
+    network = model.described.network()
     fit(network, tensors, {})
     fill(network, tensors, Holding())
     network.eval()

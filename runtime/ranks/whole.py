@@ -31,5 +31,5 @@ class Whole:
         if not mine or not self.elsewhere:
             return mine
         described = share.described
-        bare: Sequence[Rotate | None] = described.family.build(described.config).shifts
+        bare: Sequence[Rotate | None] = described.network().shifts
         return [bare[i] if i in self.elsewhere else one for i, one in enumerate(mine)]

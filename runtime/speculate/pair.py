@@ -74,7 +74,7 @@ def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter
 def _block_problem(draft: Described, target: Described) -> str | None:
     config: Config = draft.config
     layers, deepest = len(target.layout), max(config.target_layers)
-    if taps_of(target.family.build(target.config)) is None:
+    if taps_of(target.network()) is None:
         return f"a block draft reads hidden states between layers, which {target.name} does not give"
     if config.hidden_size != target.hidden_size:
         return (

@@ -147,7 +147,7 @@ def _identity(name: str, shape: tuple[int, ...]) -> Arrival:
 def kinds_of(described: Described) -> dict[str, Kind]:
     """The network's modules that hold matrices."""
     found: dict[str, Kind] = {}
-    modules: Any = described.family.build(described.config).named_modules()
+    modules: Any = described.network().named_modules()
     for name, module in modules:
         if isinstance(module, nn.Linear):
             found[name] = "linear"

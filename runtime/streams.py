@@ -1,0 +1,52 @@
+"""Streams of MLX that threads take over from each other.
+
+On a processor MLX keeps a thread of the system for every stream that there ever was, also when the stream and
+the thread that made it are gone. A server that opens and closes models, or a program that makes packages,
+would run out of threads in days. So threads of ours that compute take streams that nobody has, and leave them
+to the next ones. Asking MLX for the calling thread's own stream already makes one (`mx.stream` does, to come
+back to it), so none of them may.
+"""
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import mlx.core as mx
+
+from runtime import device
+from runtime.cpu.native import on_processor
+
+_free: list[mx.Stream] = []
+_guard = threading.Lock()
+
+
+@contextmanager
+def handed_on() -> Generator[Callable[[], None]]:
+    """What a thread calls that will compute on a processor until the end of the block, and then never again.
+    What it made and has not evaluated must not leave the block.
+    """
+    taken: list[mx.Stream] = []
+
+    def take() -> None:
+        with _guard:
+            stream = _free.pop() if _free else mx.new_thread_unsafe_stream(mx.cpu)
+            taken.append(stream)
+        mx.set_default_stream(stream)
+
+    try:
+        yield take
+    finally:
+        if not device.stranded():  # one that waits for a lost machine would never be synchronous
+            for stream in taken:
+                mx.synchronize(stream)
+            with _guard:
+                _free.extend(taken)
+
+
+@contextmanager
+def taken() -> Generator[None]:
+    """`handed_on` for the calling thread alone. One that computes on a GPU has what MLX gives it."""
+    with handed_on() as take:
+        if on_processor():
+            take()
+        yield

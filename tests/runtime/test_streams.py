@@ -1,0 +1,69 @@
+"""What threads that compute leave behind when they end: nothing, however many there were."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from runtime import device, streams
+from runtime.cpu.native import on_processor
+from runtime.engine.thread import MlxThread
+
+RIGHT = [2.0, 2.0, 2.0]
+_TASKS = Path("/proc/self/task")
+counted = pytest.mark.skipif(not (_TASKS.is_dir() and on_processor()), reason="threads are counted on Linux")
+
+
+def compute() -> Any:
+    return (mx.ones(3) + 1).tolist()
+
+
+def on_a_thread_of_its_own() -> None:
+    thread = MlxThread()
+    assert thread.call(compute) == RIGHT
+    thread.close()
+
+
+def in_a_pool() -> None:
+    with streams.handed_on() as take, ThreadPoolExecutor(3, initializer=take) as pool:
+        assert list(pool.map(lambda _: compute(), range(9))) == [RIGHT] * 9
+
+
+@counted
+@pytest.mark.parametrize("work", [on_a_thread_of_its_own, in_a_pool])
+def test_no_thread_of_the_system_is_left(work: Callable[[], None]) -> None:
+    work()
+    mx.clear_cache()  # makes threads for all streams that have none
+    before = len(os.listdir(_TASKS))
+    for _ in range(5):
+        work()
+        mx.clear_cache()
+    assert len(os.listdir(_TASKS)) <= before + 2  # of a pool, not all threads may have been needed before
+
+
+def test_threads_at_the_same_time_have_streams_of_their_own() -> None:
+    with streams.handed_on() as take:
+        found: list[str] = []
+
+        def begin() -> None:
+            take()
+            found.append(str(mx.default_stream(mx.cpu)))
+
+        with ThreadPoolExecutor(2, initializer=begin) as pool:
+            for future in [pool.submit(compute) for _ in range(20)]:
+                assert future.result() == RIGHT
+        assert len(set(found)) == len(found)
+
+
+def test_a_stream_that_waits_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_stranded", True)
+    monkeypatch.setattr(mx, "synchronize", lambda *_: pytest.fail("this would hang"))
+    kept: list[mx.Stream] = []
+    monkeypatch.setattr(streams, "_free", kept)
+    with ThreadPoolExecutor(1) as pool, streams.handed_on() as take:
+        pool.submit(take).result()
+    assert kept == []
