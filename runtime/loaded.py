@@ -180,10 +180,10 @@ class Cut(Protocol):
         ...
 
     def __call__(
-        self, described: Described, part: Part, dtype: mx.Dtype, stored: Mapping[str, mx.array]
+        self, described: Described, planned: Plan, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> Held:
-        """The network and the tensors of it that belong here; of others nothing is read. dtype: of
-        activations. stored: all tensors, of which those of `part` were made.
+        """The network and the tensors of it that belong here; of others nothing is read. planned: of the
+        whole. dtype: of activations. stored: all tensors, of which the planned ones were made.
         """
         ...
 
@@ -210,10 +210,8 @@ def load_model(
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     described = describe(config)
-    if isinstance(shards, Mapping):
-        weights = dict(shards)
-    else:
-        weights = _read(shards, _mappable(config, on) if fixed else None)
+    named = isinstance(shards, Mapping)
+    weights = dict(shards) if named else read_tensors(shards, config, on, fixed=fixed)
     compute = wanted_dtype(on) or float_of(weights)
     ops.settle()
     everywhere: tuple[LayerSpec, ...] = ()
@@ -246,18 +244,33 @@ def _cut(
     *,
     with_head: bool,
 ) -> tuple[Held, Plan]:
-    """How weights are held is decided as if this machine held all and had room for it, as the others do."""
-    roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
-    roomy = apart(roomy, config) if cut.splits else roomy
-    planned = plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
-    held = cut(described, planned.parts[0], compute, weights)
+    planned = plan_to_cut(described, config, weights, on, cut, with_head=with_head)
+    held = cut(described, planned, compute, weights)
     size = held_bytes(*held.part, planned.holding)
     parts, sizes = [held.part, *planned.parts[1:]], (size, *planned.sizes[1:])
     return held, replace(planned, parts=parts, sizes=sizes)
 
 
-def _read(shards: Sequence[Path], may_map: Callable[[str], bool] | None) -> dict[str, mx.array]:
-    """may_map: the tensors that may be used where they lie; None: all are read."""
+def plan_to_cut(
+    described: Described,
+    config: Mapping[str, Any],
+    weights: Mapping[str, mx.array],
+    on: Device | None,
+    cut: Cut,
+    *,
+    with_head: bool,
+) -> Plan:
+    """How weights are held is decided as if this machine held all and had room for it, as the others do."""
+    roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
+    roomy = apart(roomy, config) if cut.splits else roomy
+    return plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
+
+
+def read_tensors(
+    shards: Sequence[Path], config: Mapping[str, Any], on: Device | None, *, fixed: bool
+) -> dict[str, mx.array]:
+    """The tensors of these files, not read yet, as in `load_model`."""
+    may_map = _mappable(config, on) if fixed else None
     weights: dict[str, mx.array] = {}
     for shard in shards:
         there = mapped(shard, may_map) if may_map else Mapped({}, others=True)

@@ -4,7 +4,7 @@ Every rank calls its network with the same steps in the same order, each with me
 (`described.layout` says which). What the network gives has a meaning at rank 0 alone, which has the head.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from mlx.utils import tree_flatten
 
 from runtime.device import Device
 from runtime.errors import CannotCut, TooLarge
-from runtime.loaded import Held, LoadedModel, load_model
-from runtime.models.architecture import Described
+from runtime.loaded import Held, LoadedModel, load_model, plan_to_cut, read_tensors
+from runtime.models.architecture import Described, describe
 from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
-from runtime.planned import Part
+from runtime.planned import Plan as Holding
+from runtime.planned import float_of, wanted_dtype
 from runtime.ranks.calls import then
 from runtime.ranks.group import Group
 from runtime.ranks.pairs import Pairs, check_adapters
@@ -26,7 +27,8 @@ from runtime.ranks.pieces import Shard
 from runtime.ranks.plan import Plan, Share
 from runtime.ranks.ranges import Taking
 from runtime.ranks.seat import Seat
-from runtime.ranks.shards import become_shard, splits_of
+from runtime.ranks.shards import Take, become_shard, splits_of
+from runtime.ranks.slices import Headers, Noting, Slice, Sliced
 from runtime.ranks.stage import become_stage, come_together, leave_head, stage_layout
 from runtime.ranks.trunk import chain_of
 from runtime.records import dataclass
@@ -43,9 +45,11 @@ def load_share(
     fixed: bool = False,
     told: Callable[[int], object] = lambda _: None,
     adapters: Mapping[str, LowRanks] | None = None,
+    sliced: tuple[Headers, Mapping[Slice, Path]] | None = None,
 ) -> LoadedModel:
     """As `load_model`, what this rank has by the plan. A draft head is rank 0's. adapters: the same, in the
-    same order, on all ranks.
+    same order, on all ranks. sliced: for a rank that has not all files, the headers of all that is stored,
+    and where files are of `slices_of`, each with one tensor under its stored name.
 
     Raises CannotCut besides, where plan, model and group are not of one kind, and WeightMismatch where an
     adapter does not fit.
@@ -56,9 +60,67 @@ def load_share(
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
     cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards, adapters or {})
+    if sliced is not None:
+        own = _sliced(config, *sliced, [*cut.files], on)
+        cut, shards = replace(cut, sliced=own), own.stored
     model = load_model(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut, told=told)
     brought = {name: Adapter(model.network, own, model.dtype) for name, own in cut.own.items()}
     return replace(model, adapters=brought)
+
+
+def slices_of(
+    config: Mapping[str, Any],
+    headers: Headers,
+    plan: Plan,
+    group: Group,
+    *,
+    on: Device | None,
+    adapters: Mapping[str, LowRanks],
+) -> list[Slice]:
+    """What `load_share` would read of what is stored, for the same `on`. Nothing is read. Raises what it
+    raises.
+    """
+    noting, described = Noting(headers), describe(config)
+    cut = CutByPlan(plan, group, (), adapters)
+    planned = plan_to_cut(described, config, noting.stored, on, cut, with_head=False)
+    compute = wanted_dtype(on) or float_of(noting.stored)
+    cutting = cut.begin(described, planned, compute, noting)
+    return noting.noted(cutting.read(planned, adapters.values()))
+
+
+def _sliced(
+    config: Mapping[str, Any],
+    headers: Headers,
+    slices: Mapping[Slice, Path],
+    files: Sequence[Path],
+    on: Device | None,
+) -> Sliced:
+    """files: those that are here whole."""
+
+    def read(paths: Sequence[Path]) -> dict[str, mx.array]:
+        return read_tensors(paths, config, on, fixed=True)
+
+    here = {one: read([path])[one.tensor] for one, path in slices.items()}
+    here |= {Slice(name): array for name, array in read(files).items()}
+    whole = [*files, *(path for one, path in slices.items() if not one.ranges)]
+    stored = {one.tensor: array for one, array in here.items() if not one.ranges}
+    return Sliced(headers, here, Taking(whole, stored))
+
+
+@dataclass(frozen=True, slots=True)
+class Cutting:
+    """A network that has been cut."""
+
+    held: Held
+    pairs: Pairs
+    """What cuts adapters alike."""
+
+    def read(self, planned: Holding, adapters: Iterable[LowRanks]) -> list[mx.array]:
+        """The arrays that are read for it: of blocks that stay, those."""
+        arrays = [*self.held.part[1].values()]
+        arrays += [array for brought in adapters for array in self.pairs.reads(brought)]
+        blocks = planned.holding.blocks
+        return [blocks[id(array)].rows if id(array) in blocks else array for array in arrays]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +135,8 @@ class CutByPlan:
     """Of the whole network, by name."""
     own: dict[str, LowRanks] = field(default_factory=dict[str, LowRanks])
     """What this rank has of each, once the network is cut."""
+    sliced: Sliced | None = None
+    """What is here in place of files."""
 
     @property
     def ranks(self) -> int:
@@ -87,14 +151,23 @@ class CutByPlan:
         return self.group.rank == 0
 
     def __call__(
-        self, described: Described, part: Part, dtype: mx.Dtype, stored: Mapping[str, mx.array]
+        self, described: Described, planned: Holding, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> Held:
-        network, fitted = part
+        cutting = self.begin(described, planned, dtype, self.sliced or Taking(self.files, stored))
+        if self.sliced is not None:
+            self.sliced.check(cutting.read(planned, self.adapters.values()))
+        for name, brought in self.adapters.items():
+            self.own[name] = cutting.pairs.cut(name, brought, head=self.has_head)
+        return cutting.held
+
+    def begin(self, described: Described, planned: Holding, dtype: mx.Dtype, take: Take) -> Cutting:
+        """All but adapters. take: takes ranges of what is stored."""
+        network, fitted = planned.parts[0]
         seat = Seat(self.group, self.plan.shards)
         own = self.plan.shares[self.group.rank]
         layout = described.layout
         check_adapters(network, self.adapters)
-        take, splits, whole = Taking(self.files, stored), None, fitted
+        splits, whole = None, fitted
         chain = chain_of(network, layout, described.name)
         if len(chain.layers) != self.plan.layers:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
@@ -109,11 +182,9 @@ class CutByPlan:
             then(chain.layers[-1], come_together)
             leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
-        pairs = Pairs(network, splits, left, whole, take)
-        for name, brought in self.adapters.items():
-            self.own[name] = pairs.cut(name, brought, head=self.has_head)
         mine = {name: array for name, array in fitted.items() if name in left}
-        return Held((network, mine), stage_layout(layout, chain, own.start, own.stop), tuple(layout))
+        held = Held((network, mine), stage_layout(layout, chain, own.start, own.stop), tuple(layout))
+        return Cutting(held, Pairs(network, splits, left, whole, take))
 
 
 def _is_own(place: int | None, share: Share) -> bool:

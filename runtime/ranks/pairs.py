@@ -94,6 +94,19 @@ class Pairs:
                 raise CannotCut(f"adapter {adapter}: it has rows of {name}, of which ranks have parts")
         return LowRanks(pairs, whole, rows)
 
+    def reads(self, brought: LowRanks) -> list[mx.array]:
+        """What `cut` reads of the network's own tensors: matrices whose norms run over inputs of others."""
+        found: list[mx.array] = []
+        for name, pair in brought.pairs.items():
+            piece = self._piece(f"{name}.weight")
+            if pair.magnitude is not None and piece is not None and piece.along == "inputs":
+                found += self._stored(name).values() if self._is_here(f"{name}.weight", head=False) else ()
+        return found
+
+    def _stored(self, module: str) -> dict[str, mx.array]:
+        names = {leaf: f"{module}.{leaf}" for leaf in _LEAVES}
+        return {leaf: self._whole[name] for leaf, name in names.items() if name in self._whole}
+
     def _is_here(self, tensor: str, *, head: bool) -> bool:
         return head if tensor.startswith(f"{HEAD}.") else tensor in self._here
 
@@ -119,7 +132,7 @@ class Pairs:
     def _norms(self, name: str, pair: LowRank) -> mx.array:
         """[out], float32, of the rows of W + scale · (A B)ᵀ, all of them whole."""
         module, found = self._modules[name], list[mx.array]()
-        stored = {leaf: self._whole[f"{name}.{leaf}"] for leaf in _LEAVES if f"{name}.{leaf}" in self._whole}
+        stored = self._stored(name)
         held = {leaf: module[leaf] for leaf in stored}
         outputs, width = pair.up.shape[-1], pair.down.shape[-2]
         step = min(max(_NUMBERS // width, 1), -(-outputs // 2))  # never all: that would stay in memory
