@@ -15,6 +15,7 @@ from pathlib import Path
 from modelkit import __version__
 from modelkit.errors import ModelkitError
 from modelkit.settings import Settings
+from modelkit.store.manifest import Manifest
 from modelkit.store.package import BrokenPackage, Package
 from runtime.cache.page_files import BadPage, PageFacts, read_facts
 from runtime.cache.page_folder import PageFile, PrefixFolder, abandoned_pages, list_pages, model_mark
@@ -70,13 +71,13 @@ def prefix_folder(home: Path) -> Path:
     return home / "cache" / "prefixes"
 
 
-def model_digest(package: Package) -> str:
+def model_digest(manifest: Manifest) -> str:
     """Of all that decides what a package's layers remember of given tokens: config and weights. What they
     remember with adapters is under keys that say which (`runtime.engine.adapters`).
 
     The program's own version is part of it: a later one may compute the same layers otherwise.
     """
-    layers = [(layer.path, str(layer.blob.digest)) for layer in package.manifest.layers]
+    layers = [(layer.path, str(layer.blob.digest)) for layer in manifest.layers]
     deciding = sorted(layer for layer in layers if _decides(layer[0]))
     return "sha256:" + hashlib.sha256(json.dumps([__version__, deciding]).encode()).hexdigest()
 
@@ -102,7 +103,7 @@ def disk_tree(home: Path, package: Package) -> list[Prefix]:
     """What is kept on disk for a package: nodes of a tree, parents before children. A page whose beginning is
     gone stands on its own. Pages that cannot be read are left out; the model that meets one removes it.
     """
-    mark, kinds = model_mark(model_digest(package)), _kinds(package)
+    mark, kinds = model_mark(model_digest(package.manifest)), _kinds(package)
     known: dict[Path, PageFacts] = {}
     below: dict[tuple[str, int], list[PageFile]] = {}
     pages = [page for page in list_pages(prefix_folder(home)) if page.model == mark and not page.partial]
@@ -153,7 +154,7 @@ def names_by_mark(packages: Sequence[Package | BrokenPackage]) -> dict[str, list
     found: dict[str, list[str]] = {}
     for package in packages:
         if isinstance(package, Package):
-            found.setdefault(model_mark(model_digest(package)), []).append(package.name.short)
+            found.setdefault(model_mark(model_digest(package.manifest)), []).append(package.name.short)
     return found
 
 

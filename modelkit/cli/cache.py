@@ -87,7 +87,7 @@ def clear_command(name: str | None, as_json: bool) -> None:
     from runtime.cache.page_folder import clear_pages, list_pages, model_mark
 
     home = Settings.from_environment().home
-    model = None if name is None else model_digest(open_store().resolve(name))
+    model = None if name is None else model_digest(open_store().resolve(name).manifest)
     mark = None if model is None else model_mark(model)
     pages = [page for page in list_pages(prefix_folder(home)) if mark in (None, page.model)]
     freed = clear_pages(prefix_folder(home), model)

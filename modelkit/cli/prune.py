@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @json_option
 def command(dry_run: bool, as_json: bool) -> None:
-    """Free what no package needs: blobs, files of killed commands, conversions that lost a blob.
+    """Free what no package needs: blobs, files of killed commands, conversions that lost a blob, and slices
+    of weights that this machine was given as one of several, which the next start fetches again.
 
     Nothing that a running command uses is touched, and nothing at all while a package cannot be read. Prompts
     that are kept on disk stay (`modelkit cache clear` removes them), but for what a killed run left of one.

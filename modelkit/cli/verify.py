@@ -38,7 +38,7 @@ def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
 def _total_bytes(store: "Store", names: tuple[str, ...]) -> int:
     """What will be read, for the bar."""
     if not names:
-        return bytes_under(store.root / "blobs")
+        return bytes_under(store.root / "blobs") + bytes_under(store.root / "slices")
     from modelkit.store import Name, Package
 
     wanted = set(map(Name.parse, names))

@@ -31,6 +31,8 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import GgufWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own, read_directory, subtree
+from modelkit.store.digest import Digest
+from modelkit.store.manifest import Manifest
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.records import dataclass
@@ -81,7 +83,7 @@ def open_model(
     try:
         with Store(settings.home).hold(text) as package:
             with _refusing():
-                opened = _open(package.files, str(package.name), adapters, model_digest(package))
+                opened = _open(package.files, str(package.name), adapters, model_digest(package.manifest))
             yield replace(opened, package=str(package.digest))
     except (ModelNotFound, InvalidName) as error:
         if Path(text, "config.json").is_file():
@@ -101,6 +103,19 @@ def open_model(
         if hint == error.hint:
             raise
         raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=hint) from error
+
+
+def open_outlined(
+    files: Files, label: str, package: Digest, manifest: Manifest, adapters: Sequence[Path] = ()
+) -> Opened:
+    """Open a package that `create` has made, of whose weights the headers alone are here (see
+    `modelkit.ranks.outline`). Raises as `open_model` does.
+    """
+    with _refusing():
+        opened = _open(files, label, adapters, model_digest(manifest))
+    if opened.metadata.provenance is None:
+        raise LoadError(f"{label} was not made by `modelkit create`, and cannot be run in slices")
+    return replace(opened, package=str(package))
 
 
 @contextmanager

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from modelkit.ranks.agreeing import Read
     from modelkit.ranks.crew import Crew
     from modelkit.ranks.progress import Told
+    from modelkit.ranks.slicing import Given
     from runtime.ranks.group import Group
     from runtime.ranks.plan import Plan
 
@@ -168,18 +169,32 @@ def read_share(
     plan: "Plan",
     group: "Group",
     told: "Told",
+    given: "Given | None",
     *,
     with_head: bool = False,
 ) -> LoadedModel:
-    """What this rank has of the target by the plan. told: called with the bytes of each tensor."""
+    """What this rank has of the target by the plan. told: called with the bytes of each tensor. given: what
+    it loads of, where it has not all the files.
+    """
     from runtime.ranks.load import load_share
 
     config, files, fixed = _stored(opened, opened.target)
     on = device.device()
     sources = attached.sources(opened.adapters, describe(opened.inventory.config))
     brought = {source.name: source.read() for source in sources}
+    if given is not None:
+        files, on = given.files, given.on
     return load_share(
-        config, files, plan, group, on=on, with_head=with_head, fixed=fixed, told=told, adapters=brought
+        config,
+        files,
+        plan,
+        group,
+        on=on,
+        with_head=with_head,
+        fixed=fixed,
+        told=told,
+        adapters=brought,
+        sliced=given and (given.headers, given.slices),
     )
 
 

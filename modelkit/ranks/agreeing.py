@@ -5,6 +5,8 @@ All call it at the same time. What goes wrong on one rank is said on all, and en
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from modelkit.attached import contents
@@ -19,12 +21,14 @@ from runtime.ranks.plan import Plan
 
 if TYPE_CHECKING:
     from modelkit.opening.read import Opened
+    from modelkit.ranks.bringing import Brought
+    from modelkit.ranks.slicing import Given
 
 _LOADING_S = 3600.0
 """How long reading weights may take on any machine."""
 
-Read = Callable[["Opened", Plan, Group, Told], LoadedModel]
-"""Reads this rank's share of what was opened, and tells of each tensor."""
+Read = Callable[["Opened", Plan, Group, Told, "Given | None"], LoadedModel]
+"""Reads this rank's share of what was opened, or of slices that it was given, and tells of each tensor."""
 
 
 def agreed(
@@ -49,9 +53,10 @@ def read_together(
     read: Read,
     progress: Progress,
     told: Told,
+    brought: "Brought",
 ) -> LoadedModel:
     """This rank's share. host: of this process. problem: why nothing was opened here. told: what all ranks
-    have read; what it raises ends it. Raises LoadError.
+    have read; what it raises ends it. brought: what ranks have been given. Raises LoadError.
     """
     package = None if opened is None else identity(opened)
     adapters = None if opened is None else contents(opened.adapters)
@@ -65,6 +70,7 @@ def read_together(
         problem = str(fault)
     agreed(group, {"host": host, "problem": problem, "plan": plan and plan.digest}, ("plan",))
     assert plan is not None
+    given, notes = _given(group, host, opened, plan, brought, progress)
 
     def agree(done_bytes: int) -> list[int]:
         said = agreed(group, {"host": host, "read": done_bytes}, within_s=_LOADING_S)
@@ -72,7 +78,7 @@ def read_together(
 
     pace = Pace([one.weight_bytes for one in plan.shares], group.rank, agree, told, progress)
     try:
-        share = read(opened, plan, group, pace.read)
+        share = read(opened, plan, group, pace.read, given)
         pace.finish()
     except RankLost:
         raise
@@ -86,4 +92,18 @@ def read_together(
         if group.rank > 0:
             raise LoadError(str(fault)) from fault
         raise
-    return share
+    return replace(share, notes=(*notes, *share.notes))
+
+
+def _given(
+    group: Group, host: str, opened: "Opened", plan: Plan, brought: "Brought", progress: Progress
+) -> "tuple[Given | None, tuple[str, ...]]":
+    """What this rank loads of, where it has no files of its own; and sentences for the user."""
+    if not brought.in_slices:
+        return None, ()
+    from modelkit.ranks.slicing import give_slices
+
+    try:
+        return give_slices(group, host, opened, brought.outline, plan, partial(progress.at, "fetched"))
+    finally:
+        progress.over()

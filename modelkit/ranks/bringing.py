@@ -7,16 +7,20 @@
     ...       until nobody asks for more
     all       the name stands for it everywhere
 
+Of a package that `create` has made a rank that lacks weights gets their headers alone, and everything else
+whole: an `Outline`, no package. What it needs of the numbers is found when there is a plan (`slicing`).
+
 The group's own exchanges carry it: no port is opened for it. Every rank checks what it is given, the manifest
 by the digest that was told and each blob by its own. What goes wrong on one rank is said on all, and ends it
 for all; the group lives on.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import mlx.core as mx
@@ -28,9 +32,10 @@ from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.ranks.agreeing import agreed
 from modelkit.ranks.facts import Facts, called
 from modelkit.ranks.fetching import Fetching, blobs_in
+from modelkit.ranks.outline import Outline, missing_weights, read_front, weights_of, write_hollow
 from modelkit.ranks.progress import Progress
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.manifest import MANIFEST_LIMIT_BYTES
+from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Layer, Manifest
 from modelkit.store.store import Store
 from modelkit.units import size
 from runtime.ranks.group import Group
@@ -57,13 +62,34 @@ class Round:
             yield start, min(start + PIECE_BYTES, self.stop)
 
 
-def bring(
-    group: Group, home: Path, name: str, package: str, hosts: Sequence[str], progress: Progress
-) -> tuple[str, ...]:
-    """Have every rank hold the package of that name and digest. All call it at the same time.
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What came of it."""
 
-    hosts: names of the machines, by rank. progress: is told how far they are. Returns sentences for the user
-    on rank 0. Raises LoadError on all ranks where one cannot have it.
+    notes: tuple[str, ...] = ()
+    """Sentences for the user, on rank 0."""
+    outline: Outline | None = None
+    """What this rank has in place of the package, until the block ends."""
+    in_slices: bool = False
+    """Has any rank an outline?"""
+
+
+@contextmanager
+def bring(
+    group: Group,
+    home: Path,
+    name: str,
+    package: str,
+    hosts: Sequence[str],
+    progress: Progress,
+    *,
+    in_slices: bool = False,
+) -> Generator[Brought]:
+    """Have every rank hold the package of that name and digest, or the outline of it. All call it at the same
+    time.
+
+    hosts: names of the machines, by rank. progress: is told how far they are. in_slices: may a rank that
+    lacks weights have them so? Raises LoadError on all ranks where one cannot have it.
     """
     store = Store(home)
     mine: Facts = {"host": hosts[group.rank], "lacks": False}
@@ -71,41 +97,98 @@ def bring(
         mine["lacks"] = group.rank > 0 and lacks(store, name, Digest.parse(package))
     except ModelkitError as error:
         mine["problem"] = error.message
-    said = agreed(group, mine)
-    lacking = [rank for rank, facts in enumerate(said) if facts["lacks"]]
+    lacking = [rank for rank, facts in enumerate(agreed(group, mine)) if facts["lacks"]]
     if not lacking:
-        return ()
-    sender = _Sender(store, Digest.parse(package)) if group.rank == 0 else None
-    raw, address = _documents(group, store, sender)
+        yield Brought()
+        return
     with ExitStack() as stack:
-        fetching: Fetching | None = None
-        mine, blobs = {"host": hosts[group.rank]}, list[Blob]()
+        bringing = _Bringing(group, store, package, hosts)
+        bringing.prepare(stack, lacking, in_slices=in_slices)
+        bringing.fetch(lacking, progress)
+        yield bringing.ended(stack, name, lacking)
+
+
+class _Bringing:
+    """Of one package, on one rank. mine: what this one says of itself, with its problem, if it has one."""
+
+    def __init__(self, group: Group, store: Store, package: str, hosts: Sequence[str]) -> None:
+        self._group, self._store, self._package, self._hosts = group, store, package, hosts
+        self._mine: Facts = {"host": hosts[group.rank]}
+        self._sender = _Sender(store, Digest.parse(package)) if group.rank == 0 else None
+        self._raw, self._address = _documents(group, store, self._sender)
+        self._fronts: dict[str, bytes] = {}
+        self._hollow: list[Layer] = []
+        self._blobs: list[Blob] = []
+        self._fetching: Fetching | None = None
+
+    def prepare(self, stack: ExitStack, lacking: Sequence[int], *, in_slices: bool) -> None:
+        """What is to be fetched here; and headers of what is not."""
+        with self._noting():
+            if Digest.of(self._raw) != Digest.parse(self._package):
+                raise StoreError(f"what was sent is not the manifest {self._package}")
+            self._blobs = blobs_in(self._raw)
+            if self._group.rank in lacking and in_slices:
+                self._hollow = missing_weights(self._store, Manifest.parse(self._raw))
+        said = agreed(self._group, {**self._mine, "hollow": bool(self._hollow)})
+        if any(facts["hollow"] for facts in said):
+            self._fronts = _fronts(self._group, self._sender, Manifest.parse(self._raw))
+        with self._noting():
+            if self._group.rank in lacking:
+                self._fetching = stack.enter_context(self._begun())
+
+    def fetch(self, lacking: Sequence[int], progress: Progress) -> None:
+        but = (
+            {layer.blob.digest for layer in weights_of(Manifest.parse(self._raw))} if self._fronts else set()
+        )
+        one = sum(blob.size_bytes for blob in self._blobs if blob.digest not in but)
+        told = partial(_tell, progress, one * len(lacking))
         try:
-            if Digest.of(raw) != Digest.parse(package):
-                raise StoreError(f"what was sent is not the manifest {package}")
-            blobs = blobs_in(raw)
-            if group.rank in lacking:
-                origin = _reachable(address, same_host=hosts[group.rank] == hosts[0])
-                fetching = stack.enter_context(Fetching(store, raw, origin, group.limit_s))
-        except ModelkitError as error:
-            mine["problem"] = error.message
-        whole = sum(blob.size_bytes for blob in blobs) * len(lacking)
-        told = partial(_tell, progress, whole)
-        try:
-            _all_rounds(group, mine, blobs, fetching, sender, told)
+            _all_rounds(self._group, self._mine, self._blobs, self._fetching, self._sender, told)
         finally:
             progress.over()
+
+    def ended(self, stack: ExitStack, name: str, lacking: Sequence[int]) -> Brought:
+        outline: Outline | None = None
+        fetched: Facts = {}
+        with self._noting():
+            if self._fetching is not None:
+                fetched = {"fetched": self._fetching.fetched_bytes}
+                if self._hollow:
+                    outline = self._outline(stack, self._fetching)
+                else:
+                    self._fetching.store_as(name)
+        said = agreed(self._group, {**self._mine, **fetched, "hollow": bool(self._hollow)})
+        notes = tuple(
+            f"{called(said, rank)} had not all of {name}, and has fetched {size(said[rank]['fetched'])}"
+            for rank in lacking
+            if not said[rank]["hollow"]
+        )
+        return Brought(notes, outline, any(facts["hollow"] for facts in said))
+
+    def _begun(self) -> Fetching:
+        """A registry is not asked for the little that comes beside slices."""
+        same_host = self._hosts[self._group.rank] == self._hosts[0]
+        origin = None if self._hollow else _reachable(self._address, same_host=same_host)
+        but = {layer.blob.digest for layer in self._hollow}
+        return Fetching(self._store, self._raw, origin, self._group.limit_s, but)
+
+    def _outline(self, stack: ExitStack, fetching: Fetching) -> Outline:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="modelkit-outline-")))
+        manifest = Manifest.parse(self._raw)
+        files = {layer.path: self._store.blob_path(layer.blob.digest) for layer in manifest.layers}
+        hollow: dict[Path, Digest] = {}
+        for number, layer in enumerate(self._hollow):
+            path = folder / f"{number}.safetensors"
+            write_hollow(path, self._fronts[layer.path], layer.blob.size_bytes)
+            files[layer.path], hollow[path] = path, layer.blob.digest
+        return Outline(manifest, Digest.parse(self._package), files, hollow, fetching.new)
+
+    @contextmanager
+    def _noting(self) -> Generator[None]:
         try:
-            if fetching is not None:
-                fetching.store_as(name)
+            yield
         except ModelkitError as error:
-            mine["problem"] = error.message
-        fetched = {} if fetching is None else {"fetched": fetching.fetched_bytes}
-        said = agreed(group, {**mine, **fetched})
-    return tuple(
-        f"{called(said, rank)} had not all of {name}, and has fetched {size(said[rank]['fetched'])}"
-        for rank in lacking
-    )
+            self._mine["problem"] = error.message
 
 
 def lacks(store: Store, name: str, digest: Digest) -> bool:
@@ -157,6 +240,9 @@ class _Sender:
             self.problem = f"the blob {blob.digest.short} has lost its end"
         return piece.ljust(stop - start, b"\0")
 
+    def front(self, blob: Blob) -> bytes:
+        return read_front(self._store.blob_path(blob.digest))
+
     def manifest(self) -> bytes:
         try:
             with self._store.blob_path(self.digest).open("rb") as file:
@@ -174,6 +260,17 @@ def _documents(group: Group, store: Store, sender: _Sender | None) -> tuple[byte
     group.tell(raw)
     group.tell(address.encode())
     return raw, address
+
+
+def _fronts(group: Group, sender: _Sender | None, manifest: Manifest) -> dict[str, bytes]:
+    """What rank 0's files of weights begin with."""
+    layers = weights_of(manifest)
+    if sender is None:
+        return {layer.path: group.hear(group.limit_s) for layer in layers}
+    fronts = {layer.path: sender.front(layer.blob) for layer in layers}
+    for front in fronts.values():
+        group.tell(front)
+    return fronts
 
 
 def _reachable(address: str, *, same_host: bool) -> RegistryAddress | None:

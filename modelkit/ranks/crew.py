@@ -13,7 +13,8 @@ import os
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ from runtime.ranks.lead import Leading
 
 if TYPE_CHECKING:
     from modelkit.opening.read import Opened
+    from modelkit.ranks.bringing import Brought
 
 _LEAVING_S = 5.0
 """How long to wait for a model that is being closed."""
@@ -101,9 +103,11 @@ class Crew:
             )
         try:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
-            notes = self._brought(job, home)
-            share = read_together(self._group, self._host, opened, None, job, read, self.progress, told)
-            return replace(share, notes=(*notes, *share.notes))
+            with self._brought(job, home) as brought:
+                share = read_together(
+                    self._group, self._host, opened, None, job, read, self.progress, told, brought
+                )
+            return replace(share, notes=(*brought.notes, *share.notes))
         except BaseException:
             self._free.release()
             raise
@@ -136,15 +140,18 @@ class Crew:
         """One model, from its start to its end."""
         from modelkit.opening.read import open_model
 
-        self._brought(job, settings.home)
         with ExitStack() as stack:
-            opened, problem = None, None
+            brought = stack.enter_context(self._brought(job, settings.home))
+            opened, problem, added = None, None, [*map(Path, job.added)]
             try:
-                opened = stack.enter_context(open_model(job.label, settings, [*map(Path, job.added)]))
+                if brought.outline is None:
+                    opened = stack.enter_context(open_model(job.label, settings, added))
+                else:
+                    opened = brought.outline.open(job.label, added)
             except ModelkitError as error:
                 problem = str(error)
             share = read_together(
-                self._group, self._host, opened, problem, job, read, self.progress, lambda _: None
+                self._group, self._host, opened, problem, job, read, self.progress, lambda _: None, brought
             )
         Threads(self.threads(job.threads)).before_step(time.monotonic())
         folder = None
@@ -157,14 +164,19 @@ class Crew:
     def _host(self) -> str:
         return self._facts[self.rank]["host"]
 
-    def _brought(self, job: Job, home: Path) -> tuple[str, ...]:
-        """Have every rank hold the package; what the user is told of it."""
-        if job.package is None:
-            return ()
-        from modelkit.ranks.bringing import bring
+    @contextmanager
+    def _brought(self, job: Job, home: Path) -> "Generator[Brought]":
+        """Have every rank hold the package, or its outline, within the block."""
+        from modelkit.ranks.bringing import Brought, bring
 
+        if job.package is None:
+            yield Brought()
+            return
         hosts = [facts["host"] for facts in self._facts]
-        return bring(self._group, home, job.label, job.package, hosts, self.progress)
+        with bring(
+            self._group, home, job.label, job.package, hosts, self.progress, in_slices=job.in_slices
+        ) as brought:
+            yield brought
 
     def _quit(self) -> None:
         """At the end of this process."""

@@ -1,5 +1,5 @@
-"""A package on its way into the store of a rank that lacks it, or some of its blobs: on a thread of its own,
-so that the rank goes on talking to the others meanwhile.
+"""Blobs of a package on their way into the store of a rank that lacks them: on a thread of its own, so that
+the rank goes on talking to the others meanwhile.
 
 What is in the store and sound stays. The rest comes from the registry that rank 0 knows, as a pull would
 fetch it, and where that has it not, from rank 0, which is asked for one blob after the other, from the first
@@ -10,6 +10,7 @@ here: a kill at any time leaves what the next attempt goes on with, and what `pr
 import queue
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, ModelkitError, StoreError
 from modelkit.ranks.facts import Facts
 from modelkit.store.artifact import Artifact
-from modelkit.store.digest import Blob
+from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
@@ -37,11 +38,21 @@ _AHEAD = 2
 class Fetching:
     """Of one package. A context manager, of the rank's own thread; `state`, `take` and `store_as` are its."""
 
-    def __init__(self, store: Store, raw: bytes, origin: RegistryAddress | None, limit_s: float) -> None:
-        """raw: the manifest, which is the right one. limit_s: how long a registry may send nothing."""
+    def __init__(
+        self,
+        store: Store,
+        raw: bytes,
+        origin: RegistryAddress | None,
+        limit_s: float,
+        but: Collection[Digest] = (),
+    ) -> None:
+        """raw: the manifest, which is the right one. limit_s: how long a registry may send nothing. but: what
+        is not fetched.
+        """
         self._store, self._raw, self._origin, self._limit_s = store, raw, origin, limit_s
         self.blobs = blobs_in(raw)
-        self._new: Transaction = store.begin()
+        self._but = frozenset(but)
+        self.new: Transaction = store.begin()
         self._pieces: queue.Queue[bytes] = queue.Queue(_AHEAD)
         self._changed = threading.Condition()
         self._state: Facts = {"busy": True}
@@ -52,7 +63,7 @@ class Fetching:
         self._thread = threading.Thread(target=self._run, name="modelkit-fetching", daemon=True)
 
     def __enter__(self) -> "Fetching":
-        self._new.__enter__()
+        self.new.__enter__()
         self._thread.start()
         return self
 
@@ -60,7 +71,7 @@ class Fetching:
         self._over.set()
         self._end_registry()
         self._thread.join(_ENDING_S)
-        self._new.__exit__(None, None, None)
+        self.new.__exit__(None, None, None)
 
     def state(self) -> Facts:
         """What the others are told: `worked`, the bytes that went through so far, `fetched`, those that
@@ -90,7 +101,7 @@ class Fetching:
     def store_as(self, name: str) -> None:
         """Let `name` stand for the package, all of which is here. Raises StoreError."""
         config = self._store.blob_path(Manifest.parse(self._raw).config.digest).read_bytes()
-        self._new.commit(name, Artifact(self._raw, config))
+        self.new.commit(name, Artifact(self._raw, config))
 
     def _run(self) -> None:
         try:
@@ -107,8 +118,8 @@ class Fetching:
             self._tell({"problem": f"{type(error).__name__}: {error}"})
 
     def _missing(self) -> list[int]:
-        blobs = enumerate(self.blobs)
-        return [number for number, blob in blobs if self._new.sound(blob.digest, self._worked) != blob]
+        blobs = [(number, blob) for number, blob in enumerate(self.blobs) if blob.digest not in self._but]
+        return [number for number, blob in blobs if self.new.sound(blob.digest, self._worked) != blob]
 
     def _pull(self, origin: RegistryAddress, blobs: list[Blob]) -> None:
         """What the registry has not, or does not give in time, is asked of rank 0."""
@@ -119,7 +130,7 @@ class Fetching:
             self._heard_s, self._registry = time.monotonic(), registry
             try:
                 registry.ping()
-                Downloads(registry, origin.repository, self._new, self._heard).fetch_all(blobs)
+                Downloads(registry, origin.repository, self.new, self._heard).fetch_all(blobs)
             finally:
                 self._registry = None
 
@@ -128,8 +139,8 @@ class Fetching:
         blob = self.blobs[number]
         self._heard_s = time.monotonic()
         self._tell({"waits": True})  # while another process fetches it, of this machine's ranks perhaps
-        with self._new.fetch_blob(blob) as partial:
-            if self._new.sound(blob.digest) == blob:
+        with self.new.fetch_blob(blob) as partial:
+            if self.new.sound(blob.digest) == blob:
                 partial.remove()
                 return
             if len(partial.stretches()) > 1:

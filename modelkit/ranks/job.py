@@ -42,6 +42,8 @@ class Job:
     """Paths of adapters that are not in the package, which each machine has to have."""
     disk_bytes: int = 0
     """What each may keep on disk of earlier prompts; 0: nothing."""
+    in_slices: bool = False
+    """May a rank that lacks its weights have slices of them?"""
 
 
 def job_of(opened: "Opened", options: Options, shards: int) -> Job:
@@ -59,6 +61,7 @@ def job_of(opened: "Opened", options: Options, shards: int) -> Job:
         package=opened.package,
         added=added,
         disk_bytes=0 if folder is None else folder.limit_bytes,
+        in_slices=opened.package is not None and opened.metadata.provenance is not None,
     )
 
 

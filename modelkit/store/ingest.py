@@ -103,7 +103,7 @@ class Ingest:
                 self.soundness.learn(blob.digest)
 
     def write_blob(self, expect: Blob | None = None) -> "BlobWriter":
-        return BlobWriter(self, self._temp_path(), expect)
+        return BlobWriter(self, self.temp_path(), expect)
 
     def copy(
         self,
@@ -127,7 +127,7 @@ class Ingest:
         stored = self.sound(known) if known else None
         if stored and stored.size_bytes == size_bytes:
             return stored
-        temp = self._temp_path()
+        temp = self.temp_path()
         with storing(temp):
             shared = clone(source, temp) or (_named_by(path, expect) and link_file(source, path, temp))
         with BlobWriter(self, temp, None, cloned=shared) as writer:
@@ -137,7 +137,8 @@ class Ingest:
                     progress(len(piece))
             return writer.commit_copy(path, size_bytes, expect)
 
-    def _temp_path(self) -> Path:
+    def temp_path(self) -> Path:
+        """A fresh one in the folder of this operation."""
         return self._folder / str(next(self._numbers))
 
 

@@ -41,6 +41,7 @@ class Layout:
         self.ingest = root / "ingest"
         self.partial = root / "partial"
         self.conversions = root / "conversions"
+        self.slices = root / "slices"
 
     def prepare(self) -> None:
         """Make ready for writing: create what is missing. Raises StoreError where the folder is somebody
@@ -55,6 +56,7 @@ class Layout:
                 self.ingest,
                 self.partial,
                 self.conversions,
+                self.slices,
             ):
                 make_folder(folder)
             self._check_owner()

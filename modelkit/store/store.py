@@ -13,6 +13,7 @@ import difflib
 import os
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from modelkit.errors import ModelNotFound, StoreError
@@ -21,16 +22,17 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import require_space, storing
 from modelkit.store.export import Exported, export_package
 from modelkit.store.index import Entry, Index
-from modelkit.store.ingest import Ingest, leftovers, remove_folder
+from modelkit.store.ingest import Ingest, leftovers, live_pins, remove_folder
 from modelkit.store.layout import Layout
 from modelkit.store.memo import Conversions, SourceDigests
 from modelkit.store.name import Name, as_name
 from modelkit.store.package import BrokenPackage, Package, check_small_files, open_or_explain, open_package
 from modelkit.store.partial import abandoned
+from modelkit.store.slices import loose_slices, sliced_blobs
 from modelkit.store.soundness import Progress
 from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
-from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages
+from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages, verify_slices
 from runtime.records import dataclass
 
 _CLOSE = 3  # names to offer in place of one that is not there
@@ -43,7 +45,7 @@ class Pruned:
     blobs: tuple[Blob, ...]
     """Those that nothing needs."""
     temp_files: tuple[Path, ...]
-    """Left by killed operations."""
+    """Left by killed operations, and slices of weights that no operation uses."""
     temp_bytes: int
     conversions: int
     """Those that lost a blob."""
@@ -138,7 +140,10 @@ class Store:
         with self._pinning() as pin:
             pin(digests)
             report = verify_packages(self._layout, packages, sorted(digests) if read_data else [], progress)
-        return VerifyReport((*report.problems, *odd), report.packages, report.blobs, report.read_bytes)
+            if names is None and read_data:
+                pin(sliced_blobs(self._layout))
+                report = verify_slices(self._layout, report, progress)
+        return replace(report, problems=(*report.problems, *odd))
 
     # Changing
 
@@ -178,6 +183,7 @@ class Store:
         self._layout.prepare()
         with self._layout.changing():
             temp = [*leftovers(self._layout), *abandoned(self._layout)]
+            temp += loose_slices(self._layout, live_pins(self._layout))
             temp_files = [file for path in temp for file in _files(path)]
             temp_bytes = sum(file.lstat().st_size for file in temp_files)
             stored = [digest for digest, _ in self._layout.stored() if digest]

@@ -17,7 +17,7 @@ from typing import Self
 from modelkit.errors import StoreError
 from modelkit.store.artifact import Artifact, parse_config
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import storing, sync_folder
+from modelkit.store.disk import require_space, storing, sync_folder
 from modelkit.store.index import Entry
 from modelkit.store.ingest import BlobWriter, Ingest, open_source
 from modelkit.store.layout import Layout
@@ -25,6 +25,7 @@ from modelkit.store.manifest import Manifest
 from modelkit.store.memo import SourceDigests
 from modelkit.store.name import Name, as_name
 from modelkit.store.partial import PartialBlob
+from modelkit.store.slices import Sliced, SliceWriter
 from modelkit.store.soundness import Progress
 from modelkit.store.sweep import free, reached_by
 
@@ -69,6 +70,20 @@ class Transaction:
         it is still there.
         """
         return PartialBlob(self._layout, expect, self._ingest.adopt)
+
+    def write_slice(self, wanted: Sliced) -> SliceWriter:
+        """A writer for a slice of a blob, which is kept from now until the transaction ends."""
+        self._ingest.pin(wanted.blob)
+        return SliceWriter(self._layout, self._ingest.temp_path(), wanted)
+
+    def require_space(self, needed_bytes: int) -> None:
+        """Raise StoreError now if that much cannot be written."""
+        require_space(self._layout.root, needed_bytes)
+
+    def find_slice(self, wanted: Sliced) -> Path | None:
+        """Where it is, kept from now until the transaction ends; None if it is not here."""
+        self._ingest.pin(wanted.blob)
+        return wanted.path(self._layout) if wanted.is_here(self._layout) else None
 
     def has(self, digest: Digest) -> Blob | None:
         """The stored blob of that digest, kept from now until the transaction ends; None if there is none."""

@@ -1,14 +1,17 @@
 """Checking that a store is what it claims: packages complete, every blob the bytes its name promises."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Digest
 from modelkit.store.layout import Layout
 from modelkit.store.package import BrokenPackage, Package
+from modelkit.store.slices import damaged_slices
 from modelkit.store.soundness import Progress, Soundness
 from runtime.records import dataclass
 
+DAMAGED_SLICE = "the numbers are not those that came: `modelkit prune`, and the next start brings it again"
 DAMAGED = "the bytes are not those its name promises: create the package again, which writes them anew"
 
 
@@ -59,6 +62,20 @@ def verify_packages(
             problems.append(Problem(str(layout.blob_path(digest)), what, tuple(users.get(digest, ()))))
     soundness.save()
     return VerifyReport(tuple(problems), len(packages), len(users.keys() | set(digests)), read_bytes)
+
+
+def verify_slices(layout: Layout, report: VerifyReport, progress: Progress | None) -> VerifyReport:
+    """The report, with what is wrong with slices of weights."""
+    read_bytes = report.read_bytes
+
+    def count(done: int) -> None:
+        nonlocal read_bytes
+        read_bytes += done
+        if progress:
+            progress(done)
+
+    problems = [Problem(str(path), DAMAGED_SLICE) for path in damaged_slices(layout, count)]
+    return replace(report, problems=(*report.problems, *problems), read_bytes=read_bytes)
 
 
 def strangers(layout: Layout) -> Iterator[Problem]:

@@ -53,7 +53,7 @@ def test_it_is_off_unless_asked_for(tmp_path: Path, folder: Path, monkeypatch: p
 def test_packages_of_the_same_weights_share(tmp_path: Path, folder: Path) -> None:
     one = packed(tmp_path, folder, "story")
     other = packed(tmp_path, folder, "brief", "SYSTEM Be brief.", f"TEMPLATE {TEMPLATE}")
-    assert model_digest(one) == model_digest(other)
+    assert model_digest(one.manifest) == model_digest(other.manifest)
     read("story", tmp_path)
     assert read("brief", tmp_path)[1] == len(LONG) - 1
 

@@ -75,9 +75,9 @@ class Scene:
     def bring(self, name: str, digest: str) -> dict[str, Any]:
         said: dict[str, Any] = {}
         try:
-            said["notes"] = bringing.bring(
-                self.group, self.home, name, digest, ["here"] * self.group.size, Progress(self.group.size)
-            )
+            hosts, progress = ["here"] * self.group.size, Progress(self.group.size)
+            with bringing.bring(self.group, self.home, name, digest, hosts, progress) as brought:
+                said["notes"] = brought.notes
         except LoadError as error:
             said["problem"] = error.message
         return said | here(self.home, name)

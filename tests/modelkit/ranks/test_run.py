@@ -103,7 +103,9 @@ def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subp
 
 
 def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path: Path) -> None:
-    """And is given the package first, which it has not, adapters and all; each keeps its part of pages."""
+    """And is given what it needs of the package, which it has not, adapters and all, and has no package then;
+    each keeps its part of pages.
+    """
     (folder / "Modelfile").write_text("FROM ./model\nADAPTER ./verse\n")
     modelkit.create(folder / "Modelfile", name="story", home=folder / "home")
     command = ["story" if word == "./model" else word for word in RUN]
@@ -113,7 +115,9 @@ def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path:
         answer = model.generate("Once upon", temperature=0.8, seed=4, num_predict=8, regex=SHAPE)
     assert json.loads(first.stdout)["text"] == answer.text != alone
     assert second.stdout == ""
-    assert [str(one.name) for one in modelkit.list(home=tmp_path / "home")] == ["story"]
+    assert modelkit.list(home=tmp_path / "home") == []
+    store = tmp_path / "home" / "store"
+    assert ([*(store / "blobs" / "sha256").iterdir()], len([*(store / "slices").iterdir()])) == ([], 1)
     assert all(list_pages(prefix_folder(root / "home")) for root in (folder, tmp_path))
 
 
