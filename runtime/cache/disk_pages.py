@@ -15,7 +15,7 @@ import queue
 import struct
 import threading
 import time
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import starmap, takewhile
 from pathlib import Path
@@ -125,11 +125,13 @@ class DiskPages:
         for stop in sorted((stop for stop in ours if stop > above), reverse=True):
             chain = _chain(ours, stop, above)
             if chain and sum(file.nbytes for file in chain) <= limit_bytes:
-                return self._read(chain, keys)
+                return [*self._read(chain, keys)]
         return []
 
-    def read(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> list[Stored]:
-        """As many of the pages of these [start, stop), one behind the other, as are here, from the first."""
+    def read(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> Iterator[Stored]:
+        """As many of the pages of these [start, stop), one behind the other, as are here, from the first.
+        Each is read when it is asked for.
+        """
         files = {(file.start, file.stop, file.key): file for file in self._files()}
         digests = dict(key_digests(self._namespace, keys, [stop for _, stop in ranges]))
         chain = [files.get((start, stop, digests[stop])) for start, stop in ranges]
@@ -199,28 +201,33 @@ class DiskPages:
             # Somebody cleared the folder, and what was being written with it.
         trim_pages(self._folder.path, self._folder.limit_bytes)
 
-    def _read(self, chain: list[PageFile], keys: Sequence[Hashable]) -> list[Stored]:
+    def _read(self, chain: list[PageFile], keys: Sequence[Hashable]) -> Iterator[Stored]:
         """As many of these pages as are sound, from the first on."""
-        found: list[Stored] = []
-        for file in chain:
-            try:
+        read: list[PageFile] = []
+        try:
+            for file in chain:
                 page = self._page(file, keys[file.start : file.stop])
-                found.append(Stored(file.start, file.stop, page))
-            except FileNotFoundError:  # another process has just removed it
-                break
-            except (OSError, BadPage) as error:
-                log.warning("%s is removed: %s", file.path, error)
-                with suppress(OSError):
-                    file.path.unlink(missing_ok=True)
-                break
+                read.append(file)
+                yield Stored(file.start, file.stop, page)
+        except FileNotFoundError:  # another process has just removed it
+            pass
+        except (OSError, BadPage) as error:
+            file = chain[len(read)]
+            log.warning("%s is removed: %s", file.path, error)
+            with suppress(OSError):
+                file.path.unlink(missing_ok=True)
+        finally:
+            self._touch(read)
+
+    def _touch(self, chain: list[PageFile]) -> None:
+        """These were used now."""
         now_ns = time.time_ns()
-        for place, file in enumerate(reversed(chain[: len(found)])):
+        for place, file in enumerate(reversed(chain)):
             # What leads to a leaf is younger, and is not dropped before it. The file system's own clock has
             # ticks of milliseconds, in which all of them would be equally old.
             used_ns = now_ns + place * 1000
             with suppress(OSError):
                 os.utime(file.path, ns=(used_ns, used_ns))
-        return found
 
     def _page(self, file: PageFile, keys: Sequence[Hashable]) -> Page:
         tensors = read_page(file.path)

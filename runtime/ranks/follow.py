@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.cache.disk_pages import DiskPages, insert_pages, path_to
+from runtime.cache.disk_pages import DiskPages, Stored, insert_pages, path_to
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import Match, PrefixStore
 from runtime.cache.protocol import Rotate
@@ -20,7 +20,6 @@ from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
-from runtime.ranks.lead import READING_S
 from runtime.ranks.memories import OWN, FollowingMemory
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs
@@ -173,10 +172,16 @@ class Follower:
         return self._pages
 
     def _read(self, keys: list[Hashable], ranges: list[tuple[int, int]]) -> None:
-        """Pages that rank 0 has found: as many as all have."""
-        pages = [] if self._disk is None else self._disk.read(keys, ranges)
-        count = self._group.least(len(pages), READING_S)
-        insert_pages(self._kept.store, keys, pages[:count])
+        """Pages that rank 0 has found: as many as all have. They say so of each: who reads is waited for."""
+        reading = iter(()) if self._disk is None else self._disk.read(keys, ranges)
+        pages: list[Stored] = []
+        for _ in ranges:
+            page = next(reading, None)
+            if not self._group.least(int(page is not None)):
+                break
+            assert page is not None
+            pages.append(page)
+        insert_pages(self._kept.store, keys, pages)
 
     def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
         match = self._kept.store.lookup(keys)

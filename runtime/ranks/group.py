@@ -88,9 +88,9 @@ class Group:
         self.check()
         return mx.distributed.all_gather(x, group=self._raw)
 
-    def least(self, count: int, within_s: float) -> int:
-        """The least that any rank says; all call it, each within so long."""
-        with self.bounded(within_s):
+    def least(self, count: int) -> int:
+        """The least that any rank says; all call it."""
+        with self.bounded():
             gathered = self.gather(mx.array([count], mx.int32))
             mx.eval(gathered)
         return min(memoryview(cast("Any", gathered)).tolist())

@@ -11,6 +11,7 @@ told: all ranks make their exchanges in the order of these passes.
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -30,9 +31,6 @@ from runtime.ranks.whole import Whole
 from runtime.step import Step
 
 U = TypeVar("U", bound=Hashable)
-
-READING_S = 600.0
-"""How long pages may take to come from any machine's disk."""
 
 
 class Leading:
@@ -69,12 +67,9 @@ class Lead:
         self.done("keep", store.limit_bytes)
         return LeadingSharing(self, memory, store, **options)
 
-    def least(self, count: int) -> int:
-        """The least that any rank says, of which this one says `count`. The others say it where they have
-        done what was done here last.
-        """
+    def tell(self) -> None:
+        """The others do now what was done here last."""
         self._tell()
-        return self.group.least(count, READING_S)
 
     def done(self, *deed: Any) -> None:
         """This was done here, and is to be done by the others."""
@@ -133,7 +128,9 @@ class LeadingSharing(Sharing[U]):
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
         """What every rank can read: one that lacks its part of a page goes without, and so do all."""
         self._lead.done("read", keys_told(keys[: ranges[-1][1]]), [list(one) for one in ranges])
-        return self._lead.least(len(ranges))
+        self._lead.tell()
+        found = takewhile(bool, (self._lead.group.least(1) for _ in ranges))
+        return sum(1 for _ in found)
 
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         told = self._told[user]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import ranks
 from tests.support.ranks import ROOT
 from tests.support.tiny import write_model
 
@@ -101,3 +102,18 @@ def _is_there(pid: str) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.parametrize(("how", "why"), [("KILL", "connection"), ("STOP", "has not answered within 1 s")])
+def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
+    tmp_path: Path, how: str, why: str
+) -> None:
+    processes = ranks.start(tmp_path, 2, "tests.support.losing_pages", how)
+    try:
+        out, err = processes[0].communicate(timeout=40)
+    finally:
+        ranks.stop(processes)
+    assert out, err
+    said = json.loads(out.splitlines()[-1])
+    assert why in said["ended"]
+    assert said["s"] < 5
