@@ -15,6 +15,7 @@ Relies on nothing that takes time to import: `entry` sets the handler before all
 import atexit
 import os
 import signal
+from contextlib import suppress
 from types import FrameType, TracebackType
 
 INTERRUPTED = 130
@@ -34,6 +35,14 @@ def install() -> None:
         # moments would end with another exit code a command that has done all its work.
         atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # nor one that waits to be tried again
+
+
+def leave_to_another() -> None:
+    """Ctrl-C in a terminal reaches all processes that were started from there. From now on another one
+    answers it, and ends this one.
+    """
+    with suppress(ValueError):  # not on the main thread: it reaches others
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def pending() -> bool:

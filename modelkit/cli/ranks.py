@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from modelkit.cli import interrupts
 from modelkit.settings import launched
 
 
@@ -46,5 +47,6 @@ def follows(ctx: click.Context, ranks: int | None) -> bool:
     with Waiting("waiting for the other machines"):
         crew = join()
     if crew.rank > 0:
+        interrupts.leave_to_another()
         ctx.exit(follow(crew))
     return False

@@ -3,13 +3,17 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
 import pytest
 
 import modelkit
+from modelkit.cli.ranks import follows
 from modelkit.prefixes import prefix_folder
 from runtime.cache.page_folder import list_pages
 from tests.support import ranks
@@ -119,6 +123,26 @@ def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path:
     store = tmp_path / "home" / "store"
     assert ([*(store / "blobs" / "sha256").iterdir()], len([*(store / "slices").iterdir()])) == ([], 1)
     assert all(list_pages(prefix_folder(root / "home")) for root in (folder, tmp_path))
+
+
+def test_an_interrupt_is_for_the_rank_that_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in a terminal reaches all that a launcher has started there."""
+    found = list[object]()
+
+    def follow(_crew: object) -> int:
+        found.append(signal.getsignal(signal.SIGINT))
+        return 0
+
+    monkeypatch.setattr("modelkit.cli.ranks.launched", lambda: True)
+    monkeypatch.setattr("modelkit.ranks.meeting.join", lambda: SimpleNamespace(rank=1))
+    monkeypatch.setattr("modelkit.ranks.following.follow", follow)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(click.exceptions.Exit):
+            follows(click.Context(click.Command("run")), None)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert found == [signal.SIG_IGN]
 
 
 REFUSED = """
