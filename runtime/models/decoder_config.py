@@ -109,6 +109,15 @@ def read_windows(
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
+def without_windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
+    """All layers full, as use_sliding_window is off. A file that lists sliding ones all the same has no one
+    meaning: to transformers they see nothing.
+    """
+    if "sliding_attention" in (fields.raw.get("layer_types") or ()):
+        fields.refuse("layer_types", "full_attention alone, as use_sliding_window is not true")
+    return (None,) * layers
+
+
 def rotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Which layers have positions: `no_rope_layers` is 1 where they do. Without it every fourth has none."""
     listed = fields.raw.get("no_rope_layers")

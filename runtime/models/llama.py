@@ -15,7 +15,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, without_windows
 from runtime.models.family import Family
 from runtime.models.tensor_names import trunk_prefixed, without_spares
 from runtime.nn.block import PreNorm
@@ -64,7 +64,7 @@ def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]
     if family == "mistral":
         return (window,) * layers
     if not fields.flag("use_sliding_window"):
-        return (None,) * layers
+        return without_windows(fields, layers)
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is not None:
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -13,7 +13,14 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.models.decoder_config import (
+    DecoderConfig,
+    layer_count,
+    listed_layers,
+    one_rope,
+    read_shape,
+    without_windows,
+)
 from runtime.models.experts import Weights, output_first, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
@@ -76,7 +83,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def _windows(fields: Fields, layers: int, second: bool) -> tuple[int | None, ...]:
     if not fields.flag("use_sliding_window"):
-        return (None,) * layers
+        return without_windows(fields, layers) if second else (None,) * layers
     window = fields.count("sliding_window", 4096)
     if not second:
         return (window,) * layers

@@ -48,6 +48,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "partial_rotary_factor": 0.25}},
         "partial_rotary_factor is 0.25",
     ),
+    ("qwen2_window", {"use_sliding_window": False}, "layer_types is .* use_sliding_window is not true"),
+    ("qwen2_moe", {"use_sliding_window": None}, "layer_types is .* use_sliding_window is not true"),
     ("olmo3", {"rope_parameters": None, "rope_theta": 10000.0}, "rope_theta is 10000.0"),
     ("apertus", {"rope_parameters": None, "rope_theta": 500.0}, "rope_theta is 500.0"),
     ("ministral3", {"rope_parameters": None, "rope_scaling": {}, "rope_theta": 500.0}, "rope_theta is 500.0"),
