@@ -79,6 +79,7 @@ class Described:
 
 def find_family(raw: Mapping[str, Any]) -> Family:
     """The family that runs this config, or UnsupportedModel naming what the config asked for."""
+    _refuse_two_names(raw)
     module = module_name(raw)
     if module is None:
         return _find_foreign(architecture_name(raw), raw)
@@ -87,6 +88,19 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     if variant is not None:
         return variant
     return headless(family) if architecture_name(raw) in HEADLESS.values() else family
+
+
+def _refuse_two_names(raw: Mapping[str, Any]) -> None:
+    """transformers goes by model_type, others by architectures: which one counts must not matter. A block
+    draft calls itself after the class of its layers.
+    """
+    name, kind = architecture_name(raw), str(raw.get("model_type"))
+    by_name, by_kind = ARCHITECTURES.get(name), ARCHITECTURES.get(kind)
+    if by_kind is not None and by_name not in (None, by_kind, "dflash"):
+        raise UnsupportedModel(
+            f"config.json: architectures says {shown(name)} and model_type {shown(kind)}, which are computed "
+            "differently; one of them is wrong"
+        )
 
 
 def _find_foreign(name: str, raw: Mapping[str, Any]) -> Family:

@@ -68,9 +68,8 @@ def _refused(config: Config) -> str:
 
 def _behind(config: Config, layer: int) -> bool:
     """As of a family with draft heads behind its last layer."""
-    return in_head({**config, "architectures": ["DeepseekV3ForCausalLM"]})(
-        f"model.layers.{layer}.norm.weight"
-    )
+    named = {"architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3"}
+    return in_head({**config, **named})(f"model.layers.{layer}.norm.weight")
 
 
 READERS: dict[str, Callable[[Config, Path], Any]] = {

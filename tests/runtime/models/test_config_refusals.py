@@ -106,3 +106,22 @@ def test_a_scaled_rotation_of_mimo_takes_whole_heads_unless_it_says_a_share() ->
     assert dims(linear) == head
     assert dims(linear, partial_rotary_factor=0.5) == head // 2
     assert dims({"rope_type": "default"}) == int(head * 0.334)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("granite", {"architectures": ["LlamaForCausalLM"]}),
+        ("ernie4_5", {"architectures": ["Qwen2ForCausalLM"]}),
+        ("llama", {"model_type": "smollm3"}),
+    ],
+    ids=str,
+)
+def test_two_names_of_different_computations_are_refused(name: str, change: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedModel, match=r"architectures says .* and model_type .*, which are"):
+        describe({**Reference(name).record["config"], **change})
+
+
+def test_two_names_of_one_computation_pass() -> None:
+    config = Reference("mistral").record["config"]
+    assert describe({**config, "architectures": ["LlamaForCausalLM"]}).config == describe(config).config
