@@ -46,9 +46,10 @@ function numbers(message) {
   if (stats.drafted_tokens) {
     const kept = `drafts ${count(stats.accepted_tokens)} of ${count(stats.drafted_tokens)} accepted`;
     found.push([kept, "Tokens that were guessed ahead, and how many of them the model kept"]);
+    // Without guesses it is one, less what the end of an answer costs.
+    if (stats.rounds > 0 && stats.generated_tokens > 1)
+      found.push([`${((stats.generated_tokens - 1) / stats.rounds).toFixed(2)} tokens a pass`, "Tokens that each pass of the model gave"]);
   }
-  if (stats.rounds > 0 && stats.generated_tokens > 1)
-    found.push([`${((stats.generated_tokens - 1) / stats.rounds).toFixed(2)} tokens a pass`, "Tokens that each pass of the model gave"]);
   if (stats.dropped_tokens) found.push([`forgot ${plural(stats.dropped_tokens, "token")}`, "The context was full: the oldest were forgotten"]);
   if (message.dropped) found.push([`left out ${plural(message.dropped, "message")}`, "Early messages that no longer fit the context"]);
   return found;

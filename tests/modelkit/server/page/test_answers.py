@@ -3,7 +3,7 @@
 import re
 
 from tests.support.browser import NEEDS_BROWSER, Tab
-from tests.support.fake_chat import HELLO, Event, Fake, finish, text
+from tests.support.fake_chat import HELLO, STATS, Event, Fake, finish, text
 
 pytestmark = NEEDS_BROWSER
 HOLD: Event = {"type": "hold"}
@@ -34,6 +34,16 @@ def test_an_answer_comes_with_its_form_and_its_numbers(tab: Tab, fake: Fake) -> 
     assert fake.asked == [
         {"model": "island:latest", "messages": [{"role": "user", "content": "Hi"}], "parameters": {}}
     ]
+
+
+def test_passes_are_told_where_something_was_guessed(tab: Tab, fake: Fake) -> None:
+    """Without guesses a pass is a token, and the last ones of an answer are for nothing."""
+    plain = {**STATS, "generated_tokens": 10, "rounds": 11, "drafted_tokens": 0, "accepted_tokens": 0}
+    fake.answers = [[*text("Hello."), finish(stats=plain)]]
+    said = tab.ask("Hi").locator(".stats").inner_text()
+    assert "10 tokens" in said
+    assert "a pass" not in said
+    assert "drafts" not in said
 
 
 def test_only_the_last_block_is_drawn_anew(tab: Tab, fake: Fake) -> None:
