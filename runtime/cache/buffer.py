@@ -8,7 +8,7 @@ allocated; slots beyond what was written are finite (a mask multiplies them by z
 NaN).
 
 All rows have as many slots as the longest has. On a processor with kernels what a shorter one does not use
-takes no memory: zeros that nobody wrote are no pages yet.
+takes no memory: zeros that nobody wrote are no pages yet (`runtime.cache.claims`).
 
 Growth is by a quarter. A decoded token reads every slot anyway, so copying each slot five times in its life
 is not felt, while doubling would leave half of a long context's memory empty.
@@ -112,6 +112,12 @@ class Buffer:
             self._rebuild(0, 0, ())
         elif 4 * rows <= self.rows or 4 * max(longest, self._grain) <= self.capacity:
             self._rebuild(rows, min(self.capacity, max(2 * longest, self._grain)), used)
+
+    def give_back(self, row: int, slot: int) -> None:
+        """Nobody needs the row's slots from this one on: their pages go, once the lanes are evaluated."""
+        kernels = native.of_processor()
+        if kernels is not None and row < self.rows and slot < self.capacity:
+            self._lanes = [kernels.emptied(lane, row, slot) for lane in self._lanes]
 
     def read(self, rows: slice, start: int, stop: int) -> Parts:
         """Views of the slots [start, stop), for immediate use."""

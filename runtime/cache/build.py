@@ -15,6 +15,7 @@ import mlx.core as mx
 from runtime.cache.absent import KVElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
+from runtime.cache.claims import Claims
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
 from runtime.cache.protocol import LayerCache, Rotate
@@ -52,14 +53,18 @@ def build_memory(
     kept_format: str | None = None,
     grain: int = 256,
     budget: Budget | None = None,
+    by_pages: bool = False,
     elsewhere: Container[int] = (),
     kind: "Callable[..., LayerMemory] | None" = None,
 ) -> "LayerMemory":
     """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget.
 
+    by_pages: what rows have written is counted, and not the room of all rows (`runtime.cache.claims`).
+
     elsewhere: layers of other machines (`runtime.cache.absent`). kind: makes it, as LayerMemory does.
     """
     budget = budget or Budget()
+    of_tokens = Budget() if by_pages else budget
 
     def build(i: int, spec: LayerSpec) -> OwnCache | None:
         match spec:
@@ -71,7 +76,7 @@ def build_memory(
                     slack=slack,
                     kept_format=kept_format,
                     grain=grain,
-                    budget=budget,
+                    budget=of_tokens,
                 )
             case Recurrent():
                 recurrent = RecurrentElsewhere if i in elsewhere else RecurrentCache
@@ -82,7 +87,10 @@ def build_memory(
                 return None
 
     own = [build(i, spec) for i, spec in enumerate(layout)]
-    return (kind or LayerMemory)(layout, own, rows=rows, budget=budget)
+    made = (kind or LayerMemory)(layout, own, rows=rows, budget=budget)
+    if by_pages:
+        made.claims = Claims([one for one in own if isinstance(one, KVCache)], budget, rows)
+    return made
 
 
 def donors(layout: Sequence[LayerSpec]) -> list[int]:
@@ -106,6 +114,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         self.layout = tuple(layout)
         self.budget = budget
         self.rows = rows
+        self.claims: Claims | None = None
         self._room = 0
         self._own = tuple(own)
         self._elsewhere = [one for one in own if isinstance(one, KVElsewhere | RecurrentElsewhere)]
@@ -130,7 +139,8 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     @property
     def nbytes(self) -> int:
-        return sum(cache.nbytes for cache in self.caches)
+        claimed = 0 if self.claims is None else self.claims.nbytes
+        return claimed + sum(cache.nbytes for cache in self._counted)
 
     def evaluate(self) -> None:
         """Compute all that was written. After a prefill step nothing else need be."""
@@ -142,16 +152,19 @@ class LayerMemory(Sequence[OwnCache | None]):
         rows: as many, from the first on, are wanted; None: all.
         """
         tokens = max(step.starts) + step.width
+        if self.claims is not None:
+            self.claims.prepare(step)
         if tokens > self._room:
             self._drop_unwanted(rows)
             self.reserve(tokens)
             self._room = min((cache.room for cache in self.caches), default=sys.maxsize)
 
     def expect(self, tokens: int, rows: int) -> None:
-        """Some row will have so many tokens, and this many rows, from the first on, are wanted: make room for
-        them at once, if there is some. Growing as they come would copy what is there again and again.
+        """The last of this many rows, from the first on, will have so many tokens, and no others are wanted:
+        make room for them at once, if there is some. Growing as they come would copy what is there again and
+        again.
         """
-        if tokens > self._room:
+        if tokens > self._room and (self.claims is None or self.claims.fits(rows - 1, tokens)):
             self._drop_unwanted(rows)
             with suppress(CacheFull):
                 self.reserve(tokens)
@@ -162,6 +175,12 @@ class LayerMemory(Sequence[OwnCache | None]):
         CacheFull, naming what all layers together would take, before anything is allocated.
         """
         self.grow(tokens, exact=self._exactly(tokens, self.rows))
+
+    def claim(self, row: int, tokens: int) -> None:
+        """Make room for this row's first tokens in every layer; CacheFull as in `reserve`."""
+        if self.claims is not None:
+            self.claims.claim([(row, tokens)])
+        self.reserve(tokens)
 
     def grow(self, tokens: int, *, exact: bool) -> None:
         """As LayerCache.reserve, in every layer, once it is known that there is enough."""
@@ -212,7 +231,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         for i, (spec, column) in enumerate(zip(self.layout, columns, strict=True)):
             if not resumable(spec, column, stop):
                 raise NotSupported(f"the pages do not let layer {i} ({spec.kind}) resume at {stop}")
-        self.reserve(stop)  # CacheFull comes here, before a layer has changed
+        self.claim(row, stop)  # CacheFull comes here, before a layer has changed
         self.evaluate()  # a write into a buffer that a step on its way uses would copy all of it
         for cache, column in zip(self._own, columns, strict=True):
             if cache is not None:
@@ -223,10 +242,14 @@ class LayerMemory(Sequence[OwnCache | None]):
         mx.eval([array for arrays in lifted for array in arrays])
         for cache, arrays in zip(self.caches, lifted, strict=True):
             cache.move(src, dst, arrays)
+        if self.claims is not None and src != dst:
+            self.claims.moved(src, dst)
 
     def clear(self, row: int) -> None:
         for cache in self.caches:
             cache.clear(row)
+        if self.claims is not None:
+            self.claims.ended(row)
 
     def remove(self, row: int, start: int, stop: int, rotates: Sequence[Rotate | None] | None = None) -> None:
         """Forget [start, stop) in every layer. rotates: per layer, needed for a cut inside."""
@@ -255,6 +278,8 @@ class LayerMemory(Sequence[OwnCache | None]):
             cache.resize(rows, exact=exact)
         self.rows = rows
         self._room = 0
+        if self.claims is not None:
+            self.claims.resize(rows)
 
     @property
     def elsewhere(self) -> frozenset[int]:
@@ -272,6 +297,12 @@ class LayerMemory(Sequence[OwnCache | None]):
         """Before rows get longer: all get as long as the longest."""
         if rows is not None and rows < self.rows:
             self.resize(rows)
+
+    @property
+    def _counted(self) -> Sequence[LayerCache]:
+        """Those that the budget knows by themselves."""
+        claimed = () if self.claims is None else self.claims.caches
+        return [cache for cache in self.caches if cache not in claimed]
 
     def _length(self, row: int) -> int:
         return next((cache.lengths[row] for cache in self.caches), 0)
@@ -296,8 +327,11 @@ class LayerMemory(Sequence[OwnCache | None]):
         """Must every layer do with just this much? False when there is enough for spare room too."""
         more = 0
         for exact in (False, True):
-            more = sum(cache.wanted_bytes(tokens, rows, exact=exact) for cache in self.caches) - self.nbytes
+            more = sum(
+                cache.wanted_bytes(tokens, rows, exact=exact) - cache.nbytes for cache in self._counted
+            )
             if self.budget.fits(more):
                 return exact
-        self.budget.claim(more)
-        raise AssertionError("a claim that does not fit raises CacheFull")
+        if not self.budget.make_room(more):
+            self.budget.claim(more)  # CacheFull
+        return True

@@ -150,6 +150,15 @@ class KVRows(Lengths):
         planned_rows, slots = self._buffer.plan(rows, tokens, longest=longest, exact=exact)
         return planned_rows * slots * self._buffer.slot_bytes
 
+    def row_bytes(self, tokens: int) -> int:
+        """What a row takes that has so many tokens."""
+        return self._buffer.slot_bytes * (tokens if self._limit is None else min(tokens, self._limit))
+
+    def give_back(self, row: int, tokens: int) -> None:
+        """What the row has beyond so many tokens, which it has at most, need not take memory any more."""
+        if self._limit is None or tokens < self._limit:
+            self._buffer.give_back(row, tokens)
+
     def reserve(self, tokens: int, *, exact: bool = False) -> None:
         self._buffer.reserve(
             self.rows,

@@ -151,7 +151,7 @@ class Prefixes:
         if memory is None:
             return
         try:
-            memory.reserve(length)
+            memory.claim(place, length)
         except CacheFull:
             return
         page = take_page(memory, source[0], 0)

@@ -7,6 +7,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.sharing import Sharing
+from runtime.cpu import native
 from runtime.cpu.threads import Threads
 from runtime.engine.adapters import Adapters, AdapterSource
 from runtime.engine.bell import Bell
@@ -89,8 +90,13 @@ def _furnished(
 ) -> Room:
     budget = Budget(options.cache_bytes)
     if lead is None:
-        layout = model.described.layout
-        memory = build_memory(layout, dtype=model.dtype, kept_format=options.kv_format, budget=budget)
+        memory = build_memory(
+            model.described.layout,
+            dtype=model.dtype,
+            kept_format=options.kv_format,
+            budget=budget,
+            by_pages=native.by_pages(),
+        )
     else:
         model, memory = lead.model, lead.memory(options.kv_format, budget)
     desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)

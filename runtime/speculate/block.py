@@ -22,6 +22,7 @@ from runtime.cache.build import build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
+from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.taps import taps_of
@@ -119,7 +120,11 @@ class BlockDrafter:
         self.token_cost = whole / config.block  # one pass makes a whole block
         self._draft, self._target, self._taps, self._config = draft, target, taps, config
         self.memory = build_memory(
-            draft.described.layout, dtype=draft.dtype, slack=self.limit + 1, budget=budget
+            draft.described.layout,
+            dtype=draft.dtype,
+            slack=self.limit + 1,
+            budget=budget,
+            by_pages=native.by_pages(),
         )
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line()]

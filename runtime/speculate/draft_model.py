@@ -17,6 +17,7 @@ from runtime.cache.prefix import PrefixStore
 from runtime.cache.protocol import by_layout
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
+from runtime.cpu import native
 from runtime.cpu.stated import Guessed, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
@@ -60,7 +61,11 @@ class ModelDrafter:
         """vocab_size: how many ids the target has; None: as many as the draft."""
         self.limit, self.token_cost = limit, token_cost
         self.memory: LayerMemory = build_memory(
-            model.described.layout, dtype=model.dtype, slack=limit + 1, budget=budget
+            model.described.layout,
+            dtype=model.dtype,
+            slack=limit + 1,
+            budget=budget,
+            by_pages=native.by_pages(),
         )
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size

@@ -27,6 +27,7 @@ from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
+from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
@@ -93,7 +94,11 @@ class HeadDrafter:
         self.limit = limit
         self.token_cost = pass_cost(target.head.weight_bytes, len(target.head.layout), target)
         self.memory: LayerMemory = build_memory(
-            target.head.layout, dtype=target.dtype, slack=limit + 1, budget=budget
+            target.head.layout,
+            dtype=target.dtype,
+            slack=limit + 1,
+            budget=budget,
+            by_pages=native.by_pages(),
         )
         self._target, self._head = target.network, target.head.network
         self._sharing: Sharing[_Line] | None = None

@@ -21,7 +21,7 @@ from runtime import host
 from runtime.cpu.allowed import as_allowed
 from runtime.cpu.native.loading import VARIABLE, Status, load
 
-__all__ = ["VARIABLE", "Status", "kernels", "of_processor", "on_processor", "status", "table"]
+__all__ = ["VARIABLE", "Status", "by_pages", "kernels", "of_processor", "on_processor", "status", "table"]
 
 kernels, status = load()
 if kernels is not None:
@@ -36,6 +36,11 @@ def on_processor() -> bool:
 def of_processor() -> Any:
     """The kernels where MLX runs on the processor, else None."""
     return kernels if kernels is not None and on_processor() else None
+
+
+def by_pages() -> bool:
+    """Does layer memory take pages of the machine's only as it is written (`src/blank.cpp`)?"""
+    return on_processor() and kernels is not None and kernels.by_pages()
 
 
 def table(otherwise: Any) -> dict[str, Any]:

@@ -60,6 +60,8 @@ class Machine:
     pages: list[list[Page]] = field(default_factory=list[list[Page]])
     saved: list[tuple[Row, list[Page]]] = field(default_factory=list[tuple[Row, list[Page]]])
     marks: dict[int, list[tuple[Mark, Row]]] = field(default_factory=dict[int, list[tuple[Mark, Row]]])
+    most: dict[int, int] = field(default_factory=dict[int, int])
+    """How long rows have been: windows have moved on with them."""
     next_token: int = 1
 
     def step(self, dice: list[int], *, committed: bool = True) -> None:
@@ -81,6 +83,7 @@ class Machine:
         for row, new, start, n in zip(step.rows, grown, starts, kept, strict=True):
             if n:
                 self.rows[row] = new.prefix(start + n)
+                self.most[row] = max(self.most.get(row, 0), start + n)
 
     def _forward(self, step: Step, tokens: list[list[int]], grown: list[Row]) -> None:
         self.memory.prepare(step)
@@ -131,7 +134,7 @@ class Machine:
             return
         self.memory.restore(row, pages, stop)
         self.rows[row], self.pages[row] = past.prefix(stop), []
-        self.marks.pop(row, None)
+        self._unmark(row)
 
     def mark(self, dice: list[int]) -> None:
         row = dice[0] % len(self.rows)
@@ -144,7 +147,8 @@ class Machine:
         held = len(past.tokens)
         length = dice[1] % (held + 2) if dice[2] % 2 else max(held - dice[1] % (2 * SLACK), 0)
         exact = held <= length or self.memory.can_resume(row, length)
-        near = [mark.length for mark, _ in marks if held - SLACK <= mark.length <= length]
+        most = max(held, self.most.get(row, 0))
+        near = [mark.length for mark, _ in marks if most - SLACK <= mark.length <= length]
         found = self.memory.rewind(row, length, [mark for mark, _ in marks])
         assert found in ({min(held, length)} if exact else {0, *(mark.length for mark, _ in marks)})
         assert max(near, default=0) <= found <= length
@@ -158,8 +162,8 @@ class Machine:
         src, dst = dice[0] % len(self.rows), dice[1] % len(self.rows)
         self.memory.move(src, dst)
         if src != dst:
-            self.marks.pop(src, None)
-            self.marks.pop(dst, None)
+            self._unmark(src)
+            self._unmark(dst)
             self.rows[dst], self.rows[src] = self.rows[src], Row()
             self.pages[dst], self.pages[src] = self.pages[src], []
 
@@ -167,7 +171,7 @@ class Machine:
         row = dice[0] % len(self.rows)
         self.memory.clear(row)
         self.rows[row], self.pages[row] = Row(), []
-        self.marks.pop(row, None)
+        self._unmark(row)
 
     def resize(self, dice: list[int]) -> None:
         rows = 1 + dice[0] % 4
@@ -191,7 +195,11 @@ class Machine:
         self.memory.remove(row, start, stop, turns)
         left = past.tokens[:start] + past.tokens[stop:]
         self.rows[row], self.pages[row] = Row(left, past.source if left else None), []
+        self._unmark(row)
+
+    def _unmark(self, row: int) -> None:
         self.marks.pop(row, None)
+        self.most.pop(row, None)
 
     def _paged(self, row: int) -> int:
         stops = [page.stop for page in self.pages[row][-1] if page is not None] if self.pages[row] else [0]
@@ -244,12 +252,12 @@ def _recut(pages: list[Page], die: int) -> list[Page]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rows=st.integers(1, 3), program=st.lists(operation, min_size=5, max_size=25))
+@given(rows=st.integers(1, 3), by_pages=st.booleans(), program=st.lists(operation, min_size=5, max_size=25))
 def test_any_program_shows_what_the_token_lists_say(
-    name: str, rows: int, program: list[tuple[str, list[int]]]
+    name: str, rows: int, by_pages: bool, program: list[tuple[str, list[int]]]
 ) -> None:
     layout = LAYOUTS[name]
-    memory = build_memory(layout, rows=rows, slack=SLACK, grain=4, budget=Budget())
+    memory = build_memory(layout, rows=rows, slack=SLACK, grain=4, budget=Budget(), by_pages=by_pages)
     machine = Machine(layout, memory, [Row() for _ in range(rows)], [[] for _ in range(rows)])
     for operation_name, dice in program:
         getattr(machine, operation_name)(dice)

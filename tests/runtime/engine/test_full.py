@@ -9,6 +9,7 @@ import pytest
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
+from runtime.cpu import native
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.errors import CacheFull
@@ -18,6 +19,7 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from tests.support.drafting import always_drafting
 from tests.support.parity import Reference
+from tests.support.served import wait_until
 
 WARM = SamplingParams(temperature=0.9, seed=4)
 Drafters = Callable[[LoadedModel, LayerMemory], dict[str, Drafter]]
@@ -162,6 +164,23 @@ def test_many_rows_behind_a_long_one_take_what_they_need(tmp_path: Path) -> None
     long = engine.activity.layer_bytes
     assert long <= room(engine, 1100 + 512)  # its own, and none for the rows that were there before
     assert run() <= before
-    engine.call(lambda _model: None)  # after the last step
-    assert engine.activity.layer_bytes <= room(engine, 256)
+    wait_until(lambda: engine.activity.layer_bytes <= room(engine, 256))  # the engine rests
+    engine.close()
+
+
+def test_a_long_prompt_beside_short_answers_is_read_at_once(tmp_path: Path) -> None:
+    """The budget has room for what all of them write, and not for eight rows as long as the longest."""
+    if not native.by_pages():
+        pytest.skip("here every row takes as much as the longest")
+    engine = start(tmp_path, context_length=1200, budget_tokens=512, max_rows=8)
+    wanted = [tokens(engine, one) for one in (request(9, 1000, 4), request(1, 20, 150))]
+    limit = room(engine, 1024) + 7 * room(engine, 256)
+    engine.close()
+    engine = start(tmp_path, context_length=1200, budget_tokens=512, max_rows=8, cache_bytes=limit)
+    short = [engine.submit(request(n, 20, 150)) for n in range(1, 8)]
+    assert tokens(engine, request(9, 1000, 4)) == wanted[0]
+    assert not any(stream.finish for stream in short)
+    assert [token for delta in short[0] for token in delta.ids] == wanted[1]
+    for stream in short:
+        list(stream)
     engine.close()

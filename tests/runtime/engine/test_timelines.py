@@ -233,7 +233,7 @@ def run(
             pages = PrefixFolder(folder, "sha256:aa", 20 * page)
             one = world(plain, seed, ("adversary",), prefix_bytes=4 * page, prefix_folder=pages)
         case "memory":
-            one = world(plain, seed, everything, prefix_bytes=6 * page, cache_bytes=int(1.3 * page))
+            one = world(plain, seed, everything, prefix_bytes=6 * page, cache_bytes=int(1.1 * page))
         case _:
             raise AssertionError(variant)
     one.live(turns)

@@ -10,6 +10,9 @@
 #include <cstring>
 
 #if defined(__linux__)
+#include <fstream>
+#include <string>
+
 #include <sys/mman.h>
 #include <unistd.h>
 #endif
@@ -18,32 +21,54 @@ namespace modelkit {
 namespace {
 constexpr size_t MUCH = 1 << 17;  // bytes from which on it pays
 
-// Of whole pages.
-bool given_back(char* start, size_t bytes) {
+struct Pages {
+  char *first, *last;  // empty where the first is not below the last
+};
+
 #if defined(__linux__)
-  start[0] = 1;
-  return !::madvise(start, bytes, MADV_DONTNEED) && !start[0];
-#else
-  (void)start, (void)bytes;
-  return false;
-#endif
+bool of_system() {
+  static const bool known = word_in_front() >= 0;
+  return known;
 }
+
+// Those that lie wholly in some memory.
+Pages pages_in(char* data, size_t bytes) {
+  const size_t page = (size_t)::sysconf(_SC_PAGESIZE);
+  return {data + (page - (uintptr_t)data % page) % page, data + bytes - (uintptr_t)(data + bytes) % page};
+}
+
+bool given_back(Pages pages) {
+  pages.first[0] = 1;
+  return !::madvise(pages.first, (size_t)(pages.last - pages.first), MADV_DONTNEED) && !pages.first[0];
+}
+
+bool says(const char* file, const char* what) {
+  std::ifstream in(file);
+  std::string text;
+  return std::getline(in, text) && text.find(what) != std::string::npos;
+}
+#endif
 
 void make_zero(char* data, size_t bytes) {
 #if defined(__linux__)
-  static const bool of_system = word_in_front() >= 0;
-  const size_t page = (size_t)::sysconf(_SC_PAGESIZE);
-  if (of_system && bytes >= MUCH && bytes > 2 * page) {
-    char* const first = data + (page - (uintptr_t)data % page) % page;
-    char* const last = data + bytes - (uintptr_t)(data + bytes) % page;
-    if (given_back(first, (size_t)(last - first))) {
-      std::memset(data, 0, (size_t)(first - data));
-      std::memset(last, 0, (size_t)(data + bytes - last));
-      return;
-    }
+  const Pages pages = pages_in(data, bytes);
+  if (of_system() && bytes >= MUCH && pages.first < pages.last && given_back(pages)) {
+    std::memset(data, 0, (size_t)(pages.first - data));
+    std::memset(pages.last, 0, (size_t)(data + bytes - pages.last));
+    return;
   }
 #endif
   std::memset(data, 0, bytes);
+}
+
+// Is memory that nobody wrote to nobody's? Not where the system hands out pages of megabytes, of which one byte takes all, nor
+// where it counts what was asked for.
+bool by_pages() {
+#if defined(__linux__)
+  return of_system() && !says("/sys/kernel/mm/transparent_hugepage/enabled", "[always]") && !says("/proc/sys/vm/overcommit_memory", "2");
+#else
+  return false;
+#endif
 }
 
 using Ints = std::vector<int>;
@@ -74,6 +99,41 @@ class Blank : public Node {
   Ints used_;
 };
 
+// The same lane [R, H, S, W], of whose row the slots from some on are not wanted any more: their pages go, where nobody else
+// holds them.
+class Emptied : public Node {
+ public:
+  Emptied(mx::Stream stream, int row, int slot) : Node(stream), row_(row), slot_(slot) {}
+  const char* name() const override { return "Emptied"; }
+  void eval_cpu(const Arrays& in, Arrays& outs) override {
+    const Array& lane = in[0];
+    Array& out = outs[0];
+    const bool alone = may_write_into(lane);
+    out.copy_shared_buffer(lane);
+#if defined(__linux__)
+    if (!alone || !of_system()) return;
+    const size_t slot = lane.shape(3) * lane.itemsize(), head = lane.shape(2) * slot, heads = lane.shape(1);
+    char* const from = out.data<char>() + row_ * heads * head + slot_ * slot;
+    dispatch(stream(), [from, head, heads, bytes = head - slot_ * slot] {
+      for (size_t h = 0; h < heads; h++) {
+        const Pages pages = pages_in(from + h * head, bytes);
+        if (pages.first < pages.last) given_back(pages);
+      }
+    });
+#else
+    (void)alone;
+#endif
+  }
+
+ private:
+  size_t row_, slot_;
+};
+
+Array emptied(const Array& lane, int row, int slot) {
+  want(lane.ndim() == 4 && row >= 0 && row < lane.shape(0) && slot >= 0 && slot <= lane.shape(2), "a lane is [R, H, S, W], and has such a row and slot");
+  return Array(lane.shape(), lane.dtype(), std::make_shared<Emptied>(processor(), row, slot), {lane});
+}
+
 Array blank(const std::vector<int>& dims, mx::Dtype dtype) {
   return Array(mx::Shape(dims.begin(), dims.end()), dtype, std::make_shared<Blank>(processor(), Ints()), {});
 }
@@ -84,6 +144,8 @@ Array refitted(const Array& lane, int rows, int slots, Ints used) {
 }
 
 void define(nb::module_& m) {
+  m.def("by_pages", &by_pages);
+  m.def("emptied", &emptied, nb::arg("lane"), nb::arg("row"), nb::arg("slot"));
   m.def("blank", &blank, nb::arg("shape"), nb::arg("dtype"));
   m.def("refitted", &refitted, nb::arg("lane"), nb::arg("rows"), nb::arg("slots"), nb::arg("used"));
 }

@@ -61,15 +61,20 @@ inline void hold_inputs_once(const Arrays& in, Arrays& out) {
     if (&x.inputs() != &in && !x.is_tracer()) x.inputs().clear();
 }
 
-// As take_over, for memory that is written to behind what was written before. Its jobs may still be waiting, and hold
-// it until they are done, so that it would not count as donatable: that depends on how far the stream has come. What
-// waits runs before this node's own job. So only other arrays are asked for, of which an array knows the number alone.
-inline bool write_into(const Array& in, Array& out) {
+// May a node write into this input's memory, behind what was written before? Its jobs may still be waiting, and hold it until
+// they are done, so that it would not count as donatable: that depends on how far the stream has come. What waits runs before
+// this node's own job. So only other arrays are asked for, of which an array knows the number alone.
+inline bool may_write_into(const Array& in) {
   auto& held = const_cast<std::shared_ptr<Array::Data>&>(in.data_shared_ptr());
   auto own = std::exchange(held, std::make_shared<Array::Data>(mx::allocator::malloc(1)));
   const bool alone = in.is_donatable() && own->is_owned();
   held = std::move(own);
-  if (alone && in.flags().row_contiguous) {
+  return alone && in.flags().row_contiguous;
+}
+
+// As take_over, for such memory.
+inline bool write_into(const Array& in, Array& out) {
+  if (may_write_into(in)) {
     out.copy_shared_buffer(in);
     return true;
   }

@@ -74,3 +74,24 @@ def test_what_nobody_writes_takes_no_pages() -> None:
 def test_a_lane_has_four_axes() -> None:
     with pytest.raises(ValueError, match=r"\[R, H, S, W\]"):
         kernels.refitted(mx.zeros((2, 3)), 1, 1, [])
+
+
+@pytest.mark.skipif(native.kernels is None or not native.by_pages(), reason="no pages by themselves here")
+def test_a_row_gives_its_pages_back_and_others_stay_as_they_are() -> None:
+    lane = mx.full((2, 4, 65_536, 32), 1.5)  # 64 MB
+    mx.eval(lane)
+    before = resident_bytes()
+    lane = kernels.emptied(lane, 1, 128)
+    mx.eval(lane)
+    assert resident_bytes() < before - 28 * MB
+    assert mx.all(lane[0] == 1.5).item()
+    assert mx.all(lane[1, :, :128] == 1.5).item()
+    assert mx.all(mx.logical_or(lane[1] == 0, lane[1] == 1.5)).item()
+    assert resident_bytes() < before + 8 * MB
+
+
+def test_what_somebody_else_holds_keeps_its_pages() -> None:
+    lane = mx.full((1, 1, 65_536, 32), 1.5)
+    mx.eval(lane)
+    mx.eval(kernels.emptied(lane, 0, 0))
+    assert mx.all(lane == 1.5).item()
