@@ -6,8 +6,10 @@
 The model is made here: random weights, bytes for tokens. The server and the engine run in this process, the
 clients in another. Every number of streams is measured directly, over HTTP, and directly again, in turns; the
 times of both are the engine's own (from the first token to the last), so the loss is what the engine loses
-while a server works beside it. Where the direct runs differ by more than the loss could be, the machine is
-too busy to tell, and that is said; processor time per token, prompts included, tells more then.
+while a server works beside it. Here the clients sleep until their answers are over, so that they take nothing
+from the cores that the engine computes on. Where the direct runs differ by more than the loss could be, the
+machine is too busy to tell, and that is said; processor time per token, prompts included, tells more then:
+that of the process, and that of the event loop's thread alone.
 
 Then, as clients see it: time to the first piece; the gaps between pieces of four streams while a prompt of
 4,000 tokens comes in; and what 200 streams leave behind whose clients have left. PYTHON are interpreters
@@ -129,30 +131,37 @@ class Watch:
     """What ran, and what it took of the processors, in seconds a token."""
 
     def __init__(self) -> None:
-        self.speeds, self.costs_s = list[float](), list[float]()
+        self.speeds, self.costs_s, self.loop_s = list[float](), list[float](), list[float]()
 
-    def timed(self, run: Callable[[], Sequence[Usage]]) -> None:
-        began_s = time.process_time()
+    def timed(self, run: Callable[[], Sequence[Usage]], loop: Callable[[], float] = lambda: 0.0) -> None:
+        """loop: the processor time of the event loop's thread, in seconds."""
+        began_s, loop_began_s = time.process_time(), loop()
         usages = run()
-        took_s = time.process_time() - began_s
+        took_s, loop_took_s = time.process_time() - began_s, loop() - loop_began_s
+        tokens = sum(one.generated_tokens for one in usages)
         self.speeds.append(sum((one.generated_tokens - 1) / one.decode_s for one in usages))
-        self.costs_s.append(took_s / sum(one.generated_tokens for one in usages))
+        self.costs_s.append(took_s / tokens)
+        self.loop_s.append(loop_took_s / tokens)
 
 
-def paired(model: Model, kept: Kept, clients: Clients, port: int, options: argparse.Namespace) -> None:
+def paired(model: Model, kept: Kept, clients: Clients, here: "Here", options: argparse.Namespace) -> None:
     print("Tokens a second while decoding, by the engine's clock; processor time for a token:")
-    print(f"{'streams':>8} {'direct':>10} {'over HTTP':>10} {'lost':>8} {'direct':>10} {'over HTTP':>10}")
+    titles = f"{'streams':>8} {'direct':>10} {'over HTTP':>10} {'lost':>8} {'direct':>10} {'over HTTP':>10}"
+    print(f"{titles} {'its loop':>10}")
     for count in options.streams:
         plain, served = Watch(), Watch()
 
         def over_http(count: int = count) -> Sequence[Usage]:
             kept.usages.clear()
-            clients.ask(port, [body("tiny", number, options.tokens) for number in range(count)])
+            asked = [body("tiny", number, options.tokens) for number in range(count)]
+            clients.ask(here.port, asked, "sleeping")
+            while here.serving.state.underway:  # the last line of the log is behind the last byte
+                time.sleep(0.001)
             return kept.usages
 
         for _ in range(options.rounds):
             plain.timed(lambda count=count: directly(model, count, options.tokens))
-            served.timed(over_http)
+            served.timed(over_http, here.loop_s)
             plain.timed(lambda count=count: directly(model, count, options.tokens))
         print(_compared(count, plain, served))
 
@@ -164,6 +173,7 @@ def _compared(count: int, plain: Watch, served: Watch) -> str:
     unsteady = sum(abs(before / after - 1) > UNSTEADY for before, after in pairs)
     speeds = f"{count:>8} {middle(plain.speeds):>10.1f} {middle(served.speeds):>10.1f} {lost:>8.1%}"
     costs = "".join(f" {middle(one.costs_s) * 1e3:>7.3f} ms" for one in (plain, served))
+    costs += f" {middle(served.loop_s) * 1e6:>7.1f} us"
     return speeds + costs + (f"   {unsteady} of {len(pairs)} rounds unsteady" if unsteady else "")
 
 
@@ -191,16 +201,16 @@ def seen(clients: Clients, port: int, name: str, options: argparse.Namespace) ->
     )
 
 
-def left_behind(model: Model, serving: Serving, clients: Clients, port: int) -> None:
+def left_behind(model: Model, here: "Here", clients: Clients) -> None:
     engine: Any = model._running.engine  # pyright: ignore[reportPrivateUsage]
     asked, sizes = body("tiny", 7, 2000), list[int]()
     for _ in range(2):
-        clients.ask(port, [asked], "leave", count=LEAVING)
+        clients.ask(here.port, [asked], "leave", count=LEAVING)
         end_s = time.monotonic() + 20
-        while (serving.state.underway or engine._loop._places.rows) and time.monotonic() < end_s:
+        while (here.serving.state.underway or engine._loop._places.rows) and time.monotonic() < end_s:
             time.sleep(0.02)
         sizes.append(resident_bytes())
-    rows, leases = len(engine._loop._places.rows) + len(engine._loop._waiting), len(serving.state.underway)
+    rows, leases = len(engine._loop._places.rows) + len(engine._loop._waiting), len(here.serving.state.underway)
     threads = threading.active_count()
     print(f"{LEAVING} clients that left, twice: {rows} rows, {leases} leases, {threads} threads are left;")
     print(f"the second time added {(sizes[1] - sizes[0]) / 2**20:.1f} MiB")
@@ -212,8 +222,23 @@ def resident_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+@dataclass(frozen=True)
+class Here:
+    """Our server, in this process."""
+
+    serving: Serving
+    port: int
+    thread: threading.Thread
+
+    def loop_s(self) -> float:
+        """The processor time of its event loop's thread; NaN where the system does not say."""
+        if not hasattr(time, "pthread_getcpuclockid") or self.thread.ident is None:
+            return math.nan
+        return time.clock_gettime(time.pthread_getcpuclockid(self.thread.ident))
+
+
 @contextmanager
-def served(model: Model, kept: Kept, home: Path) -> Iterator[tuple[Serving, int]]:
+def served(model: Model, kept: Kept, home: Path) -> Iterator[Here]:
     """Our server, on a thread of this process."""
     settings, ready, found = Settings.from_environment({"MODELKIT_HOME": str(home)}), threading.Event(), []
     serving = Serving(Pool(lambda _: model), settings, log=kept)
@@ -233,7 +258,7 @@ def served(model: Model, kept: Kept, home: Path) -> Iterator[tuple[Serving, int]
     thread.start()
     ready.wait()
     try:
-        yield serving, listeners[0].getsockname()[1]
+        yield Here(serving, listeners[0].getsockname()[1], thread)
     finally:
         server, loop = found[0]
         loop.call_soon_threadsafe(server.stop)
@@ -356,12 +381,12 @@ def main() -> None:
             modelkit.load(
                 folder, home=place, draft_num_predict=0, cache_memory=0, num_parallel=max(options.streams)
             ) as model,
-            served(model, kept, Path(place)) as (serving, port),
+            served(model, kept, Path(place)) as here,
         ):
             directly(model, max(options.streams), 8)  # places for all rows, and what is compiled once
-            paired(model, kept, clients, port, options)
-            left_behind(model, serving, clients, port)
-            ours = seen(clients, port, "tiny", options)
+            paired(model, kept, clients, here, options)
+            left_behind(model, here, clients)
+            ours = seen(clients, here.port, "tiny", options)
         compared(options, folder, ours, clients)
         clients.close()
 

@@ -5,21 +5,40 @@ One JSON object a line on standard input says what to ask, one on standard outpu
 
 import asyncio
 import json
+import socket
 import sys
 import time
 from collections.abc import Coroutine
 from typing import Any
 
 
+def request(port: int, body: dict[str, Any]) -> bytes:
+    data = json.dumps({**body, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data
+
+
+def sleeping(port: int, bodies: list[dict[str, Any]], limit_s: float) -> list[dict[str, Any]]:
+    """All at once, read when they are over: the kernel keeps what comes, and this process takes no time from
+    the cores that the server computes on, as a client on another machine takes none.
+    """
+    asked = [socket.create_connection(("127.0.0.1", port), limit_s) for _ in bodies]
+    for one, body in zip(asked, bodies, strict=True):
+        one.sendall(request(port, body))
+    for one in asked:
+        with one:
+            while one.recv(1 << 20, socket.MSG_WAITALL):  # wakes at the end of the answer, or at a megabyte
+                pass
+    return []
+
+
 async def ask(port: int, body: dict[str, Any], leave_after: int | None = None) -> dict[str, Any]:
     """One stream. leave_after: close the connection after so many pieces. Times are seconds on this machine's
     monotonic clock, which all its processes share.
     """
-    data = json.dumps({**body, "stream": True}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     sent_s = time.monotonic()
-    writer.write(f"{head}Content-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data)
+    writer.write(request(port, body))
     came: list[float] = []
     said = b""
     try:
@@ -69,6 +88,9 @@ def main() -> None:
     for line in sys.stdin:
         wanted = json.loads(line)
         port, bodies = wanted["port"], wanted["bodies"]
+        if wanted["what"] == "sleeping":
+            print(json.dumps(sleeping(port, bodies, wanted["limit_s"])), flush=True)
+            continue
         if wanted["what"] == "leave":
             work = leave(port, bodies[0], wanted["count"])
         elif wanted["what"] == "long":
