@@ -232,11 +232,10 @@ class PrefixStore:
 
     def _evict(self, newest: PageNode) -> bool:
         """Get within the limit; False if the newest node had to go as well."""
-        while self.nbytes > self.limit_bytes:
-            victim = self._evict_one()
-            if victim is None or victim is newest:
-                return victim is None
-        return True
+        kept = True
+        while self.nbytes > self.limit_bytes and (victim := self._evict_one()) is not None:
+            kept = kept and victim is not newest
+        return kept
 
     def _evict_one(self) -> PageNode | None:
         victim = next((node for node in sorted(self._trie, key=self._age) if self._can_go(node)), None)

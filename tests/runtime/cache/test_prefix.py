@@ -7,7 +7,7 @@ from itertools import pairwise
 import hypothesis.strategies as st
 import mlx.core as mx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
@@ -123,6 +123,20 @@ OPERATION = st.tuples(
 )
 
 
+# The last page is dropped again, and what its insertion has cut must go as well.
+CUT_AND_DROPPED = [
+    *[("begin", [0] * 12)] * 2,
+    ("begin", [0, 2, *[0] * 10]),
+    *[("drop", [0] * 12)] * 2,
+    ("begin", [0] * 12),
+    ("begin", [0, 151, 0, 0, 0, 0, 0, 0, 0, 1, 3, 86798]),
+    ("begin", [1, *[0] * 11]),
+    ("read", [0, 26, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]),
+    ("read", [0, 206, *[0] * 10]),
+    ("begin", [1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 748630, 548]),
+]
+
+
 def play(machine: Machine, programs: list[tuple[str, list[int]]]) -> None:
     """Random conversations in an alphabet of two, so that they share beginnings; `history`: what was said."""
     history: list[list[int]] = [[]]
@@ -166,6 +180,7 @@ def test_rows_are_given_what_they_would_have_computed(
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(programs=st.lists(OPERATION, max_size=16), limit=st.integers(0, 3000))
+@example(programs=CUT_AND_DROPPED, limit=2000)
 @settings(max_examples=60)
 def test_a_small_budget_costs_reuse_and_nothing_else(
     layout: str, programs: list[tuple[str, list[int]]], limit: int
