@@ -210,7 +210,8 @@ def left_behind(model: Model, here: "Here", clients: Clients) -> None:
         while (here.serving.state.underway or engine._loop._places.rows) and time.monotonic() < end_s:
             time.sleep(0.02)
         sizes.append(resident_bytes())
-    rows, leases = len(engine._loop._places.rows) + len(engine._loop._waiting), len(here.serving.state.underway)
+    loop, leases = engine._loop, len(here.serving.state.underway)
+    rows = len(loop._places.rows) + len(loop._waiting)
     threads = threading.active_count()
     print(f"{LEAVING} clients that left, twice: {rows} rows, {leases} leases, {threads} threads are left;")
     print(f"the second time added {(sizes[1] - sizes[0]) / 2**20:.1f} MiB")

@@ -88,8 +88,9 @@ def build_memory(
 
     own = [build(i, spec) for i, spec in enumerate(layout)]
     made = (kind or LayerMemory)(layout, own, rows=rows, budget=budget)
-    if by_pages:
-        made.claims = Claims([one for one in own if isinstance(one, KVCache)], budget, rows)
+    by_token = [one for one in own if isinstance(one, KVCache)]
+    if by_pages and by_token:
+        made.claims = Claims(by_token, budget, rows)
     return made
 
 
