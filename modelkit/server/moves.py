@@ -106,7 +106,8 @@ class Moves:
         for load in list(self._loads):
             await loop.run_in_executor(self._threads, load.thread.join)
         await asyncio.sleep(0)  # what came of loads that could not be broken off is closed by `_done`
-        while tasks := [task for task in self._tasks if task.get_loop() is loop]:
+        # Who is done leaves the set at the loop's next turn, which waiting for the done alone never gives it.
+        while tasks := [task for task in self._tasks if task.get_loop() is loop and not task.done()]:
             await asyncio.gather(*tasks)
         self.all.clear()
         await asyncio.to_thread(self._threads.shutdown)

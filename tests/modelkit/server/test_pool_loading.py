@@ -135,6 +135,16 @@ async def test_closing_tells_those_who_wait() -> None:
 
 
 @on_a_loop
+async def test_closing_does_not_wait_for_what_is_done() -> None:
+    """Who is done leaves the set at the loop's next turn, which waiting for the done alone never gives it."""
+    async with pool_of(FakePackages({"a": 10})) as (pool, _):
+        done = asyncio.ensure_future(asyncio.sleep(0))
+        await done
+        pool._moves._tasks.add(done)
+        await asyncio.wait_for(pool.close(), 60)
+
+
+@on_a_loop
 async def test_closing_waits_for_loads_that_nobody_wants_any_more() -> None:
     packages = FakePackages({"a": 10})
     async with pool_of(packages) as (pool, _):
