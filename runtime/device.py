@@ -67,8 +67,17 @@ def give_back() -> None:
     closing, not for between steps.
     """
     if not _stranded:
-        mx.clear_cache()
+        _clear_cache()
     host.trim()
+
+
+def _clear_cache() -> None:
+    if native.on_processor():
+        from runtime.streams import on_own_thread  # which asks whether a machine was lost
+
+        on_own_thread(mx.clear_cache)
+    else:
+        mx.clear_cache()
 
 
 def strand() -> None:

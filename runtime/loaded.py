@@ -27,6 +27,7 @@ from runtime.nn.rope_spec import long_after
 from runtime.planned import Part, Plan, apart, fit_network, float_of, head_layout, plan_for, wanted_dtype
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
+from runtime.streams import on_own_thread
 from runtime.weights import DTYPES
 
 if TYPE_CHECKING:
@@ -142,12 +143,16 @@ def foresee(
     odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
     if odd:
         raise WeightMismatch(odd)
-    stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
-    planned = plan_for(described, config, stored, on, with_head=with_head)
-    element_bytes = (wanted_dtype(on) or float_of(stored)).size
-    if len(planned.parts) == 1:
-        return Demand(described, planned.sizes[0], element_bytes)
-    return Demand(described, planned.sizes[0], element_bytes, planned.sizes[1], head_layout(described))
+
+    def demand() -> Demand:
+        stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+        planned = plan_for(described, config, stored, on, with_head=with_head)
+        element_bytes = (wanted_dtype(on) or float_of(stored)).size
+        if len(planned.parts) == 1:
+            return Demand(described, planned.sizes[0], element_bytes)
+        return Demand(described, planned.sizes[0], element_bytes, planned.sizes[1], head_layout(described))
+
+    return on_own_thread(demand)
 
 
 @dataclass(frozen=True, slots=True)

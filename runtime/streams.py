@@ -9,12 +9,16 @@ back to it), so none of them may.
 
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from typing import TypeVar
 
 import mlx.core as mx
 
 from runtime import device
 from runtime.cpu.native import on_processor
+
+T = TypeVar("T")
 
 _free: list[mx.Stream] = []
 _guard = threading.Lock()
@@ -50,3 +54,20 @@ def taken() -> Generator[None]:
         if on_processor():
             take()
         yield
+
+
+def on_own_thread(function: Callable[[], T]) -> T:
+    """What `function` returns, called on a thread of ours. Of a caller's that made arrays and has ended, the
+    worker would be left, and would abort the process at its exit. Arrays that it returns are evaluated.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        with taken():
+            try:
+                outcome.set_result(function())
+            except BaseException as error:  # noqa: BLE001 -- raised again by whoever asked
+                outcome.set_exception(error)
+
+    threading.Thread(target=run, name="modelkit-own").start()
+    return outcome.result()

@@ -230,3 +230,22 @@ def test_a_forked_process_is_told_that_the_model_is_not_its_own(folder: Path) ->
     )
     said = "the model can answer no more: it runs in the process that this one was forked from"
     assert done.stdout == f"{said} False None\n2\n"
+
+
+def test_threads_that_had_models_and_ended_do_not_abort_the_process_at_its_exit(folder: Path) -> None:
+    """Of every thread that MLX computed for it keeps a worker, and of one that ended it cannot end that."""
+    program = """
+import sys, threading, modelkit
+def use():
+    model = modelkit.load(sys.argv[1])
+    model.generate("a", raw=True, num_predict=2)
+    model.close()
+for _ in range(4):
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
