@@ -71,7 +71,7 @@ def test_a_task_that_is_cancelled_cancels_its_answer(
         with pytest.raises(asyncio.CancelledError):
             await asking
 
-    monkeypatch.setattr(engine, "_step", step)
+    monkeypatch.setattr(engine._loop, "_step", step)
     asyncio.run(leave())
     left.set()
     until = time.monotonic() + 60

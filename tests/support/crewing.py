@@ -267,6 +267,6 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
         crew=Leading(group),
     )
     said = play(crew)
-    mine = crew.call(lambda _model: kept(crew._prefixes.store))
+    mine = crew.call(lambda _model: kept(crew._loop._prefixes.store))
     crew.close()
     return {"same": said == expected, "said": said, "expected": expected, "kept": mine}

@@ -1,5 +1,6 @@
 """Threads for products: as many as others leave cores free; and what an engine asks for reaches the BLAS."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,14 @@ from tests.support.parity import Reference
 
 CORES = 4
 START = Activity(at_s=100.0, idle_s=1000.0, own_s=50.0, processors=CORES, running=1)
+
+
+@pytest.fixture(autouse=True)
+def _free() -> Iterator[None]:
+    """An engine's thread keeps off the core that computes; here it is the tests' own, which others need."""
+    yield
+    if native.kernels is not None:
+        native.kernels.let_back()
 
 
 class Machine:
