@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import modelkit
 from modelkit.errors import LoadError, PlanError, UnsupportedSource
@@ -14,17 +15,15 @@ from modelkit.generation import Generation
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.models.dflash_config import Config, parse
+from tests.support.assistants import DATA
 from tests.support.checkpoints import write_checkpoint
 from tests.support.dflash import block_config, block_shapes
 from tests.support.gguf_round import package_numbers
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
 
-MUSE: dict[str, Any] = json.loads(
-    (Path(__file__).resolve().parents[1] / "data" / "special" / "muse_glimmer_assistant.json").read_text(
-        encoding="utf-8"
-    )
-)
+MUSE: dict[str, Any] = json.loads((DATA / "muse_glimmer_assistant.json").read_text(encoding="utf-8"))
+GEMMA: dict[str, Any] = json.loads((DATA / "gemma4_assistant.json").read_text(encoding="utf-8"))
 
 
 def target(folder: Path, name: str) -> Path:
@@ -133,6 +132,39 @@ def test_what_gguf_cannot_say_of_it_is_refused(
     with pytest.raises(UnsupportedSource, match=said):
         modelkit.export_gguf("pair", tmp_path / "draft.gguf", draft=True, home=home)
     assert not (tmp_path / "draft.gguf").exists()
+
+
+@pytest.mark.parametrize("name", ["plain", "clustered"])
+def test_an_assistant_comes_back_from_a_gguf_file(name: str, tmp_path: Path) -> None:
+    """Without its clusters, of which a note speaks."""
+    home, of = tmp_path / "home", gemma(tmp_path / "model", "target")
+    create(home, of, gemma(tmp_path / "draft", name))
+    written = modelkit.export_gguf("pair", tmp_path / "draft.gguf", draft=True, home=home)
+    assert any("clusters" in note for note in written.notes) == (name == "clustered")
+    whole = answer("pair", home)
+    with Store(home).hold("pair") as package:
+        wanted = package_numbers(package, draft=True)
+    create(home, of, tmp_path / "draft.gguf")
+    again = answer("pair", home)
+    assert again.ids == whole.ids
+    assert again.usage.drafted_tokens > 0
+    with Store(home).hold("pair") as package:
+        found = package_numbers(package, draft=True)
+    assert {one for one in wanted if not one.startswith("masked_embedding.")} == found.keys()
+    assert all(np.array_equal(found[one], wanted[one]) for one in found)
+
+
+def gemma(folder: Path, part: str) -> Path:
+    """Gemma 4's text model, or an assistant of it."""
+    kind = "Gemma4ForCausalLM" if part == "target" else "Gemma4AssistantForCausalLM"
+    record: dict[str, Any] = GEMMA[part]
+    write_checkpoint(folder, {**record["config"], "architectures": [kind]}, record["tensors"])
+    if part == "clustered":
+        path = folder / "model.safetensors"
+        ordered = {"masked_embedding.token_ordering": np.arange(160)}
+        save_file({**load_file(path), **ordered}, path)
+    write_tokenizer(folder, 150)
+    return folder
 
 
 def draft_config(package: Package) -> Config:

@@ -37,9 +37,10 @@ FOOT = """
   knows nothing like is refused. tokenizer.json itself goes along (`tokenizer.huggingface.json`), so that
   what is imported again is the same tokenizer. What llama.cpp cannot say (composing of characters, blanks
   that tokens take) is noted.
-* `--draft` writes language models, and block drafts (DFlash) with the vocabulary of their target. Drafts of
-  Laguna, Muse Glimmer and Gemma 4 (which reads its target's memory) are refused by name. Draft heads behind a
-  model's layers go along where llama.cpp's architecture has a place for them ([import.md](import.md)).
+* `--draft` writes language models, Gemma 4's assistants without their clusters, and block drafts (DFlash)
+  with the vocabulary of their target. Drafts of Laguna and Muse Glimmer are refused by name. Draft heads
+  behind a model's layers go along where llama.cpp's architecture has a place for them
+  ([import.md](import.md)).
 * Provenance, licence and sampling go into `general.*`; SYSTEM and MESSAGE have no place there.
 
 What GGUF does not say of a model is not written in silence: before a byte is written, the file's metadata

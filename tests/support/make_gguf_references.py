@@ -25,6 +25,7 @@ from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import (
     ABSENT,
     CONVERTER_FIELDS,
+    DRAFTS,
     FUSED,
     GGUF_ENTRIES,
     RENAMED,
@@ -42,10 +43,13 @@ def main(llama_cpp: Path, names: list[str]) -> None:
     sys.path[1:1] = [str(llama_cpp), str(llama_cpp / "gguf-py")]
     DATA.mkdir(parents=True, exist_ok=True)
     _without_vocabularies()
-    for name in names or [*GGUF_ENTRIES, *FUSED, *WITH_HEAD]:
+    for name in names or [*GGUF_ENTRIES, *FUSED, *WITH_HEAD, *DRAFTS]:
         with tempfile.TemporaryDirectory() as folder:
             base, options = FUSED.get(name, (WITH_HEAD.get(name, name), {}))
-            shapes = _checkpoint(base, Path(folder), head=name in WITH_HEAD)
+            if name in DRAFTS:
+                shapes = _draft(name, Path(folder))
+            else:
+                shapes = _checkpoint(base, Path(folder), head=name in WITH_HEAD)
             _convert(Path(folder), options, head=name in WITH_HEAD)
             config = json.loads((Path(folder) / "config.json").read_text())
             record = {"config": config, "shapes": shapes, **_described(Path(folder) / "model.gguf")}
@@ -81,6 +85,20 @@ def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
     (folder / "config.json").write_text(json.dumps(config))
     _write_tokenizer(folder, config.get("vocab_size") or config["text_config"]["vocab_size"])
     return shapes
+
+
+def _draft(name: str, folder: Path) -> dict[str, list[int]]:
+    """A draft of tests/data/special, as `_checkpoint`."""
+    from safetensors.numpy import save_file
+
+    part, kind = DRAFTS[name]
+    record = json.loads((DATA.parent / "special" / f"{name}.json").read_text())[part]
+    config: dict[str, Any] = {**record["config"], "architectures": [kind]}
+    (folder / "config.json").write_text(json.dumps(config))
+    state = random_state({key: tuple(shape) for key, shape in record["tensors"].items()})
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    _write_tokenizer(folder, config["text_config"]["vocab_size"])
+    return record["tensors"]
 
 
 def _head(name: str, target: Mapping[str, Any]) -> dict[str, list[int]]:

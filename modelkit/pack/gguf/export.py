@@ -153,6 +153,9 @@ def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Sto
     if found.unread:
         notes.append(f"{', '.join(found.unread)} left out: embeddings are made of hidden states alone")
 
+    if found.clusters:
+        notes.append("the clusters of its vocabulary have no place in GGUF: all tokens are scored there")
+
     def described(tensors: Mapping[str, Stored]) -> Described:
         shapes = {name: one.shape for name, one in tensors.items()}
         return describe_for_gguf(config, shapes, lambda name: values(tensors[name], reader), label)
@@ -183,10 +186,9 @@ def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Pro
 def _refuse_special(source: Source) -> None:
     """Raise UnsupportedSource for a draft that is no language model."""
     kind = describe(source.inventory.config).family.drafts_as
-    if kind != "model" and not is_block_draft(source.inventory.config):
-        named = {"block": "block draft (DFlash)", "assistant": "draft that reads its target's memory"}[kind]
+    if kind == "block" and not is_block_draft(source.inventory.config):
         raise UnsupportedSource(
-            f"{source.inventory.origin} is a {named}, which is not written as GGUF",
+            f"{source.inventory.origin} is a block draft (DFlash), which is not written as GGUF",
             hint="`modelkit export NAME DIR` lays it out as a folder.",
         )
 

@@ -62,6 +62,9 @@ class Stored:
     """Of kept blocks: what all numbers, or those of each expert, are multiplied by besides."""
 
 
+_CLUSTERS = "masked_embedding."
+
+
 @dataclass(frozen=True, slots=True)
 class Tensors:
     """A package's tensors, by flat name."""
@@ -73,6 +76,8 @@ class Tensors:
     """How many there are for images and sound, which are left out."""
     unread: tuple[str, ...]
     """Names of those beside an encoder that are for other tasks, and left out, too."""
+    clusters: bool = False
+    """Are the clusters left out that an assistant has its vocabulary in?"""
 
 
 def stored_tensors(source: Source) -> Tensors:
@@ -80,8 +85,9 @@ def stored_tensors(source: Source) -> Tensors:
     inventory, kind = source.inventory, source.kind
     checkpoint = checkpoint_of(inventory.config)
     text = {name: one for name, one in inventory.tensors.items() if not checkpoint.towers.has(name)}
-    kept = [one for name, one in text.items() if not checkpoint.never_read(name)]
+    clusters = {name for name in text if name.startswith(_CLUSTERS)}
     unread = tuple(name for name in text if checkpoint.never_read(name))
+    kept = [one for name, one in text.items() if name not in clusters and name not in unread]
     if isinstance(kind, MlxWeights):
         stored = _packed_and_plain(kept, kind, inventory)
     elif isinstance(kind, FloatWeights):
@@ -95,7 +101,7 @@ def stored_tensors(source: Source) -> Tensors:
     count = layers if type(layers) is int else 0
     heads = {one.name: one for name, one in stored if checkpoint.in_head(name, count)}
     model = _with_stacks({one.name: one for _, one in stored if one.name not in heads}, inventory.origin)
-    return Tensors(model, heads, len(inventory.tensors) - len(text), unread)
+    return Tensors(model, heads, len(inventory.tensors) - len(text), unread, bool(clusters))
 
 
 def _plain(tensors: Iterable[TensorInfo], checkpoint: Checkpoint) -> list[tuple[str, Stored]]:

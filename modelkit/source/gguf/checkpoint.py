@@ -24,6 +24,7 @@ from modelkit.source.inventory import Inventory, WeightFile
 from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
+from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _files(
         return made, ()
     from modelkit.source.gguf.vocabulary.files import tokenizer_files
 
-    found = tokenizer_files(gguf.metadata, rows=config["vocab_size"], label=label)
+    found = tokenizer_files(gguf.metadata, rows=text_config(config)["vocab_size"], label=label)
     return {**made, **found.files}, found.notes
 
 

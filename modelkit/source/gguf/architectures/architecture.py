@@ -78,6 +78,10 @@ class Architecture:
     """Has a file a place for the two Dense modules that follow pooling?"""
     of_target: bool = False
     """A draft without an embedding and a head: its target's are its own."""
+    all_head: bool = False
+    """A draft whose layers a file counts as those of a head."""
+    wrapped: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """The config.json of a checkpoint that keeps what is read in a block of its own."""
     written: bool = True
     """False: files of it are read, and its models are written as another."""
 

@@ -131,4 +131,5 @@ DFLASH = Architecture(
     exact="bits; a draft, with its target's vocabulary",
     condition=is_block_draft,
     of_target=True,
+    otherwise=("of_layers",),  # a check of its target, which no file says
 )

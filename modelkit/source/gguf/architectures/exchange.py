@@ -39,6 +39,8 @@ class Reading:
         """Tensors of the checkpoint whose numbers stand in the metadata."""
         self.dense: list[str] = []
         """Those that are Dense modules behind pooling, in order."""
+        self.all_head = False
+        """Are the blocks of the file a head's, and its layers therefore?"""
         self._metadata = metadata
         self._label = label
         self._used: set[str] = set()
@@ -95,6 +97,8 @@ class Reading:
     def layers(self) -> int:
         """Blocks of the model itself."""
         heads = self.count("nextn_predict_layers", 0)
+        if self.all_head:
+            return self.blocks
         if not 0 <= heads < self.blocks:
             self.refuse(f"{heads} of {self.blocks} blocks are said to be draft heads")
         return self.blocks - heads

@@ -1,5 +1,6 @@
 """Gemma 4's text model: layers of two shapes, keys as values, vectors per layer, experts beside the MLP."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
@@ -164,26 +165,32 @@ def _read_experts(file: Reading) -> None:
     file.config |= {name: value for name, value in found.items() if value is not None}
 
 
+def _is_assistant(config: Mapping[str, Any]) -> bool:
+    """Is it the text model within an assistant's config?"""
+    return config.get("backbone_hidden_size") is not None
+
+
 _EXPERTS = experts("experts.switch_glu")
+_SETTINGS = (
+    CONTEXT,
+    HIDDEN,
+    Same("attention.head_count", ("num_attention_heads",), needed=True),
+    RMS,
+    *windows(),
+    Special(_read_heads, _write_heads),
+    Special(_read_rope, put_nothing),
+    Special(_read_widths, _write_widths),
+    Same("embedding_length_per_layer_input", ("hidden_size_per_layer_input",), default=0, absent=0),
+    Same("final_logit_softcapping", ("final_logit_softcapping",)),
+    Special(_read_experts, _write_experts),
+    Special(_read_more, put_nothing),
+    Always("attention_bias", False),
+)
 
 GEMMA4 = Architecture(
     "gemma4",
     (Kind("gemma4_text", "Gemma4ForCausalLM", aliases=("gemma4", "gemma4_unified_text", "gemma4_unified")),),
-    (
-        CONTEXT,
-        HIDDEN,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
-        RMS,
-        *windows(),
-        Special(_read_heads, _write_heads),
-        Special(_read_rope, put_nothing),
-        Special(_read_widths, _write_widths),
-        Same("embedding_length_per_layer_input", ("hidden_size_per_layer_input",), default=0, absent=0),
-        Same("final_logit_softcapping", ("final_logit_softcapping",)),
-        Special(_read_experts, _write_experts),
-        Special(_read_more, put_nothing),
-        Always("attention_bias", False),
-    ),
+    _SETTINGS,
     rules("""
         token_embd.* = model.embed_tokens.*
         output_norm.* = model.norm.*
@@ -215,4 +222,57 @@ GEMMA4 = Architecture(
         _EXPERTS[-1],
         *_EXPERTS[:-1],
     ),
+    condition=lambda config: not _is_assistant(config),
+)
+
+_OWN = {
+    "attn_norm", "attn_q", "attn_q_norm", "attn_output", "post_attention_norm", "ffn_norm", "ffn_gate",
+    "ffn_up", "ffn_down", "post_ffw_norm", "layer_output_scale",
+}  # fmt: skip
+"""Of a block without keys and values."""
+_CLUSTERS = ("masked_embd_centroids.weight", "masked_embd_ordering")
+
+
+def _read_assistant(file: Reading) -> None:
+    file.skip("nextn_predict_layers")
+    file.config["backbone_hidden_size"] = file.count("embedding_length_out")
+    file.config["use_ordered_embeddings"] = False
+    clusters = [name for name in _CLUSTERS if name in file.shapes]
+    if clusters:
+        file.used_tensors.update(clusters)
+        file.notes.append(
+            "the clusters of its vocabulary are left out: all tokens are scored, as in llama.cpp"
+        )
+
+
+def _write_assistant(out: Writing) -> None:
+    out.put("embedding_length_out", out.facts.get("backbone_hidden_size"))
+    out.put("nextn_predict_layers", out.facts.layers)
+
+
+def _as_assistant(config: dict[str, Any]) -> dict[str, Any]:
+    """config.json as the checkpoint has it."""
+    own = {
+        name: config.pop(name) for name in ("backbone_hidden_size", "use_ordered_embeddings", "architectures")
+    }
+    tied = config["tie_word_embeddings"]
+    return {**own, "model_type": "gemma4_assistant", "tie_word_embeddings": tied, "text_config": config}
+
+
+ASSISTANT = Architecture(
+    "gemma4-assistant",
+    (Kind("gemma4_text", "Gemma4AssistantForCausalLM"),),
+    (*_SETTINGS, Special(_read_assistant, _write_assistant)),
+    rules("""
+        token_embd.* = model.embed_tokens.*
+        output_norm.* = model.norm.*
+        nextn.pre_projection.weight = pre_projection.weight
+        nextn.post_projection.weight = post_projection.weight
+    """),
+    tuple(one for one in GEMMA4.block if one.theirs[0].partition(".")[0] in _OWN),
+    exact="bits, but for clusters of the vocabulary; a draft that reads its target's memory",
+    condition=_is_assistant,
+    all_head=True,
+    wrapped=_as_assistant,
+    otherwise=("keys_are_values", "clusters"),
 )

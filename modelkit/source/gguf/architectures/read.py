@@ -63,6 +63,7 @@ def read_architecture(
     if file.blocks < 1 or file.blocks > _MOST_BLOCKS:
         file.refuse(f"`{file.full('block_count')}` is {file.blocks}; 1 to {_MOST_BLOCKS} were expected")
     row, kind = next((row, kind) for row in ROWS if row.name == name for kind in row.kinds if kind.when(file))
+    file.all_head = row.all_head
     file.config |= {"architectures": [kind.class_name], "model_type": kind.model_type}
     _read_common(file, metadata, row)
     for setting in (*row.settings, *kind.settings):
@@ -170,7 +171,8 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
     tensors = {origin.name: origin for link in links for origin in link.undo()}
     notes, dense = tuple(file.notes), tuple(file.dense)
-    return Imported(file.config, tensors, _scales(tensors, factors), file.constants, notes, dense)
+    config = row.wrapped(file.config) if row.wrapped else file.config
+    return Imported(config, tensors, _scales(tensors, factors), file.constants, notes, dense)
 
 
 def _block(name: str) -> int:

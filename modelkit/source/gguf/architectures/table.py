@@ -54,6 +54,7 @@ ROWS: tuple[Architecture, ...] = (
     gemma.EMBEDDING,
     gemma3n.GEMMA3N,
     gemma4.GEMMA4,
+    gemma4.ASSISTANT,
     phi.PHI2,
     phi.PHI3,
     phi.PHIMOE,
@@ -110,7 +111,6 @@ NAMES = frozenset(row.name for row in ROWS)
 ELSEWHERE: dict[str, str] = {
     "clip": "this is the tower for images or sound of a model (mmproj), and FROM takes the text model's file",
     "eagle3": "this is an EAGLE-3 draft, which nothing here runs",
-    "gemma4-assistant": "Gemma 4's assistant is a draft that is read from its own checkpoint (safetensors)",
     "olmo3": "Ollama's own layout of Olmo 3 is not read; convert the original checkpoint with llama.cpp",
     "gptoss": "Ollama's own layout of gpt-oss is not read; convert the original checkpoint with llama.cpp",
 }

@@ -19,6 +19,7 @@ from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import as_float32, shortest
 from runtime.loaded import load_model
 from runtime.models import find_family
+from runtime.models.wrapper import text_config
 from tests.support import gguf_table
 from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE
@@ -123,7 +124,7 @@ def test_import_gives_the_checkpoint_back(reference: GgufReference) -> None:
 @each
 def test_what_was_imported_is_written_as_it_was(reference: GgufReference) -> None:
     tensors = undone(reference.imported, reference.exported)
-    again = describe(reference.imported.config, tensors, reference.name)
+    again = describe(text_config(reference.imported.config), tensors, reference.name)
     found = reference.fused(export(again, tensors))
     assert found.keys() == reference.exported.keys()
     for name, array in reference.exported.items():
@@ -396,10 +397,19 @@ def test_a_file_with_nothing_but_a_draft_head_is_refused() -> None:
         read(reference.metadata, shapes, reference.exported, "mtp-model.gguf")
 
 
-@pytest.mark.parametrize("name", ["eagle3", "gemma4-assistant"])
-def test_drafts_that_are_not_read_are_refused_as_such(name: str) -> None:
+def test_a_draft_that_is_not_read_is_refused_as_such() -> None:
     with pytest.raises(UnsupportedSource, match="draft"):
-        read({"general.architecture": name}, {}, {}, "model.gguf")
+        read({"general.architecture": "eagle3"}, {}, {}, "model.gguf")
+
+
+def test_clusters_of_an_assistants_vocabulary_are_left_out_and_told() -> None:
+    """The converter leaves them out, llama.cpp takes them and scores all tokens."""
+    reference = GgufReference("gemma4_assistant")
+    theirs = {"masked_embd_centroids.weight": (16, 32), "masked_embd_ordering": (128,)}
+    imported = read(reference.metadata, {**reference.shapes, **theirs}, reference.exported, "it")
+    assert imported.tensors.keys() == reference.imported.tensors.keys()
+    assert any("clusters" in note for note in imported.notes)
+    assert imported.config["use_ordered_embeddings"] is False
 
 
 def test_the_documentation_lists_the_rows() -> None:
