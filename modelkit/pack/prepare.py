@@ -36,8 +36,9 @@ from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planned import Role
 from modelkit.pack.ready import Ready, make_ready
-from modelkit.pack.sources import Origin, Source, open_origin
+from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
+from modelkit.source.gguf.alone import HeadAlone
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.records import dataclass
@@ -124,7 +125,7 @@ def _prepare(
         origin = open_origin(recipe.from_, store, access)
     own, recipe = recipe, with_renderer(beneath(recipe, origin.said))
     with recipe.at("DRAFT"):
-        beside = open_origin(recipe.draft, store, access) if recipe.draft else None
+        origin, beside, upstream = _beside(origin, recipe.draft, store, access)
     target = _part(origin.source, "target", asked.target, origin.metadata.provenance, store)
     draft = _draft_part(origin, beside, asked.draft, store)
     metadata = merge(origin.metadata, recipe, draft)
@@ -165,10 +166,24 @@ def _prepare(
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += tuple(carried_notes(adapters, recipe.from_.text))
     notes += checks.check_placed(template, metadata, ready.tokenizer)
-    origin_lines = lines_of(recipe, asked, store, _fetched(origin, beside), fused=fuse)
+    origin_lines = lines_of(recipe, asked, store, _fetched(origin, upstream), fused=fuse)
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
     )
+
+
+def _beside(
+    origin: Origin, reference: Reference | None, store: Store, access: Access
+) -> tuple[Origin, Origin | None, Upstream | None]:
+    """The target, what DRAFT names, and where that was fetched from. A draft head that lies in a file of its
+    own becomes the target's."""
+    if reference is None:
+        return origin, None, None
+    try:
+        beside = open_origin(reference, store, access)
+    except HeadAlone as head:
+        return with_head(origin, head), None, head.upstream
+    return origin, beside, beside.source.upstream
 
 
 def beneath(recipe: Recipe, said: tuple[Directive, ...]) -> Recipe:
@@ -286,10 +301,10 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
         yield f"{unknown}; no output style has this name, so the chat template decides"
 
 
-def _fetched(origin: Origin, beside: Origin | None) -> dict[str, Upstream | None]:
+def _fetched(origin: Origin, draft: Upstream | None) -> dict[str, Upstream | None]:
     """Where what FROM and DRAFT name was fetched from. Of a stored package that is another matter: it is
     named by its own name."""
-    return {"FROM": origin.source.upstream, "DRAFT": beside.source.upstream if beside else None}
+    return {"FROM": origin.source.upstream, "DRAFT": draft}
 
 
 def _part_notes(part: Part) -> tuple[str, ...]:

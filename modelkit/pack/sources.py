@@ -10,7 +10,7 @@ from dataclasses import field, replace
 from pathlib import Path
 
 from modelkit.address import RegistryAddress
-from modelkit.errors import FetchError, InvalidName, ModelNotFound
+from modelkit.errors import FetchError, InvalidName, ModelNotFound, UnsupportedSource
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import find_local, obtain, what_to_do
 from modelkit.fetch.local import Local
@@ -20,6 +20,7 @@ from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.belongings import is_document
+from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import SourceKind, recognise
@@ -135,12 +136,31 @@ def open_gguf(path: Path, label: str) -> Source:
     return Source(inventory, weights, {})
 
 
+def with_head(origin: Origin, head: HeadAlone) -> Origin:
+    """A model of a GGUF file, with the draft head that lies in a file of its own. Raises SourceError."""
+    from modelkit.source.gguf.checkpoint import GgufWeights, read_checkpoint
+
+    source = origin.source
+    if not isinstance(source.kind, GgufWeights):
+        raise UnsupportedSource(
+            f"{head.path} is a draft head alone, and {source.inventory.origin} is no GGUF file of its model",
+            hint="FROM has to name the GGUF file of its model.",
+        )
+    read, weights = read_checkpoint(source.inventory.weights[0].path, source.inventory.origin, head.path)
+    files = {**source.inventory.files, **read.files}
+    return replace(origin, source=replace(source, inventory=replace(read, files=files), kind=weights))
+
+
 def _open_local(local: Local) -> Origin:
     """What was fetched, or lies in another program's folder."""
     if local.gguf is None:
         opened = open_source(local.files, local.label, {})
     else:  # which may have any name
-        opened = _with_documents(open_gguf(local.gguf, local.label), local.files)
+        try:
+            opened = _with_documents(open_gguf(local.gguf, local.label), local.files)
+        except HeadAlone as head:
+            head.upstream = local.upstream
+            raise
     source = replace(
         opened,
         notes=(*local.notes, *opened.notes),

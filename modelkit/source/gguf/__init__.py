@@ -4,6 +4,7 @@
     cursor, values  the bytes of a header, metadata values; nothing is allocated that was not checked
     header, file    one file, or all shards of one model: metadata and where each tensor lies
     checkpoint      a file as a checkpoint: config, names, tokenizer files; `folder` finds the file
+    heads, alone    a draft head in a file of its own, and its model's file: one model
     vocabulary      tokenizer.json and the files beside it, made of metadata
 
 Reads headers only. What the blocks stand for is `runtime.blocks`; nothing here imports MLX or numpy.

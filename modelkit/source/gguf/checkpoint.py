@@ -92,16 +92,21 @@ class _MadeFiles:
             return WeightFile(_CONSTANTS, self.constants, Header((), {}, Identity.of(file.fileno())))
 
 
-def read_checkpoint(path: Path, label: str) -> tuple[Inventory, GgufWeights]:
-    """The model in the GGUF file at `path`, or in the shards that begin with it.
+def read_checkpoint(path: Path, label: str, head: Path | None = None) -> tuple[Inventory, GgufWeights]:
+    """The model in the GGUF file at `path`, or in the shards that begin with it. head: the file of its draft
+    head, where that lies apart.
 
     Raises SourceError and its kinds: what is malformed, an architecture, a tokenizer or a tensor that is not
     known, an adapter or another file that is no model.
     """
     from modelkit.source.gguf.architectures import read_architecture
     from modelkit.source.gguf.file import read_gguf
+    from modelkit.source.gguf.heads import refuse_alone, with_head
 
     gguf = read_gguf(path, label)
+    refuse_alone(gguf)
+    if head is not None:
+        gguf = with_head(gguf, read_gguf(head))
     shapes = {name: tensor.shape for name, tensor in gguf.tensors.items()}
     imported = read_architecture(gguf.metadata, shapes, lambda name: _numbers(gguf, name), label)
     stored = {name: _stored(tensor, label) for name, tensor in gguf.tensors.items()}

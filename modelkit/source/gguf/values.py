@@ -75,6 +75,10 @@ class Metadata(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def having(self, more: Mapping[str, Value]) -> "Metadata":
+        """With these keys in place of its own."""
+        return Metadata({**self._values, **more}, self._label)
+
     def count(self, key: str) -> int | None:
         """How many items an array has, without decoding it; None where `key` is no array."""
         value = self._values.get(key)
