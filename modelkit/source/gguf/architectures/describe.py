@@ -135,7 +135,10 @@ def _is_of_unknown_head(row: Architecture, name: str, facts: Facts) -> bool:
 
 
 def _facts(kind: Kind, config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Facts:
-    whole = {**(kind.unsaid or {}), **config}
+    unsaid = dict(kind.unsaid or {})
+    if config.get("rope_scaling") is not None:
+        unsaid.pop("rope_parameters", None)  # the same, in the older spelling
+    whole = {**unsaid, **config}
     return Facts(whole, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
 
 

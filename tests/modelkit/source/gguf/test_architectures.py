@@ -21,6 +21,7 @@ from runtime.loaded import load_model
 from runtime.models import find_family
 from runtime.models.wrapper import text_config
 from tests.support import gguf_table
+from tests.support.checkpoints import legacy_config
 from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE
 from tests.support.gguf_references import (
@@ -332,6 +333,14 @@ def test_a_wrapper_may_leave_out_what_the_class_fills_in() -> None:
     found = describe(config, small, "model").metadata
     assert found["mistral4.attention.kv_lora_rank"] == 256
     assert found["mistral4.attention.key_length_mla"] == 128
+
+
+def test_a_rotation_in_the_older_spelling_is_not_the_classs_own() -> None:
+    reference = GgufReference("mistral4")
+    older = legacy_config(text_config(reference.config))
+    assert "rope_parameters" not in older
+    found = describe(older, reference.package, "model").metadata
+    assert found == reference.described.metadata
 
 
 def test_factors_of_a_rotation_that_is_not_llama3s_are_refused() -> None:
