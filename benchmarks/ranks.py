@@ -142,7 +142,7 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
     token = forward(mx.zeros((1, PROMPT), mx.int32))
     for _ in range(ALONE - 1):
         token = forward(token)
-    used, at = time.process_time(), [time.perf_counter()]
+    used, own_s, at = time.process_time(), time.thread_time(), [time.perf_counter()]
     for _ in range(tokens):
         token = forward(token)
         at.append(time.perf_counter())
@@ -153,6 +153,7 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
         "planned": own.weight_bytes,
         "layers": own.stop - own.start,
         "step_ms": step_of(at),
+        "thread_ms": (time.thread_time() - own_s) / tokens * 1e3,
     }
     if group.size == 1:
         return found
@@ -161,7 +162,7 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
     broadcast = group.rank + 1 < group.size  # of the token that was drawn
     found["sums"] = calls["sums"] - before["sums"]
     found["hops"] = calls["sends"] - before["sends"] - broadcast
-    return found | {"engine_ms": led(group, model, PROMPT, tokens)}
+    return found | led(group, model, PROMPT, tokens)
 
 
 def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:

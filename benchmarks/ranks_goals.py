@@ -18,6 +18,7 @@ ENGINE_MS, MEMORY, SPEED = 0.2, 0.05, 0.9
 PEER = "mlx-lm shards"
 CHUNK = 8
 """Steps that are timed together: an answer of the engine, which has a token more."""
+LONG = 4 * CHUNK
 
 Rank = dict[str, float]
 """What one process found."""
@@ -39,7 +40,9 @@ def goals(found: Found, ranks: int) -> Iterator[str]:
         yield _line(f"exchanges of a step, {way}", figure, f"<= {bar}", met=sums <= most and hops <= limit)
     for way in several:
         more = median(rank["engine_ms"] - rank["step_ms"] for rank, *_ in found[way])
+        own = median(rank["engine_thread_ms"] - rank["thread_ms"] for rank, *_ in found[way])
         figure = f"{more:+.2f} ms on {median(rank['step_ms'] for rank, *_ in found[way]):.2f}"
+        figure += f", {own:+.2f} ms of its thread"
         yield _line(
             f"the engine's part of a step, {way}", figure, f"<= {ENGINE_MS} ms", met=more <= ENGINE_MS
         )
@@ -87,31 +90,47 @@ def counting(group: Any) -> dict[str, int]:
     return calls
 
 
-def led(group: Any, model: Any, prompt: int, tokens: int) -> float:
-    """Milliseconds of a step of an engine that leads; 0 for ranks that follow."""
+def led(group: Any, model: Any, prompt: int, tokens: int) -> Rank:
+    """Milliseconds of a step of an engine that leads, and of its thread's processor time, which grows less
+    where others use the machine; 0 for ranks that follow.
+    """
     from runtime.engine.engine import Engine
     from runtime.engine.options import Options
-    from runtime.engine.request import Request
     from runtime.ranks.follow import Follower
     from runtime.ranks.lead import Leading
-    from runtime.sampling.params import SamplingParams
 
     if group.rank:
         Follower(group, model).run()
-        return 0.0
-    engine = Engine(lambda: model, Options(context_length=prompt + CHUNK + 1), crew=Leading(group))
+        return {"engine_ms": 0.0, "engine_thread_ms": 0.0}
+    engine = Engine(lambda: model, Options(context_length=prompt + LONG + 1), crew=Leading(group))
     try:
-        request = Request((0,) * prompt, CHUNK + 1, SamplingParams(temperature=0))
-        taken: list[float] = []
-        for _ in range(1 + tokens // CHUNK):
-            with engine.submit(request) as stream:
-                for _ in stream:
-                    pass
-            assert stream.finish is not None
-            taken.append(stream.finish.usage.decode_s / CHUNK)
+        answers = [
+            (_answer(engine, prompt, CHUNK), _answer(engine, prompt, LONG))
+            for _ in range(1 + tokens // CHUNK)
+        ]
     finally:
         engine.close()
-    return median(taken[1:]) * 1e3
+    # What begins and ends an answer is no part of a step.
+    own_ms = median((long[1] - short[1]) / (LONG - CHUNK) for short, long in answers[1:]) * 1e3
+    return {
+        "engine_ms": median(short[0] for short, _ in answers[1:]) / CHUNK * 1e3,
+        "engine_thread_ms": own_ms,
+    }
+
+
+def _answer(engine: Any, prompt: int, steps: int) -> tuple[float, float]:
+    """Seconds of so many steps, and processor time of the engine's thread for all of the answer."""
+    import time
+
+    from runtime.engine.request import Request
+    from runtime.sampling.params import SamplingParams
+
+    before_s = engine.call(lambda _: time.thread_time())
+    with engine.submit(Request((0,) * prompt, steps + 1, SamplingParams(temperature=0))) as stream:
+        for _ in stream:
+            pass
+    assert stream.finish is not None
+    return stream.finish.usage.decode_s, engine.call(lambda _: time.thread_time()) - before_s
 
 
 def step_of(at: Sequence[float]) -> float:
