@@ -47,8 +47,8 @@ ROUND_BYTES = 128 << 20
 _WANTS_BYTES = 64 << 20
 """The most that one rank may say of what it needs."""
 _SHA256_BYTES = 32
-_WRITING_S = 600.0
-"""How long a disk may take for what it is given at once."""
+_WRITING_S = 60.0
+"""How long a disk may take for what it is given at once, at the least."""
 
 Tensors = Mapping[str, TensorInfo]
 
@@ -113,7 +113,7 @@ def give_slices(
         done_bytes += wants.nbytes(one)
         told(done_bytes, whole_bytes)
         if done_bytes >= min(agreed_bytes + ROUND_BYTES, whole_bytes):
-            agreed(group, {"host": host, "problem": passing.problem}, within_s=_WRITING_S)
+            agreed(group, {"host": host, "problem": passing.problem}, within_s=_patience_s(group))
             agreed_bytes = done_bytes
     return wants.given(), notes
 
@@ -192,7 +192,7 @@ def _asked(
     """What any rank wants, each once, and notes. mine: what this one says besides."""
     raw = zlib.compress(json.dumps([one.said() for one in wanted]).encode())
     more = {"bytes": len(raw), "wanted": sum(map(wants.nbytes, wanted))}
-    said = agreed(group, {**mine, **more}, within_s=_WRITING_S)
+    said = agreed(group, {**mine, **more}, within_s=_patience_s(group))
     longest = max(facts["bytes"] for facts in said)
     if longest > _WANTS_BYTES:
         raise LoadError(f"a rank asks for slices in {longest} bytes, and {_WANTS_BYTES} is the most")
@@ -261,7 +261,11 @@ class _Passing:
     def _broadcast(self, read: Callable[[], "np.ndarray"], nbytes: int) -> memoryview:
         """read: what rank 0 sends."""
         sent = mx.array(read()) if self._group.rank == 0 else None
-        with self._group.bounded(_WRITING_S):
+        with self._group.bounded(_patience_s(self._group)):
             came = self._group.broadcast(sent, (nbytes,), mx.uint8)
             mx.eval(came)  # before the next is read: no more than one is on its way from here
         return memoryview(cast("Any", came))
+
+
+def _patience_s(group: Group) -> float:
+    return max(group.limit_s, _WRITING_S)
