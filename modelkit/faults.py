@@ -18,6 +18,8 @@ def worded(error: Exception) -> ModelkitError:
     """What to raise in its place."""
     if isinstance(error, ModelkitError):
         return error
+    if isinstance(error, ThreadEnded) and isinstance(error.__cause__, RankLost):
+        return worded(error.__cause__)
     if isinstance(error, ThreadEnded):
         return closed() if error.__cause__ is None else ModelClosed(f"the model can answer no more: {error}")
     if isinstance(error, QueueFull):

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from modelkit.faults import worded
+from runtime.engine.thread import ThreadEnded
+from runtime.errors import RankLost
 from tests.support import ranks
 from tests.support.ranks import ROOT
 from tests.support.tiny import write_model
@@ -47,6 +50,14 @@ def test_who_asks_is_told_in_time(
     for pid in said["pids"]:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_who_asks_too_late_is_told_the_same() -> None:
+    """As the thread that computes has ended with it."""
+    lost, ended = RankLost("a connection was closed"), ThreadEnded("it ended: RankLost(...)")
+    ended.__cause__ = lost
+    assert worded(ended).message == worded(lost).message
+    assert worded(ended).hint == "Start the model again, on all of its machines."
 
 
 MEETING = """
