@@ -8,5 +8,7 @@ crew         the ranks that this process is one of: it leads them, or follows
 job          a model that they are to run, and its plan
 agreeing     what they compare before they read their shares
 progress     how far all of them are with it
-bringing     gives each what its store lacks of a package, and `fetching` takes it
+bringing     gives each what its store lacks of a package: `rounds` sends blobs, and `fetching` takes them
+outline      what a rank has that lacks the weights
+slicing      gives it what it needs of them
 """

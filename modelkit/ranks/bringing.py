@@ -2,9 +2,7 @@
 
     all       who lacks some of it?                      (nobody: that was all)
     rank 0    the manifest, and the registry that it knows of
-    all       what each asks for: a blob, from some byte on
-    rank 0    a round of bytes, which goes from rank to rank and is kept where it is missing
-    ...       until nobody asks for more
+    rank 0    the blobs that they ask for (`rounds`)
     all       the name stands for it everywhere
 
 Of a package that `create` has made a rank that lacks weights gets their headers alone, and everything else
@@ -15,51 +13,28 @@ by the digest that was told and each blob by its own. What goes wrong on one ran
 for all; the group lives on.
 """
 
-import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast
-
-import mlx.core as mx
 
 from modelkit.address import RegistryAddress, read_address
-from modelkit.errors import LoadError, ModelkitError, ModelNotFound, StoreError
+from modelkit.errors import ModelkitError, ModelNotFound, StoreError
 from modelkit.fetch.registry.origin import origin_of
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.ranks.agreeing import agreed
 from modelkit.ranks.facts import Facts, called
 from modelkit.ranks.fetching import Fetching, blobs_in
-from modelkit.ranks.outline import Outline, missing_weights, read_front, weights_of, write_hollow
+from modelkit.ranks.outline import Outline, missing_weights, weights_of, write_hollow
 from modelkit.ranks.progress import Progress
+from modelkit.ranks.rounds import Sender, all_rounds
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Layer, Manifest
+from modelkit.store.manifest import Layer, Manifest
 from modelkit.store.store import Store
 from modelkit.units import size
 from runtime.ranks.group import Group
 from runtime.records import dataclass
-
-PIECE_BYTES = 8 << 20
-ROUND_BYTES = 128 << 20
-_LOOK_S = 0.1
-_STALLED_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Bytes of one blob that rank 0 sends before the others are asked again."""
-
-    number: int
-    """Of the blob."""
-    start: int
-    stop: int
-
-    def pieces(self) -> Iterator[tuple[int, int]]:
-        """[start, stop) of each."""
-        for start in range(self.start, self.stop, PIECE_BYTES):
-            yield start, min(start + PIECE_BYTES, self.stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +89,7 @@ class _Bringing:
     def __init__(self, group: Group, store: Store, package: str, hosts: Sequence[str]) -> None:
         self._group, self._store, self._package, self._hosts = group, store, package, hosts
         self._mine: Facts = {"host": hosts[group.rank]}
-        self._sender = _Sender(store, Digest.parse(package)) if group.rank == 0 else None
+        self._sender = Sender(store, Digest.parse(package)) if group.rank == 0 else None
         self._raw, self._address = _documents(group, store, self._sender)
         self._fronts: dict[str, bytes] = {}
         self._hollow: list[Layer] = []
@@ -143,7 +118,7 @@ class _Bringing:
         one = sum(blob.size_bytes for blob in self._blobs if blob.digest not in but)
         told = partial(_tell, progress, one * len(lacking))
         try:
-            _all_rounds(self._group, self._mine, self._blobs, self._fetching, self._sender, told)
+            all_rounds(self._group, self._mine, self._blobs, self._fetching, self._sender, told)
         finally:
             progress.over()
 
@@ -202,56 +177,7 @@ def lacks(store: Store, name: str, digest: Digest) -> bool:
     return False
 
 
-def next_round(wanted: Sequence[object], blobs: Sequence[Blob]) -> Round | None:
-    """The bytes to send next, where ranks ask for these: the first that any rank lacks, and what follows.
-
-    wanted: [number of a blob, first byte], or None. LoadError for what no rank of ours would ask for.
-    """
-    asked = [one for one in wanted if one is not None]
-    if not asked:
-        return None
-    for one in asked:
-        if not (isinstance(one, list) and len(one) == 2 and all(type(part) is int for part in one)):
-            raise LoadError(f"a rank asks for {one!r:.80}, which is no part of a package")
-        number, start = one
-        if not (0 <= number < len(blobs) and 0 <= start < blobs[number].size_bytes):
-            raise LoadError(f"a rank asks for byte {start} of blob {number}, which the package has not")
-    number, start = min(cast("list[list[int]]", asked))
-    return Round(number, start, min(blobs[number].size_bytes, start + ROUND_BYTES))
-
-
-class _Sender:
-    """Rank 0's blobs. What cannot be read is said, and other bytes go out: all stay in step."""
-
-    def __init__(self, store: Store, digest: Digest) -> None:
-        self._store = store
-        self.digest = digest
-        self.problem: str | None = None
-
-    def read(self, blob: Blob, start: int, stop: int) -> bytes:
-        try:
-            with self._store.blob_path(blob.digest).open("rb") as file:
-                file.seek(start)
-                piece = file.read(stop - start)
-        except OSError as error:
-            piece = b""
-            self.problem = f"cannot read the blob {blob.digest.short}: {error.strerror or error}"
-        if len(piece) < stop - start and self.problem is None:
-            self.problem = f"the blob {blob.digest.short} has lost its end"
-        return piece.ljust(stop - start, b"\0")
-
-    def front(self, blob: Blob) -> bytes:
-        return read_front(self._store.blob_path(blob.digest))
-
-    def manifest(self) -> bytes:
-        try:
-            with self._store.blob_path(self.digest).open("rb") as file:
-                return file.read(MANIFEST_LIMIT_BYTES + 1)
-        except OSError:
-            return b""  # which nobody takes for it
-
-
-def _documents(group: Group, store: Store, sender: _Sender | None) -> tuple[bytes, str]:
+def _documents(group: Group, store: Store, sender: Sender | None) -> tuple[bytes, str]:
     """The manifest, and the address that the package came from, or nothing."""
     if sender is None:
         return group.hear(group.limit_s), group.hear(group.limit_s).decode("utf-8", "replace")
@@ -262,7 +188,7 @@ def _documents(group: Group, store: Store, sender: _Sender | None) -> tuple[byte
     return raw, address
 
 
-def _fronts(group: Group, sender: _Sender | None, manifest: Manifest) -> dict[str, bytes]:
+def _fronts(group: Group, sender: Sender | None, manifest: Manifest) -> dict[str, bytes]:
     """What rank 0's files of weights begin with."""
     layers = weights_of(manifest)
     if sender is None:
@@ -285,51 +211,5 @@ def _reachable(address: str, *, same_host: bool) -> RegistryAddress | None:
     return found if same_host or not local else None
 
 
-def _all_rounds(
-    group: Group,
-    mine: Facts,
-    blobs: Sequence[Blob],
-    fetching: Fetching | None,
-    sender: _Sender | None,
-    told: Callable[[int], None],
-) -> None:
-    """Until nobody asks for more. Rank 0 gives up where those that are busy get nowhere. told: of the bytes
-    that all have fetched.
-    """
-    worked, moved_s = 0, time.monotonic()
-    while True:
-        state = {} if fetching is None else fetching.state()
-        if sender is not None and sender.problem is not None:
-            state["problem"] = sender.problem
-        if group.rank == 0 and time.monotonic() > moved_s + _STALLED_S:
-            state["problem"] = f"no machine has read or written anything for {_STALLED_S:g} s"
-        said = agreed(group, {**state, **mine})
-        told(sum(facts.get("fetched", 0) for facts in said))
-        before, worked = worked, sum(facts.get("worked", 0) for facts in said)
-        if worked != before or any(facts.get("waits") for facts in said):
-            moved_s = time.monotonic()
-        if any(facts.get("busy") for facts in said):
-            continue
-        now = next_round([facts.get("at") for facts in said], blobs)
-        if now is not None:
-            _round(group, now, blobs[now.number], fetching, sender)
-        elif any(facts.get("waits") for facts in said):
-            time.sleep(_LOOK_S)
-        else:
-            return
-
-
 def _tell(progress: Progress, whole_bytes: int, done_bytes: int) -> None:
     progress.at("fetched", done_bytes, whole_bytes)
-
-
-def _round(group: Group, now: Round, blob: Blob, fetching: Fetching | None, sender: _Sender | None) -> None:
-    for start, stop in now.pieces():
-        mine = None
-        if sender is not None:
-            mine = mx.array(cast("Any", memoryview(sender.read(blob, start, stop))))
-        with group.bounded():
-            piece = group.broadcast(mine, (stop - start,), mx.uint8)
-            mx.eval(piece)  # before the next is read: no more than one is on its way from here
-        if fetching is not None:
-            fetching.take(now.number, start, bytes(memoryview(cast("Any", piece))))

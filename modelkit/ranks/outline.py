@@ -13,13 +13,13 @@ from pathlib import Path
 from modelkit.errors import StoreError
 from modelkit.opening.read import Opened, open_outlined
 from modelkit.pack.sources import DRAFT_FOLDER
-from modelkit.source.safetensors import MAX_HEADER_BYTES
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import storing
 from modelkit.store.manifest import Layer, Manifest
 from modelkit.store.name import as_name
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
+from runtime.ranks.group import MOST_BYTES
 from runtime.records import dataclass
 
 _LENGTH = 8
@@ -53,11 +53,13 @@ def missing_weights(store: Store, manifest: Manifest) -> list[Layer]:
 
 
 def read_front(path: Path) -> bytes:
-    """A safetensors file up to its first number; b"" for what is none, or cannot be read."""
+    """A safetensors file up to its first number; b"" for what is none, cannot be read, or is more than ranks
+    tell each other at once.
+    """
     with suppress(OSError), path.open("rb") as file:
         first = file.read(_LENGTH)
         length = int.from_bytes(first, "little")
-        if len(first) == _LENGTH and length <= MAX_HEADER_BYTES:
+        if len(first) == _LENGTH and length <= MOST_BYTES - _LENGTH:
             return first + file.read(length)
     return b""
 

@@ -17,7 +17,7 @@ import pytest
 from modelkit.address import RegistryAddress
 from modelkit.errors import LoadError, ModelNotFound
 from modelkit.fetch.registry.origin import keep_origin
-from modelkit.ranks import bringing
+from modelkit.ranks import bringing, rounds
 from modelkit.ranks.fetching import Fetching
 from modelkit.ranks.progress import Progress
 from modelkit.store import Store, build_artifact
@@ -149,7 +149,7 @@ def stalled(scene: Scene) -> Any:
     """A rank whose disk does not answer."""
     digest = scene.named("stalled", 12)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bringing, "_STALLED_S", 0.3)
+        patched.setattr(rounds, "_STALLED_S", 0.3)
         patched.setattr(Fetching, "_missing", lambda self: self._over.wait(30) and [])
         return scene.bring("stalled", digest)
 
@@ -171,8 +171,8 @@ SCENES: dict[str, Callable[[Scene], Any]] = {
 def scenes(group: Group, *names: str) -> dict[str, Any]:
     """What each gave on this rank."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bringing, "PIECE_BYTES", PIECE_BYTES)
-        patched.setattr(bringing, "ROUND_BYTES", ROUND_BYTES)
+        patched.setattr(rounds, "PIECE_BYTES", PIECE_BYTES)
+        patched.setattr(rounds, "ROUND_BYTES", ROUND_BYTES)
         patched.setattr(os, "fsync", lambda fd: None)
         return {name: SCENES[name](Scene(group)) for name in names}
 
@@ -189,7 +189,7 @@ def killed() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     Fetching.take = take
-    bringing.PIECE_BYTES, bringing.ROUND_BYTES = PIECE_BYTES, ROUND_BYTES
+    rounds.PIECE_BYTES, rounds.ROUND_BYTES = PIECE_BYTES, ROUND_BYTES
     scene = Scene(group)
     digest = scene.named("killed", 9)
     try:

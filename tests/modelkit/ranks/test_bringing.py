@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from modelkit.errors import LoadError
-from modelkit.ranks.bringing import ROUND_BYTES, Round, next_round
+from modelkit.ranks.rounds import ROUND_BYTES, Round, next_round
 from modelkit.store import Blob, Digest
 from tests.support import bringing, ranks
 from tests.support.ranks import Standing

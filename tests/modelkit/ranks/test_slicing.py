@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
+from modelkit.errors import StoreError
 from modelkit.ranks import slicing
+from modelkit.ranks.outline import read_front, write_hollow
 from modelkit.ranks.slicing import pieces_of
 from modelkit.source.safetensors import read_header
 from modelkit.source.tensor import TensorInfo
@@ -37,8 +39,11 @@ Crews = Callable[[int], Standing]
 # Grouped heads, experts that are stacked first, latent and recurrent layers, filters that are turned, norms
 # that are computed, a table for all ranks, one matrix for three.
 FAMILIES = ("qwen2_moe", "deepseek_v3", "qwen3_next", "gemma2", "kimi_linear", "gemma4_text", "phi3_window")
-FORMED = [(name, "floats") for name in FAMILIES] + [(FAMILIES[i], "packed") for i in (0, 1, 6)]
-FORMED += [("phi3_window", "blocks")]
+FORMED = [
+    *((name, "floats") for name in FAMILIES),
+    *((FAMILIES[i], "packed") for i in (0, 1, 6)),
+    ("phi3_window", "blocks"),
+]
 
 
 def kept(folder: Path, one: Slice, tensor: TensorInfo) -> Path:
@@ -128,6 +133,20 @@ def test_a_file_that_has_lost_its_end_is_said(tmp_path: Path) -> None:
     (piece,) = pieces_of(Slice("x"), TensorInfo("x", "U8", (8,), path, 0, 8))
     with pytest.raises(ValueError, match="greater than file size"):
         piece.read(TensorInfo("x", "U8", (8,), path, 0, 8))
+
+
+def test_a_front_is_a_header_and_no_more_than_can_be_told(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    mx.save_safetensors(str(path), {"x": mx.zeros(300)})
+    front = read_front(path)
+    assert path.read_bytes().startswith(front)
+    assert len(front) == path.stat().st_size - 1200
+    write_hollow(tmp_path / "hollow", front, path.stat().st_size)
+    assert read_header(tmp_path / "hollow").tensors[0].shape == (300,)
+    with pytest.raises(StoreError, match="a header of"):
+        write_hollow(tmp_path / "short", front, len(front) - 1)
+    path.write_bytes((1 << 30).to_bytes(8, "little") + b"{}")
+    assert read_front(path) == read_front(tmp_path / "none") == b""
 
 
 def played(crew: Standing, folder: Path, name: str) -> list[Any]:
