@@ -91,12 +91,14 @@ class _Weights:
     """Has the ranks load that run it together, and gives rank 0's share; None for this process alone."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
+    copied: frozenset[int] = frozenset()
+    """See `read_share`."""
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
         with_head = self.guesses and self.opened.draft is None
         if self.share is not None:
-            return self.share(partial(read_share, with_head=with_head), self.told)
+            return self.share(partial(read_share, with_head=with_head, copied=self.copied), self.told)
         return self._read(self.opened.target, with_head=with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
@@ -130,10 +132,11 @@ def start_engine(
     described = describe(opened.inventory.config)
     guesses = wanted.draft_num_predict != 0 and described.writes
     crew = present()
+    copied: frozenset[int] = frozenset()
     if crew is not None:
-        from modelkit.ranks.job import check_cuttable
+        from modelkit.ranks.job import copied_layers
 
-        check_cuttable(opened, drafts=guesses)
+        copied = copied_layers(opened, drafts=guesses, shards=settings.shards)
     elif settings.shards > 1:
         raise LoadError(
             f"shards is {settings.shards}: parts of every layer, for as many ranks, and there are no ranks",
@@ -145,7 +148,7 @@ def start_engine(
     learning = None
     if guesses and opened.package is not None and crew is None:  # what drafts cost on ranks is another matter
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
-    weights, lead = _Weights(opened, guesses, on_weights or (lambda _: None)), None
+    weights, lead = _Weights(opened, guesses, on_weights or (lambda _: None), copied=copied), None
     learned = learning.recall() if learning else None
     options = _options(wanted, limits, settings.max_waiting)
     if crew is not None:
@@ -172,9 +175,10 @@ def read_share(
     given: "Given | None",
     *,
     with_head: bool = False,
+    copied: frozenset[int] = frozenset(),
 ) -> LoadedModel:
     """What this rank has of the target by the plan. told: called with the bytes of each tensor. given: what
-    it loads of, where it has not all the files.
+    it loads of, where it has not all the files. copied: layers of others, as in `load_share`.
     """
     from runtime.ranks.load import load_share
 
@@ -195,6 +199,7 @@ def read_share(
         told=told,
         adapters=brought,
         sliced=given and (given.headers, given.slices),
+        copied=copied,
     )
 
 

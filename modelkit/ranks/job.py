@@ -16,7 +16,7 @@ from runtime.models import describe
 from runtime.ranks.parts import Remembered, parts_of
 from runtime.ranks.plan import Host, Plan, decide
 from runtime.records import dataclass
-from runtime.speculate.assistant import is_assistant
+from runtime.speculate.assistant import is_assistant, layers_read
 
 if TYPE_CHECKING:
     from modelkit.opening.read import Opened
@@ -65,13 +65,19 @@ def job_of(opened: "Opened", options: Options, shards: int) -> Job:
     )
 
 
-def check_cuttable(opened: "Opened", *, drafts: bool) -> None:
-    """Raise LoadError for what is only done on one machine. drafts: will its draft be used?"""
-    if drafts and opened.draft is not None and is_assistant(describe(opened.draft.config)):
+def copied_layers(opened: "Opened", *, drafts: bool, shards: int) -> frozenset[int]:
+    """Layers that rank 0 has besides its own, for a draft that reads what they remember. drafts: will it be
+    used? Raises LoadError where they cannot be had.
+    """
+    draft = None if opened.draft is None or not drafts else describe(opened.draft.config)
+    if draft is None or not is_assistant(draft):
+        return frozenset()
+    if shards > 1:
         raise LoadError(
-            f"the draft of {opened.label} reads its target's layer memory, of which machines have parts",
-            hint="Run it with -p draft_num_predict=0, or on one machine.",
+            f"the draft of {opened.label} reads its target's layer memory, of which shards have parts",
+            hint="Run it in stages (without --shards), or with -p draft_num_predict=0.",
         )
+    return layers_read(draft, describe(opened.inventory.config))
 
 
 def identity(opened: "Opened") -> str:

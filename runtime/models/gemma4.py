@@ -33,6 +33,7 @@ from runtime.models.gemma4_config import (
 )
 from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
+from runtime.models.taps import Taps
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn import ops
@@ -248,7 +249,7 @@ def make_blocks(config: Config, rope: type[Rope] = Rope) -> list[Block]:
     ]
 
 
-class Trunk(PerLayerTrunk):
+class Trunk(PerLayerTrunk, Taps):
     def __init__(self, config: Config) -> None:
         super().__init__(
             config.hidden_size,
@@ -264,8 +265,17 @@ class Trunk(PerLayerTrunk):
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
-        owns = self.layer_inputs(step, x)
-        return self.norm(ops.table.layers(self.layers, x, step, by_layout(caches), owns))
+        owns, last = self.layer_inputs(step, x), len(self.layers) - 1
+        if not self._wanted:
+            return self.norm(ops.table.layers(self.layers, x, step, by_layout(caches), owns))
+        for place, (layer, cache) in enumerate(zip(self.layers, by_layout(caches), strict=True)):
+            x = layer(x, step, cache) if owns is None else layer(x, step, cache, owns[:, :, place])
+            if place in self._wanted and place != last:
+                self.note(place, x, step)
+        x = self.norm(x)
+        if last in self._wanted:
+            self.note(last, x, step)
+        return x
 
     def stated(self, head: nn.Module) -> Decodes | None:
         """With such a head on it; None where layers are given more than the stream."""

@@ -4,7 +4,7 @@ Every rank calls its network with the same steps in the same order, each with me
 (`described.layout` says which). What the network gives has a meaning at rank 0 alone, which has the head.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -46,10 +46,12 @@ def load_share(
     told: Callable[[int], object] = lambda _: None,
     adapters: Mapping[str, LowRanks] | None = None,
     sliced: tuple[Headers, Mapping[Slice, Path]] | None = None,
+    copied: Collection[int] = (),
 ) -> LoadedModel:
     """As `load_model`, what this rank has by the plan. A draft head is rank 0's. adapters: the same, in the
     same order, on all ranks. sliced: for a rank that has not all files, the headers of all that is stored,
-    and where files are of `slices_of`, each with one tensor under its stored name.
+    and where files are of `slices_of`, each with one tensor under its stored name. copied: for rank 0, layers
+    of others that its draft reads the memory of; in stages only.
 
     Raises CannotCut besides, where plan, model and group are not of one kind, and WeightMismatch where an
     adapter does not fit.
@@ -59,7 +61,7 @@ def load_share(
     wanted = plan.shares[group.rank].weight_bytes
     if on is not None and wanted > on.available_bytes > 0:
         raise TooLarge(wanted, on.available_bytes)
-    cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards, adapters or {})
+    cut = CutByPlan(plan, group, () if isinstance(shards, Mapping) else shards, adapters or {}, copied=copied)
     if sliced is not None:
         own = _sliced(config, *sliced, [*cut.files], on)
         cut, shards = replace(cut, sliced=own), own.stored
@@ -137,6 +139,8 @@ class CutByPlan:
     """What this rank has of each, once the network is cut."""
     sliced: Sliced | None = None
     """What is here in place of files."""
+    copied: Collection[int] = ()
+    """Layers of other ranks that are here, too."""
 
     @property
     def ranks(self) -> int:
@@ -168,6 +172,9 @@ class CutByPlan:
         layout = described.layout
         check_adapters(network, self.adapters)
         splits, whole = None, fitted
+        copied = [layer for layer in self.copied if not own.start <= layer < own.stop]
+        if copied and self.plan.shards > 1:
+            raise CannotCut("layers that a draft reads the memory of are not copied where stages are shared")
         chain = chain_of(network, layout, described.name)
         if len(chain.layers) != self.plan.layers:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
@@ -177,13 +184,13 @@ class CutByPlan:
             fitted, layout = become_shard(splits, here, seat.sum, take), splits.layout
         if self.plan.stages > 1:
             first = self.plan.shares[0].stop
-            become_stage(network, chain, own.start, own.stop, first, seat, dtype)
+            become_stage(network, chain, own.start, own.stop, first, seat, dtype, copied)
         elif self.plan.shards > 1:
             then(chain.layers[-1], come_together)
             leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
         mine = {name: array for name, array in fitted.items() if name in left}
-        held = Held((network, mine), stage_layout(layout, chain, own.start, own.stop), tuple(layout))
+        held = Held((network, mine), stage_layout(layout, chain, own.start, own.stop, copied), tuple(layout))
         return Cutting(held, Pairs(network, splits, left, whole, take))
 
 

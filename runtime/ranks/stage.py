@@ -15,7 +15,7 @@ What goes out is evaluated at once, without waiting for it: it has to leave even
 what this step computes. So all exchanges happen in the order in which steps are called.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -90,10 +90,17 @@ class HeadElsewhere(Module):
 
 
 def become_stage(
-    network: Any, chain: Chain, start: int, stop: int, first: int, seat: Seat, dtype: mx.Dtype
+    network: Any,
+    chain: Chain,
+    start: int,
+    stop: int,
+    first: int,
+    seat: Seat,
+    dtype: mx.Dtype,
+    copied: Collection[int] = (),
 ) -> None:
     """Put stand-ins in the place of what other ranks have. first: how many layers the first stage has.
-    dtype: of activations.
+    dtype: of activations. copied: layers of others that rank 0 has, too, for what they remember.
     """
     layers = chain.layers
     stream = Stream(seat, chain.trunk, start, stop, len(layers), first)
@@ -103,6 +110,9 @@ def become_stage(
         mine[start - 1] = Before(stream)
     if stop < len(mine):
         mine[stop] = Behind(stream, leads=seat.leads)
+        for place in copied:
+            stand_in, mine[place] = mine[place], layers[place]
+            _remembers_alone(layers[place], place, stream, stand_in)
     else:
         then_given(mine[-1], stream.leaving)
     chain.trunk[chain.name] = mine
@@ -111,10 +121,26 @@ def become_stage(
         _leave_around(chain, dtype)
 
 
-def stage_layout(layout: Sequence[LayerSpec], chain: Chain, start: int, stop: int) -> tuple[LayerSpec, ...]:
-    """What the places of a stage remember."""
-    first, last = start * chain.memories, stop * chain.memories
-    return tuple(spec if first <= i < last else Stateless() for i, spec in enumerate(layout))
+def _remembers_alone(layer: Any, place: int, stream: Stream, stand_in: Elsewhere) -> None:
+    """Compute this layer from what enters it, which has come with the stream, and hand on what its stand-in
+    does: what the layer answers has been computed elsewhere.
+    """
+    kind = type(layer)
+
+    def call(self: Any, x: mx.array, *given: Any) -> mx.array:
+        x = stand_in(x, *given)
+        mx.async_eval(kind.__call__(self, stream.left(place - 1, given), *given))
+        return x
+
+    layer.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+
+def stage_layout(
+    layout: Sequence[LayerSpec], chain: Chain, start: int, stop: int, copied: Collection[int] = ()
+) -> tuple[LayerSpec, ...]:
+    """What the places of a stage remember, and those of layers that it has copies of."""
+    here = {*range(start, stop), *copied}
+    return tuple(spec if i // chain.memories in here else Stateless() for i, spec in enumerate(layout))
 
 
 def leave_head(network: Any, chain: Chain, seat: Seat) -> None:

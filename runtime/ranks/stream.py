@@ -52,6 +52,11 @@ class Stream:
         shape, carried = self._shape(x, self._last)
         return self._unpacked(self._seat.coming_back(shape, x.dtype), carried, given)
 
+    def left(self, layer: int, given: Sequence[Any]) -> mx.array:
+        """What left this layer in a step, on rank 0: it is one of those that are wanted."""
+        assert self._trunk is not None
+        return self._trunk.tapped(_step(given), [layer])
+
     def _carried(self, stop: int) -> list[int]:
         """Layers before `stop`, and not of the first stage, whose states are wanted."""
         wanted = () if self._trunk is None else self._trunk.wanted

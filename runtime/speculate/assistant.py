@@ -4,7 +4,7 @@ It starts from the target's hidden state at the last position in memory and from
 stays there: all drafts of a round are made at one position, each from the state that the one before left.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import mlx.core as mx
 
@@ -48,7 +48,7 @@ class AssistantDrafter:
         self.token_cost = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
         self._draft, self._target, self._memory = draft.network, target.network, memory
         self._vocab_size = target.vocab_size
-        self._donors = [_donor(target.described, slides) for slides in draft.described.config.slides]
+        self._donors = [*_donors(draft.described, target.described)]
         self._last: list[tuple[mx.array, int, int] | None] = [None]
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
@@ -64,7 +64,7 @@ class AssistantDrafter:
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
         memory = self._memory()
-        caches = [memory[donor] for donor in self._donors if donor is not None]
+        caches = [memory[donor] for donor in self._donors]
         step = Step(starts=tuple(len(ids) - 2 for ids in rows.ids), counts=(1,) * len(rows))
         hidden = self._hidden(len(rows))
         token = mx.array([[ids[-1]] for ids in rows.ids], dtype=mx.int32)
@@ -93,6 +93,19 @@ class AssistantDrafter:
         seen = [last for last in self._last[:count] if last is not None]
         assert len(seen) == count, "what the target reads must be observed"
         return mx.concatenate([hidden[place : place + 1, at : at + 1] for hidden, place, at in seen])
+
+
+def layers_read(draft: Described, target: Described) -> frozenset[int]:
+    """The target's layers whose memory this assistant reads: those that rank 0 of several has to follow."""
+    return frozenset(_donors(draft, target))
+
+
+def _donors(draft: Described, target: Described) -> Iterator[int]:
+    """For each of the assistant's layers."""
+    for slides in draft.config.slides:
+        at = _donor(target, slides)
+        assert at is not None, "assistant_problem says so first"
+        yield at
 
 
 def _donor(target: Described, slides: bool) -> int | None:

@@ -10,7 +10,7 @@ from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.taps import taps_of
-from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_assistant
+from runtime.speculate.assistant import AssistantDrafter, assistant_problem, is_assistant, layers_read
 from runtime.speculate.block import BlockDrafter, is_block_draft
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, pass_cost
@@ -60,15 +60,23 @@ def drafters_for(target: LoadedModel, draft: LoadedModel | None, memory: LayerMe
 def _of(draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> Drafter:
     if is_assistant(draft.described):
         if target.shared:
-            raise NotSupported(
-                f"{draft.described.name} reads its target's layer memory, which several machines have: give "
-                "a draft that is a model of its own, or run the target on one machine"
-            )
+            _follow(layers_read(draft.described, target.described), draft, target, memory)
         return AssistantDrafter(draft, target, lambda: memory)
     if is_block_draft(draft.described):
         return BlockDrafter(draft, target, budget=memory.budget)
     cost = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
     return ModelDrafter(draft, vocab_size=target.vocab_size, token_cost=cost, budget=memory.budget)
+
+
+def _follow(layers: frozenset[int], draft: LoadedModel, target: LoadedModel, memory: LayerMemory) -> None:
+    """Have rank 0 given what enters these layers, of which it has copies (`runtime.ranks.stage`)."""
+    trunk = taps_of(target.network)
+    if trunk is None or layers & memory.elsewhere:
+        raise NotSupported(
+            f"{draft.described.name} reads its target's layer memory, of which machines have parts: give a "
+            "draft that is a model of its own, or cut the target into stages"
+        )
+    trunk.tap(sorted(layer - 1 for layer in layers if layer))
 
 
 def _block_problem(draft: Described, target: Described) -> str | None:

@@ -15,10 +15,17 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "special"
 
 def load_assistant(name: str, folder: Path) -> LoadedModel:
     """`target`, or its assistant `plain` or `clustered`, with weights from their names."""
-    record: dict[str, Any] = json.loads((DATA / "gemma4_assistant.json").read_text(encoding="utf-8"))[name]
-    state = random_state({key: tuple(shape) for key, shape in record["tensors"].items()})
+    config, tensors = record_of(name)
+    state = random_state({key: shape for key, (_, shape) in tensors.items()})
     if "masked_embedding.token_ordering" in state:
         state["masked_embedding.token_ordering"] = np.random.default_rng(3).permutation(160).astype(np.int64)
     save_file(state, folder / f"{name}.safetensors")
+    return load_model(config, [folder / f"{name}.safetensors"])
+
+
+def record_of(name: str) -> tuple[dict[str, Any], dict[str, tuple[str, tuple[int, ...]]]]:
+    """Its config, and its tensors as `parts_of` takes them."""
+    record: dict[str, Any] = json.loads((DATA / "gemma4_assistant.json").read_text(encoding="utf-8"))[name]
     kind = "Gemma4ForCausalLM" if name == "target" else "Gemma4AssistantForCausalLM"
-    return load_model({**record["config"], "architectures": [kind]}, [folder / f"{name}.safetensors"])
+    tensors = {key: ("F32", tuple(shape)) for key, shape in record["tensors"].items()}
+    return {**record["config"], "architectures": [kind]}, tensors

@@ -32,8 +32,10 @@ from runtime.ranks.load import load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
 from runtime.sampling.params import SamplingParams
-from runtime.speculate.drafter import Drafter
+from runtime.speculate.assistant import AssistantDrafter, layers_read
+from runtime.speculate.drafter import Drafter, Rows
 from runtime.speculate.pair import drafters_for
+from tests.support.assistants import load_assistant, record_of
 from tests.support.checkpoints import write_checkpoint
 from tests.support.dflash import load_block_draft
 from tests.support.drafting import always_drafting
@@ -270,3 +272,43 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     mine = crew.call(lambda _model: kept(crew._loop._prefixes.store))
     crew.close()
     return {"same": said == expected, "said": said, "expected": expected, "kept": mine}
+
+
+def assisted(group: Group) -> object:
+    """A target whose draft reads what its last layers remember: what is said and what is guessed, alone and
+    with others, of prompts that begin alike.
+    """
+    folder = Path(f"model-{group.rank}")
+    folder.mkdir(parents=True, exist_ok=True)
+    whole, draft = (load_assistant(name, folder) for name in ("target", "plain"))
+    config, tensors = record_of("target")
+    plan = decide(parts_of(config, tensors), [Host(f"rank {rank}") for rank in range(group.size)])
+    copied = layers_read(draft.described, whole.described) if group.rank == 0 else ()
+    share = load_share(config, [folder / "target.safetensors"], plan, group, copied=copied)
+    if group.rank:
+        return Follower(group, share).run()
+    return [_guessed(whole, draft), _guessed(share, draft, Leading(group))]
+
+
+def _guessed(target: LoadedModel, draft: LoadedModel, crew: Leading | None = None) -> Any:
+    """Answers, and by what stood before what was guessed first. crew: of the others."""
+    guesses, propose = dict[str, int](), AssistantDrafter.propose
+
+    def noting(self: AssistantDrafter, rows: Rows, depth: int) -> Any:
+        made = propose(self, rows, depth)
+        if made is not None:
+            first = [one[0] for one in np.array(made.tokens).tolist()]
+            guesses.update(zip(map(str, rows.ids), first, strict=True))
+        return made
+
+    with pytest.MonkeyPatch.context() as patched:
+        always_drafting(patched)
+        patched.setattr(AssistantDrafter, "propose", noting)
+        drafters = partial(drafters_for, draft=draft)
+        engine = Engine(
+            lambda: target, options(), lambda model, memory: drafters(model, memory=memory), crew=crew
+        )
+        said = answers(engine, request(PROMPT, 9), request(PROMPT[4:], 9))
+        said += answers(engine, request((*PROMPT, 7), 9, marks=(9, 20)), request((*PROMPT[:20], 3, 7), 9))
+        engine.close()
+    return [said, guesses]

@@ -1,5 +1,6 @@
-"""Drafts that read their target's memory are refused where several machines have it."""
+"""Drafts that read their target's memory, of which several machines have parts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,12 +9,25 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.errors import NotSupported
 from runtime.speculate.pair import drafters_for
+from tests.support import crewing
 from tests.support.assistants import load_assistant
+from tests.support.ranks import Standing
 
 
 def test_an_assistant_reads_memory_that_others_have(tmp_path: Path) -> None:
     target, assistant = (load_assistant(name, tmp_path) for name in ("target", "plain"))
-    memory = build_memory(target.described.layout)
-    assert "draft" in drafters_for(target, assistant, memory)
-    with pytest.raises(NotSupported, match="which several machines have"):
-        drafters_for(replace(target, everywhere=target.described.layout), assistant, memory)
+    layout = target.described.layout
+    assert "draft" in drafters_for(target, assistant, build_memory(layout))
+    with pytest.raises(NotSupported, match="of which machines have parts"):
+        drafters_for(replace(target, everywhere=layout), assistant, build_memory(layout, elsewhere={2, 3}))
+
+
+def test_an_assistant_reads_what_rank_0_computes_again(
+    crews: Callable[[int], Standing], tmp_path: Path
+) -> None:
+    """Its guesses are those of one machine, of rows that share steps and prompts that are found again."""
+    alone, together = crews(3).do(tmp_path, crewing.__name__, "assisted")[0]
+    assert together[0] == alone[0]
+    both = alone[1].keys() & together[1].keys()
+    assert len(both) > 20
+    assert {ids: together[1][ids] for ids in both} == {ids: alone[1][ids] for ids in both}
