@@ -11,7 +11,7 @@ from typing import TypeAlias
 import mlx.core as mx
 import numpy as np
 
-from modelkit.errors import MalformedFile
+from modelkit.errors import MalformedFile, SourceError
 from modelkit.pack.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.part import Change
@@ -20,7 +20,7 @@ from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Columns, Groups, Joined, Piece, Slab, Tiles
 from modelkit.pack.tuned import with_tuned
 from modelkit.source.tensor import TensorInfo
-from runtime.blocks.finite import all_finite
+from runtime.blocks.finite import all_finite, any_nan
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu.native.quantize import quantize
 from runtime.quant import Format
@@ -28,6 +28,7 @@ from runtime.quant import Format
 Bytes: TypeAlias = memoryview | bytearray
 
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
+_DAMAGED = "The checkpoint is damaged, or was saved by a training that diverged. Fetch it again."
 _SLOW_ELEMENTS = 1 << 18
 _STRIP_ROWS = 128
 
@@ -46,6 +47,8 @@ def transform(
         raw = reader.read(slab)
         if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
             check_floats(raw, slab)
+        elif slab.tensor.dtype in _FLOATS:
+            _check_numbers(planned, raw, slab.tensor.dtype)
         touched = fusion is not None and fusion.touches(slab.tensor)
         if planned.encode is None and slab.tiles is None and not planned.plus_one and not touched:
             return (every_row(raw, slab),)
@@ -58,6 +61,8 @@ def transform(
         if planned.plus_one:
             values = values.astype(mx.float32) + 1
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
+        if planned.encode is None or not planned.encode.quantized:
+            _check_range(planned, values, arrays[0])
         if planned.tuned is not None:
             arrays = with_tuned(planned, planned.tuned, slab, arrays)
         mx.eval(*arrays)
@@ -70,7 +75,25 @@ def _check_finite(planned: Planned, values: mx.array) -> None:
     if not all_finite(np.asarray(values.view(mx.uint8)).reshape(-1), dtype):
         raise MalformedFile(
             f"`{planned.name}` has numbers that are NaN or infinite, which {planned.label} cannot store",
-            hint="The checkpoint is damaged, or was saved by a training that diverged. Fetch it again.",
+            hint=_DAMAGED,
+        )
+
+
+def _check_numbers(planned: Planned, raw: "Bytes | np.ndarray", dtype: str) -> None:
+    """Every answer of a model with a NaN among its weights is lost; infinities may stand in a bias."""
+    if not all_finite(raw, dtype) and any_nan(raw, dtype):
+        raise MalformedFile(f"`{planned.name}` has numbers that are NaN", hint=_DAMAGED)
+
+
+def _check_range(planned: Planned, values: mx.array, written: mx.array) -> None:
+    """Raise SourceError where a narrower float type loses a number: float16 ends at 65504."""
+    dtype = next(name for name, kind in _FLOATS.items() if kind == written.dtype)
+    raw = np.asarray(written.view(mx.uint8)).reshape(-1)
+    _check_numbers(planned, raw, dtype)
+    if not all_finite(raw, dtype) and bool(mx.any(mx.isinf(written) & ~mx.isinf(values)).item()):
+        raise SourceError(
+            f"`{planned.name}` has numbers that are too large for {planned.label}",
+            hint="Take a format with a wider range: bf16, f32, or a quantized one such as q8.",
         )
 
 

@@ -37,6 +37,13 @@ def all_finite(raw: "bytes | bytearray | memoryview | np.ndarray", dtype: str) -
     return int(signed.max()) < infinite and int(unsigned.max()) < (1 << 8 * int(size) - 1) + infinite
 
 
+def any_nan(raw: "bytes | bytearray | memoryview | np.ndarray", dtype: str) -> bool:
+    """Is one of these floats no number at all? For what `all_finite` found: it takes memory of its own."""
+    size, infinite = _FLOATS[dtype]
+    words = np.frombuffer(raw, f"<u{size}")
+    return bool((words & ((1 << 8 * int(size) - 1) - 1) > infinite).any())
+
+
 def first_not_finite(raw: "bytes | bytearray | memoryview", kind: BlockType) -> int | None:
     """The first of these whole blocks with a scale that is no finite number; None where all are."""
     blocks = np.frombuffer(raw, np.uint8).reshape(-1, kind.nbytes)

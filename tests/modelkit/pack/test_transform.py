@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from modelkit.errors import MalformedFile
+from modelkit.errors import MalformedFile, SourceError
 from modelkit.modelfile.quantizing import parse_format
 from modelkit.pack import write
 from modelkit.pack.plan import plan
@@ -210,3 +210,36 @@ def test_what_no_format_can_store_is_refused(
     inventory = save(tmp_path / "source", {name: weight}, {"model_type": "llama"})
     with pytest.raises(MalformedFile, match=r"mlp\.gate_proj\.weight. has numbers that are NaN"):
         convert(inventory, target, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float16, mx.float32], ids=str)
+@pytest.mark.parametrize("target", ["q4", "bf16", "f32"])
+def test_a_nan_in_what_is_not_quantized_is_refused(
+    save: Save, tmp_path: Path, target: str, dtype: mx.Dtype
+) -> None:
+    name = f"{AT}input_layernorm.weight"
+    norm = mx.ones((128,)).astype(dtype)
+    norm[100] = float("nan")
+    arrays = {name: norm, f"{AT}mlp.gate_proj.weight": mx.ones((64, 128))}
+    inventory = save(tmp_path / "source", arrays, {"model_type": "llama"})
+    with pytest.raises(MalformedFile, match=r"input_layernorm\.weight. has numbers that are NaN"):
+        convert(inventory, target, tmp_path)
+
+
+def test_an_infinity_in_a_bias_passes(save: Save, tmp_path: Path) -> None:
+    bias = mx.array([1.0, float("-inf")] * 32)
+    arrays = {f"{AT}mlp.gate_proj.bias": bias, f"{AT}mlp.gate_proj.weight": mx.ones((64, 128))}
+    inventory = save(tmp_path / "source", arrays, {"model_type": "llama"})
+    for target in ("q4", "f16"):
+        written = convert(inventory, target, tmp_path)[f"{AT}mlp.gate_proj.bias"]
+        assert mx.array_equal(written.astype(mx.float32), bias)
+
+
+@pytest.mark.parametrize("dtype", [mx.bfloat16, mx.float32], ids=str)
+def test_a_number_beyond_float16_is_refused(save: Save, tmp_path: Path, dtype: mx.Dtype) -> None:
+    weight = mx.ones((64, 128)).astype(dtype)
+    weight[63, 100] = -70000.0
+    inventory = save(tmp_path / "source", {f"{AT}mlp.gate_proj.weight": weight}, {"model_type": "llama"})
+    with pytest.raises(SourceError, match=r"gate_proj\.weight. has numbers that are too large for f16"):
+        convert(inventory, "f16", tmp_path)
+    assert convert(inventory, "bf16", tmp_path)
