@@ -65,6 +65,15 @@ class Described:
                     return [self._chosen(value, part, option, made) for option in options]
         return None
 
+    def looks(self, value: Value) -> int:
+        """How many schemas are looked at to know what it has inside."""
+        inside = 0
+        for part in value.parts:
+            inside += len(_mapping(part, "properties")) + len(_prefix(part) or ())
+            listed = (part.get(key) for key in ("required", "anyOf", "oneOf"))
+            inside += sum(len(one) for one in listed if isinstance(one, list))
+        return len(value.parts) * inside
+
     def kinds(self, value: Value) -> frozenset[str]:
         """Types that it may have; none of the containers where its values are listed."""
         kinds = _TYPES

@@ -13,13 +13,16 @@ from collections.abc import Sequence
 from modelkit.grammars.described import ANY_NAME, Described, Need, Schema, Value, leaf
 
 MOST_PARTS = 200_000  # of all values together: what looking through them takes
+MOST_LOOKS = 500_000  # for what one value has inside, of which each takes a microsecond
 
 _Key = tuple[frozenset[int], frozenset[int]]
 _Way = list[Need]
 
 
 class Values:
-    """All values that a schema describes, in the order in which they are reached; too_many: not all."""
+    """All values that a schema describes, in the order in which they are reached; too_many: not all; crowded:
+    nor what this one has inside.
+    """
 
     def __init__(self, root: Schema) -> None:
         self._described = Described(root)
@@ -30,9 +33,13 @@ class Values:
         """From where, and by which name."""
         self.all: list[Value] = [start]
         self.too_many = False
+        self.crowded: Value | None = None
         left, parts = deque([start]), 0
         while left and not self.too_many:
             value = left.popleft()
+            if self._described.looks(value) > MOST_LOOKS:
+                self.crowded = value
+                return
             ways, inner = self._looked_into(value)
             self.ways[value.key] = ways
             for need in inner:

@@ -35,6 +35,8 @@ def unsound(schema: Mapping[str, Any]) -> str | None:
     if number is not None:
         return number
     values = Values(schema)
+    if values.crowded is not None:
+        return f"{values.path(values.crowded)} is held to too many schemas at once (allOf); write them as one"
     if values.too_many:
         return "its choices (anyOf in allOf) can be combined in too many ways; name those that are meant"
     return values.endless() or next(_unenforced(values), None)

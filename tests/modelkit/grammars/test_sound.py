@@ -105,10 +105,24 @@ def test_chains_of_a_usual_length_are_taken(grammars: Grammars) -> None:
     [
         (of(False, **{f"p{i}": {} for i in range(6_000)}), "6,000 properties that may be left out"),
         (of(True, a={"type": "number", "multipleOf": 99_999_989}), r"\$\.a is a multiple of 99,999,989"),
+        (
+            {"allOf": [of(False, **{f"p{i}": {}}) for i in range(5_000)]},
+            r"\$ is held to too many schemas at once",
+        ),
+        ({"allOf": [{}] * 5_000, "required": [f"p{i}" for i in range(5_000)]}, "too many schemas at once"),
+        ({"allOf": [{} for _ in range(5_000)], "anyOf": [{}] * 5_000}, "too many schemas at once"),
         ({"allOf": [{"type": "string", "pattern": "a" * n} for n in range(1, 6)]}, "5 patterns and formats"),
         (of(True, a=FREE), r"\$\.a must have several properties that it does not name"),
     ],
-    ids=["optional", "step", "patterns", "names that may be written twice"],
+    ids=[
+        "optional",
+        "step",
+        "properties of many",
+        "required of many",
+        "choices of many",
+        "patterns",
+        "names that may be written twice",
+    ],
 )
 def test_what_takes_gigabytes_to_compile_or_cannot_be_held_is_refused(
     grammars: Grammars, schema: dict[str, Any], why: str
