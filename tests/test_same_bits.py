@@ -12,6 +12,7 @@ import pytest
 from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
+from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
 from tests.support.parity import Reference
 from tests.support.same_bits import differing
@@ -22,14 +23,17 @@ LENGTH = 14
 
 
 def packable(_path: str, module: Any) -> bool:
-    return type(module) in (nn.Linear, nn.Embedding, SwitchLinear) and module.weight.shape[-1] % GROUP == 0
+    return (
+        type(module) in (nn.Linear, nn.Embedding, SwitchLinear, HeadLinear)
+        and module.weight.shape[-1] % GROUP == 0
+    )
 
 
 def pack(model: LoadedModel, bits: int) -> None:
     """Matrices in `bits`, and those that cannot be in bf16."""
     nn.quantize(model.network, GROUP, bits, class_predicate=packable)
     for module in model.network.modules():
-        if type(module) in (nn.Linear, nn.Embedding):
+        if type(module) in (nn.Linear, nn.Embedding, HeadLinear):
             module.weight = module.weight.astype(mx.bfloat16)
 
 

@@ -58,6 +58,36 @@ class Attends(NamedTuple):
     """Values are multiplied by it; other than 1 only where they have a matrix of their own."""
 
 
+class Latents(NamedTuple):
+    """after(close(what heads see)) of latent attention (`runtime.nn.mla`): all heads see one vector per
+    token, a latent and the part of a key that carries position.
+    """
+
+    heads: "Heads"
+    """size: of that vector. Only the part that carries position turns."""
+    norm: Any
+    opening: Sequence[Any]
+    """The matrix of queries, or of what `widen` makes queries of; and that of keys, the latent first."""
+    low_norm: Any
+    """Of what queries are made of; None where there is no such thing."""
+    widen: Any
+    """None: the first matrix makes queries."""
+    key_norm: Any
+    """Of latents."""
+    to_latents: Any
+    """Matrices of heads (`by_heads` of the table): the other way, contents of queries become latents."""
+    to_values: Any
+    """From latents to what heads see."""
+    close: Any
+    after: Any
+    factors: Callable[[Step], mx.array | None] | None = None
+    """As in `Attends`."""
+    share: float = 1.0
+    beside: bool = False
+    reads: Literal[False] = False
+    """What it sees is its own layer's."""
+
+
 class Folds(NamedTuple):
     """after(close(what a fold over tokens answers to norm(x), under a gate))."""
 

@@ -9,8 +9,6 @@ lists of layers counted from one.
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
@@ -27,12 +25,9 @@ from runtime.nn.conv import stored_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.layer import Mixer
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,24 +162,12 @@ def layout(config: Config) -> list[LayerSpec]:
     return [config.delta.memory if recurrent else config.latent.memory for recurrent in config.recurrent]
 
 
-class Unrotated(Rope):
-    """Positions are left out, in a layer that would rotate."""
-
-    def __init__(self) -> None:
-        super().__init__(RopeSpec(0, ()))
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return x
-
-
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
 
     def mixer(recurrent: bool) -> Mixer:
         return (
-            KimiDelta(config.hidden_size, config.delta)
-            if recurrent
-            else LatentAttention(config.latent, Unrotated())
+            KimiDelta(config.hidden_size, config.delta) if recurrent else LatentAttention(config.latent, None)
         )
 
     layers = [

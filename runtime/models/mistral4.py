@@ -157,8 +157,8 @@ class SharpenedLatent(LatentAttention):
         super().__init__(config.latent, rope)
         self._sharpening = config.sharpening
 
-    def queries(self, low: mx.array, step: Step) -> mx.array:
-        return self._sharpening(super().queries(low, step), step)
+    def factors(self, step: Step) -> mx.array | None:
+        return self._sharpening.factors(step)
 
 
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:

@@ -29,6 +29,21 @@ def embed(module: Any, ids: mx.array) -> mx.array:
     return rows.astype(vars(module).get(plain.ANSWERS_IN, rows.dtype))
 
 
+def by_heads(module: Any, x: mx.array, back: bool) -> mx.array:
+    if "scales" not in module:
+        return plain.by_heads(module, x, back)
+    return mx.quantized_matmul(
+        x,
+        module["weight"],
+        module["scales"],
+        module.get("biases"),
+        transpose=not back,
+        group_size=module.group_size,
+        bits=module.bits,
+        mode=module.mode,
+    )
+
+
 def gather(module: Any, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
     if "blocks" in vars(module):
         return plain.gather(module, x, chosen, ordered)

@@ -17,13 +17,16 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cpu.stated import Latents
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
+from runtime.nn.heads import Heads
 from runtime.nn.indexer import Indexer, IndexShape
-from runtime.nn.linear import linear
+from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
+from runtime.nn.sublayer import fit, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.weights import stored_packing, unpacked
@@ -76,11 +79,11 @@ class HeadLinear(Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """[B, H or 1, L, in] -> [B, H, L, out]."""
-        return ops.table.matmul(x, self.weight, transposed=True)
+        return ops.table.by_heads(self, x, False)
 
     def back(self, x: mx.array) -> mx.array:
         """[B, H, L, out] -> [B, H, L, in]."""
-        return ops.table.matmul(x, self.weight)
+        return ops.table.by_heads(self, x, True)
 
     def to_quantized(self, group_size: int, bits: int, *, mode: str = "affine") -> "QuantizedHeadLinear":
         return QuantizedHeadLinear(self, group_size, bits, mode)
@@ -98,26 +101,17 @@ class QuantizedHeadLinear(Module):
         self.freeze()
 
     def __call__(self, x: mx.array) -> mx.array:
-        return self._product(x, transpose=True)
+        return ops.table.by_heads(self, x, False)
 
     def back(self, x: mx.array) -> mx.array:
-        return self._product(x, transpose=False)
+        return ops.table.by_heads(self, x, True)
 
     def to_plain(self) -> HeadLinear:
         heads, outputs, packed = self.weight.shape
         return HeadLinear(heads, outputs, packed * 32 // self.bits)
 
-    def _product(self, x: mx.array, *, transpose: bool) -> mx.array:
-        return mx.quantized_matmul(
-            x,
-            self.weight,
-            self.scales,
-            self.get("biases"),
-            transpose=transpose,
-            group_size=self.group_size,
-            bits=self.bits,
-            mode=self.mode,
-        )
+
+HEADS = frozenset({HeadLinear, QuantizedHeadLinear})
 
 
 def by_heads(module: Any, x: mx.array, step: Step | None) -> mx.array:
@@ -135,7 +129,8 @@ def by_heads_back(module: Any, x: mx.array, step: Step | None) -> mx.array:
 class LatentAttention(Module):
     """[B, L, D] -> [B, L, D]."""
 
-    def __init__(self, shape: LatentShape, rope: Rope, index_rope: Rope | None = None) -> None:
+    def __init__(self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None) -> None:
+        """rope None: positions are left out."""
         super().__init__()
         whole = shape.heads * (shape.content + shape.position)
         if shape.query_rank is None:
@@ -154,12 +149,58 @@ class LatentAttention(Module):
             assert index_rope is not None
             self.indexer = Indexer(shape.index, shape.hidden, shape.query_rank, index_rope)
         self._shape, self._rope = shape, rope
+        kind = type(self)
+        self._as_stated = (
+            kind.__call__ is LatentAttention.__call__ and kind.queries is LatentAttention.queries
+        )
+
+    def added(
+        self,
+        x: mx.array,
+        norm: Normalize | None,
+        after: Normalize | None,
+        step: Step,
+        cache: AttentionCache,
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step, cache)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Latents | None:
+        """What `added` adds, said as one operation; None where it is none."""
+        shape = self._shape
+        if shape.index is not None or not self._as_stated or not fit(norm, after):
+            return None
+        first, widen = ("q_proj", None) if shape.query_rank is None else ("q_a_proj", self.q_b_proj)
+        opening = self[first], self.kv_a_proj_with_mqa
+        heads = self.k_b_proj, self.v_b_proj
+        matrices = {*map(type, opening), type(self.o_proj), *([] if widen is None else [type(widen)])}
+        if not MATRICES.issuperset(matrices) or not HEADS.issuperset(map(type, heads)):
+            return None
+        return Latents(
+            Heads(shape.heads, 1, shape.rank + shape.position, shape.scale, self._rope),
+            norm,
+            opening,
+            None if widen is None else self.q_a_layernorm,
+            widen,
+            self.kv_a_layernorm,
+            *heads,
+            self.o_proj,
+            after,
+            None if type(self).factors is LatentAttention.factors else self.factors,
+        )
+
+    def factors(self, step: Step) -> mx.array | None:
+        """What queries are multiplied by, [B or 1, L]; None: by nothing. Families that scale them by position
+        override this.
+        """
+        del step
+        return None
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         shape = self._shape
         low = x if shape.query_rank is None else self.q_a_layernorm(linear(self.q_a_proj, x, step))
         content, position = mx.split(self.queries(low, step), [shape.content], axis=-1)
-        position = self._rope(position, step)
+        position = self._turned(position, step)
         key = self._key(x, step)
         if shape.index is None and (ops.table.steady or not shape.expands(step.width)):
             return linear(self.o_proj, self._in_place(content, position, key, step, cache), step)
@@ -191,18 +232,20 @@ class LatentAttention(Module):
         return merge_heads(by_heads(self.v_b_proj, split_heads(read, shape.heads), step))
 
     def queries(self, low: mx.array, step: Step) -> mx.array:
-        """[B, H, L, N + P], not rotated yet, of what they are made of. Families that scale them by position
-        override this.
-        """
+        """[B, H, L, N + P], not rotated yet, of what they are made of."""
         project = self.q_proj if self._shape.query_rank is None else self.q_b_proj
-        return split_heads(linear(project, low, step), self._shape.heads)
+        queries, factors = split_heads(linear(project, low, step), self._shape.heads), self.factors(step)
+        return queries if factors is None else queries * factors[:, None, :, None].astype(queries.dtype)
+
+    def _turned(self, position: mx.array, step: Step) -> mx.array:
+        return position if self._rope is None else self._rope(position, step)
 
     def _key(self, x: mx.array, step: Step) -> mx.array:
         """What is remembered of the new tokens, [B, 1, L, R + P]."""
         latent, position = mx.split(
             linear(self.kv_a_proj_with_mqa, x, step)[:, None], [self._shape.rank], axis=-1
         )
-        return mx.concatenate([self.kv_a_layernorm(latent), self._rope(position, step)], axis=-1)
+        return mx.concatenate([self.kv_a_layernorm(latent), self._turned(position, step)], axis=-1)
 
     def _attend(
         self, content: mx.array, position: mx.array, seen: mx.array, mask: Mask, step: Step

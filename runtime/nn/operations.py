@@ -140,6 +140,11 @@ class Operations:
     is flat and ascending.
     """
 
+    by_heads: Callable[[nn.Module, mx.array, bool], mx.array]
+    """x [B, H, L, in] -> [B, H, L, out], each head by its own matrix of [H, out, in]. The flag: the other
+    way, from out to in. All heads of x may be one where it is not set.
+    """
+
     ask: Callable[[mx.array, mx.array, Answer, int | None], mx.array]
     """x [..., D], chosen [..., k] -> answer(token, expert) for each token's experts [..., k, D], in whatever
     order is fast. The number: E, or None where a product of many rows costs as much as many of one.

@@ -44,6 +44,10 @@ def gather(module: nn.Module, x: mx.array, chosen: mx.array, ordered: bool) -> m
     return y + module["bias"][chosen][..., None, :] if "bias" in module else y
 
 
+def by_heads(module: Any, x: mx.array, back: bool) -> mx.array:
+    return matmul(x, unpacked(module, x.dtype), transposed=not back)
+
+
 def ask(x: mx.array, chosen: mx.array, answer: Callable[..., mx.array], experts: int | None) -> mx.array:
     return answer(x[..., None, None, :], chosen, False).squeeze(-2)
 

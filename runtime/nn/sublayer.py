@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Opens, Reads, Routing
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Opens, Reads, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
@@ -163,7 +163,7 @@ def fed_forward(x: mx.array, states: Feeds | None, step: Step) -> mx.array | Non
     return None if states is None or step.adapters is not None else ops.table.feed_forward(x, states)
 
 
-def stated(layer: Any) -> tuple[Attends | Folds | Feeds | Asks, ...] | None:
+def stated(layer: Any) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] | None:
     """What a layer's sublayers are, as it says beside its call (`sublayers`), and they beside theirs
     (`states`). None where one of them is another thing.
     """

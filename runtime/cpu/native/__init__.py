@@ -55,6 +55,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         draws,
         experts,
         guesses,
+        latent,
         layers,
         norms,
         pairs,
@@ -69,6 +70,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     made = {
         "draw": draws.draw(kernels),
         "embed": tables.embed(kernels, otherwise.embed),
+        "by_heads": latent.by_heads(kernels, otherwise.by_heads),
         "add_pairs": pairs.adding(kernels, otherwise.add_pairs),
         "linear": products.linear(kernels, otherwise.linear),
         "route": route.route(kernels),

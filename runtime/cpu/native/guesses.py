@@ -14,7 +14,7 @@ from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memorie
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norm_of, table_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Attends, Behind, Decodes, Guessed
+from runtime.cpu.stated import Attends, Behind, Decodes, Guessed, Latents
 from runtime.step import Step
 
 _IN_PARTS = "_in_parts"
@@ -36,13 +36,13 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             return None
         more = 0 if count is None else count - 1
         written = _lengthened(step, more) if more else step
-        attend = [isinstance(one, Attends) for _, one in whole.memories]
+        attend = [isinstance(one, Attends | Latents) for _, one in whole.memories]
         if count is not None and not all(attend):
             return None
         opened = opened_of(whole, written, caches)
         if not opened or not all(getattr(one, "fits", True) for one in opened):
             return None
-        factors = [by.factors for _, by in whole.memories if isinstance(by, Attends) and by.factors]
+        factors = [by.factors for _, by in whole.memories if isinstance(by, Attends | Latents) and by.factors]
         if more and any(of(written) is not None for of in factors):
             return None
         chains = chains_of(kernels, whole, opened)
@@ -59,7 +59,9 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             step.first,
             count or 0,
             memories_of(whole, opened, tables, step),
-            [behind[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends)] if more else [],
+            [behind[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends | Latents)]
+            if more
+            else [],
             by.ids or 0,
             draws,
             by.positions,

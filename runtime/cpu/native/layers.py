@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cpu.native.folds import folding
+from runtime.cpu.native.latent import latent
 from runtime.cpu.native.pairs import members_of
 from runtime.cpu.native.sublayers import (
     Seen,
@@ -24,14 +25,14 @@ from runtime.cpu.native.sublayers import (
     table_of,
 )
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Times
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Times
 from runtime.records import dataclass
 from runtime.step import Step
 
 MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
 
-Said = tuple[Attends | Folds | Feeds | Asks | Gates | Times, ...]
+Said = tuple[Attends | Latents | Folds | Feeds | Asks | Gates | Times, ...]
 """A layer's sublayers; of those that remember it has one at most, since it has one memory."""
 
 
@@ -52,7 +53,7 @@ class Run:
     said: tuple[Said, ...]
     apart: bool
     """What comes behind memory is a node of its own."""
-    memories: tuple[tuple[int, Attends | Folds | Gates], ...]
+    memories: tuple[tuple[int, Attends | Latents | Folds | Gates], ...]
     """The sublayers that have a memory or are given something, and which of the layers they are in."""
     behind: int
     """So many sublayers of the last layer come behind its memory."""
@@ -65,10 +66,10 @@ class Run:
             (place, one)
             for place, parts in enumerate(said)
             for one in parts
-            if isinstance(one, Attends | Folds | Gates)
+            if isinstance(one, Attends | Latents | Folds | Gates)
         )
-        ropes = frozenset(by.heads.rope for _, by in memories if isinstance(by, Attends))
-        remember = [at for at, one in enumerate(said[-1]) if isinstance(one, Attends | Folds)]
+        ropes = frozenset(by.heads.rope for _, by in memories if isinstance(by, Attends | Latents))
+        remember = [at for at, one in enumerate(said[-1]) if isinstance(one, Attends | Latents | Folds)]
         behind = len(said[-1]) - 1 - remember[0] if remember else len(said[-1])
         return cls(first, tuple(said), apart, memories, behind, ropes)
 
@@ -176,7 +177,7 @@ def memories_of(
     found: list[Any] = []
     for (_, by), one in zip(run.memories, opened, strict=True):
         match by:
-            case Attends():
+            case Attends() | Latents():
                 found.append(memory_of(by, one, tables[by.heads.rope], step))
             case Folds():
                 found.append((one.arrays, one.again))
@@ -195,7 +196,7 @@ def close(
             continue
         own = written[at : at + len(one.arrays)]
         at += len(own)
-        if isinstance(by, Attends):
+        if isinstance(by, Attends | Latents):
             caches[place].close(step, one, own)
         elif one.again:
             products = written[at : at + len(by.opening)]
@@ -232,12 +233,17 @@ def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] |
 
 
 def _part(
-    kernels: Any, said: Attends | Folds | Feeds | Asks | Gates | Times, kept: Iterator[Any], deck: Any
+    kernels: Any,
+    said: Attends | Latents | Folds | Feeds | Asks | Gates | Times,
+    kept: Iterator[Any],
+    deck: Any,
 ) -> Any:
     """kept: of the memories of those that remember, in order."""
     match said:
         case Attends():
             return attending(kernels, next(kept), said, deck)
+        case Latents():
+            return latent(kernels, next(kept), said, deck)
         case Folds():
             next(kept)
             return folding(kernels, said, deck)

@@ -22,7 +22,7 @@ from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Times
+from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Times
 from runtime.cpu.turn import Rotary
 from runtime.records import dataclass
 from runtime.step import Step
@@ -102,7 +102,7 @@ def feeding(kernels: Any, by: Feeds, deck: Any = None) -> Any:
     return sharing(by, kernels.feed_forward(norms[0], inner, norms[1]))
 
 
-def sharing(by: Attends | Folds | Feeds | Asks, part: Any) -> Any:
+def sharing(by: Attends | Latents | Folds | Feeds | Asks, part: Any) -> Any:
     part.share, part.beside = by.share, by.beside
     return part
 
@@ -214,7 +214,9 @@ class Seen:
     """Which of the node's memories."""
 
 
-def memory_of(by: Attends, one: Lanes | Seen, table: mx.array | None, step: Step) -> tuple[Any, ...]:
+def memory_of(
+    by: Attends | Latents, one: Lanes | Seen, table: mx.array | None, step: Step
+) -> tuple[Any, ...]:
     """What a sublayer that attends has in a step, as kernels take it. table: what its heads are turned by."""
     turned = table, None if by.factors is None else by.factors(step)
     if isinstance(one, Seen):

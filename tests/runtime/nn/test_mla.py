@@ -76,7 +76,7 @@ def test_packed_heads_go_both_ways(mode: str, bits: int, group: int) -> None:
     plain.weight = mx.dequantize(packed.weight, packed.scales, packed.get("biases"), group, bits, mode)
     assert packed.to_plain().weight.shape == plain.weight.shape
     x, y = mx.random.normal((2, 3, 5, 32)), mx.random.normal((2, 3, 5, 16))
-    assert float(mx.abs(packed(x) - plain(x)).max()) < 1e-4
+    assert float(mx.abs(packed(x) - plain(x)).max()) < 1e-3  # rows meet packed integers as 16-bit ones
     assert float(mx.abs(packed.back(y) - plain.back(y)).max()) < 1e-4
 
 

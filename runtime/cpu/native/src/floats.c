@@ -74,10 +74,24 @@ static void turn_any(const struct mk_matrix* w, int n0, int k, int count, float 
   turn(&r, 0, LANES, to, MK_F32);
 }
 
+/* `widen` of sixteen columns of affine codes, row after row, for which a division would take longer than all the rest. */
+INLINE void columns_of(const struct mk_matrix* w, int n0, int k, int count, panel to, const int bits) {
+  const size_t groups = (size_t)(w->n / w->group);
+  size_t g = (size_t)k * groups + (size_t)(n0 / w->group);
+  const uint8_t* row = (const uint8_t*)w->codes + k * w->stride;
+  const int64_t stride = w->stride;
+  const int type = w->type;
+  const void *scales = w->scales, *biases = w->biases;
+  for (int i = 0; i < count; i++, row += stride, g += groups)
+    vf_store(to[i], vf_add(vf_mul(code_floats16(row, n0, bits), vf_set(one_float(scales, type, g))), vf_set(one_float(biases, type, g))));
+}
+
 /* Weights [k, k + count) of sixteen outputs. */
 static void fill(const struct mk_matrix* w, const struct rows* r, int n0, int k, int count, panel to) {
   if (w->across) { /* outputs lie in lanes already */
     const int lanes = w->n - n0 < LANES ? w->n - n0 : LANES;
+    if (w->kind == MK_AFFINE && w->bits == 4) return columns_of(w, n0, k, count, to, 4);
+    if (w->kind == MK_AFFINE && w->bits == 8) return columns_of(w, n0, k, count, to, 8);
     for (int i = 0; i < count; i++) vf_store(to[i], widen(w, k + i, n0, lanes));
     return;
   }

@@ -16,11 +16,16 @@ INLINE float float_with(uint32_t bits) {
 
 INLINE float one_float(const void* p, int type, size_t i) {
   if (type == MK_F32) return ((const float*)p)[i];
+  if (type == MK_BF16) return float_with((uint32_t)((const uint16_t*)p)[i] << 16);
+#if defined(__F16C__)
+  return _cvtsh_ss(((const uint16_t*)p)[i]);
+#else
   uint16_t same[LANES];
   float lanes[LANES];
   for (int l = 0; l < LANES; l++) same[l] = ((const uint16_t*)p)[i];
-  vf_store(lanes, type == MK_BF16 ? vf_bf16(same) : vf_f16(same));
+  vf_store(lanes, vf_f16(same));
   return lanes[0];
+#endif
 }
 
 /* A byte of 1 sign, 4 exponent and 3 mantissa bits: 0x7f is no number, and nothing is infinite. */
@@ -45,15 +50,40 @@ INLINE void codes16(const uint8_t* row, int at, const int bits, int* codes) {
   }
 }
 
+/* The same codes as floats. */
+INLINE vf code_floats16(const uint8_t* row, int at, const int bits) {
+#if defined(__AVX2__)
+  if (bits == 4 || bits == 8) {
+    const uint8_t* p = row + (size_t)at / 8 * bits;
+    __m128i bytes;
+    if (bits == 8) bytes = _mm_loadu_si128((const __m128i*)p);
+    else {
+      const __m128i pairs = _mm_loadl_epi64((const __m128i*)p), low = _mm_set1_epi8(15);
+      bytes = _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
+    }
+#if defined(__AVX512F__)
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+#else
+    return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
+#endif
+  }
+#endif
+  int codes[LANES];
+  float values[LANES];
+  codes16(row, at, bits, codes);
+  for (int i = 0; i < LANES; i++) values[i] = (float)codes[i];
+  return vf_load(values);
+}
+
 INLINE vf packed16(const struct mk_matrix* w, int64_t r, int at, const int bits) {
+  const size_t g = (size_t)r * (size_t)((w->across ? w->n : w->k) / w->group) + (size_t)(at / w->group);
+  if (w->kind == MK_AFFINE) {
+    const vf codes = code_floats16((const uint8_t*)w->codes + r * w->stride, at, bits);
+    return vf_add(vf_mul(codes, vf_set(one_float(w->scales, w->type, g))), vf_set(one_float(w->biases, w->type, g)));
+  }
   int codes[LANES];
   float values[LANES];
   codes16((const uint8_t*)w->codes + r * w->stride, at, bits, codes);
-  const size_t g = (size_t)r * (size_t)((w->across ? w->n : w->k) / w->group) + (size_t)(at / w->group);
-  if (w->kind == MK_AFFINE) {
-    for (int i = 0; i < LANES; i++) values[i] = (float)codes[i];
-    return vf_add(vf_mul(vf_load(values), vf_set(one_float(w->scales, w->type, g))), vf_set(one_float(w->biases, w->type, g)));
-  }
   const uint8_t s = ((const uint8_t*)w->scales)[g];
   for (int i = 0; i < LANES; i++) values[i] = bits == 8 ? e4m3((uint8_t)codes[i]) : FP4_VALUES[codes[i]];
   return vf_mul(vf_load(values), vf_set(w->kind == MK_NVFP4 ? e4m3(s) : e8m0(s)));

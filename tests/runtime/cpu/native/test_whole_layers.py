@@ -35,6 +35,10 @@ FAMILIES = {
     "muse_glimmer": 1,
     "mimo_v2_flash": 1,
     "phimoe": 1,
+    "deepseek_v2": 1,
+    "deepseek_v3": 1,
+    "glm4_moe_lite": 1,
+    "mistral4": 1,
 }
 """Nodes that their layers are, where one token is read."""
 

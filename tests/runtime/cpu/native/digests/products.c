@@ -39,6 +39,16 @@ static void digest_matrix(int kind, int bits, int group, enum mk_type type, int 
   digest(&w, name);
 }
 
+/* Outputs are columns. */
+static void digest_across(int kind, int bits, int group, enum mk_type type, const char* name) {
+  struct mk_matrix w = {.n = 384, .k = 37, .kind = kind, .bits = bits, .group = group, .type = type, .across = 1};
+  w.stride = (int64_t)w.n * bits / 8;
+  w.codes = bytes((size_t)(w.k * w.stride));
+  w.scales = scales((size_t)w.k * (w.n / group), type, kind);
+  if (kind == MK_AFFINE) w.biases = scales((size_t)w.k * (w.n / group), type, kind);
+  digest(&w, name);
+}
+
 /* Blocks of any bytes, but for the float16 of their scales. */
 static void digest_blocks(int kind, int at, int low_at, int n, int k, const char* name) {
   const struct mk_blocks is = mk_blocks_of(kind);
@@ -59,6 +69,8 @@ void digest_products(void) {
   for (int b = 0; b < 7; b++)
     for (int g = 0; g < 3; g++) digest_matrix(MK_AFFINE, widths[b], groups[g], types[(b + g) % 3], 37, 384, "affine");
   for (int t = 0; t < 3; t++) digest_matrix(MK_AFFINE, 4, 64, types[t], 64, 1216, "affine, long");
+  for (int b = 0; b < 7; b++) digest_across(MK_AFFINE, widths[b], 64, types[b % 3], "affine, across");
+  digest_across(MK_MXFP4, 4, 32, MK_U8, "mxfp4, across");
   digest_matrix(MK_MXFP4, 4, 32, MK_U8, 37, 384, "mxfp4");
   digest_matrix(MK_NVFP4, 4, 16, MK_U8, 37, 384, "nvfp4");
   digest_blocks(MK_Q2_K, 80, 82, 37, 1280, "q2_k");
