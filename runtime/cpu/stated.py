@@ -196,6 +196,23 @@ class Draws(NamedTuple):
     """0: all."""
 
 
+class Penalised(NamedTuple):
+    """What ids that came before take off R rows' logits (`runtime.sampling.penalties`); of each one number
+    per row.
+    """
+
+    windows: tuple[int, ...]
+    """How many ids it looks back on; -1: all."""
+    repeat: tuple[float, ...]
+    presence: tuple[float, ...]
+    frequency: tuple[float, ...]
+
+    def recent(self, row: int, ids: Sequence[int], stop: int) -> Sequence[int]:
+        """What the row can look back on of the first `stop` of its ids."""
+        window = self.windows[row]
+        return ids[0 if window < 0 else max(stop - window, 0) : stop]
+
+
 class Guessed(NamedTuple):
     """How tokens are drawn that follow those of a step."""
 
@@ -207,6 +224,8 @@ class Guessed(NamedTuple):
     """Of each row, where the first one will stand."""
     looks: bool = False
     """At what they are drawn from; of tokens behind each of a step's."""
+    penalised: tuple[Penalised, Sequence[Sequence[int]]] | None = None
+    """What ids before the step take off logits, and these ids; of tokens behind each of a step's."""
 
 
 class Behind(NamedTuple):

@@ -255,6 +255,12 @@ class Operations:
     as one operation.
     """
 
+    penalise: Callable[..., mx.array | None]
+    """(logits [R, T, V], by, pasts, inputs [R, T]): logits less what penalties take off; `by` is a
+    `runtime.cpu.stated.Penalised`, pasts are each row's ids before the step. None: step by step
+    (`runtime.sampling.penalties`).
+    """
+
     draw: Callable[[mx.array, Draws, Sequence[int]], mx.array | None]
     """(logits [R, T, V], by, positions of each row's first column) -> tokens int32 [R, T], as
     `runtime.sampling.group` draws them step by step; None: not as one operation.

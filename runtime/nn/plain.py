@@ -56,6 +56,10 @@ def route(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.nn.route`)."""
 
 
+def penalise(*_: Any, **__: Any) -> None:
+    """Step by step (`runtime.sampling.penalties`)."""
+
+
 def draw(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.sampling.group`)."""
 

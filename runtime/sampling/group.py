@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Draws
+from runtime.cpu.stated import Draws, Penalised
 from runtime.errors import BadTokenIds
 from runtime.nn import ops
 from runtime.records import dataclass
@@ -89,9 +89,12 @@ class Group:
 
     @property
     def plain(self) -> bool:
-        """Nothing but logits and noise decides."""
-        kind = self.kind
-        return not (kind.penalised or kind.biased) and (kind.greedy or self.draws is not None)
+        """Nothing but logits, noise and penalties decides."""
+        return not self.kind.biased and (self.kind.greedy or self.draws is not None)
+
+    @property
+    def penalties(self) -> Penalised | None:
+        return None if self._penalties is None else self._penalties.numbers
 
     def sample(self, block: Block) -> mx.array:
         """Tokens, int32 [R, T]."""

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
+from runtime.cpu.stated import Penalised
+from runtime.nn import ops
 from runtime.records import dataclass
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.ranges import WHOLE_CONTEXT
@@ -20,8 +22,8 @@ ABSENT = -1
 class Penalties:
     """The penalties of B rows."""
 
-    windows: tuple[int, ...]
-    """Of each row: how many ids it looks back on; WHOLE_CONTEXT: all."""
+    numbers: Penalised
+    """The same as plain numbers."""
     repeat: mx.array
     """float32 [B, 1, 1]."""
     presence: mx.array
@@ -34,18 +36,22 @@ class Penalties:
         def column(values: Sequence[float]) -> mx.array:
             return mx.array(list(values), dtype=mx.float32)[:, None, None]
 
-        return cls(
-            windows=tuple(p.repeat_last_n for p in params),
-            repeat=column([p.repeat_penalty for p in params]),
-            presence=column([p.presence_penalty for p in params]),
-            frequency=column([p.frequency_penalty for p in params]),
+        by = Penalised(
+            tuple(p.repeat_last_n for p in params),
+            tuple(p.repeat_penalty for p in params),
+            tuple(p.presence_penalty for p in params),
+            tuple(p.frequency_penalty for p in params),
         )
+        return cls(by, column(by.repeat), column(by.presence), column(by.frequency))
 
     def apply(self, logits: mx.array, history: Sequence[Sequence[int]], inputs: mx.array) -> mx.array:
         """Penalised logits [B, T, V], float32. history: each row's ids before the step; inputs: int32 [B, T].
 
         A repeat penalty acts on the logit as it came, then presence and frequency are subtracted.
         """
+        found = ops.table.penalise(logits, self.numbers, history, inputs)
+        if found is not None:
+            return found
         recent = self.recent(history, inputs)
         counts = _counts(recent, logits.shape)
         ids = mx.maximum(recent, 0)
@@ -61,7 +67,7 @@ class Penalties:
         columns = inputs.shape[1]
         reach = [
             len(past) + columns if n == WHOLE_CONTEXT else n
-            for n, past in zip(self.windows, history, strict=True)
+            for n, past in zip(self.numbers.windows, history, strict=True)
         ]
         width = max(1, min(max(reach), max(len(past) for past in history) + columns))
         padded = [

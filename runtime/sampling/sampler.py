@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Draws
+from runtime.cpu.stated import Draws, Penalised
 from runtime.sampling.group import Block, Group, Kind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
@@ -55,8 +55,15 @@ class Sampler:
 
         positions: as in `sample`.
         """
+        found = self.plainly(positions)
+        return None if found is None or found[2] is not None else found[:2]
+
+    def plainly(self, positions: Sequence[int]) -> tuple[Draws | None, list[int], Penalised | None] | None:
+        """The same, and what ids before the step take off logits, where that decides, too."""
         group = self._groups[0][1]
-        return (group.draws, self._counted(positions)) if len(self._groups) == 1 and group.plain else None
+        if len(self._groups) > 1 or not group.plain:
+            return None
+        return group.draws, self._counted(positions), group.penalties
 
     def sample(
         self,

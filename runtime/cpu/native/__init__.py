@@ -59,6 +59,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         layers,
         norms,
         pairs,
+        penalties,
         products,
         rope,
         route,
@@ -68,6 +69,7 @@ def table(otherwise: Any) -> dict[str, Any]:
     )
 
     made = {
+        "penalise": penalties.penalise(kernels),
         "draw": draws.draw(kernels),
         "embed": tables.embed(kernels, otherwise.embed),
         "by_heads": latent.by_heads(kernels, otherwise.by_heads),

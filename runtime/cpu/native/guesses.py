@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.cpu.native.draws import draws_of
 from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memories_of, opened_of
+from runtime.cpu.native.penalties import penalties_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norm_of, table_of
 from runtime.cpu.native.watched import made_once
@@ -66,6 +67,7 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             draws,
             by.positions,
             by.looks,
+            None if by.penalised is None else penalties_of(kernels, *by.penalised),
         )
         broken = others.pop(0) if by.looks else None
         close(whole, written, caches, opened, others)

@@ -1,5 +1,6 @@
 """A step as one operation, with drafts or without, gives the tokens that hidden states and logits give."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,17 @@ pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {na
 
 GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.9, top_p=0.9, seed=7)
+BOTH = {"greedy": GREEDY, "warm": WARM}
 PROMPTS = [(5, 9, 4), (8, 30, 7, 7, 21), (11,)]
 COUNT = 70
-FAMILIES = ["llama", "llama_biases_tied", "mistral_window", "qwen3_moe", "gpt_oss", "olmo2"]
+PENALISED = replace(WARM, repeat_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2, repeat_last_n=12)
+LOOKING_FAR = SamplingParams(temperature=0, repeat_penalty=1.1, frequency_penalty=0.3, repeat_last_n=-1)
+FAMILIES = ["llama", "llama_biases_tied", "mistral_window", "qwen3_moe", "gpt_oss", "olmo2", "deepseek_v3"]
+CASES = [
+    *(pytest.param(name, how, id=f"{name}-{kind}") for name in FAMILIES for kind, how in BOTH.items()),
+    pytest.param("llama", PENALISED, id="llama-penalised"),
+    pytest.param("qwen3_moe", LOOKING_FAR, id="qwen3_moe-looking_far"),
+]
 
 
 @pytest.fixture
@@ -59,8 +68,7 @@ def by_hidden_states(name: str, folder: Path, requests: list[Request]) -> list[l
         return answers(name, folder, requests)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("params", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize(("name", "params"), CASES)
 def test_it_gives_the_same_tokens(
     name: str, params: SamplingParams, tmp_path: Path, taken: list[bool]
 ) -> None:
@@ -74,7 +82,7 @@ def test_it_gives_the_same_tokens(
 @pytest.mark.parametrize(
     "others",
     [
-        {"params": SamplingParams(temperature=0, repeat_penalty=1.3)},
+        {"params": SamplingParams(temperature=0, logit_bias={5: 1.5})},
         {"params": GREEDY, "top_logprobs": 2},
     ],
 )
@@ -119,8 +127,7 @@ class Knowing:
     def resize(self, rows: int) -> None: ...
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("params", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize(("name", "params"), CASES)
 def test_drafts_are_judged_as_by_hidden_states(
     name: str, params: SamplingParams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
