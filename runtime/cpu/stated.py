@@ -225,7 +225,9 @@ class Guessed(NamedTuple):
     looks: bool = False
     """At what they are drawn from; of tokens behind each of a step's."""
     penalised: tuple[Penalised, Sequence[Sequence[int]]] | None = None
-    """What ids before the step take off logits, and these ids; of tokens behind each of a step's."""
+    """What ids of each row take off logits, and these ids: of tokens behind each of a step's those before the
+    step, else all that are known.
+    """
 
 
 class Behind(NamedTuple):

@@ -22,10 +22,20 @@ from tests.support.parity import Reference
 
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 
-FAMILIES = ["llama", "llama_biases_tied", "mistral_window", "qwen3", "qwen3_moe", "gpt_oss", "glm4", "phi"]
+FAMILIES = [
+    "llama",
+    "llama_biases_tied",
+    "mistral_window",
+    "qwen3",
+    "qwen3_moe",
+    "gpt_oss",
+    "glm4",
+    "deepseek_v3",
+]
 WISHES = {
     "greedy": SamplingParams(temperature=0),
     "warm": SamplingParams(temperature=0.9, top_p=0.9, top_k=30, min_p=0.01, seed=3),
+    "penalised": SamplingParams(temperature=0.8, repeat_penalty=1.4, frequency_penalty=0.3, repeat_last_n=7),
 }
 DEPTHS_AND_KEPT = [(4, 2), (5, 5), (1, 1), (2, 1), (6, 0)]
 
@@ -103,7 +113,6 @@ def _refused(*_: Any) -> None:
 @pytest.mark.parametrize(
     "params",
     [
-        SamplingParams(temperature=0, repeat_penalty=1.3),
         SamplingParams(logit_bias={7: 2.0}),
         SamplingParams(typical_p=0.5),
         SamplingParams(draft_acceptance="rejection"),

@@ -46,7 +46,7 @@ struct Plan {
   Ints counts;
   std::shared_ptr<const Draws> by;  // NULL: the likeliest
   std::vector<Key> keys;            // [steps][rows], or [rows][width]
-  std::shared_ptr<const Penalties> penalties;  // of one pass; NULL: none
+  std::shared_ptr<const Penalties> penalties;  // behind each token that is read, what is past stands before all; else it is all that is read. NULL: none
   int columns() const { return each ? width : 1; } // drawn by a pass, of each row
 };
 
@@ -80,7 +80,8 @@ struct Job {
       p.ends->bend(logits.get(), judged);
       if (broken)
         for (size_t i = 0; i < judged; i++) broken[i] = !numbers(logits.get() + i * head.n, head.n);
-      if (p.penalties) p.penalties->apply(read, logits.get(), p.width, head.n);
+      if (p.penalties && p.each) p.penalties->apply(read, logits.get(), p.width, head.n);
+      if (p.penalties && !p.each) p.penalties->apply_behind(drawn, p.steps, pass, logits.get(), head.n);
       if (p.by) p.by->draw(logits.get(), head.n, p.keys.data() + (size_t)pass * p.rows, next.data(), p.columns(), p.ids);
       else mk_likeliest(logits.get(), head.n, next.data(), judged, p.ids);
       ids.assign(next.begin(), next.end());
@@ -175,7 +176,7 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   for (const Memory& memory : memories) want_room(memory, starts, counts, steps);
 
   want(!looks || !drawn, "what is looked at is one pass");
-  want(!penalties || (!drawn && penalties->by->rows() == (size_t)shape.rows), "penalties are of one pass, and there is a past for each row");
+  want(!penalties || penalties->by->rows() == (size_t)shape.rows, "there is a past for each row");
 
   Arrays in{ids};
   std::vector<mx::Shape> shapes{{shape.rows, drawn ? drawn : shape.width}};

@@ -35,6 +35,6 @@ static void one(const struct mk_penalty* by, const int32_t* inputs, int own, flo
   }
 }
 
-void mk_penalise(const struct mk_penalty* by, const int32_t* inputs, float* x, int columns, int size) {
-  for (int c = 0; c < columns; c++) one(by, inputs, c + 1, x + (ptrdiff_t)c * size, size);
+void mk_penalise(const struct mk_penalty* by, const int32_t* inputs, int own, float* x, int columns, int size) {
+  for (int c = 0; c < columns; c++) one(by, inputs, own + c, x + (ptrdiff_t)c * size, size);
 }

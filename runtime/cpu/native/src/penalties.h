@@ -14,9 +14,9 @@ struct mk_penalty {
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* x: `columns` rows of `size` logits of one sequence, in place. Column c looks back on what is past and on inputs[0] to
- * inputs[c]; ids that are none of the logits' count for nothing. */
-void mk_penalise(const struct mk_penalty* by, const int32_t* inputs, float* x, int columns, int size);
+/* x: `columns` rows of `size` logits of one sequence, in place. Column c looks back on what is past and on the first
+ * own + c of the inputs; ids that are none of the logits' count for nothing. */
+void mk_penalise(const struct mk_penalty* by, const int32_t* inputs, int own, float* x, int columns, int size);
 #ifdef __cplusplus
 }
 #endif

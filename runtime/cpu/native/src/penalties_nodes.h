@@ -26,7 +26,11 @@ class Penalties {
   // inputs [rows, columns]; logits [rows, columns, size], in place.
   void apply(const int32_t* inputs, float* logits, int columns, int size) const {
     for (size_t r = 0; r < by_.size(); r++)
-      mk_penalise(&by_[r], inputs + r * columns, logits + r * columns * size, columns, size);
+      mk_penalise(&by_[r], inputs + r * columns, 1, logits + r * columns * size, columns, size);
+  }
+  // drawn [rows, steps], of which `count` stand behind what is past; logits [rows, size] of what comes next, in place.
+  void apply_behind(const int32_t* drawn, int steps, int count, float* logits, int size) const {
+    for (size_t r = 0; r < by_.size(); r++) mk_penalise(&by_[r], drawn + r * steps, count, logits + r * size, 1, size);
   }
 
  private:
