@@ -14,6 +14,7 @@ from runtime.cache.claims import GRAIN, SPARE
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.errors import CacheFull
 from runtime.step import Step
+from tests.support.oracle import RECURRENT
 
 FULL = Full(1, 8)
 TOKEN = 2 * 8 * 4
@@ -84,6 +85,16 @@ def test_a_row_that_moves_is_not_counted_twice() -> None:
     memory.move(1, 0)
     assert memory.caches[0].lengths == (2000, 0)
     assert memory.nbytes == memory.budget.held_bytes <= 2300 * TOKEN
+
+
+def test_layers_that_only_fold_claim_nothing() -> None:
+    memory = build_memory([RECURRENT], rows=2, budget=Budget(), by_pages=True)
+    before = memory.nbytes
+    memory.prepare(Step((0,), (300,), 1))
+    memory.move(1, 0)
+    memory.clear(1)
+    memory.resize(1)
+    assert memory.nbytes == memory.budget.held_bytes <= before
 
 
 def test_a_restore_that_does_not_fit_changes_nothing() -> None:
