@@ -102,6 +102,29 @@ SHAPES: dict[str, dict[str, Any]] = {
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
         "rms_norm_eps": 1e-6,
     },
+    "latent (deepseek_v2)": {
+        **_LLAMA,
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "model_type": "deepseek_v2",
+        "hidden_size": 768,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 8,
+        "q_lora_rank": 384,
+        "kv_lora_rank": 256,
+        "qk_nope_head_dim": 64,
+        "qk_rope_head_dim": 32,
+        "v_head_dim": 64,
+        "moe_intermediate_size": 256,
+        "n_routed_experts": 32,
+        "n_shared_experts": 2,
+        "num_experts_per_tok": 4,
+        "first_k_dense_replace": 1,
+        "topk_method": "greedy",
+        "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0,
+    },
 }
 FORMATS = {"q4": "Q4_0", "q8": "Q8_0", "q4_k_m": "Q4_K_M", "bf16": "bf16"}
 IMPORTED = ("q4_k_m",)
@@ -170,6 +193,9 @@ def _write(folder: Path, config: dict[str, Any]) -> None:
         name: (mx.random.normal(array.shape) * 0.02 + (array.ndim == 1)).astype(mx.bfloat16)
         for name, array in tree_flatten(network.parameters())
     }
+    for name in [name for name in weights if name.endswith(".k_b_proj.weight")]:  # files have both as one
+        heads = [weights.pop(name), weights.pop(name.replace(".k_b_", ".v_b_"))]
+        weights[name.replace(".k_b_", ".kv_b_")] = mx.concatenate(heads, axis=1).flatten(0, 1)
     folder.mkdir(parents=True)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
     write_tokenizer(folder, tokens=250)  # no token ends an answer

@@ -1,8 +1,8 @@
 """Which weights may stay as they are stored: the matrices that nothing reads but products of the table.
 
 Kernels of our own multiply packed and 16-bit matrices beside float32 activations. Whatever a family reads by
-itself (filters of convolutions, weights of norms, routers, a table of biases, the matrices that MLA turns
-round) is computed by MLX, which emulates 16-bit arithmetic on a processor, slowly: that becomes float32.
+itself (filters of convolutions, weights of norms, routers, a table of biases) is computed by MLX, which
+emulates 16-bit arithmetic on a processor, slowly: that becomes float32.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import mlx.nn as nn
 from runtime.cpu.native.products import MODES
 from runtime.nn import ops
 from runtime.nn.blocks import BlockEmbedding, BlockLinear, BlockSwitchLinear
+from runtime.nn.mla import HeadLinear, QuantizedHeadLinear
 from runtime.nn.moe import QuantizedSwitchLinear, SwitchLinear
 
 _READ_BY: dict[type[nn.Module], tuple[str, ...]] = {
@@ -22,6 +23,8 @@ _READ_BY: dict[type[nn.Module], tuple[str, ...]] = {
     nn.QuantizedEmbedding: ("linear",),
     SwitchLinear: ("gather",),
     QuantizedSwitchLinear: ("gather",),
+    HeadLinear: ("by_heads",),
+    QuantizedHeadLinear: ("by_heads",),
 }
 """The operations that read each kind."""
 

@@ -42,7 +42,7 @@ class Told:
             known = getattr(self._known, name)
             return lambda module, *rest: known(self._twins.get(id(module), module), *rest)
 
-        products = {name: read(name) for name in ("linear", "embed", "gather")}
+        products = {name: read(name) for name in ("linear", "embed", "gather", "by_heads")}
         return ops.changed(self._known, name="cpu", **products)
 
     def hide(self, network: nn.Module) -> int:
