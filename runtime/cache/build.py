@@ -153,10 +153,12 @@ class LayerMemory(Sequence[OwnCache | None]):
         rows: as many, from the first on, are wanted; None: all.
         """
         tokens = max(step.starts) + step.width
+        grows = tokens > self._room
+        if grows:
+            self._drop_unwanted(rows)
         if self.claims is not None:
             self.claims.prepare(step)
-        if tokens > self._room:
-            self._drop_unwanted(rows)
+        if grows:
             self.reserve(tokens)
             self._room = min((cache.room for cache in self.caches), default=sys.maxsize)
 

@@ -56,12 +56,13 @@ class Claims:
         """wanted: rows, and how many tokens each is to have. CacheFull when the budget does not allow it,
         even once rows have given back what they do not use.
         """
+        wanted = [(row, tokens) for row, tokens in wanted if tokens > self._tokens[row]]
         rounded = [(row, -(-tokens // GRAIN) * GRAIN) for row, tokens in wanted]
-        if not self._budget.make_room(sum(self._more(*one) for one in rounded)):
-            rounded = wanted
-        self._budget.claim(sum(self._more(*one) for one in rounded))
-        for row, tokens in rounded:
-            self._tokens[row] = max(self._tokens[row], tokens)
+        self._budget.make_room(self._all(rounded))  # which may change what some of them have
+        chosen = rounded if self._budget.fits(self._all(rounded)) else wanted
+        self._budget.claim(self._all(chosen))
+        for row, tokens in chosen:
+            self._tokens[row] = tokens
 
     def trim(self) -> None:
         """Rows give back what they do not use, and the last step does not write."""
@@ -100,6 +101,9 @@ class Claims:
 
     def _more(self, row: int, tokens: int) -> int:
         return max(self._bytes(tokens) - self._bytes(self._tokens[row]), 0)
+
+    def _all(self, wanted: Sequence[tuple[int, int]]) -> int:
+        return sum(self._more(row, tokens) for row, tokens in wanted)
 
     def _lower(self, row: int, tokens: int) -> None:
         if tokens < self._tokens[row]:

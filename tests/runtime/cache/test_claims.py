@@ -87,6 +87,29 @@ def test_a_row_that_moves_is_not_counted_twice() -> None:
     assert memory.nbytes == memory.budget.held_bytes <= 2300 * TOKEN
 
 
+def test_a_step_before_which_rows_are_dropped_has_its_claim() -> None:
+    memory = built([FULL], 8)
+    write(memory, 3)
+    memory.prepare(Step((3,), (400,)), rows=1)
+    assert memory.rows == 1
+    assert memory.claims is not None
+    assert memory.claims.tokens[0] >= 403
+
+
+def test_who_has_enough_does_not_take_what_another_needs() -> None:
+    """One of two rows of a step has claimed a grain, of which the other needs a part."""
+    memory = built([FULL], 2, 300)
+    write(memory, 10)
+    write(memory, 30, 1)
+    write(memory, 200)
+    step = Step((210, 30), (1, 20))
+    memory.prepare(step)
+    assert memory.claims is not None
+    assert memory.claims.tokens[0] >= 230
+    assert memory.claims.tokens[1] >= 50
+    assert memory.nbytes <= 300 * TOKEN
+
+
 def test_layers_that_only_fold_claim_nothing() -> None:
     memory = build_memory([RECURRENT], rows=2, budget=Budget(), by_pages=True)
     before = memory.nbytes
