@@ -80,7 +80,7 @@ def planned(name: str, options: dict[str, Any]) -> "Planned":
     with open_model(name, settings_at(None)) as opened:
         # Other machines are taken for some whose products read weights as they are stored, in any type.
         on = None if here is None else device()
-        return plan_for(
+        found = plan_for(
             opened,
             hosts,
             shards=options["shards"],
@@ -88,6 +88,9 @@ def planned(name: str, options: dict[str, Any]) -> "Planned":
             sequences=options["sequences"],
             on=on,
         )
+    if options["context"] is not None and options["context"] > found.tokens:
+        note(f"a context of {options['context']:,} tokens is more than the model's {found.tokens:,}")
+    return found
 
 
 def plan_table(found: "Planned", width: int | None = None) -> str:

@@ -56,6 +56,13 @@ def test_context_and_sequences_count(modelkit: Run, story: str) -> None:
     assert 2 * memory("--context", "50") == memory()
 
 
+def test_a_context_that_the_model_does_not_have_is_a_note(modelkit: Run, story: str) -> None:
+    ran = modelkit("plan", story, "--ranks", "1", "--context", "99999", "--json")
+    most = json.loads(ran.stdout)["tokens"]
+    assert f"note: a context of 99,999 tokens is more than the model's {most:,}\n" in ran.stderr
+    assert "note" not in modelkit("plan", story, "--ranks", "1", "--context", str(most)).stderr
+
+
 def test_show_has_the_plan_too(modelkit: Run, story: str) -> None:
     machines = (story, "--ranks", "2", "--memory", "1GB")
     plan = json.loads(modelkit("plan", *machines, "--json").stdout)
