@@ -11,7 +11,7 @@ from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.document import check_document, refuse_both_ways
 from runtime.models.family import Family
 from runtime.models.headless import headless
-from runtime.models.names import ARCHITECTURES, HEADLESS, architecture_name, module_name
+from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
@@ -94,12 +94,11 @@ def _refuse_two_names(raw: Mapping[str, Any]) -> None:
     """transformers goes by model_type, others by architectures: which one counts must not matter. A block
     draft calls itself after the class of its layers.
     """
-    name, kind = architecture_name(raw), str(raw.get("model_type"))
-    by_name, by_kind = ARCHITECTURES.get(name), ARCHITECTURES.get(kind)
-    if by_kind is not None and by_name not in (None, by_kind, "dflash"):
+    by_name, by_kind = by_both_names(raw)
+    if by_kind is not None and by_name not in (None, by_kind, "dflash") and (by_name, by_kind) != KIN:
         raise UnsupportedModel(
-            f"config.json: architectures says {shown(name)} and model_type {shown(kind)}, which are computed "
-            "differently; one of them is wrong"
+            f"config.json: architectures says {shown(architecture_name(raw))} and model_type "
+            f"{shown(raw['model_type'])}, which are computed differently; one of them is wrong"
         )
 
 

@@ -258,6 +258,10 @@ HEADLESS = {
     "Gemma3ForCausalLM": "Gemma3TextModel",
 }
 
+KIN = ("llama", "llama_kin")
+"""Modules by architecture and by model_type that are no contradiction: transformers computes InternLM3 and
+IQuestCoder with its own Llama, and names that in their files. The model_type counts."""
+
 # Wrappers with text models of several families: the wrapper's own module, but for these model types inside.
 _INSIDE: dict[str, dict[str, str]] = {"ministral3": {"mistral4": "mistral4"}}
 
@@ -271,11 +275,16 @@ def architecture_name(raw: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else "(none named)"
 
 
+def by_both_names(raw: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The modules of its architecture and of its model_type; None where no row has one."""
+    return ARCHITECTURES.get(architecture_name(raw)), ARCHITECTURES.get(str(raw.get("model_type")))
+
+
 def module_name(raw: Mapping[str, Any]) -> str | None:
     """The module that runs this config, in this folder; None where no row has it."""
-    module = ARCHITECTURES.get(architecture_name(raw))
-    if module is None and "architectures" not in raw:
-        module = ARCHITECTURES.get(str(raw.get("model_type")))
+    module, kind = by_both_names(raw)
+    if (module is None and "architectures" not in raw) or (module, kind) == KIN:
+        module = kind
     for _, block in levels(raw)[1:]:
         module = _INSIDE.get(str(module), {}).get(str(block.get("model_type")), module)
     return module

@@ -125,3 +125,12 @@ def test_two_names_of_different_computations_are_refused(name: str, change: dict
 def test_two_names_of_one_computation_pass() -> None:
     config = Reference("mistral").record["config"]
     assert describe({**config, "architectures": ["LlamaForCausalLM"]}).config == describe(config).config
+
+
+def test_kin_of_llama_that_names_its_class_is_read_as_what_it_is() -> None:
+    """transformers saves InternLM3 so; its flag for biases has a name of its own."""
+    config = {**Reference("llama").record["config"], "model_type": "internlm3", "qkv_bias": True}
+    del config["attention_bias"]
+    by_class = describe({**config, "architectures": ["LlamaForCausalLM"]}).config
+    assert by_class == describe({**config, "architectures": ["InternLM3ForCausalLM"]}).config
+    assert by_class.qkv_bias
