@@ -16,6 +16,9 @@ from modelkit.errors import TemplateError, Unplaced
 
 # ASCII, so that no escaping hides it, and one word that no conversation has.
 _MARK = "markofkit7d1e"
+_IN_A_USERS = "Put its text into a user's message"
+_ELSEWHERE = {"user": "Give a raw prompt (--raw, raw=True, /v1/completions)"}
+"""By role: where its text may go instead."""
 
 
 def unplaced(
@@ -59,7 +62,8 @@ def refuse_unplaced(
         raise Unplaced(
             f"the {kind} {names[lost[0]]} has no effect: this model's chat template has no place for it",
             part="message",
-            hint="Put its text into a user's message, or give the model a TEMPLATE that has a place for it.",
+            hint=f"{_ELSEWHERE.get(message.role, _IN_A_USERS)}, or give the model a TEMPLATE "
+            "that has a place for it.",
         )
 
 

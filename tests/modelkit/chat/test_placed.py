@@ -8,10 +8,10 @@ import pytest
 import modelkit
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.message import Message, ToolCall
-from modelkit.chat.placed import inherited_notes, unplaced
+from modelkit.chat.placed import inherited_notes, refuse_unplaced, unplaced
 from modelkit.chat.rendering import Rendering
 from modelkit.chat.template import ChatTemplate
-from modelkit.errors import RequestError, TemplateError
+from modelkit.errors import RequestError, TemplateError, Unplaced
 from tests.support.tiny import TEMPLATE, write_model
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -146,3 +146,15 @@ def test_tools_may_come_from_an_iterator(tmp_path: Path) -> None:
         talk = [{"role": "user", "content": "x"}]
         assert "weather" in model.prompt(talk, tools=iter([TOOL]))  # pyright: ignore[reportArgumentType]
         assert model.chat(talk, tools=[TOOL], num_predict=2).ids
+
+
+@pytest.mark.parametrize(
+    ("role", "said"), [("user", "Give a raw prompt"), ("system", "Put its text into a user's message")]
+)
+def test_who_asks_is_told_where_the_text_may_go(role: str, said: str) -> None:
+    """A template of words alone has no place for users either."""
+    rendering, messages = Rendering(ChatTemplate("Hello.")), [Message(role, "x")]
+    with pytest.raises(Unplaced) as refused:
+        refuse_unplaced(rendering, messages, {0: "messages[0]"}, "Hello.")
+    assert refused.value.hint is not None
+    assert refused.value.hint.startswith(said)
