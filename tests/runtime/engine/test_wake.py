@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine.bell import GRAIN_S, Bell
+from runtime.engine.bell import GRAIN_S, READERS, Bell
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Delta, Finish, Request
 from runtime.engine.steps import Steps
@@ -133,6 +133,20 @@ def test_tokens_of_short_steps_come_together(bell: Bell, clock: Clock) -> None:
         bell.device_waited_for()
         got.append(ids(stream))
     assert [len(some) for some in got] == [0, 0, 0, 0, 5, 0, 0, 0, 0, 5]
+
+
+@pytest.mark.parametrize(("readers", "grains"), [(1, 1.0), (READERS, 1.0), (READERS + 8, 1.5), (99, 2.0)])
+def test_many_readers_are_told_less_often(bell: Bell, clock: Clock, readers: int, grains: float) -> None:
+    streams = [begun(bell) for _ in range(readers)]
+    for stream in streams:
+        stream.put(Delta((2,)))
+    bell.step_over(more=True)
+    clock.now_s += 0.99 * grains * GRAIN_S
+    bell.device_waited_for()
+    assert not any(stream.has_news for stream in streams)
+    clock.now_s += 0.02 * grains * GRAIN_S
+    bell.device_waited_for()
+    assert all(ids(stream) == [(2,)] for stream in streams)
 
 
 def test_tokens_of_long_steps_come_one_by_one(bell: Bell, clock: Clock) -> None:
