@@ -16,6 +16,7 @@ from modelkit.faults import worded
 from modelkit.generation import Beginning, Finish, Generation, answered
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event
+from modelkit.output.joining import joined
 from modelkit.output.parting import Out, Parting
 from modelkit.output.splitter import Plain, Splitter
 from modelkit.pieces import Piece, Pieces
@@ -126,8 +127,10 @@ class GenerationStream:
         return self._stream.ended
 
     def take_events(self) -> list[Event | Finish]:
-        """What is there, without waiting; a Finish last of all, unless somebody has left. As `take`."""
-        events: list[Event | Finish] = [event for out in self._take_ready() for event in out.events]
+        """What is there, without waiting, neighbours of one kind as one (`joined`); a Finish last of all,
+        unless somebody has left. As `take`.
+        """
+        events: list[Event | Finish] = [*joined(event for out in self._take_ready() for event in out.events)]
         if self.ended and not self._finished:
             self._finished = True
             if finish := self._finish():
