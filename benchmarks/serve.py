@@ -122,7 +122,7 @@ def _answer(model: Model, prompt: str, tokens: int) -> Usage:
 
 
 def tokens_a_second(streams: Sequence[dict[str, Any]]) -> float:
-    """Of all streams together, from the first request to the last piece; every token is a piece."""
+    """Of all streams together, from the first request to the last token."""
     came = [moment for one in streams for moment in one["came"]]
     return len(came) / (max(came) - min(one["sent_s"] for one in streams))
 

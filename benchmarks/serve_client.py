@@ -32,22 +32,31 @@ def sleeping(port: int, bodies: list[dict[str, Any]], limit_s: float) -> list[di
     return []
 
 
+def letters(line: bytes) -> int:
+    """In the text of an event: each is a token of the model that is asked, however many came together."""
+    if not line.startswith(b"data: {"):
+        return 0
+    choices = json.loads(line[6:]).get("choices") or [{}]
+    return len(choices[0].get("text") or "")
+
+
 async def ask(port: int, body: dict[str, Any], leave_after: int | None = None) -> dict[str, Any]:
-    """One stream. leave_after: close the connection after so many pieces. Times are seconds on this machine's
+    """One stream. leave_after: close the connection after so many tokens. Times are seconds on this machine's
     monotonic clock, which all its processes share.
     """
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     sent_s = time.monotonic()
     writer.write(request(port, body))
     came: list[float] = []
-    said = b""
+    said = rest = b""
     try:
         while leave_after is None or len(came) < leave_after:
             part = await reader.read(1 << 16)
             if not part:
                 break
-            # One read may bring several pieces: they came at the same moment.
-            came += [time.monotonic()] * part.count(b'"text"')
+            *lines, rest = (rest + part).split(b"\n")
+            # One read may bring several tokens: they came at the same moment.
+            came += [time.monotonic()] * sum(map(letters, lines))
             said = (said + part)[-2000:]
     except asyncio.CancelledError:
         pass  # enough was seen
