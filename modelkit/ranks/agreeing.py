@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from modelkit.attached import contents
 from modelkit.errors import LoadError, ModelkitError
-from modelkit.ranks.facts import Facts, difference, exchanged, own_facts
+from modelkit.ranks.facts import agreed, own_facts
 from modelkit.ranks.job import Job, identity, plan_of
 from modelkit.ranks.progress import Pace, Progress, Told
 from runtime.errors import RankLost, RuntimeFault
@@ -29,19 +29,6 @@ _LOADING_S = 3600.0
 
 Read = Callable[["Opened", Plan, Group, Told, "Given | None"], LoadedModel]
 """Reads this rank's share of what was opened, or of slices that it was given, and tells of each tensor."""
-
-
-def agreed(
-    group: Group, mine: Facts, names: tuple[str, ...] = (), within_s: float | None = None
-) -> list[Facts]:
-    """What each rank says. mine: `host` besides. Raises LoadError, on all ranks, where one has a problem, or
-    another value for one of `names`. within_s: as in `exchanged`.
-    """
-    said = exchanged(group, mine, within_s)
-    differs = difference(said, names)
-    if differs is not None:
-        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}")
-    return said
 
 
 def read_together(

@@ -23,8 +23,7 @@ from modelkit.address import RegistryAddress, read_address
 from modelkit.errors import ModelkitError, ModelNotFound, StoreError
 from modelkit.fetch.registry.origin import origin_of
 from modelkit.fetch.registry.url import Url, is_loopback
-from modelkit.ranks.agreeing import agreed
-from modelkit.ranks.facts import Facts, called
+from modelkit.ranks.facts import Facts, agreed, called
 from modelkit.ranks.fetching import Fetching, blobs_in
 from modelkit.ranks.outline import Outline, missing_weights, weights_of, write_hollow
 from modelkit.ranks.progress import Progress

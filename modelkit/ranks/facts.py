@@ -1,4 +1,4 @@
-"""What ranks tell each other about themselves: small plain values, and sentences on where they differ.
+"""What ranks tell each other about themselves and agree on: small plain values, and where they differ.
 
 Everybody hears all of it, so that all come to the same verdict without another word.
 """
@@ -12,6 +12,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from modelkit import __version__
+from modelkit.errors import LoadError
 from runtime.device import device
 from runtime.ranks.group import Group
 
@@ -72,3 +73,16 @@ def free_bytes(all_facts: Sequence[Facts]) -> list[int]:
     hosts = [facts.get("host") for facts in all_facts]
     least = {host: min(f["free_bytes"] for f in all_facts if f.get("host") == host) for host in hosts}
     return [least[host] // hosts.count(host) for host in hosts]
+
+
+def agreed(
+    group: Group, mine: Facts, names: tuple[str, ...] = (), within_s: float | None = None
+) -> list[Facts]:
+    """What each rank says. mine: `host` besides. Raises LoadError, on all ranks, where one has a problem, or
+    another value for one of `names`. within_s: as in `exchanged`.
+    """
+    said = exchanged(group, mine, within_s)
+    differs = difference(said, names)
+    if differs is not None:
+        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}")
+    return said

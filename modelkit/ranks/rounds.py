@@ -12,8 +12,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from modelkit.errors import LoadError
-from modelkit.ranks.agreeing import agreed
-from modelkit.ranks.facts import Facts
+from modelkit.ranks.facts import Facts, agreed
 from modelkit.ranks.fetching import Fetching
 from modelkit.ranks.outline import read_front
 from modelkit.store.digest import Blob, Digest

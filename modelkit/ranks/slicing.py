@@ -24,8 +24,7 @@ import numpy as np
 
 from modelkit import attached
 from modelkit.errors import LoadError, ModelkitError
-from modelkit.ranks.agreeing import agreed
-from modelkit.ranks.facts import Facts, called
+from modelkit.ranks.facts import Facts, agreed, called
 from modelkit.ranks.outline import Outline
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.slices import Sliced, SliceWriter
