@@ -19,6 +19,11 @@ def text_block(raw: Mapping[str, Any]) -> str | None:
     return next((name for name in TEXT_BLOCKS if isinstance(raw.get(name), Mapping)), None)
 
 
+def wrapped(config: Mapping[str, Any], **own: Any) -> dict[str, Any]:
+    """What a wrapper with these fields of its own says of a text model."""
+    return {**own, TEXT_BLOCKS[0]: dict(config)}
+
+
 def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The text model's own fields; what the wrapper says (dtype, quantization) fills the gaps.
 

@@ -19,6 +19,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import FREQS, rope_blocks
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from modelkit.source.gguf.architectures.windows import sliding_layers, windows
+from runtime.models.wrapper import wrapped
 
 _STILL = 1e30
 """Pairs that are not rotated have this factor: they turn so slowly that they do not."""
@@ -256,7 +257,7 @@ def _as_assistant(config: dict[str, Any]) -> dict[str, Any]:
         name: config.pop(name) for name in ("backbone_hidden_size", "use_ordered_embeddings", "architectures")
     }
     tied = config["tie_word_embeddings"]
-    return {**own, "model_type": "gemma4_assistant", "tie_word_embeddings": tied, "text_config": config}
+    return wrapped(config, **own, model_type="gemma4_assistant", tie_word_embeddings=tied)
 
 
 ASSISTANT = Architecture(
