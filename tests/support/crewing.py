@@ -284,13 +284,19 @@ def assisted(group: Group) -> object:
     config, tensors = record_of("target")
     plan = decide(parts_of(config, tensors), [Host(f"rank {rank}") for rank in range(group.size)])
     copied = layers_read(draft.described, whole.described) if group.rank == 0 else ()
-    share = load_share(config, [folder / "target.safetensors"], plan, group, copied=copied)
+
+    def share() -> LoadedModel:
+        return load_share(config, [folder / "target.safetensors"], plan, group, copied=copied)
+
     if group.rank:
-        return Follower(group, share).run()
-    return [_guessed(whole, draft), _guessed(share, draft, Leading(group))]
+        return Follower(group, share()).run()
+    return [
+        _guessed(folder, lambda: load_assistant("target", folder)),
+        _guessed(folder, share, Leading(group)),
+    ]
 
 
-def _guessed(target: LoadedModel, draft: LoadedModel, crew: Leading | None = None) -> Any:
+def _guessed(folder: Path, load: Callable[[], LoadedModel], crew: Leading | None = None) -> Any:
     """Answers, and by what stood before what was guessed first. crew: of the others."""
     guesses, propose = dict[str, int](), AssistantDrafter.propose
 
@@ -301,13 +307,13 @@ def _guessed(target: LoadedModel, draft: LoadedModel, crew: Leading | None = Non
             guesses.update(zip(map(str, rows.ids), first, strict=True))
         return made
 
+    def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
+        return drafters_for(target, load_assistant("plain", folder), memory)
+
     with pytest.MonkeyPatch.context() as patched:
         always_drafting(patched)
         patched.setattr(AssistantDrafter, "propose", noting)
-        drafters = partial(drafters_for, draft=draft)
-        engine = Engine(
-            lambda: target, options(), lambda model, memory: drafters(model, memory=memory), crew=crew
-        )
+        engine = Engine(load, options(), drafters, crew=crew)
         said = answers(engine, request(PROMPT, 9), request(PROMPT[4:], 9))
         said += answers(engine, request((*PROMPT, 7), 9, marks=(9, 20)), request((*PROMPT[:20], 3, 7), 9))
         engine.close()
