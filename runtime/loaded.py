@@ -105,12 +105,16 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
     odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
     if odd:
         return odd
-    placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
-    try:
-        fit_network(described, config, unfolded(placeholders, config, floats="none").weights)
-    except WeightMismatch as mismatch:
-        return mismatch.problems
-    return []
+
+    def problems() -> list[str]:
+        placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
+        try:
+            fit_network(described, config, unfolded(placeholders, config, floats="none").weights)
+        except WeightMismatch as mismatch:
+            return mismatch.problems
+        return []
+
+    return on_own_thread(problems)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ length, and for longer ones, all of whose tokens are then turned by the long fac
 what one pass over these n tokens says, as in transformers, so the same prompt and seed give the same text
 whatever `num_predict`, batch, draft or cache. An answer that crosses the original length is therefore read
 once more at that token (transformers' Phi-3 does the same), which costs one prefill of that length.
+Phi-3.5-MoE is computed by the same rule; transformers 5.23 gives its class the short factors whatever the
+text's length, so answers behind longer texts differ from it (mlx-lm agrees with us there).
 
 Drafts: what can guess tokens for the family beside prompt lookup and any small model with its tokenizer,
 which can for all. Head: a draft head in the model's own file (MTP), where the file has one. Assistant: a
