@@ -56,16 +56,16 @@ class Listening:
 
     def __init__(self, standby: Standby, learners: Learners, spent: Spent) -> None:
         self._standby, self._learners, self._spent = standby, learners, spent
-        self._prompts: dict[int, int] = {}  # of each place: tokens of its sequence that were not written here
+        self._told: dict[int, int] = {}  # of each place: tokens of a prompt, or that somebody was heard about
         self._wanted: tuple[str, int] | None = None
         self._hearing: _Hearing | None = None
 
     def begin(self, row: int, count: int) -> None:
         """A sequence with a prompt of so many tokens takes this place."""
-        self._prompts[row] = count
+        self._told[row] = count
 
     def move(self, src: int, dst: int) -> None:
-        self._prompts[dst] = self._prompts.pop(src, 0)
+        self._told[dst] = self._told.pop(src, 0)
 
     @property
     def wants(self) -> bool:
@@ -78,7 +78,7 @@ class Listening:
         return self._hearing is not None
 
     def want(self, name: str, grade: int, ids: Sequence[Sequence[int]]) -> None:
-        """Hear this drafter as soon as there are HEARD tokens of every row that the target wrote."""
+        """Hear this drafter as soon as there is enough to judge it by."""
         if self._hearing is None:
             if self._written(ids):
                 self._wanted = name, grade
@@ -98,10 +98,12 @@ class Listening:
         else:
             newest = tuple(tuple(ids[-HEARD:]) for ids in rows.ids)
             self._hearing = _Hearing(name, grade, said, newest, began)
+            if not self._hearing.reading:
+                self._told.update(enumerate(map(len, rows.ids)))
 
     def _written(self, ids: Sequence[Sequence[int]]) -> bool:
-        """Are there HEARD tokens of every row that the target wrote?"""
-        return all(len(its) >= self._prompts.get(row, 0) + HEARD for row, its in enumerate(ids))
+        """Are there HEARD tokens of every row that the target wrote, and nobody was heard about?"""
+        return all(len(its) >= self._told.get(row, 0) + HEARD for row, its in enumerate(ids))
 
     def passed(self, now: Moment | None, *, alone: bool) -> None:
         """A round is over, as another step begins; None when none does. alone: it was plain decoding only."""

@@ -10,7 +10,16 @@ from dataclasses import replace
 
 from runtime.speculate.acceptance import Acceptance
 from runtime.speculate.costs import FIRST_PLAIN, STEADY, Costs, Kind, depths
-from runtime.speculate.depth import EARNED, FIRST_BUDGET, MOST_BUDGET, PLAIN, Decision, Offer, decide
+from runtime.speculate.depth import (
+    EARNED,
+    FIRST_BUDGET,
+    LEAST_GAIN,
+    MOST_BUDGET,
+    PLAIN,
+    Decision,
+    Offer,
+    decide,
+)
 from runtime.speculate.lessons import Lesson, Lessons
 
 FIRST_PAUSE, LAST_PAUSE = 48, 768  # rounds of drafting between two looks at plain decoding, doubling
@@ -20,7 +29,7 @@ MOST_ONCE = 3.0  # plain rounds that the budget pays for what happens once at a 
 TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond what they lose; its bound
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
-FEW = 4.0  # drafts: what is known from fewer is to be heard before anything is tried
+FEW, ENOUGH = 4.0, 20.0  # drafts: who is known from fewer is heard, not asked: if it seems to pay, and if not
 PATIENCE = 3  # sequences that may end before anybody was heard; behind them all is learned by tries
 AUDITION_COST, STALLED = 1.0, 2.0  # plain rounds: of the first, as is thought; times what is thought, at most
 
@@ -200,8 +209,11 @@ class Learner:
         return replace(others, audition=name) if affordable else others
 
     def _is_to_be_heard(self, name: str, grade: int) -> bool:
-        """Is so little known of it that it has to be heard before it is asked?"""
-        return name in self._heard and self._unheard < PATIENCE and self.grade(name, grade).known < FEW
+        """Is so little known of it that it has to be heard first?"""
+        if name not in self._heard or self._unheard >= PATIENCE:
+            return False
+        pays = self.best(name, grade).gain > LEAST_GAIN
+        return self.grade(name, grade).known < (FEW if pays else ENOUGH)
 
     def _pass(self, price: float) -> None:
         price += min(self._costs.passed_over(), MOST_ONCE)
