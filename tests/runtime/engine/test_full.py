@@ -126,7 +126,7 @@ def test_a_draft_gives_way_and_comes_back(
     plain: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No row fails or waits for the sake of a guess."""
-    always_drafting(monkeypatch)
+    always_drafting(monkeypatch, range(1, 7))  # behind a depth of 0 nobody is asked for a while
     made: list[ModelDrafter] = []
 
     def drafters(model: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
