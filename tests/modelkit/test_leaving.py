@@ -17,6 +17,7 @@ import pytest
 import modelkit
 from modelkit.errors import ModelClosed, ModelkitError, RequestError
 from modelkit.streams import GenerationStream
+from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
 
 PATIENCE_S = 60
@@ -84,8 +85,9 @@ def leave_by_error(pieces: GenerationStream) -> None:
 def test_every_way_out_gives_a_result(
     model: modelkit.Model, leave: Callable[[GenerationStream], None]
 ) -> None:
-    pieces = begin(model, 200)
-    leave(pieces)
+    with standing(model):
+        pieces = begin(model, 200)
+        leave(pieces)
     assert pieces.result.reason == "cancelled"
     assert pieces.result.usage.prompt_tokens == 4
     assert list(pieces) == []
@@ -95,11 +97,12 @@ def test_a_stream_that_nobody_holds_any_more_stops(model: modelkit.Model) -> Non
     """Without a collection: nothing refers back to the stream."""
     gc.disable()
     try:
-        inner = [begin(model, 200) for _ in range(3)]
-        streams = [pieces._stream for pieces in inner]  # pyright: ignore[reportPrivateUsage]
-        for pieces in inner:
-            leave_by_break(pieces)
-        del pieces, inner
+        with standing(model):
+            inner = [begin(model, 200) for _ in range(3)]
+            streams = [pieces._stream for pieces in inner]  # pyright: ignore[reportPrivateUsage]
+            for pieces in inner:
+                leave_by_break(pieces)
+            del pieces, inner
         assert all(stream.cancelled for stream in streams)
     finally:
         gc.enable()

@@ -8,6 +8,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import LoadError, ModelNotFound, ParameterError, RequestError, TemplateError
+from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
 
 
@@ -47,7 +48,7 @@ def test_pieces_make_the_whole(model: modelkit.Model) -> None:
 
 
 def test_leaving_a_stream_cancels(model: modelkit.Model) -> None:
-    with model.generate("Once", raw=True, seed=1, num_predict=200, stream=True) as pieces:
+    with standing(model), model.generate("Once", raw=True, seed=1, num_predict=200, stream=True) as pieces:
         next(iter(pieces))
     assert pieces.result.reason == "cancelled"
     assert len(pieces.result.ids) < 200

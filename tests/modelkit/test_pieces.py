@@ -15,6 +15,7 @@ from modelkit.pieces import Piece, Pieces
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from runtime.engine.request import TokenLogprob
 from tests.modelkit.tokenizer.small import folder_files
+from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
 
 
@@ -95,10 +96,11 @@ def test_plain_and_full_reading_share_one_answer(model: modelkit.Model) -> None:
 
 
 def test_leaving_ends_the_pieces(model: modelkit.Model) -> None:
-    stream = model.generate("Once", raw=True, seed=2, num_predict=200, stream=True)
-    for piece in stream.pieces():
-        assert piece.ids
-        stream.cancel()
+    with standing(model):
+        stream = model.generate("Once", raw=True, seed=2, num_predict=200, stream=True)
+        for piece in stream.pieces():
+            assert piece.ids
+            stream.cancel()
     assert stream.result.reason == "cancelled"
 
 
@@ -143,7 +145,8 @@ def test_an_event_loop_that_goes_on_without_it_cancels(model: modelkit.Model) ->
         await parts.aclose()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         return stream
 
-    stream = asyncio.run(first())
+    with standing(model):
+        stream = asyncio.run(first())
     assert stream.result.reason == "cancelled"
 
 

@@ -13,6 +13,7 @@ from runtime.errors import BadTokenIds
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from tests.support.parity import Reference
+from tests.support.standing import standing
 
 GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.9, top_k=20, repeat_penalty=1.2, seed=11)
@@ -97,7 +98,7 @@ def test_logprobs_are_of_the_raw_distribution(engine: Engine) -> None:
 
 
 def test_leaving_a_stream_cancels_it(engine: Engine) -> None:
-    with engine.submit(request(5, count=200)) as stream:
+    with standing(engine), engine.submit(request(5, count=200)) as stream:
         next(iter(stream))
     assert stream.finish is not None
     assert stream.finish.reason == "cancelled"
@@ -182,8 +183,9 @@ def test_loading_that_fails_raises_here(tmp_path: Path) -> None:
 
 def test_closing_ends_what_runs(tmp_path: Path) -> None:
     engine = start(tmp_path)
-    stream = engine.submit(request(1, count=230))
-    engine.close()
+    with standing(engine):
+        stream = engine.submit(request(1, count=230))
+        engine.close()
     list(stream)
     assert stream.finish is not None
     assert stream.finish.reason == "cancelled"
@@ -192,7 +194,7 @@ def test_closing_ends_what_runs(tmp_path: Path) -> None:
 
 def test_closing_twice_and_leaving_a_stream_afterwards(tmp_path: Path) -> None:
     engine = start(tmp_path)
-    with engine.submit(request(1, count=230)) as stream:
+    with standing(engine), engine.submit(request(1, count=230)) as stream:
         next(iter(stream))
         engine.close()
         engine.close()

@@ -15,6 +15,7 @@ from runtime.engine.stream import Stream, WakeFailed
 from runtime.errors import QueueFull
 from runtime.sampling.params import SamplingParams
 from tests.support.parity import Reference
+from tests.support.standing import standing
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -229,9 +230,10 @@ def test_what_is_there_is_taken_without_waiting(engine: Engine) -> None:
 
 def test_one_who_has_left_is_told_of_the_end(engine: Engine) -> None:
     done = threading.Event()
-    stream = engine.submit(request(2, 200))
-    stream.listen(done.set)
-    stream.cancel()
+    with standing(engine):
+        stream = engine.submit(request(2, 200))
+        stream.listen(done.set)
+        stream.cancel()
     while not stream.ended:
         assert done.wait(100)
         done.clear()
