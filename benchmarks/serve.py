@@ -124,6 +124,8 @@ def _answer(model: Model, prompt: str, tokens: int) -> Usage:
 def tokens_a_second(streams: Sequence[dict[str, Any]]) -> float:
     """Of all streams together, from the first request to the last token."""
     came = [moment for one in streams for moment in one["came"]]
+    if not came:  # a server that still computes for those who have left
+        return 0.0
     return len(came) / (max(came) - min(one["sent_s"] for one in streams))
 
 
@@ -188,14 +190,15 @@ def seen(clients: Clients, port: int, name: str, options: argparse.Namespace) ->
     many = [body(name, n, 4000) for n in range(DECODERS)]
     long = body(name, 99, 2, LONG_TOKENS)
     *streams, late = clients.ask(port, [*many, long], "long", after_s=1.0)
+    read_s = late["came"][0] if late["came"] else math.inf  # the limit came before its first token
     gaps = [
         there - here
         for one in streams
         for here, there in zip(one["came"], one["came"][1:], strict=False)
-        if there >= late["sent_s"] and here <= late["came"][0]
+        if there >= late["sent_s"] and here <= read_s
     ]
     gaps.sort()
-    first = statistics.median(one["came"][0] - one["sent_s"] for one in single)
+    first = statistics.median([one["came"][0] - one["sent_s"] for one in single if one["came"]] or [math.nan])
     return Seen(
         speed, first, gaps[int(len(gaps) * 0.99)] if gaps else math.nan, gaps[-1] if gaps else math.nan
     )

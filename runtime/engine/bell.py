@@ -1,11 +1,12 @@
-"""Who is to be told that there is something to read, and telling them at most sixty times a second.
+"""Who is to be told that there is something to read, and telling them at most forty times a second.
 
 Readers are Python as well, and while they look at tokens the engine's thread waits for the interpreter, and a
 device that is a processor for its cores. So what steps bring is handed over when the next one is on its way
-to the device and has to be waited for, and where steps are short, that of some together: nobody sees letters
-come faster than a screen shows them. Many readers are told half as often, as each of them costs a write to a
-socket. The first tokens of a stream and its end wait for no other step, and nothing waits for a step that is
-long: one that reads a prompt too, or what is not a step.
+to the device and has to be waited for, and where steps are short, that of some together: nobody reads letters
+that come faster. Many readers are told less often, as each of them costs a write to a socket: whoever wakes
+finds caches full of weights, and takes some 0.1 to 0.4 ms of a core (benchmarks/serve.py). The first tokens
+of a stream and its end wait for no other step, and nothing waits for a step that is long: one that reads a
+prompt too, or what is not a step.
 
 An event loop cannot wait for a stream. It hands over a `wake`, is called when tokens have come, and takes
 what is there (`Stream.take`). A step may bring many tokens to many rows; whoever listens to several of them
@@ -23,10 +24,12 @@ Wake = Callable[[], object]
 """Called on the engine's thread, so it must return at once; `loop.call_soon_threadsafe` does."""
 
 
-GRAIN_S = 1 / 60
+GRAIN_S = 1 / 40
 """For so long tokens may wait for others."""
-READERS = 16
-"""So many are told of each; twice as many and more of each second."""
+READERS = 12
+"""So many have them after each grain; more of them after as many grains as they are times more."""
+GRAINS = 2.5
+"""But no later than after these."""
 
 
 class Listener(Protocol):
@@ -76,7 +79,7 @@ class Bell:
 
     @property
     def _is_time(self) -> bool:
-        grains = min(max(len(self._news) / READERS, 1.0), 2.0)
+        grains = min(max(len(self._news) / READERS, 1.0), GRAINS)
         return self._due or self._clock() - self._rung_s >= grains * GRAIN_S
 
     def ring(self) -> None:

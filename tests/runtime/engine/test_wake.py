@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine.bell import GRAIN_S, READERS, Bell
+from runtime.engine.bell import GRAIN_S, GRAINS, READERS, Bell
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Delta, Finish, Request
 from runtime.engine.steps import Steps
@@ -136,7 +136,10 @@ def test_tokens_of_short_steps_come_together(bell: Bell, clock: Clock) -> None:
     assert [len(some) for some in got] == [0, 0, 0, 0, 5, 0, 0, 0, 0, 5]
 
 
-@pytest.mark.parametrize(("readers", "grains"), [(1, 1.0), (READERS, 1.0), (READERS + 8, 1.5), (99, 2.0)])
+FEW, MORE, MANY = (1, 1.0), (READERS * 3 // 2, 1.5), (99, GRAINS)
+
+
+@pytest.mark.parametrize(("readers", "grains"), [FEW, (READERS, 1.0), MORE, MANY])
 def test_many_readers_are_told_less_often(bell: Bell, clock: Clock, readers: int, grains: float) -> None:
     streams = [begun(bell) for _ in range(readers)]
     for stream in streams:
