@@ -154,14 +154,20 @@ def _label(plan: Plan) -> str:
 def _copy(
     part: Part, new: Transaction, advance: Callable[[int], None]
 ) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+    from modelkit.pack.numbers import Passing  # loads NumPy
+
     blobs: dict[str, Blob] = {}
-    for file in part.plan.files:
-        assert file.source is not None
-        blobs[file.path] = new.add_file(
-            file.source,
-            expect=part.source.expected(file.source),
-            progress=advance,
-        )
+    held = {file.path: file.header.tensors for file in part.source.inventory.weights}
+    with ThreadPoolExecutor(1, thread_name_prefix="numbers") as beside:
+        for file in part.plan.files:
+            assert file.source is not None
+            numbers = Passing(held[file.source])
+            blobs[file.path] = new.add_file(
+                file.source,
+                expect=part.source.expected(file.source),
+                progress=advance,
+                look=lambda piece, numbers=numbers: beside.submit(numbers.take, piece).result,
+            )
     by_path = {file.source: blobs[file.path].digest for file in part.plan.files}
     return blobs, {file.name: by_path[file.path] for file in part.source.inventory.weights}
 

@@ -14,6 +14,7 @@ import numpy as np
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.pack.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
+from modelkit.pack.numbers import DAMAGED
 from modelkit.pack.part import Change
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
@@ -28,7 +29,6 @@ from runtime.quant import Format
 Bytes: TypeAlias = memoryview | bytearray
 
 _FLOATS = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
-_DAMAGED = "The checkpoint is damaged, or was saved by a training that diverged. Fetch it again."
 _SLOW_ELEMENTS = 1 << 18
 _STRIP_ROWS = 128
 
@@ -75,14 +75,14 @@ def _check_finite(planned: Planned, values: mx.array) -> None:
     if not all_finite(np.asarray(values.view(mx.uint8)).reshape(-1), dtype):
         raise MalformedFile(
             f"`{planned.name}` has numbers that are NaN or infinite, which {planned.label} cannot store",
-            hint=_DAMAGED,
+            hint=DAMAGED,
         )
 
 
 def _check_numbers(planned: Planned, raw: "Bytes | np.ndarray", dtype: str) -> None:
     """Every answer of a model with a NaN among its weights is lost; infinities may stand in a bias."""
     if not all_finite(raw, dtype) and any_nan(raw, dtype):
-        raise MalformedFile(f"`{planned.name}` has numbers that are NaN", hint=_DAMAGED)
+        raise MalformedFile(f"`{planned.name}` has numbers that are NaN", hint=DAMAGED)
 
 
 def _check_range(planned: Planned, values: mx.array, written: mx.array) -> None:

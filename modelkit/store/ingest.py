@@ -18,7 +18,7 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from secrets import token_hex
@@ -35,6 +35,10 @@ from modelkit.store.soundness import Progress, Soundness
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+Look = Callable[[memoryview], Callable[[], object]]
+"""Begins to look at the next piece of a file; what it returns waits until that is done, and raises what it
+found. The piece is valid until then.
+"""
 _PIN_BYTES = len("sha256:") + 64 + len("\n")
 _LEASE_LIMIT_BYTES = 64 << 20
 
@@ -113,6 +117,7 @@ class Ingest:
         known: Digest | None,
         expect: Digest | None,
         progress: Progress | None,
+        look: Look | None = None,
     ) -> Blob:
         """Store the bytes of the open file `source`: not at all if a sound blob of the digest `known` is
         there, else by sharing its blocks where the disk can, else as a second name of the file (a hard link)
@@ -132,7 +137,10 @@ class Ingest:
             shared = clone(source, temp) or (_named_by(path, expect) and link_file(source, path, temp))
         with BlobWriter(self, temp, None, cloned=shared) as writer:
             for piece in source_chunks(writer.fileno() if shared else source, size_bytes, path):
+                seen = look(piece) if look else None
                 writer.take(piece)
+                if seen:
+                    seen()
                 if progress:
                     progress(len(piece))
             return writer.commit_copy(path, size_bytes, expect)

@@ -19,7 +19,7 @@ from modelkit.store.artifact import Artifact, parse_config
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import require_space, storing, sync_folder
 from modelkit.store.index import Entry
-from modelkit.store.ingest import BlobWriter, Ingest, open_source
+from modelkit.store.ingest import BlobWriter, Ingest, Look, open_source
 from modelkit.store.layout import Layout
 from modelkit.store.manifest import Manifest
 from modelkit.store.memo import SourceDigests
@@ -48,18 +48,26 @@ class Transaction:
             writer.write(data)
             return writer.commit()
 
-    def add_file(self, path: Path, *, expect: Digest | None = None, progress: Progress | None = None) -> Blob:
+    def add_file(
+        self,
+        path: Path,
+        *,
+        expect: Digest | None = None,
+        progress: Progress | None = None,
+        look: Look | None = None,
+    ) -> Blob:
         """Store the bytes of a file outside the store.
 
         A file of the digest `expect`, or of one remembered from an earlier time, is not read again if the
-        store has those bytes. `progress` is called with the bytes read since its last call. Raises
-        SourceError for what is no regular file, changes meanwhile, or is not of the digest `expect`.
+        store has those bytes. `progress` is called with the bytes read since its last call; `look` sees all
+        pieces, and what it raises ends this. Raises SourceError for what is no regular file, changes
+        meanwhile, or is not of the digest `expect`.
         """
         known = expect or self._sources.known(path)
         source = open_source(path)
         try:
             before = os.fstat(source)
-            blob = self._ingest.copy(source, path, known=known, expect=expect, progress=progress)
+            blob = self._ingest.copy(source, path, known=known, expect=expect, progress=progress, look=look)
             self._sources.learn(before, os.fstat(source), blob.digest)
             return blob
         finally:
