@@ -7,7 +7,6 @@ which modelkit need not be.
 import ctypes
 import json
 import random
-import resource
 import sys
 import time
 
@@ -15,6 +14,7 @@ STARTED = time.perf_counter()
 
 import llama_cpp.llama_cpp as lc  # noqa: E402
 import numpy as np  # noqa: E402
+from processor_held import peak_mb  # noqa: E402
 
 DECODED, BEHIND, ROWS_DECODED, VOCAB = 128, 48, 48, 32000
 
@@ -112,11 +112,11 @@ def main() -> None:
     llama = Llama(file, int(threads), "kv q8" in jobs)
     llama.read(prompt(8, 0))
     said["first"] = time.perf_counter() - STARTED
-    said["load peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    said["load peak"] = peak_mb()
     for job in json.loads(jobs):
         if job != "kv q8":
             said[job] = run(llama, job)
-    said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    said["peak"] = peak_mb()
     print(json.dumps(said))
 
 

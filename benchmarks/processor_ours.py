@@ -6,7 +6,6 @@ Prints one line of JSON: for each job tokens per second, and what the process he
 
 import json
 import random
-import resource
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ STARTED = time.perf_counter()
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import modelkit  # noqa: E402
+from benchmarks.processor_held import peak_mb  # noqa: E402
 from modelkit.model import Model  # noqa: E402
 
 DECODED, BEHIND, ROWS_DECODED = 128, 48, 48
@@ -76,11 +76,11 @@ def main() -> None:
     with modelkit.load(name, home=home, num_ctx=4608, cache_memory=0, **options) as model:
         model.generate(prompt(8, 0), num_predict=1)
         said["first"] = time.perf_counter() - STARTED
-        said["load peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        said["load peak"] = peak_mb()
         for job in json.loads(jobs):
             if job != "kv q8":
                 said[job] = run(model, job)
-    said["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    said["peak"] = peak_mb()
     print(json.dumps(said))
 
 

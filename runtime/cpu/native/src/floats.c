@@ -1,4 +1,5 @@
 #include "floats.h"
+#include "lines.h"
 #include "products_lanes.h"
 #include "widen.h"
 
@@ -51,7 +52,7 @@ INLINE vf part_of(vi word, const int type, const int part) {
  * it comes into the cache, line after line as it lies: see `fetch` of products_codes.h. */
 INLINE void fetch(const struct rows* r, size_t at, int ahead) {
   const char* line = r->at[0] + LANES * at + (size_t)ahead * LANES * r->bytes;
-  UNROLL for (int i = 0; i < LANES; i++) __builtin_prefetch(line + 64 * i);
+  bring_lines(line, LANES);
 }
 
 /* Words are turned over as they lie, and then taken apart. */

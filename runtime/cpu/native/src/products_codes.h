@@ -5,6 +5,7 @@
  * brought into the same order (`order_of`). Others are put into their natural order one by one.
  */
 #pragma once
+#include "lines.h"
 #include "products_lanes.h"
 
 enum { FIELD = 32 / WORD }; /* bits per element in a word of lanes */
@@ -68,12 +69,11 @@ static struct panel panel_of(const void* base, size_t row_bytes, int n0, int n) 
 INLINE int step_of(const int bits) { return bits == 3 ? 4 : bits == 5 || bits == 6 ? 2 : 16 / bits; }
 
 /* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of the panel that is `ahead` panels
- * behind it comes into the cache, line after line as it lies: waiting for memory is most of a product with few rows.
- * (By the order of use, some bytes of each row in turn, half of what memory gives came out.)
- * As a load would bring it: what only the second cache was asked for came at two thirds of that rate on some machines. */
+ * behind it comes into the cache, line after line as it lies. (By the order of use, some bytes of each row in turn, half of
+ * what memory gives came out.) */
 INLINE void fetch(const struct panel* p, size_t at, int ahead) {
   const char* line = p->rows[0] + 16 * at + p->bytes * (size_t)ahead;
-  UNROLL for (int i = 0; i < 16; i++) __builtin_prefetch(line + 64 * i);
+  bring_lines(line, 16);
 }
 
 /* `bytes` of codes of each row, from `at` on. */

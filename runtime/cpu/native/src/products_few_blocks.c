@@ -5,7 +5,7 @@
 INLINE void fetch_half(const struct panel* p, size_t at, int half, const int bytes) {
   const int lines = (16 * bytes / 64 + 1) / 2;
   const char* line = p->rows[0] + 16 * at + p->bytes + 64 * lines * half;
-  UNROLL for (int i = 0; i < lines; i++) __builtin_prefetch(line + 64 * i);
+  bring_lines(line, lines);
 }
 
 /* R rows times one panel of whole blocks, added to sums. */
