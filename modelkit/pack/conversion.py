@@ -28,7 +28,7 @@ from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 
-_REVISION = 1  # raise it when the same plan begins to give other bytes
+_REVISION = 2  # raise it when the same plan begins to give other bytes
 
 
 class Progress(Protocol):

@@ -19,6 +19,11 @@ from modelkit.pack.slabs import Piece
 
 BLOCK_BYTES = 2 << 20  # larger ones leave the caches, and allocators map their memory anew for each
 MAX_WORKERS = 8
+LINE_BYTES = 64
+"""Of a processor's cache. Files are mapped: with data at its multiples, sixteen rows that are read side by
+side touch sixteen lines at a time and not 32, which fit no first cache where rows are some multiple of 4 kB
+long (bf16 of width 2048, one row of x, one thread of a Zen 4: 13 -> 19 GB/s).
+"""
 
 Done = TypeVar("Done")
 Transform = Callable[[Planned, Piece, Reader], "tuple[memoryview | bytearray, ...]"]
@@ -36,7 +41,7 @@ def header_of(file: PlannedFile) -> bytes:
 
 
 def header_bytes(outputs: Iterable[Output]) -> bytes:
-    """The safetensors header of a file: length, JSON in data order, blanks to a multiple of 8."""
+    """The safetensors header of a file: length, JSON in data order, blanks to a multiple of LINE_BYTES."""
     entries: dict[str, object] = {"__metadata__": {"format": "mlx"}}
     start = 0
     for output in outputs:
@@ -48,7 +53,7 @@ def header_bytes(outputs: Iterable[Output]) -> bytes:
         }
         start = stop
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-(8 + len(text)) % LINE_BYTES)
     return len(text).to_bytes(8, "little") + text
 
 

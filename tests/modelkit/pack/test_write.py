@@ -17,7 +17,7 @@ from modelkit.pack.planned import Planned, PlannedFile
 from modelkit.pack.reader import Reader
 from modelkit.pack.slabs import Piece, Slab
 from modelkit.pack.transform import transform
-from modelkit.pack.write import header_of, write_file
+from modelkit.pack.write import LINE_BYTES, header_of, write_file
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from modelkit.source.safetensors import read_header
@@ -49,7 +49,7 @@ def test_our_own_strict_reader_accepts_the_file(tmp_path: Path, source: Inventor
 
 def test_the_header_is_aligned(source: Inventory) -> None:
     header = header_of(planned_file(source))
-    assert len(header) % 8 == 0
+    assert len(header) % LINE_BYTES == 0
     assert json.loads(header[8:])["__metadata__"] == {"format": "mlx"}
 
 
