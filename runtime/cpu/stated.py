@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import mlx.core as mx
 
 from runtime.cache.protocol import ScanFunction
+from runtime.records import dataclass
 from runtime.step import Step
 
 if TYPE_CHECKING:
@@ -183,17 +184,28 @@ def stated_by(network: Any) -> Decodes | None:
 
 
 class Draws(NamedTuple):
-    """How R rows want their tokens drawn (`runtime.sampling`); of each one number per row, but for top_k."""
+    """How R rows want their tokens drawn (`runtime.sampling`); of each one number per row."""
 
     seeds: tuple[int, ...]
     temperatures: tuple[float, ...]
     """Above 0."""
-    top_k: int
-    """0: all."""
+    top_k: tuple[int, ...]
+    """0: all; 1: the likeliest, the first of equals."""
     top_p: tuple[float, ...]
     """1: all."""
     min_p: tuple[float, ...]
     """0: all."""
+    typical_p: tuple[float, ...]
+    """1: all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Biased:
+    """What is added to R rows' logits. One object, as long as rows are the same."""
+
+    ids: tuple[tuple[int, ...], ...]
+    values: tuple[tuple[float, ...], ...]
+    """Of each row one for each of its ids; -inf: never drawn."""
 
 
 class Penalised(NamedTuple):
@@ -228,6 +240,8 @@ class Guessed(NamedTuple):
     """What ids of each row take off logits, and these ids: of tokens behind each of a step's those before the
     step, else all that are known.
     """
+    biased: Biased | None = None
+    """What is added then."""
 
 
 class Behind(NamedTuple):

@@ -128,20 +128,17 @@ class Drawing:
         return self._sampler[2]
 
     def plainly(self, rows: list[Row], positions: list[int], columns: int) -> Guessed | None:
-        """How tokens of each row are drawn, where nothing but their logits and penalties decides and nobody
-        asks for more of them. positions: where the first of so many columns will stand.
+        """How tokens of each row are drawn, where their logits and what a request says of ids decide, and
+        nobody asks for more of them. positions: where the first of so many columns will stand.
         """
         if any(row.request.top_logprobs is not None or row.matcher is not None for row in rows):
             return None
-        by = self.sampler(rows).plainly(positions)
-        if by is None:
-            return None
-        draws, places, penalised = by
-        before = None
-        if penalised is not None:
-            ends = enumerate(zip(rows, positions, strict=True))
-            before = penalised, [penalised.recent(place, row.ids, start - 1) for place, (row, start) in ends]
-        return Guessed(None, draws, places, _due(rows, positions, columns), before)
+        return self.sampler(rows).plainly(
+            positions,
+            [row.ids for row in rows],
+            [start - 1 for start in positions],
+            looks=_due(rows, positions, columns),
+        )
 
     def draw(
         self,

@@ -12,6 +12,7 @@ import mlx.core as mx
 GROUP = 64  # ids that share one maximum in the search for the best k
 SORTED_LIMIT = 2048  # up to this many values sorting them is faster than searching by halves
 FARTHEST = 32.0  # in log-probability: all ids beyond it together weigh less than float32 resolves
+LEAST_MASS = 2.0**-64  # float32 has no number for every mass above 0, and some id is always kept
 FINITE = 1e30  # stands for an infinite gap where a weight of 0 must make it count nothing
 HALVINGS = 24  # FARTHEST / 2^24 is 2e-6, the spacing of float32 logits
 
@@ -45,7 +46,7 @@ def typical(values: mx.array, mass: mx.array) -> mx.array:
     total = _sum(weight)
     expected = _sum(weight * mx.minimum(gap, FINITE)) / total  # entropy less log(total), as gap is
     distance = mx.abs(gap - expected)
-    return keep(values, distance <= _reach(distance, weight, mass * total))
+    return keep(values, distance <= _reach(distance, weight, mx.maximum(mass, LEAST_MASS) * total))
 
 
 def top_p(values: mx.array, mass: mx.array) -> mx.array:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Draws, Penalised
+from runtime.cpu.stated import Biased, Draws, Penalised
 from runtime.errors import BadTokenIds
 from runtime.nn import ops
 from runtime.records import dataclass
@@ -69,28 +69,33 @@ class Kind:
         filtered = (params.top_k, params.typical_p < 1, params.top_p < 1, params.min_p > 0)
         return cls(*common, *filtered, params.rejecting)
 
+    @classmethod
+    def all_of(cls, kinds: Sequence["Kind"]) -> "Kind":
+        """What acts on any of several kinds' rows, for `Group.at_once`."""
+        return cls(
+            all(kind.greedy for kind in kinds),
+            any(kind.penalised for kind in kinds),
+            any(kind.biased for kind in kinds),
+            rejecting=any(kind.rejecting for kind in kinds),
+        )
+
 
 class Group:
     """The numbers of rows of one kind, as arrays [R, 1, 1]. draws: the same for `Operations.draw`; None
-    where that does not do it.
+    where that does not do it, or all take the likeliest. biased: what is added to their logits, if any is.
     """
 
     def __init__(self, kind: Kind, params: Sequence[SamplingParams]) -> None:
         self.kind = kind
         self._seeds = [p.seed for p in params]
-        self._biases = [{**p.logit_bias, **dict.fromkeys(p.suppressed, -math.inf)} for p in params]
+        self.biased = _biased(params) if kind.biased else None
         self._bias: mx.array | None = None
         self._penalties = Penalties.of(params) if kind.penalised else None
         self._temperature = _column([p.temperature for p in params])
         self._typical_p = _column([p.typical_p for p in params])
         self._top_p = _column([p.top_p for p in params])
         self._min_p = _column([p.min_p for p in params])
-        self.draws = None if kind.greedy or kind.typical or kind.rejecting else _draws(kind, params)
-
-    @property
-    def plain(self) -> bool:
-        """Nothing but logits, noise and penalties decides."""
-        return not self.kind.biased and (self.kind.greedy or self.draws is not None)
+        self.draws = None if kind.greedy or kind.rejecting else _draws(params)
 
     @property
     def penalties(self) -> Penalised | None:
@@ -112,6 +117,14 @@ class Group:
         assert block.inputs is not None, "the drafts are among the inputs"
         own, drafts = odds.dense(logits.shape[-1]), block.inputs[:, 1:].astype(mx.int32)
         return judge(own, tokens, drafts, block.guesses, self._seeds, block.positions)
+
+    def at_once(self, block: Block) -> mx.array | None:
+        """The tokens of `sample` where one operation draws rows of several kinds; else None."""
+        if self.kind.greedy:
+            return ops.table.likeliest(self.adjusted(block))
+        if self.draws is None or block.logits.dtype != mx.float32 or not ops.by_kernels("draw"):
+            return None
+        return ops.table.draw(self.adjusted(block), self.draws, block.positions)
 
     def draft(self, block: Block) -> tuple[mx.array, mx.array | None]:
         """Tokens, int32 [R, T], and where rows reject, the log-probabilities [R, T, V] they came from."""
@@ -153,25 +166,31 @@ class Group:
     def _dense_bias(self, size: int) -> mx.array:
         """float32 [R, 1, V], built at the first step, when the vocabulary's size is known."""
         if self._bias is None:
-            highest = max(token for bias in self._biases for token in bias)
-            if highest >= size:
-                raise BadTokenIds(f"the id {highest} has a bias; the vocabulary has {size}")
-            rows = [row for row, bias in enumerate(self._biases) for _ in bias]
-            ids = [token for bias in self._biases for token in bias]
-            values = mx.array([value for bias in self._biases for value in bias.values()], dtype=mx.float32)
-            empty = mx.zeros((len(self._biases), 1, size), dtype=mx.float32)
+            assert self.biased is not None
+            rows = [row for row, its in enumerate(self.biased.ids) for _ in its]
+            ids = [token for its in self.biased.ids for token in its]
+            if max(ids) >= size:
+                raise BadTokenIds(f"the id {max(ids)} has a bias; the vocabulary has {size}")
+            values = mx.array([value for its in self.biased.values for value in its], dtype=mx.float32)
+            empty = mx.zeros((len(self.biased.ids), 1, size), dtype=mx.float32)
             self._bias = empty.at[mx.array(rows), 0, mx.array(ids)].add(values)
         return self._bias
 
 
-def _draws(kind: Kind, params: Sequence[SamplingParams]) -> Draws:
+def _draws(params: Sequence[SamplingParams]) -> Draws:
     return Draws(
         tuple(p.seed for p in params),
-        tuple(p.temperature for p in params),
-        kind.top_k,
+        tuple(1.0 if p.greedy else p.temperature for p in params),
+        tuple(1 if p.greedy else p.top_k for p in params),
         tuple(p.top_p for p in params),
         tuple(p.min_p for p in params),
+        tuple(p.typical_p for p in params),
     )
+
+
+def _biased(params: Sequence[SamplingParams]) -> Biased:
+    by_row = [{**p.logit_bias, **dict.fromkeys(p.suppressed, -math.inf)} for p in params]
+    return Biased(tuple(map(tuple, by_row)), tuple(tuple(its.values()) for its in by_row))
 
 
 def _column(values: Sequence[float]) -> mx.array:

@@ -5,18 +5,18 @@ typical, top-p, min-p, draw. Everything is lazy: nothing here waits for the devi
 
 Invariants: a row's token depends on its own logits, parameters, position and history only, never on other
 rows, on their order or on how many columns a step has. Rows that want the same kind of work share one pass,
-whatever their numbers.
+whatever their numbers; where one operation draws them (`Operations.draw`), all do.
 
 Arrays: B rows, T columns of a step, V vocabulary. Column t of row b draws the token of position positions[b]
 + t, having seen `history[b]` and the step's inputs up to and including column t. In a block of drafts the
 inputs are the last token and the drafts; in plain decoding, the last token.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Draws, Penalised
+from runtime.cpu.stated import Guessed
 from runtime.sampling.group import Block, Group, Kind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
@@ -34,6 +34,8 @@ class Sampler:
         for row, its in enumerate(params):
             members.setdefault(Kind.of(its), []).append(row)
         self._groups = [(rows, Group(kind, [params[row] for row in rows])) for kind, rows in members.items()]
+        one = len(self._groups) == 1
+        self._all = self._groups[0][1] if one else Group(Kind.all_of([*members]), params)
         order = [row for rows, _ in self._groups for row in rows]
         self._back = sorted(
             range(len(order)), key=order.__getitem__
@@ -49,21 +51,28 @@ class Sampler:
         """Some row judges drafts by rejection, so who drafts must tell what the drafts were drawn from."""
         return any(group.kind.rejecting for _, group in self._groups)
 
-    def draws(self, positions: Sequence[int]) -> tuple[Draws | None, list[int]] | None:
-        """How all rows are drawn, None for the likeliest, and the places that their noise is of. None where
-        logits and noise alone do not decide.
+    def plainly(
+        self,
+        positions: Sequence[int],
+        texts: Sequence[Sequence[int]],
+        stops: Iterable[int],
+        *,
+        ids: int | None = None,
+        looks: bool = False,
+    ) -> Guessed | None:
+        """How all rows are drawn, where logits, noise, penalties and biases alone decide; else None.
 
-        positions: as in `sample`.
+        positions: as in `sample`. texts: of each row its ids, of which those before `stops` are known before
+        the step. ids, looks: of `Guessed`.
         """
-        found = self.plainly(positions)
-        return None if found is None or found[2] is not None else found[:2]
-
-    def plainly(self, positions: Sequence[int]) -> tuple[Draws | None, list[int], Penalised | None] | None:
-        """The same, and what ids before the step take off logits, where that decides, too."""
-        group = self._groups[0][1]
-        if len(self._groups) > 1 or not group.plain:
+        group = self._all
+        if group.kind.rejecting:
             return None
-        return group.draws, self._counted(positions), group.penalties
+        by, before = group.penalties, None
+        if by is not None:
+            ends = enumerate(zip(texts, stops, strict=True))
+            before = by, [by.recent(row, text, stop) for row, (text, stop) in ends]
+        return Guessed(ids, group.draws, self._counted(positions), looks, before, group.biased)
 
     def sample(
         self,
@@ -87,6 +96,8 @@ class Sampler:
         block = Block(logits, self._counted(positions), history, inputs, mask, guesses)
         if len(self._groups) == 1:
             return self._groups[0][1].sample(block)
+        if not self._all.kind.rejecting and (tokens := self._all.at_once(block)) is not None:
+            return tokens
         drawn = [group.sample(block.take(rows)) for rows, group in self._groups]
         return mx.concatenate(drawn)[mx.array(self._back)]
 

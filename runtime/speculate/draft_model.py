@@ -164,22 +164,17 @@ class ModelDrafter:
             return None
         tokens, counts = self._unread(rows, [True] * len(rows))
         starts = tuple(line.length for line in self._lines[: len(rows)])
-        drawn = rows.sampler.plainly(
-            [start + (1 if depth is None else own) for start, own in zip(starts, counts, strict=True)]
+        by = rows.sampler.plainly(
+            [start + (1 if depth is None else own) for start, own in zip(starts, counts, strict=True)],
+            rows.ids,
+            starts if depth is None else map(len, rows.ids),
+            ids=min(self._vocab_size, self._model.vocab_size),
         )
-        if drawn is None:
+        if by is None:
             return None
-        draws, places, penalised = drawn
-        past = None
-        if penalised is not None:
-            ends = starts if depth is None else map(len, rows.ids)
-            known = enumerate(zip(rows.ids, ends, strict=True))
-            past = penalised, [penalised.recent(row, ids, stop) for row, (ids, stop) in known]
         step = Step(starts, counts, inputs=Inputs(self._known(tokens)))
         held = Step(starts, tuple(count + depth - 1 for count in counts)) if depth else step
         self.memory.prepare(held)
-        ids = min(self._vocab_size, self._model.vocab_size)
-        by = Guessed(ids, draws, places, penalised=past)
         found = ops.table.guess(network, step, depth, by_layout(self.memory), by)
         if found is None:
             return None

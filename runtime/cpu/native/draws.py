@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Draws
+from runtime.cpu.stated import Biased, Draws
 
 MOST_TOP_K = 1024  # as in src/draw.h
 LEAST_MASS = 2.0**-64  # float32 has no number for every mass above 0; of this one the likeliest alone is left
@@ -30,8 +30,14 @@ def draw(kernels: Any) -> Callable[..., mx.array | None]:
 @lru_cache(maxsize=64)
 def draws_of(kernels: Any, by: Draws) -> Any:
     """The kernels' view of what rows want; None where they cannot draw so."""
-    if by.top_k > MOST_TOP_K:
+    if max(by.top_k, default=0) > MOST_TOP_K:
         return None
     least = [math.log(share) if share else -math.inf for share in by.min_p]
-    masses = [max(mass, LEAST_MASS) for mass in by.top_p]
-    return kernels.Draws(by.seeds, by.temperatures, by.top_k, masses, least)
+    top, typical = ([max(mass, LEAST_MASS) for mass in masses] for masses in (by.top_p, by.typical_p))
+    return kernels.Draws(by.seeds, by.temperatures, by.top_k, top, least, typical)
+
+
+@lru_cache(maxsize=64)
+def biases_of(kernels: Any, by: Biased) -> Any:
+    """The kernels' view of what is added to logits."""
+    return kernels.Biases(by.ids, by.values)

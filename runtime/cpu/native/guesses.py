@@ -9,7 +9,7 @@ through a step so, but not through drafts: what is folded cannot be taken back.
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from runtime.cpu.native.draws import draws_of
+from runtime.cpu.native.draws import biases_of, draws_of
 from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memories_of, opened_of
 from runtime.cpu.native.penalties import penalties_of
 from runtime.cpu.native.products import matrix_of
@@ -68,6 +68,7 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             by.positions,
             by.looks,
             None if by.penalised is None else penalties_of(kernels, *by.penalised),
+            None if by.biased is None else biases_of(kernels, by.biased),
         )
         broken = others.pop(0) if by.looks else None
         close(whole, written, caches, opened, others)

@@ -29,10 +29,14 @@ PROMPTS = [(5, 9, 4), (8, 30, 7, 7, 21), (11,)]
 COUNT = 70
 PENALISED = replace(WARM, repeat_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.2, repeat_last_n=12)
 LOOKING_FAR = SamplingParams(temperature=0, repeat_penalty=1.1, frequency_penalty=0.3, repeat_last_n=-1)
+TYPICAL = replace(WARM, temperature=1.2, typical_p=0.7)
+BIASED = replace(PENALISED, typical_p=0.9, top_k=40, logit_bias={5: 1.5, 30: -2.0}, suppressed=(7, 8))
 FAMILIES = ["llama", "llama_biases_tied", "mistral_window", "qwen3_moe", "gpt_oss", "olmo2", "deepseek_v3"]
 CASES = [
     *(pytest.param(name, how, id=f"{name}-{kind}") for name in FAMILIES for kind, how in BOTH.items()),
     pytest.param("llama", PENALISED, id="llama-penalised"),
+    pytest.param("llama", TYPICAL, id="llama-typical"),
+    pytest.param("qwen3_moe", BIASED, id="qwen3_moe-biased"),
     pytest.param("qwen3_moe", LOOKING_FAR, id="qwen3_moe-looking_far"),
 ]
 
@@ -79,24 +83,20 @@ def test_it_gives_the_same_tokens(
     assert got == by_hidden_states(name, tmp_path, requests)
 
 
-@pytest.mark.parametrize(
-    "others",
-    [
-        {"params": SamplingParams(temperature=0, logit_bias={5: 1.5})},
-        {"params": GREEDY, "top_logprobs": 2},
-    ],
-)
-def test_a_row_that_asks_for_more_gets_it(others: dict[str, Any], tmp_path: Path, taken: list[bool]) -> None:
-    params, more = others["params"], {key: value for key, value in others.items() if key != "params"}
-    requests = [Request(PROMPTS[1], 40, params, **more)]
+def test_a_row_that_asks_for_more_gets_it(tmp_path: Path, taken: list[bool]) -> None:
+    requests = [Request(PROMPTS[1], 40, GREEDY, top_logprobs=2)]
     got = answers("llama", tmp_path, requests)
     assert not any(taken)
     assert got == by_hidden_states("llama", tmp_path, requests)
 
 
-def test_rows_of_different_kinds_share_a_step(tmp_path: Path) -> None:
-    requests = [Request(PROMPTS[0], 40, GREEDY), Request(PROMPTS[1], 20, WARM)]
-    assert answers("llama", tmp_path, requests) == by_hidden_states("llama", tmp_path, requests)
+def test_rows_of_different_kinds_share_a_step(tmp_path: Path, taken: list[bool]) -> None:
+    kinds = [GREEDY, WARM, BIASED]
+    requests = [Request(PROMPTS[row], 40 - 5 * row, params) for row, params in enumerate(kinds)]
+    got = answers("llama", tmp_path, requests)
+    assert sum(taken) > 0.8 * len(taken)
+    alone = [by_hidden_states("llama", tmp_path, [request])[0] for request in requests]
+    assert got == alone
 
 
 class Knowing:

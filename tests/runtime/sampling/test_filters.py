@@ -74,6 +74,11 @@ def test_top_p_keeps_the_fewest_that_reach_the_mass(row: tuple[int, int, float],
     assert any(found == set(order[:count].tolist()) for count in fewest)
 
 
+@pytest.mark.parametrize("size", [100, 5000])
+def test_a_typical_mass_below_any_float_leaves_some(size: int) -> None:
+    assert kept(filters.typical(batch(logits((1, size, 3.0))), column(5e-324)))
+
+
 @given(row=rows, mass=masses)
 def test_typical_keeps_the_closest_to_the_entropy(row: tuple[int, int, float], mass: float) -> None:
     values = logits(row)

@@ -36,6 +36,14 @@ WISHES = {
     "greedy": SamplingParams(temperature=0),
     "warm": SamplingParams(temperature=0.9, top_p=0.9, top_k=30, min_p=0.01, seed=3),
     "penalised": SamplingParams(temperature=0.8, repeat_penalty=1.4, frequency_penalty=0.3, repeat_last_n=7),
+    "typical": SamplingParams(temperature=1.1, typical_p=0.6, top_p=0.8, seed=5),
+    "biased": SamplingParams(
+        temperature=0.9,
+        repeat_penalty=1.2,
+        repeat_last_n=5,
+        logit_bias={7: 4.0, 30: -2.5},
+        suppressed=(9, 21),
+    ),
 }
 DEPTHS_AND_KEPT = [(4, 2), (5, 5), (1, 1), (2, 1), (6, 0)]
 
@@ -60,16 +68,19 @@ def counted() -> Iterator[list[int]]:
         yield made
 
 
-def proposals(model: LoadedModel, params: SamplingParams, *, at_once: bool) -> list[list[list[int]]]:
+def proposals(
+    model: LoadedModel, params: SamplingParams | list[SamplingParams], *, at_once: bool
+) -> list[list[list[int]]]:
     """Of three rows over some rounds, of which more or less is kept."""
     with pytest.MonkeyPatch.context() as patch:
         if not at_once:
             patch.setattr(ModelDrafter, "_at_once", lambda *_: None)
         texts, rng = [[5, 9, 4], [8, 30, 7, 7, 21], [11]], np.random.default_rng(1)
         drafter, found = ModelDrafter(model, limit=6), []
+        sampler = Sampler(params if isinstance(params, list) else [params] * 3)
         drafter.resize(3)
         for depth, keep in DEPTHS_AND_KEPT:
-            proposal = drafter.propose(Rows(texts, Sampler([params] * 3)), depth)
+            proposal = drafter.propose(Rows(texts, sampler), depth)
             assert proposal is not None
             drafts: Any = proposal.tokens.tolist()
             found.append(drafts)
@@ -78,6 +89,14 @@ def proposals(model: LoadedModel, params: SamplingParams, *, at_once: bool) -> l
             for text, draft, count in zip(texts, drafts, kept, strict=True):
                 text += [*draft[:count], int(rng.integers(3, 100))]
         return found
+
+
+def test_rows_of_several_kinds_are_drafted_together(counted: list[int], tmp_path: Path) -> None:
+    model = Reference("llama").load(tmp_path)
+    kinds = [WISHES["biased"], WISHES["greedy"], WISHES["typical"]]
+    expected = proposals(model, kinds, at_once=False)
+    assert proposals(model, kinds, at_once=True) == expected
+    assert counted == [depth for depth, _ in DEPTHS_AND_KEPT]
 
 
 @pytest.mark.parametrize("wish", WISHES)
@@ -110,17 +129,8 @@ def _refused(*_: Any) -> None:
     raise AssertionError("nothing is read by itself")
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        SamplingParams(logit_bias={7: 2.0}),
-        SamplingParams(typical_p=0.5),
-        SamplingParams(draft_acceptance="rejection"),
-    ],
-)
-def test_what_takes_more_than_logits_goes_step_by_step(
-    params: SamplingParams, counted: list[int], tmp_path: Path
-) -> None:
+def test_who_rejects_goes_step_by_step(counted: list[int], tmp_path: Path) -> None:
+    params = SamplingParams(draft_acceptance="rejection")
     model = Reference("llama").load(tmp_path)
     proposals(model, params, at_once=True)
     assert counted == []
@@ -164,7 +174,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
     for change, says in wrong:
         with pytest.raises(ValueError, match=says):
             node(*{**right, **change}.values())
-    draws = native.kernels.Draws([1, 2], [1.0, 1.0], 0, [1.0, 1.0], [0.0, 0.0])
+    draws = native.kernels.Draws([1, 2], [1.0, 1.0], [0, 0], [1.0, 1.0], [0.0, 0.0], [1.0, 1.0])
     with pytest.raises(ValueError, match="for each row"):
         node(*{**right, "by": draws}.values())
 

@@ -1,5 +1,6 @@
 #include "draw.h"
 #include "products_lanes.h"
+#include "room.h"
 
 enum { MANY = 64, VECTORS = MANY / LANES }; /* numbers that are looked at together */
 static const float LEAST_NOISE = -2.85f, MOST_NOISE = 22.95f; /* bounds of `gumbel` below */
@@ -56,13 +57,14 @@ struct drawn_from {
   const int32_t* ids; /* NULL: their places */
   int size;
   float temperature;
-  float most;         /* of the values, which are logits over the temperature */
+  float lowest, most; /* of the values, which are logits over the temperature: no other ones count */
   float least, above; /* values below the one, or not above the other, are out */
 };
 
 /* MANY values from `first` on, and the greatest of them; -INFINITY for what is out and behind the end. */
 INLINE float values_of(const struct drawn_from* d, int first, float* v) {
   const vf out = vf_set(-INFINITY), over = vf_set(d->temperature), least = vf_set(d->least), above = vf_set(d->above);
+  const vf greatest = vf_set(d->most);
   vf most = out;
   for (int i = 0; i < VECTORS; i++) {
     const int at = first + i * LANES, count = d->size - at;
@@ -74,6 +76,7 @@ INLINE float values_of(const struct drawn_from* d, int first, float* v) {
       value = vf_div(vf_load(rest), over);
     }
     value = vf_if_less(value, least, out, vf_if_less(above, value, value, out));
+    value = vf_if_less(greatest, value, out, value);
     vf_store(v + i * LANES, value);
     most = vf_max(value, most);
   }
@@ -109,7 +112,7 @@ static int noisiest(const struct drawn_from* d, const uint32_t key[2]) {
 /* Sum of e^(value - most) over the values above `above`. */
 static float mass(const struct drawn_from* all, float above) {
   struct drawn_from d = *all;
-  d.least = -INFINITY, d.above = above;
+  d.least = d.lowest, d.above = above;
   vf sum = vf_set(0);
   for (int first = 0; first < d.size; first += MANY) {
     float v[MANY];
@@ -117,6 +120,64 @@ static float mass(const struct drawn_from* all, float above) {
     for (int i = 0; i < MANY; i += LANES) sum = vf_add(sum, vf_exp(vf_sub(vf_load(v + i), vf_set(d.most))));
   }
   return vf_sum(sum);
+}
+
+/* Of each value how far its surprise lies from what is expected, and what it weighs. Gives the weight of all. */
+static float surprises(const struct drawn_from* d, float* distance, float* weight) {
+  vf total = vf_set(0), sum = vf_set(0);
+  for (int first = 0; first < d->size; first += MANY) {
+    values_of(d, first, distance + first);
+    for (int i = first; i < first + MANY; i += LANES) {
+      const vf gap = vf_sub(vf_set(d->most), vf_load(distance + i)), its = vf_exp(vf_sub(vf_set(0), gap));
+      vf_store(distance + i, gap), vf_store(weight + i, its);
+      total = vf_add(total, its), sum = vf_add(sum, vf_mul(its, vf_min(gap, vf_set(1e30f))));
+    }
+  }
+  const float all = vf_sum(total);
+  const vf expected = vf_set(vf_sum(sum) / all);
+  for (int i = 0; i < d->size; i += LANES) vf_store(distance + i, vf_abs(vf_sub(vf_load(distance + i), expected)));
+  return all;
+}
+
+/* The least distance up to which the weights sum to `mass`: floats that are not below 0 are ordered as their bits are. */
+static float reach_of(const float* distance, const float* weight, int size, float mass) {
+  uint32_t low = 0, high = 0x42000000; /* 32: all beyond it weighs less than a float resolves */
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    float limit;
+    memcpy(&limit, &middle, sizeof limit);
+    vf sum = vf_set(0);
+    for (int i = 0; i < size; i += LANES)
+      sum = vf_add(sum, vf_if_less(vf_set(limit), vf_load(distance + i), vf_set(0), vf_load(weight + i)));
+    if (vf_sum(sum) >= mass) high = middle;
+    else low = middle + 1;
+  }
+  float limit;
+  memcpy(&limit, &high, sizeof limit);
+  return limit;
+}
+
+/* Values whose surprise is closest to what is expected, up to a mass: all between two of them. No others count then. */
+static void keep_typical(struct drawn_from* d, const struct mk_wanted* by) {
+  const size_t size = ((size_t)d->size + MANY - 1) / MANY * MANY;
+  size_t bytes = 2 * size * sizeof(float);
+  float *distance = mk_take(&bytes), *weight = distance + size;
+  d->least = -INFINITY;
+  const float total = surprises(d, distance, weight);
+  const float limit = reach_of(distance, weight, d->size, by->typical * total);
+  vf least = vf_set(INFINITY), most = vf_set(-INFINITY);
+  for (int first = 0; first < d->size; first += MANY) {
+    float v[MANY];
+    values_of(d, first, v);
+    for (int i = 0; i < MANY; i += LANES) {
+      const vf value = vf_load(v + i), far = vf_load(distance + first + i);
+      least = vf_min(vf_if_less(vf_set(limit), far, vf_set(INFINITY), value), least);
+      most = vf_max(vf_if_less(vf_set(limit), far, vf_set(-INFINITY), value), most);
+    }
+  }
+  mk_give(distance, bytes);
+  d->lowest = -vf_greatest(vf_sub(vf_set(0), least)), d->most = vf_greatest(most);
+  d->least = d->most + by->min_p > d->lowest ? d->most + by->min_p : d->lowest;
 }
 
 /* Values are kept while all that are greater weigh less than the mass. So a draw from all of them stands if its own value
@@ -224,12 +285,18 @@ static int from_best(const float* x, int size, const struct mk_wanted* by, struc
   struct candidate found[2 * MK_MOST_TOP_K + MANY];
   float best[MK_MOST_TOP_K + LANES], value[MK_MOST_TOP_K + LANES];
   int32_t ids[MK_MOST_TOP_K];
-  d.size = best_of(x, size, by->top_k, found);
-  for (int i = 0; i < d.size; i++) best[i] = found[i].x, ids[i] = found[i].id, value[i] = best[i] / by->temperature;
-  for (int i = d.size; i % LANES; i++) best[i] = value[i] = -INFINITY;
-  if (by->top_p < 1) d.size = reach(value, d.size, by->top_p);
-  d.x = best, d.ids = ids;
-  return ids[noisiest(&d, key)];
+  int first = 0, stop = best_of(x, size, by->top_k, found);
+  for (int i = 0; i < stop; i++) best[i] = found[i].x, ids[i] = found[i].id, value[i] = best[i] / by->temperature;
+  for (int i = stop; i < stop + LANES; i++) best[i] = value[i] = -INFINITY;
+  d.x = best, d.size = stop;
+  if (by->typical < 1) {
+    keep_typical(&d, by);
+    while (value[first] > d.most) first++;
+    while (value[stop - 1] < d.lowest) stop--;
+  }
+  if (by->top_p < 1) stop = first + reach(value + first, stop - first, by->top_p);
+  d.x = best + first, d.ids = ids + first, d.size = stop - first;
+  return ids[first + noisiest(&d, key)];
 }
 
 static int token(const float* x, int size, const struct mk_wanted* by, const uint32_t key[2]) {
@@ -241,8 +308,10 @@ static int token(const float* x, int size, const struct mk_wanted* by, const uin
   for (; i < size; i++) most = x[i] > most ? x[i] : most;
   most /= by->temperature;
   if (!(__builtin_fabsf(most) < INFINITY)) return -1;
-  struct drawn_from d = {x, NULL, size, by->temperature, most, most + by->min_p, -INFINITY};
-  return by->top_k && by->top_k < size ? from_best(x, size, by, d, key) : from_all(&d, by->top_p, key);
+  struct drawn_from d = {x, NULL, size, by->temperature, -INFINITY, most, most + by->min_p, -INFINITY};
+  if (by->top_k && by->top_k < size) return from_best(x, size, by, d, key);
+  if (by->typical < 1) keep_typical(&d, by);
+  return from_all(&d, by->top_p, key);
 }
 
 const struct draw COLUMN(draw) = {token};

@@ -1,5 +1,6 @@
-/* One token drawn from a row of logits, as `runtime.sampling` says it: the best k, over the temperature, up to a mass of
- * the likeliest and no less than a share of the best; then the greatest with Gumbel noise that a key names. */
+/* One token drawn from a row of logits, as `runtime.sampling` says it: the best k, over the temperature, those of a typical
+ * surprise, up to a mass of the likeliest and no less than a share of the best; then the greatest with Gumbel noise that a
+ * key names. */
 #pragma once
 #include "columns.h"
 #include <stddef.h>
@@ -13,6 +14,7 @@ struct mk_wanted {
   int top_k;   /* at most MK_MOST_TOP_K; 0: all */
   float top_p; /* 1: all */
   float min_p; /* logarithm of the least share; -INFINITY: all */
+  float typical; /* mass of those whose surprise is closest to what is expected, taken before the last two; 1: all */
 };
 
 struct draw {

@@ -16,15 +16,17 @@ Key key_of(uint64_t seed, uint64_t place) {
 }
 }  // namespace
 
-Draws::Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, int top_k, const std::vector<float>& top_p,
-             const std::vector<float>& min_p)
+Draws::Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, const std::vector<int>& top_k, const std::vector<float>& top_p,
+             const std::vector<float>& min_p, const std::vector<float>& typical_p)
     : seeds_(std::move(seeds)) {
   const size_t count = seeds_.size();
-  want(temperatures.size() == count && top_p.size() == count && min_p.size() == count, "there is one number of each kind per row");
-  want(top_k >= 0 && top_k <= MK_MOST_TOP_K, "top_k is 0 to 1024");
+  want(temperatures.size() == count && top_k.size() == count && top_p.size() == count && min_p.size() == count && typical_p.size() == count,
+       "there is one number of each kind per row");
   for (size_t i = 0; i < count; i++) {
-    want(temperatures[i] > 0 && top_p[i] > 0 && min_p[i] <= 0, "temperature and top_p are above 0, and the logarithm of min_p is not");
-    wanted_.push_back({temperatures[i], top_k, top_p[i], min_p[i]});
+    want(temperatures[i] > 0 && top_p[i] > 0 && min_p[i] <= 0 && typical_p[i] > 0,
+         "temperature, top_p and typical_p are above 0, and the logarithm of min_p is not");
+    want(top_k[i] >= 0 && top_k[i] <= MK_MOST_TOP_K, "top_k is 0 to 1024");
+    wanted_.push_back({temperatures[i], top_k[i], top_p[i], min_p[i], typical_p[i]});
   }
 }
 
@@ -68,8 +70,8 @@ Array draw(const Array& logits, const Held<Draws>& held, const std::vector<uint3
 void define(nb::module_& m) {
   using Floats = std::vector<float>;
   nb::class_<Held<Draws>>(m, "Draws")
-      .def("__init__", &hold<Draws, std::vector<uint64_t>, Floats, int, Floats, Floats>, nb::arg("seeds"), nb::arg("temperatures"),
-           nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"));
+      .def("__init__", &hold<Draws, std::vector<uint64_t>, Floats, std::vector<int>, Floats, Floats, Floats>, nb::arg("seeds"), nb::arg("temperatures"),
+           nb::arg("top_k"), nb::arg("top_p"), nb::arg("min_p"), nb::arg("typical_p"));
   m.def("draw", &draw, nb::arg("logits"), nb::arg("by"), nb::arg("positions"));
 }
 

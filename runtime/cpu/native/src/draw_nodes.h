@@ -10,7 +10,8 @@ using Key = std::array<uint32_t, 2>;
 
 class Draws {
  public:
-  Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, int top_k, const std::vector<float>& top_p, const std::vector<float>& min_p);
+  Draws(std::vector<uint64_t> seeds, const std::vector<float>& temperatures, const std::vector<int>& top_k, const std::vector<float>& top_p,
+        const std::vector<float>& min_p, const std::vector<float>& typical_p);
 
   // Of each row, `columns` one behind the other; positions: of each row's first column.
   std::vector<Key> keys(const std::vector<uint32_t>& positions, int columns) const;

@@ -2,6 +2,7 @@
 // of the one before (drafts), or one behind each token that is read (drafts that are judged). What it takes through the
 // graph by itself is a fraction of what a step takes there.
 #include "activations.h"
+#include "biases_nodes.h"
 #include "chain.h"
 #include "draw_nodes.h"
 #include "penalties_nodes.h"
@@ -47,6 +48,7 @@ struct Plan {
   std::shared_ptr<const Draws> by;  // NULL: the likeliest
   std::vector<Key> keys;            // [steps][rows], or [rows][width]
   std::shared_ptr<const Penalties> penalties;  // behind each token that is read, what is past stands before all; else it is all that is read. NULL: none
+  std::shared_ptr<const Biases> biases;        // NULL: none
   int columns() const { return each ? width : 1; } // drawn by a pass, of each row
 };
 
@@ -82,6 +84,7 @@ struct Job {
         for (size_t i = 0; i < judged; i++) broken[i] = !numbers(logits.get() + i * head.n, head.n);
       if (p.penalties && p.each) p.penalties->apply(read, logits.get(), p.width, head.n);
       if (p.penalties && !p.each) p.penalties->apply_behind(drawn, p.steps, pass, logits.get(), head.n);
+      if (p.biases) p.biases->apply(logits.get(), p.columns(), head.n);
       if (p.by) p.by->draw(logits.get(), head.n, p.keys.data() + (size_t)pass * p.rows, next.data(), p.columns(), p.ids);
       else mk_likeliest(logits.get(), head.n, next.data(), judged, p.ids);
       ids.assign(next.begin(), next.end());
@@ -158,10 +161,11 @@ int joined(const Maybe& table, const Shape& shape, int width, Arrays& in) {
 // ids [rows, tokens], of each row the first counts[b], which stand from starts[b] on in its memory -> int32 [rows, drawn], or
 // for 0 int32 [rows, tokens], one behind each token; and what each layer remembers as it is then. tables: of the turns of
 // the tokens behind them, by memory, where there are several passes. ids_drawn: of the head's, from how many is drawn; 0 for all. by: None for the likeliest;
-// positions: of each row's first draw. penalties: what ids before the step take off. looks: with bool [rows, tokens] behind the tokens, whether one was drawn from no numbers.
+// positions: of each row's first draw. penalties: what ids before the step take off; biases: what is added then. looks: with bool [rows, tokens] behind the tokens, whether one was drawn from no numbers.
 Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, const Ints& starts, const Ints& counts, int first,
              int drawn, const std::vector<Memory>& memories, const std::vector<Maybe>& tables, int ids_drawn,
-             const Held<Draws>* draws, const std::vector<uint32_t>& positions, bool looks, const Held<Penalties>* penalties) {
+             const Held<Draws>* draws, const std::vector<uint32_t>& positions, bool looks, const Held<Penalties>* penalties,
+             const Held<Biases>* biases) {
   const auto& ends = held_ends.by;
   const std::shared_ptr<const Draws> by = draws ? draws->by : nullptr;
   want(ids.dtype() == mx::int32 && ids.ndim() == 2 && drawn >= 0, "ids are int32 [rows, tokens], and so many are drawn");
@@ -177,12 +181,13 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
 
   want(!looks || !drawn, "what is looked at is one pass");
   want(!penalties || penalties->by->rows() == (size_t)shape.rows, "there is a past for each row");
+  want(!biases || biases->by->rows() == (size_t)shape.rows, "there are biases for each row");
 
   Arrays in{ids};
   std::vector<mx::Shape> shapes{{shape.rows, drawn ? drawn : shape.width}};
   std::vector<mx::Dtype> types{mx::int32};
   if (looks) shapes.push_back(shapes[0]), types.push_back(mx::bool_);
-  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), !drawn, looks, counts, by, {}, penalties ? penalties->by : nullptr});
+  auto plan = std::make_shared<Plan>(Plan{ends, {}, shape.rows, shape.width, steps, ids_drawn ? ids_drawn : ends->head.outputs(), !drawn, looks, counts, by, {}, penalties ? penalties->by : nullptr, biases ? biases->by : nullptr});
   plan->passes.push_back(chain.links(shape.rows, shape.width, starts, counts, first, memories, in, shapes, types));
   Ints at;
   for (size_t i = 0; i < tables.size(); i++) {
@@ -214,7 +219,7 @@ void define(nb::module_& m) {
                                         nb::arg("norm").none(), nb::arg("head"), nb::arg("times"), nb::arg("cap"));
   m.def("guess", &guess, nb::arg("chain"), nb::arg("ends"), nb::arg("ids"), nb::arg("starts"), nb::arg("counts"), nb::arg("first"),
         nb::arg("drawn"), nb::arg("memories"), nb::arg("tables"), nb::arg("ids_drawn"), nb::arg("by").none(), nb::arg("positions"),
-        nb::arg("looks"), nb::arg("penalties").none() = nb::none());
+        nb::arg("looks"), nb::arg("penalties").none() = nb::none(), nb::arg("biases").none() = nb::none());
 }
 
 const Topic topic(define);

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from runtime.cpu import native
-from runtime.cpu.native.draws import MOST_TOP_K
+from runtime.cpu.native.draws import LEAST_MASS, MOST_TOP_K
 from runtime.cpu.stated import Draws
 from runtime.nn import ops
 from runtime.sampling import noise
@@ -34,6 +34,12 @@ WISHES = {
     "mass and share": {"top_p": 0.8, "min_p": 0.02, "temperature": 2.0},
     "best of few": {"top_k": 3},
     "best of many": {"top_k": MOST_TOP_K, "temperature": 5.0},
+    "typical": {"typical_p": 0.4, "temperature": 1.5},
+    "hardly typical": {"typical_p": 5e-324},
+    "nearly all typical": {"typical_p": 0.9999, "temperature": 3.0},
+    "typical of the best": {"typical_p": 0.5, "top_k": 30, "temperature": 2.0},
+    "typical, mass and share": {"typical_p": 0.7, "top_p": 0.6, "min_p": 0.2, "temperature": 1.2},
+    "every filter": {"top_k": 50, "typical_p": 0.8, "top_p": 0.7, "min_p": 0.3, "temperature": 2.0},
     "all filters": {"top_k": 40, "top_p": 0.9, "min_p": 0.05, "temperature": 1.5},
 }
 
@@ -44,10 +50,23 @@ def kept(x, params):
     if 0 < params.top_k < len(x):
         order = order[: params.top_k]
     values = x[order].astype(np.float64) / np.float64(np.float32(params.temperature))
+    if params.typical_p < 1:
+        order, values = typical(order, values, max(params.typical_p, LEAST_MASS))
     weight = np.exp(values - values[0])
     before = np.cumsum(weight) - weight
     stays = before < params.top_p * weight.sum() * (1 + 1e-5)  # float32 adds, too
     stays &= values >= values[0] + (math.log(params.min_p) if params.min_p else -math.inf) - 1e-5
+    return order[stays], values[stays]
+
+
+def typical(order, values, mass):
+    weight = np.exp(values - values[0])
+    gap = values[0] - values
+    distance = abs(gap - (weight * gap).sum() / weight.sum())
+    closest = np.argsort(distance, kind="stable")
+    covered = np.cumsum(weight[closest])
+    last = np.searchsorted(covered, mass * weight.sum() * (1 - 1e-5))
+    stays = distance <= distance[closest[min(last, len(closest) - 1)]] + 1e-5
     return order[stays], values[stays]
 
 
@@ -90,9 +109,10 @@ def test_each_row_as_if_alone_in_every_column(wish):
         by = Draws(
             (params.seed,) * len(x),
             (params.temperature,) * len(x),
-            params.top_k,
+            (params.top_k,) * len(x),
             (params.top_p,) * len(x),
             (params.min_p,) * len(x),
+            (params.typical_p,) * len(x),
         )
         found = ops.table.draw(x[:, None], by, [3] * len(x))
         assert found is not None
@@ -101,6 +121,19 @@ def test_each_row_as_if_alone_in_every_column(wish):
     with ops.using("cpu"):
         for x in rows:
             same_bits_in_any_company(draw, x)
+
+
+def test_rows_of_every_kind_are_drawn_as_each_alone():
+    wishes = [{"temperature": 0.0}, *WISHES.values(), {"logit_bias": {3: 4.0, 9: -1.5}, "suppressed": (5,)}]
+    rows = [SamplingParams(seed=i, repeat_penalty=1 + i % 3 / 10, **wish) for i, wish in enumerate(wishes)]
+    logits = mx.array(normal(len(rows), 2, 700, seed=5, spread=3.0))
+    texts, inputs = [[*range(row)] for row in range(len(rows))], mx.full((len(rows), 2), 6, mx.int32)
+    with ops.using("cpu"):
+        drawn = Sampler(rows).sample(logits, range(len(rows)), history=texts, inputs=inputs)
+        for row, params in enumerate(rows):
+            own = slice(row, row + 1)
+            alone = Sampler([params]).sample(logits[own], [row], history=texts[own], inputs=inputs[own])
+            assert np.array_equal(np.array(drawn[own]), np.array(alone))
 
 
 def test_columns_of_a_step_are_the_steps_one_by_one():
@@ -128,7 +161,14 @@ def test_odds_are_those_of_the_weights():
 @pytest.mark.parametrize("size", [1, 16, 65, 200])
 def test_what_is_no_number_or_forbidden(size):
     """NaN and the infinite end in some id; -inf is never drawn."""
-    wishes = [{"top_p": 0.9}, {"top_k": 5}, {"min_p": 0.3}, {}]
+    wishes = [
+        {"top_p": 0.9},
+        {"top_k": 5},
+        {"min_p": 0.3},
+        {"typical_p": 0.5},
+        {"typical_p": 0.5, "top_k": 5},
+        {},
+    ]
     x = normal(1, 1, size, seed=2)
     x[..., : size // 2] = -np.inf
     broken = [np.full_like(x, value) for value in (np.nan, np.inf, -np.inf)]
@@ -155,7 +195,7 @@ def test_equals_share_and_none_is_preferred():
 
 def test_wrong_arguments_are_refused():
     x = mx.zeros((2, 1, 10))
-    right = kernels.Draws([1, 2], [1.0, 1.0], 0, [1.0, 1.0], [-math.inf] * 2)
+    right = kernels.Draws([1, 2], [1.0, 1.0], [0, 0], [1.0, 1.0], [-math.inf] * 2, [1.0, 1.0])
     assert kernels.draw(x, right, [0, 0]).shape == (2, 1)
     wrong = [
         (x[:1], [0], "for each row"),
@@ -167,12 +207,14 @@ def test_wrong_arguments_are_refused():
         with pytest.raises(ValueError, match=says):
             kernels.draw(logits, right, positions)
     for temperatures, top_k, says in [
-        ([1.0], 0, "one number"),
-        ([0.0, 1.0], 0, "above 0"),
-        ([1.0, 1.0], MOST_TOP_K + 1, "1024"),
+        ([1.0], [0, 0], "one number"),
+        ([0.0, 1.0], [0, 0], "above 0"),
+        ([1.0, 1.0], [0, MOST_TOP_K + 1], "1024"),
     ]:
         with pytest.raises(ValueError, match=says):
-            kernels.Draws([1, 2], temperatures, top_k, [1.0, 1.0], [0.0, 0.0])
+            kernels.Draws([1, 2], temperatures, top_k, [1.0, 1.0], [0.0, 0.0], [1.0, 1.0])
+    with pytest.raises(ValueError, match="typical_p"):
+        kernels.Draws([1], [1.0], [0], [1.0], [0.0], [0.0])
 
 
 def test_more_than_it_takes_goes_step_by_step():

@@ -51,10 +51,10 @@ def drawn(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
         memory.prepare(step)
         positions = [start + 1 for start in starts]
         if whole:
-            by, network = sampler.draws(positions), stated_by(model.network)
+            by, network = sampler.plainly(positions, [], ()), stated_by(model.network)
             assert by is not None
             assert network is not None
-            behind = ops.table.guess(network, step, None, by_layout(memory), Guessed(None, *by))
+            behind = ops.table.guess(network, step, None, by_layout(memory), by)
             assert behind is not None
             assert behind.broken is None
             tokens = behind.tokens

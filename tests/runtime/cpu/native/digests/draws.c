@@ -17,10 +17,12 @@ static void digest_wanted(int size, struct mk_wanted wanted, const char* name) {
 void digest_draws(void) {
   static const int sizes[] = {2, 16, 64, 100, 1027, 5000};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-    digest_wanted(sizes[i], (struct mk_wanted){0.8f, 0, 1, -INFINITY}, "all");
-    digest_wanted(sizes[i], (struct mk_wanted){30, 0, 0.9f, -INFINITY}, "mass, hot");
-    digest_wanted(sizes[i], (struct mk_wanted){1, 0, 0.3f, -3}, "mass and share");
-    digest_wanted(sizes[i], (struct mk_wanted){2, 12, 0.8f, -4}, "best few");
-    digest_wanted(sizes[i], (struct mk_wanted){9, MK_MOST_TOP_K, 0.99f, -INFINITY}, "best many");
+    digest_wanted(sizes[i], (struct mk_wanted){0.8f, 0, 1, -INFINITY, 1}, "all");
+    digest_wanted(sizes[i], (struct mk_wanted){30, 0, 0.9f, -INFINITY, 1}, "mass, hot");
+    digest_wanted(sizes[i], (struct mk_wanted){1, 0, 0.3f, -3, 1}, "mass and share");
+    digest_wanted(sizes[i], (struct mk_wanted){2, 12, 0.8f, -4, 1}, "best few");
+    digest_wanted(sizes[i], (struct mk_wanted){9, MK_MOST_TOP_K, 0.99f, -INFINITY, 1}, "best many");
+    digest_wanted(sizes[i], (struct mk_wanted){3, 0, 1, -INFINITY, 0.4f}, "typical");
+    digest_wanted(sizes[i], (struct mk_wanted){3, 40, 0.8f, -2, 0.7f}, "every filter");
   }
 }
