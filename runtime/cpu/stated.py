@@ -95,26 +95,38 @@ class Folds(NamedTuple):
     norm: Any
     opening: Sequence[Any]
     """What is mixed, the answer's gate, and the rule's gates (decays and strengths, or step sizes): one
-    module each, or one for all, the answer's gate first.
+    module each, or one for all, the answer's gate first (selective: behind what is mixed).
     """
     conv: Any
     """What is mixed passes it, and then silu: as `runtime.nn.operations.Operations.conv` has it."""
-    kind: Literal["delta", "ssd", "conv"]
-    """The rule, as the operation of that name has it; and with it the next two. conv: no rule, but a gated
-    convolution (`gated_conv`) of what one module gives.
+    kind: Literal["delta", "ssd", "selective", "conv"]
+    """The rule, as the operation of that name has it (selective: `selective_scan`); and with it the next two.
+    conv: no rule, but a gated convolution (`gated_conv`) of what one module gives.
     """
     rule: Any
     sizes: Any
+    """Of delta and ssd; selective: what makes its gates, a `Selects`."""
     gated_norm: Any
     """As `runtime.nn.operations.Operations.gated_norm` has it; None: the answer times silu of its gate."""
     close: Any
     after: Any
     scan: ScanFunction
-    """The convolution and the rule, for a memory with the states of both."""
+    """The convolution and the rule, for a memory with the states of both. selective: behind the step."""
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
     """From what the opening modules give to what `scan` takes."""
     share: float = 1.0
     beside: bool = False
+
+
+class Selects(NamedTuple):
+    """How what passed the convolution says its own step sizes, and a state's inputs and outputs (Mamba)."""
+
+    open: Any
+    """To numbers that steps are made of, inputs and outputs."""
+    norms: Sequence[Any]
+    """Of these three; None for none."""
+    widen: Any
+    """To step sizes."""
 
 
 class Gates(NamedTuple):

@@ -11,21 +11,25 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.cpu.stated import Asks, Routing
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import linear
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import RMSNorm
-from runtime.nn.route import softmax_then_top
+from runtime.nn.norm import Normalize, RMSNorm
+from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added, asks, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -92,15 +96,21 @@ class SparseMLP(Module):
         hidden, inner = config.hidden_size, config.intermediate_size
         self.router = nn.Linear(hidden, config.experts, bias=False)
         self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
-        self._chosen = config.chosen
+        self._routing = Routing("softmax", config.chosen)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return self.switch_mlp(
-            x, softmax_then_top(linear(self.router, x, step), self._chosen, normalize=False), step
-        )
+        return self.switch_mlp(x, choose(self._routing, linear(self.router, x, step)), step)
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        return asks(norm, self.router, self._routing, self.switch_mlp, after)
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, *, recurrent: bool, sparse: bool) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
@@ -117,9 +127,15 @@ class Block(Module):
         self._recurrent = recurrent
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        mixer = self.mamba if self._recurrent else self.self_attn
-        x = x + mixer(self.input_layernorm(x), step, cache)
-        return x + self.feed_forward(self.pre_ff_layernorm(x), step)
+        x = added(x, self._mixer, step, cache, norm=self.input_layernorm)
+        return added(x, self.feed_forward, step, norm=self.pre_ff_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (self._mixer, self.input_layernorm, None), (self.feed_forward, self.pre_ff_layernorm, None)
+
+    @property
+    def _mixer(self) -> Mamba1 | SelfAttention:
+        return self.mamba if self._recurrent else self.self_attn
 
 
 def build(config: Config) -> CausalLM:

@@ -14,8 +14,8 @@ from runtime.nn.linear import MATRICES
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import fit
 
-Rule = tuple[Literal["delta", "ssd", "conv"], nn.Module | None, Any]
-"""Its kind, the module with its parameters, and the sizes of its heads; None and None for none."""
+Rule = tuple[Literal["delta", "ssd", "selective", "conv"], nn.Module | None, Any]
+"""Its kind, the module with its parameters, and its sizes, as `Folds` has them; None and None for none."""
 
 
 def folds(

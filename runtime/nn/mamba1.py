@@ -5,6 +5,7 @@ x_proj, and the selective scan runs over it. Falcon-Mamba norms step sizes, B an
 weights.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal
 
@@ -13,12 +14,15 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.cpu.stated import Folds, Selects
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
-from runtime.nn.linear import linear
+from runtime.nn.folds import folds
+from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
-from runtime.nn.norm import RMSNorm, rms
+from runtime.nn.norm import Normalize, PlainRMS, RMSNorm
+from runtime.nn.sublayer import NORMS, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -73,6 +77,7 @@ class Mamba1(Module):
             self.c_layernorm = RMSNorm(spec.state, eps=spec.eps)
         self.out_proj = nn.Linear(spec.inner, spec.hidden, bias=spec.bias)
         self._spec = spec
+        self._plain = PlainRMS(spec.eps)
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         mixed, gate = mx.split(linear(self.in_proj, x, step), 2, axis=-1)
@@ -80,24 +85,55 @@ class Mamba1(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
+    def added(
+        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step, cache)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+        """What `added` adds, said as kernels have it."""
+        makes, norms = Selects(self.x_proj, self._norms(), self.dt_proj), (*NORMS, PlainRMS)
+        fit = all(one is None or isinstance(one, norms) for one in makes.norms)
+        if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):
+            return None
+        return folds(
+            norm,
+            (self.in_proj,),
+            self.conv1d,
+            ("selective", self, makes),
+            None,
+            self.out_proj,
+            after,
+            self._scan,
+            self._scanned,
+        )
+
+    def _scanned(self, products: Sequence[mx.array]) -> Sequence[mx.array]:
+        """All but the gate."""
+        mixed, _ = mx.split(products[0], 2, axis=-1)
+        return (mixed,)
+
     def _scan(
         self, step: Step, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
         """mixed [B, L, inner] -> y float32 [B, L, inner]."""
         spec = self._spec
         x, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
-        ranks, inputs, outputs = self._normed(
-            *mx.split(linear(self.x_proj, x, step), (spec.rank, spec.rank + spec.state), axis=-1)
+        made = mx.split(linear(self.x_proj, x, step), (spec.rank, spec.rank + spec.state), axis=-1)
+        ranks, inputs, outputs = (
+            part if norm is None else norm(part) for part, norm in zip(made, self._norms(), strict=True)
         )
         steps = linear(self.dt_proj, ranks, step)
         y, state = ops.table.selective_scan(self, x, steps, inputs, outputs, states["state"], counts)
         return y, {"conv": conv, "state": state}
 
-    def _normed(self, ranks: mx.array, inputs: mx.array, outputs: mx.array) -> tuple[mx.array, ...]:
+    def _norms(self) -> Sequence[Normalize | None]:
+        """Of the numbers that step sizes are made of, of B and of C."""
         match self._spec.norms:
             case "none":
-                return ranks, inputs, outputs
+                return None, None, None
             case "plain":
-                return tuple(rms(x, self._spec.eps) for x in (ranks, inputs, outputs))
+                return (self._plain,) * 3
             case "weighted":
-                return self.dt_layernorm(ranks), self.b_layernorm(inputs), self.c_layernorm(outputs)
+                return self.dt_layernorm, self.b_layernorm, self.c_layernorm

@@ -3,7 +3,16 @@
 from typing import Any
 
 from runtime.cpu.native.pairs import paired
-from runtime.cpu.native.scans import MOST_KEYS, MOST_TAPS, filters_of, kept_of, rates_of, weight_of
+from runtime.cpu.native.scans import (
+    MOST_KEYS,
+    MOST_STATES,
+    MOST_TAPS,
+    filters_of,
+    kept_of,
+    rates_by_state,
+    rates_of,
+    weight_of,
+)
 from runtime.cpu.native.sublayers import norms_of, sharing
 from runtime.cpu.stated import Folds
 
@@ -18,14 +27,16 @@ def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
     filters = kept_of(by.conv, filters_of, by.conv.weight, by.conv.get("bias"))
     if by.kind == "conv":
         return sharing(by, kernels.short_conv(norms[0], opening[0], *filters, close, norms[1]))
-    rule, gated = _rule(kernels, by), by.gated_norm
+    rule, gated = _rule(kernels, by, deck), by.gated_norm
     if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
         return None  # heads share a weight of several groups
     return sharing(by, kernels.folding(norms[0], opening, *filters, rule, *_gating(by), close, norms[1]))
 
 
-def _rule(kernels: Any, by: Folds) -> Any:
+def _rule(kernels: Any, by: Folds, deck: Any) -> Any:
     module, sizes = by.rule, by.sizes
+    if by.kind == "selective":
+        return _selective(kernels, by, deck)
     if by.kind == "ssd":
         rates, bias, skip = kept_of(module, rates_of, module.A_log, module.dt_bias, module.D)
         parts = sizes.heads, sizes.head_dim, sizes.groups, sizes.state, sizes.steps
@@ -35,6 +46,16 @@ def _rule(kernels: Any, by: Folds) -> Any:
     rates, bias = kept_of(module, rates_of, module.A_log, module.dt_bias)
     parts = sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim, sizes.strength
     return kernels.DeltaRule(rates, bias, *parts)
+
+
+def _selective(kernels: Any, by: Folds, deck: Any) -> Any:
+    module, makes = by.rule, by.sizes
+    norms = norms_of(kernels, makes.norms)
+    opening, widen = (paired(kernels, one, deck) for one in (makes.open, makes.widen))
+    if norms is None or opening is None or widen is None or module.A_log.shape[1] > MOST_STATES:
+        return None
+    rates, skip = kept_of(module, rates_by_state, module.A_log, module.D)
+    return kernels.SelectiveRule(opening, norms, widen, rates, skip)
 
 
 def _gating(by: Folds) -> tuple[Any, ...]:

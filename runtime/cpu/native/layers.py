@@ -7,6 +7,7 @@ alone, and nothing that comes behind. What adapters add for some rows is part of
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -198,12 +199,11 @@ def close(
         at += len(own)
         if isinstance(by, Attends | Latents):
             caches[place].close(step, one, own)
-        elif one.again:
-            products = written[at : at + len(by.opening)]
-            at += len(products)
-            caches[place].folded(step, by.scan, by.scanned(products), own)
         else:
-            caches[place].folded(step, by.scan, None, own)
+            scan = partial(by.scan, step) if by.kind == "selective" else by.scan
+            products = written[at : at + len(by.opening)] if one.again else ()
+            at += len(products)
+            caches[place].folded(step, scan, by.scanned(products) if products else None, own)
 
 
 def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -> list[Any] | None:

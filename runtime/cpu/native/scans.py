@@ -101,7 +101,7 @@ def _delta(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     return delta
 
 
-def _rates_by_state(log: mx.array, skip: mx.array) -> tuple[mx.array, ...]:
+def rates_by_state(log: mx.array, skip: mx.array) -> tuple[mx.array, ...]:
     return mx.contiguous(mx.exp(log).T), skip
 
 
@@ -120,7 +120,7 @@ def _selective_scan(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
         same = x.dtype == steps.dtype == inputs.dtype == outputs.dtype == _FLOAT
         if not same or state.shape[1] > MOST_STATES:
             return other(module, x, steps, inputs, outputs, state, counts)
-        rates, skip = kept_of(module, _rates_by_state, module.A_log, module.D)
+        rates, skip = kept_of(module, rates_by_state, module.A_log, module.D)
         return node(x, steps, inputs, outputs, rates, skip, state, counts)
 
     return selective_scan

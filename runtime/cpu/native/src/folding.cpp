@@ -22,7 +22,7 @@ struct Gating {
 };
 
 // open: matrices of what the rule mixes, of the answer's gate, and of the rule's gates; or one with the rows of the answer's
-// gate, of what is mixed, and of the rule's gates.
+// gate, of what is mixed (the other way round where that leads), and of the rule's gates.
 class Fold : public Sublayer {
  public:
   MaybeNorm norm;
@@ -122,7 +122,7 @@ struct Job {
     }
     const Rule& rule = *by->rule;
     int at = rule.answers + rule.channels;
-    parts = {of_rows(to[0].y + rule.answers, to[0].ld), of_rows(to[0].y, to[0].ld)};
+    parts = {of_rows(to[0].y + (rule.leads ? 0 : rule.answers), to[0].ld), of_rows(to[0].y + (rule.leads ? rule.channels : 0), to[0].ld)};
     for (int size : rule.gates) parts.push_back(of_rows(to[0].y + at, to[0].ld)), at += size;
     return parts;
   }

@@ -58,12 +58,72 @@ class Ssd : public Rule {
   mk_ssd job_{};
 };
 
+// Mamba's: what is mixed gives its own step sizes, inputs and outputs, the first of them by way of few numbers.
+class Selective : public Rule {
+ public:
+  Selective(const Matrix& open, const std::vector<MaybeNorm>& norms, const Matrix& widen, const Array& rates, const Array& skip)
+      : Rule((int)skip.size(), (int)skip.size(), {}, {rates.shape(0), (int)skip.size()}, true), open_(open), widen_(widen), norms_(norms),
+        rates_(rates), skip_(skip) {
+    want(rates.ndim() == 2 && rates.shape(1) == channels && rates.shape(0) > 0 && rates.shape(0) <= MK_SELECTIVE_STATES,
+         "there is a rate for each of up to 256 states of each channel");
+    want_matrix(open, channels, "what gives steps, inputs and outputs is one matrix, as wide as the channels");
+    want_matrix(widen, open.outputs() - 2 * rates.shape(0), "what widens steps is one matrix, as wide as inputs and outputs leave");
+    want(widen.outputs() == channels, "there is a step size for each channel");
+    want(norms.size() == 3, "there is a norm, or none, of steps, inputs and outputs each");
+    job_.channels = channels, job_.states = rates.shape(0);
+  }
+  void add_to(Weights& weights) const override {
+    weights.add(open_), weights.add(widen_);
+    for (size_t i = 0; i < norms_.size(); i++) weights.add(norms_[i], i ? job_.states : widen_.width());
+    weights.add(rates_), weights.add(skip_);
+  }
+  Run take(Taken& from) const override {
+    mk_selective job = job_;
+    const mk_matrix open = modelkit::take(open_, from), widen = modelkit::take(widen_, from);
+    std::vector<MaybeRun> norms;
+    for (const MaybeNorm& norm : norms_) norms.push_back(modelkit::take(norm, from));
+    job.rates = from.floats(), job.skip = from.floats();
+    return [job, open, widen, norms](const Brought& step) mutable {
+      const int rows = step.rows * step.width;
+      const Scratch made = scratch(rows, open.n), steps = scratch(rows, widen.n);
+      const mk_output to = {made.get(), (size_t)open.n, nullptr}, wide = {steps.get(), (size_t)widen.n, nullptr};
+      mk_products(&open, &to, 1, step.mixed.at, (size_t)open.k, rows);
+      std::vector<Scratch> room;
+      mk_tokens parts[3];
+      for (int i = 0, at = 0; i < 3; i++) {
+        const int size = i ? job.states : (int)widen.k;
+        const float* raw = made.get() + at;
+        at += size;
+        parts[i] = {raw, (ptrdiff_t)open.n * step.width, (ptrdiff_t)open.n};
+        if (!norms[i]) continue;
+        room.push_back(scratch(rows, size));
+        norms[i]->from(raw, open.n, nullptr, room.back().get(), rows, size);
+        parts[i] = {room.back().get(), (ptrdiff_t)size * step.width, size};
+      }
+      mk_products(&widen, &wide, 1, parts[0].at, (size_t)parts[0].token, rows);
+      job.x = step.mixed, job.steps = {steps.get(), (ptrdiff_t)widen.n * step.width, (ptrdiff_t)widen.n};
+      job.inputs = parts[1], job.outputs = parts[2];
+      job.before = step.before, job.y = step.y, job.after = step.after, job.counts = step.counts;
+      job.rows = step.rows, job.width = step.width;
+      mk_selective_rows(job);
+    };
+  }
+
+ private:
+  Matrix open_, widen_;
+  std::vector<MaybeNorm> norms_;
+  Array rates_, skip_;
+  mk_selective job_{};
+};
+
 void define(nb::module_& m) {
   nb::class_<Held<Rule>>(m, "Rule");
   m.def("DeltaRule", &held<Rule, Delta, Array, Array, int, int, int, int, float>, nb::arg("rates"), nb::arg("bias"), nb::arg("key_heads"),
         nb::arg("heads"), nb::arg("key_dim"), nb::arg("value_dim"), nb::arg("most"));
   m.def("SsdRule", &held<Rule, Ssd, Array, Array, Array, int, int, int, int, std::pair<float, float>>, nb::arg("rates"), nb::arg("bias"),
         nb::arg("skip"), nb::arg("heads"), nb::arg("size"), nb::arg("groups"), nb::arg("states"), nb::arg("bounds"));
+  m.def("SelectiveRule", &held<Rule, Selective, Matrix, std::vector<MaybeNorm>, Matrix, Array, Array>, nb::arg("open"), nb::arg("norms"),
+        nb::arg("widen"), nb::arg("rates"), nb::arg("skip"));
 }
 
 const Topic topic(define);

@@ -64,8 +64,8 @@ class Rule {
  public:
   using Run = std::function<void(const Brought&)>;
 
-  Rule(int channels, int answers, std::vector<int> gates, mx::Shape state)
-      : channels(channels), answers(answers), gates(std::move(gates)), state(std::move(state)) {}
+  Rule(int channels, int answers, std::vector<int> gates, mx::Shape state, bool leads = false)
+      : channels(channels), answers(answers), gates(std::move(gates)), state(std::move(state)), leads(leads) {}
   virtual ~Rule() = default;
   virtual void add_to(Weights& weights) const = 0;
   virtual Run take(Taken& from) const = 0;
@@ -73,5 +73,6 @@ class Rule {
   const int channels, answers;    // of what it mixes, and of what it gives
   const std::vector<int> gates;   // how many channels each gate has
   const mx::Shape state;          // of one row
+  const bool leads;               // where one matrix opens, what is mixed comes before the answer's gate
 };
 }  // namespace modelkit

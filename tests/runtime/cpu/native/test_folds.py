@@ -23,6 +23,7 @@ from runtime.nn import ops
 from runtime.nn.block import PostNorm, PreNorm
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.gated_attention import GatedAttention
+from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
@@ -39,6 +40,9 @@ SPACE = Mamba2Spec(WIDTH, heads=4, head_dim=24, groups=2, state=20, taps=4, eps=
 PARTS = Mamba2Spec(
     WIDTH, 4, 24, 2, 20, 3, 1e-5, in_bias=True, norm="norm first", norm_groups=2, steps=(0.1, 2.0)
 )
+FIRST = Mamba1Spec(WIDTH, inner=96, state=16, taps=4, rank=32, eps=1e-5)
+NORMED = Mamba1Spec(WIDTH, 96, 12, 3, 64, 1e-5, conv_bias=False, bias=True, norms="weighted")
+PLAINLY = Mamba1Spec(WIDTH, 64, 16, 4, 32, 1e-5, norms="plain")
 BARE = Mamba2Spec(WIDTH, 2, 32, 1, 16, 4, 1e-5, conv_bias=False, out_bias=True, norm=None)
 
 
@@ -56,6 +60,9 @@ KINDS: dict[str, tuple[Callable[[], Any], Any]] = {
     "gated attention": (attending, Full(2, 32)),
     "ssd": (lambda: layer(Mamba2(SPACE), norm=LayerNorm), SPACE.memory),
     "ssd in parts": (lambda: layer(Mamba2(PARTS)), PARTS.memory),
+    "selective": (lambda: layer(Mamba1(FIRST)), FIRST.memory),
+    "selective, normed": (lambda: layer(Mamba1(NORMED), norm=LayerNorm), NORMED.memory),
+    "selective, plainly normed": (lambda: layer(Mamba1(PLAINLY), PostNorm), PLAINLY.memory),
     "ssd without a norm": (lambda: layer(Mamba2(BARE)), BARE.memory),
 }
 
@@ -193,6 +200,10 @@ def test_what_a_fold_must_have() -> None:
     def rule(heads: int = 2) -> Any:
         return kernels.DeltaRule(mx.zeros(heads), mx.zeros(heads), 1, heads, 16, 32, 1.0)
 
+    def selective(opening: Any, widen: Any, states: int = 16, norms: int = 3) -> Any:
+        return kernels.SelectiveRule(opening, [None] * norms, widen, mx.zeros((states, 64)), mx.zeros(64))
+
+    selective(matrix(96), matrix(64))
     filters, two = mx.zeros((4, 96)), [matrix(96), matrix(64), matrix(2), matrix(2)]
     rest: tuple[Any, ...] = (None, 1e-5, 2, False, False, matrix(64), None)
 
@@ -207,8 +218,14 @@ def test_what_a_fold_must_have() -> None:
         lambda: fold(rest=(None, 1e-5, 3, *rest[3:])),
         lambda: kernels.DeltaRule(mx.zeros(2), mx.zeros(3), 1, 2, 16, 32, 1.0),
         lambda: kernels.SsdRule(mx.zeros(2), mx.zeros(2), mx.zeros(3), 2, 16, 1, 16, (0.0, 1.0)),
+        lambda: selective(matrix(97), matrix(64)),
+        lambda: selective(matrix(96), matrix(65)),
+        lambda: selective(matrix(576), matrix(64), states=257),
+        lambda: selective(matrix(96), matrix(64), norms=2),
     ):
-        with pytest.raises(ValueError, match=r"fold|convolution|matrix|parts|bias|skip|long"):
+        with pytest.raises(
+            ValueError, match=r"fold|convolution|matrix|parts|bias|skip|long|step|states|norm"
+        ):
             wrong()
     chain, x = kernels.Chain([fold()]), mx.zeros((1, 2, 64))
     states = [mx.zeros((1, 3, 96)), mx.zeros((1, 2, 16, 32))]
