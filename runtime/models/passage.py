@@ -136,7 +136,7 @@ class _Asked:
         self._siblings = _siblings(alone, network)
         outputs = _adapt(described, {**alone, **self._siblings})
         self._own = set(outputs)
-        self._turned = {name for name in tensors if _is_bare(name) and self._input_first(name, tensors)}
+        self._turned = {name for name in tensors if is_stack(name) and self._input_first(name, tensors)}
         self._shapes = {
             name: (*shape[:-2], shape[-1], shape[-2]) if name in self._turned else _thin(name, shape)
             for name, shape in tensors.items()
@@ -216,24 +216,38 @@ class _Asked:
         return Arrival(name, wanted, tuple(self._names[i] for i in order), place[which], row, times, plus)
 
     def _input_first(self, name: str, tensors: Mapping[str, Shape]) -> bool:
-        """Does the family expect this stack [E, in, out]?
+        """Does the family expect this stack [E, in, out]?"""
+        return stack_layouts(self._described, name, tensors[name])[:1] == (True,)
 
-        Told by the one of the two stacks that is not square: with M numbers inside an expert and D outside,
-        one is [2M, D] and the other [D, M].
-        """
-        stem, _, leaf = name.rpartition(".")
-        _, rows, columns = tensors[name]
-        hidden, inner = (columns, rows // 2) if leaf == "gate_up_proj" else (rows, columns)
-        pair = {f"{stem}.gate_up_proj": (2 * inner, hidden), f"{stem}.down_proj": (hidden, inner)}
-        experts = tensors[name][0]
-        for turned in (False, True):
-            given = {
-                one: mx.zeros((experts, *(shape[::-1] if turned else shape))) for one, shape in pair.items()
-            }
-            outputs = _adapt(self._described, given)
-            if all(self._network.get(one) == tuple(array.shape) for one, array in outputs.items()):
-                return turned
-        return False
+
+def stack_layouts(described: Described, name: str, shape: Shape) -> tuple[bool, ...]:
+    """How a checkpoint of the family may hold this stack of experts: False: [E, out, in], True: [E, in, out].
+
+    Told by the two stacks of a mixture together: with M numbers inside an expert and D outside, one is
+    [2M, D] (without gates [M, D]) and the other [D, M]. shape: output first.
+    """
+    stem, _, leaf = name.rpartition(".")
+    experts, rows, columns = shape
+    for first, times in (("gate_up_proj", 2), ("up_proj", 1)):
+        hidden, inner = (rows, columns) if leaf == "down_proj" else (columns, rows // times)
+        pair = {f"{stem}.{first}": (times * inner, hidden), f"{stem}.down_proj": (hidden, inner)}
+        found = tuple(turned for turned in (False, True) if _arrive(described, pair, experts, turned))
+        if found:
+            return found
+    return ()
+
+
+def _arrive(described: Described, pair: Mapping[str, tuple[int, int]], experts: int, turned: bool) -> bool:
+    """Do the stacks become parameters of the network, and their rows stay rows?"""
+    given: dict[str, mx.array] = {}
+    for name, (rows, columns) in pair.items():
+        numbers = mx.broadcast_to(mx.arange(rows)[:, None], (experts, rows, columns))
+        given[name] = numbers.swapaxes(-1, -2) if turned else numbers
+    network, outputs = parameters(described), _adapt(described, given)
+    return bool(outputs) and all(
+        network.get(name) == tuple(array.shape) and mx.array_equal(array[..., 0], array[..., -1]).item()
+        for name, array in outputs.items()
+    )
 
 
 def _adapt(described: Described, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
@@ -250,9 +264,9 @@ def _rows(shape: Shape, *, turned: bool) -> int:
     return math.prod(shape) // (1 if len(shape) < 2 else shape[-2 if turned else -1])
 
 
-def _is_bare(name: str) -> bool:
-    """A stack of experts that is a parameter by itself, without `.weight`."""
-    return name.endswith((".experts.gate_up_proj", ".experts.down_proj"))
+def is_stack(name: str) -> bool:
+    """Is it a stack of experts that is a parameter by itself, without `.weight`?"""
+    return name.endswith((".experts.gate_up_proj", ".experts.up_proj", ".experts.down_proj"))
 
 
 def _thin(name: str, shape: Shape) -> Shape:

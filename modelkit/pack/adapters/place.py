@@ -5,14 +5,14 @@ arrives nowhere, in shapes that the network does not have, or where an adapter c
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 import mlx.nn as nn
 import numpy as np
 
 from modelkit.errors import SourceError
-from modelkit.source.adapters.value import AdapterSource, Factor, OwnRows, Pair, refuse
+from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
+from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from modelkit.source.display import shown
 from runtime.models import Described
 from runtime.models.passage import Arrival, Passage, parameters, trace
@@ -21,10 +21,7 @@ from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
 from runtime.records import dataclass
 
-Shapes = Mapping[str, tuple[int, ...]]
 Kind = Literal["linear", "table", "experts", "heads", "other"]
-
-_HINT = "An adapter fits the base that it was trained on, and no other."
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +95,15 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     """stored: the base's own tensors (name -> shape). Raises SourceError, WeightMismatch."""
     network = parameters(described)
     kinds = kinds_of(described)
-    pairs = _oriented(adapter, described, stored, kinds)
+    tables = {name for name, kind in kinds.items() if kind == "table"}
+    pairs = oriented(adapter, described, stored, tables)
     tied = head_beside(described, network)
     heads = [
         name for name in pairs if tied and name == f"{HEAD}.weight" and pairs[name].shape == network[tied]
     ]
     asked = {name: pair.shape for name, pair in pairs.items() if name not in heads}
     passage = trace(described, asked, stored, adapter.form)
-    refuse(adapter.label, _lost(passage), _HINT)
+    refuse(adapter.label, _lost(passage), HINT)
     placed = [Placed(HEAD, "linear", _identity(name, pairs[name].shape), (pairs[name],)) for name in heads]
     problems: list[str] = []
     for arrival in passage.arrivals:
@@ -122,7 +120,7 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
             if arrival.name == tied and not adapter.unties:
                 problems += [f"{module} is the head, too, and has a magnitude"] if own[0].magnitude else []
                 placed.append(Placed(HEAD, "linear", arrival, own))
-    refuse(adapter.label, problems, _HINT)
+    refuse(adapter.label, problems, HINT)
     whole = _whole(adapter, described, stored, tied)
     rows = _rows(adapter, described, network)
     return Placement(adapter, tuple(placed), whole, rows, tied)
@@ -160,70 +158,6 @@ def kinds_of(described: Described) -> dict[str, Kind]:
         elif "weight" in module and module.weight.ndim > 1:
             found[name] = "other"
     return found
-
-
-def _oriented(
-    adapter: AdapterSource, described: Described, stored: Shapes, kinds: Mapping[str, Kind]
-) -> dict[str, Pair]:
-    """The pairs by the name of their one matrix: which of several it is, and which way round, is told by what
-    arrives.
-    """
-    settled: dict[str, Pair] = {}
-    waiting: list[tuple[Pair, list[Pair]]] = []
-    for pair in adapter.pairs:
-        options = _options(pair, adapter, kinds)
-        if len(options) == 1:
-            _claim(settled, options[0], adapter)
-        else:
-            waiting.append((pair, options))
-    while waiting:
-        tried: dict[str, int] = {}
-        for place, (_, options) in enumerate(waiting):
-            if options and options[0].names[0] not in tried and options[0].names[0] not in settled:
-                tried[options[0].names[0]] = place
-        if not tried:
-            names = [shown(pair.names[0]) for pair, _ in waiting]
-            refuse(
-                adapter.label, [f"{name} has a pair of shapes that the base has not" for name in names], _HINT
-            )
-        shapes = {name: waiting[place][1][0].shape for name, place in tried.items()}
-        found = trace(described, shapes, stored, adapter.form)
-        for name, place in tried.items():
-            if name in found.lost:
-                waiting[place][1].pop(0)
-            else:
-                settled[name] = waiting[place][1][0]
-        done = {place for name, place in tried.items() if name not in found.lost}
-        taken = set(settled)
-        waiting = [
-            (pair, [o for o in options if o.names[0] not in taken])
-            for place, (pair, options) in enumerate(waiting)
-            if place not in done
-        ]
-    return settled
-
-
-def _options(pair: Pair, adapter: AdapterSource, kinds: Mapping[str, Kind]) -> list[Pair]:
-    one = [replace(each, others=()) for each in (pair, *pair.others)]
-    if adapter.kind == "mlx-lm":
-        table = kinds.get(pair.names[0].removesuffix(".weight")) == "table" and pair.magnitude is None
-        return [replace(_turned(one[0]), table=True)] if table else one
-    return [*one, *map(_turned, one)] if pair.either_way else one
-
-
-def _turned(pair: Pair) -> Pair:
-    """For the transpose of the matrix."""
-    return replace(pair, left=_swapped(pair.right), right=_swapped(pair.left))
-
-
-def _swapped(factor: Factor) -> Factor:
-    return replace(factor, turned=not factor.turned)
-
-
-def _claim(settled: dict[str, Pair], pair: Pair, adapter: AdapterSource) -> None:
-    if pair.names[0] in settled:
-        refuse(adapter.label, [f"{shown(pair.names[0])} has two pairs"])
-    settled[pair.names[0]] = pair
 
 
 def _lost(passage: Passage) -> list[str]:
@@ -268,7 +202,7 @@ def _whole(adapter: AdapterSource, described: Described, stored: Shapes, tied: s
     for arrival in passage.arrivals:
         if (arrival.source < 0).any():
             problems.append(f"{shown(arrival.sources[0])} is only a part of {arrival.name} here")
-    refuse(adapter.label, problems, _HINT)
+    refuse(adapter.label, problems, HINT)
     names = {arrival.name for arrival in passage.arrivals}
     if tied and (head in adapter.whole or (tied in names and not adapter.unties)):
         names.add(head)
@@ -285,12 +219,12 @@ def _rows(adapter: AdapterSource, described: Described, network: Shapes) -> dict
         ]
         arrivals = [one for passage in traced for one in passage.arrivals]
         if len(arrivals) != 1 or len(arrivals[0].shape) != 2:
-            raise SourceError(f"{adapter.label}: {shown(rows.name)} is no table of this base", hint=_HINT)
+            raise SourceError(f"{adapter.label}: {shown(rows.name)} is no table of this base", hint=HINT)
         if max(rows.ids, default=0) >= arrivals[0].shape[0]:
             raise SourceError(
                 f"{adapter.label}: token {max(rows.ids)} has a row of its own, and {arrivals[0].name} has "
                 f"{arrivals[0].shape[0]:,} rows",
-                hint=_HINT,
+                hint=HINT,
             )
         moved = np.flatnonzero(arrivals[0].row != np.arange(arrivals[0].shape[0]))
         if moved.size or (arrivals[0].times != 1).any():

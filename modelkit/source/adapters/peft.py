@@ -53,10 +53,14 @@ def read_peft(files: Files, label: str) -> AdapterSource:
     saved: dict[str, TensorInfo] = {}
     rows: list[OwnRows] = []
     problems: list[str] = []
+    said: dict[str, TensorInfo] = {}
     for tensor in header.tensors:
         name = _bare(tensor.name)
         ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
-        if ending is not None:
+        before = said.setdefault(_meaning(name, ending), tensor)
+        if before is not tensor:
+            problems.append(f"`{shown(before.name)}` and `{shown(tensor.name)}` are for one thing")
+        elif ending is not None:
             modules.setdefault(name.removesuffix(ending), {})[_LEAVES[ending]] = tensor
         elif name.endswith(TOKENS):
             rows.append(_own_rows(name.removesuffix(TOKENS), tensor, config, label))
@@ -78,6 +82,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
         saved=saved,
         base=config.base,
         unties=not config.ties,
+        stacks_turned=config.stacks_turned,
         facts={key: config.raw[key] for key in _KNOWN if config.raw.get(key)},
         notes=_notes(config),
     )
@@ -86,6 +91,13 @@ def read_peft(files: Files, label: str) -> AdapterSource:
 def _bare(key: str) -> str:
     """The name in a checkpoint. Files that were made without PEFT's wrapper lack its prefix."""
     return key.removeprefix(PREFIX).removeprefix("base_model.")
+
+
+def _meaning(name: str, ending: str | None) -> str:
+    """What a key is for, however it is written."""
+    if ending is not None:
+        return f"{name.removesuffix(ending)} {_LEAVES[ending]}"
+    return name if name.endswith(".base_layer.weight") else name.replace(".base_layer.", ".")
 
 
 def _notes(config: PeftConfig) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ _SILENT = frozenset({
 """Read here, or without a word in the numbers; what the starts of training have as configs counts by
 init_lora_weights."""
 
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _QUANTIFIER = re.compile(r"[*+{]")
 _MAX_PATTERNS = 4096
 _MAX_PATTERN_CHARACTERS = 512
@@ -54,6 +55,10 @@ class PeftConfig:
     ties: bool
     """Does what is done to the embedding hold for a head that is tied to it?"""
     base: str | None
+    stacks_turned: Mapping[bool, bool]
+    """Are pairs of stacks meant for the transposes of the matrices? By whether transformers holds the stacks
+    input first; where that does not tell, it is not in here.
+    """
     raw: Mapping[str, Any]
 
     def rank_of(self, module: str) -> int:
@@ -79,6 +84,7 @@ def read_peft_config(raw: Mapping[str, Any], label: str) -> PeftConfig:
         tokens=_tokens(raw.get("trainable_token_indices"), label),
         ties=_flag(raw, "ensure_weight_tying", label),
         base=_base(raw, label),
+        stacks_turned=_stacks_turned(raw.get("peft_version")),
         raw=raw,
     )
 
@@ -170,3 +176,17 @@ def _base(raw: Mapping[str, Any], label: str) -> str | None:
     if name is not None and not isinstance(name, str):
         raise MalformedFile(f"{label}: `base_model_name_or_path` is no text")
     return name or None
+
+
+def _stacks_turned(version: object) -> dict[bool, bool]:
+    """PEFT takes a stack's second axis for its input. From 0.19.1 on it takes the third, but for modules that
+    say `is_transposed`, which only those that hold stacks input first do, and not in every release of
+    transformers. 0.19.0 did the same the wrong way round.
+    """
+    found = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    if found is None:
+        return {}
+    numbers = tuple(map(int, found.groups()))
+    if numbers < (0, 19, 0):
+        return {False: True, True: False}
+    return {False: numbers == (0, 19, 0)}

@@ -75,7 +75,7 @@ class Pair:
     table: bool = False
     """Is the matrix looked up by its rows?"""
     either_way: bool = False
-    """May it be meant for the transpose of the matrix (PEFT before 0.18 did so for stacks)?"""
+    """May it be meant for the transpose of the matrix? Some versions of PEFT do so for stacks."""
     made: Made | None = None
     """None: of `left` and `right` alone."""
     others: "tuple[Pair, ...]" = ()
@@ -126,6 +126,10 @@ class AdapterSource:
     """What it says it was trained on."""
     unties: bool = False
     """Does a whole embedding leave a head that was tied to it as it was?"""
+    stacks_turned: Mapping[bool, bool] = field(default_factory=dict[bool, bool])
+    """Of pairs that go either way: are they meant for the transpose? By whether the stack is held input
+    first, as far as the version that wrote the file tells. Only square matrices need to know.
+    """
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """For the user: rank, alpha and the like, as its config has them."""
     notes: tuple[str, ...] = ()

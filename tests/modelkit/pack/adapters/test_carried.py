@@ -207,6 +207,20 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         _tensors(lambda t: t.update({f"{Q}.lora_E": np.zeros(3, np.float32)})),
         "is nothing that a LoRA has",
     ),
+    "two keys for one A": (
+        _tensors(
+            lambda t: t.update(
+                {"model.layers.1.self_attn.q_proj.lora_A.weight": np.ones((3, 64), np.float32)}
+            )
+        ),
+        "are for one thing",
+    ),
+    "two keys for one bias": (
+        _tensors(
+            lambda t: t.update({f"{Q}.{inner}bias": np.ones(64, np.float32) for inner in ("", "base_layer.")})
+        ),
+        "are for one thing",
+    ),
     "experts": (lambda folder: _stacked(folder, 7), "for a number of experts"),
     "experts of no stack": (lambda folder: _stacked(folder, 6), "has a pair of shapes that the base has not"),
     "no config": (lambda folder: (folder / "adapter_config.json").unlink(), "has no adapter_config.json"),
