@@ -10,7 +10,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -75,6 +75,9 @@ class Hub:
     cdn: str = ""
     """Where large files are, where that is not the server's own address by another name."""
     port: int = 0
+    endless_bytes: int = 64 << 20
+    """What is sent of an answer that has no end."""
+    sent_bytes: int = 0
     stalled: threading.Event = field(default_factory=threading.Event)
     """Set when an answer hangs (the fault `stall`)."""
 
@@ -180,6 +183,10 @@ class _Handler(BaseHTTPRequestHandler):
         extra = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
         if fault.isdecimal():
             self._answer(int(fault), b"")
+        elif fault == "endless 403":
+            self._endless()
+        elif fault.startswith("429 "):
+            self._answer(429, b"", dict([fault.removeprefix("429 ").split(": ")]))
         elif fault == "wrong range":
             self._answer(206, data[start:], {"Content-Range": f"bytes 1-{len(data) - 1}/{len(data)}"})
         elif fault in ("cut", "stall"):
@@ -202,6 +209,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(302, b"", {"Location": self.path})
         else:
             self._answer(206 if start else 200, data[start:], extra)
+
+    def _endless(self) -> None:
+        """Goes on until nobody listens, or for as much as a test can bear."""
+        self.send_response(403)
+        self.send_header("Content-Length", str(1 << 40))
+        self.end_headers()
+        self.close_connection = True
+        with suppress(OSError):
+            while self.hub.sent_bytes < self.hub.endless_bytes:
+                self.hub.sent_bytes += self.wfile.write(b"x" * (1 << 16))
 
     def _answer(
         self, status: int, body: bytes, headers: dict[str, str] | None = None, length: int | None = None

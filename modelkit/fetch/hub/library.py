@@ -6,6 +6,7 @@ cached may do instead. The token goes to the endpoint and nowhere else, and no t
 """
 
 import logging
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -23,11 +24,19 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 READ_S = 20.0  # of silence; what came is kept, and asked for again
+_SECONDS = re.compile(r"\d{1,6}", re.ASCII)
+_LIMITED = re.compile(r"(?:^|;) *r=0 *;(?:.*;)? *t=(\d{1,6}) *(?:;|$)", re.ASCII)
 _WEB = "https://huggingface.co"
 
 
 class Unreachable(FetchError):
-    """The server cannot be reached or cannot answer; what is cached is as good as before."""
+    """The server cannot be reached or cannot answer; what is cached is as good as before. wait_s: how long it
+    wants not to be asked.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, wait_s: float = 0.0) -> None:
+        super().__init__(message, hint=hint)
+        self.wait_s = wait_s
 
 
 def ask_listing(address: HubAddress, endpoint: str) -> Listing:
@@ -147,10 +156,20 @@ def _explain(error: Any, address: HubAddress, endpoint: str) -> NoReturn:
             hint=f"Is the name right? A private one needs the account {token}.",
         ) from error
     if status >= 500 or status in (408, 429):
-        asked = "asks to come back later" if status == 429 else f"answers with error {status}"
-        raise Unreachable(f"{server(endpoint)} {asked}") from error
+        wait_s = _wait_s(error.response.headers)
+        when = f"in {wait_s:.0f} s" if wait_s else "later"
+        asked = f"asks to come back {when}" if status == 429 else f"answers with error {status}"
+        raise Unreachable(f"{server(endpoint)} {asked}", wait_s=wait_s) from error
     said = shown(error.server_message or "") if error.server_message else f"status {status}"
     raise FetchError(f"{address}: {server(endpoint)} refuses ({said})") from error
+
+
+def _wait_s(headers: Any) -> float:
+    """How long an answer says to wait: Retry-After, or the hub's own RateLimit (`"resolvers";r=0;t=55`)."""
+    said = headers.get("retry-after") or ""
+    limited = _LIMITED.search(headers.get("ratelimit") or "")
+    found = said if _SECONDS.fullmatch(said) else limited[1] if limited else "0"
+    return float(found)
 
 
 def server(endpoint: str) -> str:

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import os
 import socket
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,7 +38,10 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 ATTEMPTS = 5  # in a row without one new byte
 _REDIRECTS = 5
+_ERROR_BYTES = 4 << 10
+_OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 _WAIT_S = 0.25
+_LONGEST_WAIT_S = 60.0  # that a server may ask for; who wants more is not waited for
 _FRONT_BYTES = 64 << 20  # so many are read and dropped where a server knows no ranges, not more
 
 Advance = Callable[[int], None]
@@ -93,10 +95,10 @@ class Transfer:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return self._piece(url, file, start, stop)
-            except Unreachable:
+            except Unreachable as error:
                 if self._stopped.is_set() or attempt == ATTEMPTS:
                     raise
-                time.sleep(_WAIT_S * 2**attempt)
+                self._wait(attempt, error)
         raise AssertionError("the last attempt returns or raises")
 
     def _piece(self, url: str, file: Listed, start: int, stop: int) -> bytes:
@@ -133,14 +135,23 @@ class Transfer:
         while part.size_bytes < file.size_bytes:
             try:
                 self._request(url, file, part)
-            except Unreachable:
+            except Unreachable as error:
                 if self._stopped.is_set():
                     raise
                 failures = failures + 1 if part.size_bytes <= before else 1
                 if failures == ATTEMPTS:
                     raise
                 before = part.size_bytes
-                time.sleep(_WAIT_S * 2**failures)
+                self._wait(failures, error)
+
+    def _wait(self, failures: int, error: Unreachable) -> None:
+        """Before the next attempt: longer each time, or as long as the server wants. Raises what asks for too
+        long; what came stays.
+        """
+        if error.wait_s > _LONGEST_WAIT_S:
+            raise error
+        if self._stopped.wait(max(_WAIT_S * 2**failures, error.wait_s)):
+            raise error
 
     def _request(self, url: str, file: Listed, part: "_Part") -> None:
         """One answer of the server, as far as it goes. Raises Unreachable where it ends too soon."""
@@ -323,9 +334,22 @@ def _check_status(response: "httpx2.Response", wanted: dict[str, str]) -> None:
         raise FetchError("the server sends a part of a file that was asked for whole")
     if response.headers.get("content-encoding", "identity") != "identity":
         raise FetchError("the server sends a file packed, though it was asked not to")
-    if response.status_code >= 400:
-        response.read()
-    hf_raise_for_status(response)
+    hf_raise_for_status(_beginning(response) if response.status_code >= 400 else response)
+
+
+def _beginning(response: "httpx2.Response") -> "httpx2.Response":
+    """An error's answer with as much of its text as is shown: it may have no end."""
+    import httpx2
+
+    text = bytearray()
+    for piece in response.iter_raw():
+        text += piece
+        if len(text) >= _ERROR_BYTES:
+            break
+    kept = [(k, v) for k, v in response.headers.items() if k not in _OF_THE_BODY]
+    return httpx2.Response(
+        response.status_code, headers=kept, content=bytes(text[:_ERROR_BYTES]), request=response.request
+    )
 
 
 def _limits() -> "httpx2.Timeout":

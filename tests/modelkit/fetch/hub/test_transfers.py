@@ -8,12 +8,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import modelkit
-from modelkit.errors import SourceError, StoreError
+from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch import beside
+from modelkit.fetch.hub import transfer
 from modelkit.fetch.hub.library import READ_S, headers_for
 from tests.support.hub import STORY, Hub, Listener
 
@@ -26,6 +28,50 @@ def test_a_connection_that_ends_too_soon_is_taken_up_again(hub: Hub, tmp_path: P
     third = len(hub.repositories["Amy/Story"].files["model.safetensors"]) // 3
     assert f"bytes={third}-" in ranges
     assert told.said
+
+
+class Waited(threading.Event):
+    """Notes how long somebody would have waited for it."""
+
+    seconds: ClassVar[list[float]] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0.0)
+        return self.is_set()
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    monkeypatch.setattr(transfer, "Event", Waited)
+    monkeypatch.setattr(Waited, "seconds", [])
+    return Waited.seconds
+
+
+@pytest.mark.parametrize("said", ["Retry-After: 7", 'RateLimit: "resolvers";r=0;t=7'])
+def test_a_server_that_wants_time_is_given_it(
+    hub: Hub, tmp_path: Path, waited: list[float], said: str
+) -> None:
+    hub.faults = {"model.safetensors": [f"429 {said}", "429 Retry-After: soon"]}
+    modelkit.pull(STORY, home=tmp_path / "home")
+    assert waited[0] == 7
+    assert 0 < waited[1] < 1
+
+
+def test_a_server_that_wants_an_hour_is_not_waited_for(
+    hub: Hub, tmp_path: Path, cache: Path, waited: list[float]
+) -> None:
+    hub.faults = {"model.safetensors": ["cut", "429 Retry-After: 3600"]}
+    with pytest.raises(FetchError, match="asks to come back in 3600 s"):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    assert max(waited) < 1
+    assert list(cache.rglob("*.part"))  # the next command goes on from here
+
+
+def test_an_error_without_end_is_read_as_far_as_it_is_shown(hub: Hub, tmp_path: Path) -> None:
+    hub.faults = {"model.safetensors": ["endless 403"]}
+    with pytest.raises(FetchError, match=r"refuses \(xxx"):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    assert hub.sent_bytes < hub.endless_bytes
 
 
 def test_a_killed_fetch_goes_on_where_it_ended(hub: Hub, tmp_path: Path, cache: Path) -> None:
