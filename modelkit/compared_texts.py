@@ -36,9 +36,10 @@ def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list
             hint="Compare models of one kind.",
         )
     tokens = min(TOKENS, *(model.context_length for model in models))
+    width = min(model.vocab_size for model in models)
     if starts[0] is None:
-        return models, _texts(first, models[0], text, tokens)
-    answers = _answers(first, models[0], text, starts[0], tokens)
+        return models, _texts(first, models[0], text, tokens, width)
+    answers = _answers(first, models[0], text, starts[0], tokens, width)
     return _behind(models, answers), list(answers)
 
 
@@ -55,29 +56,31 @@ def _behind(models: Pair, prompts: Mapping[Text, Text]) -> Pair:
     return answering(models[0], prompts), answering(models[1], prompts)
 
 
-def _texts(opened: Opened, model: "LoadedModel", text: str | None, tokens: int) -> list[Text]:
+def _texts(opened: Opened, model: "LoadedModel", text: str | None, tokens: int, width: int) -> list[Text]:
+    """width: ids below it are those that both models embed."""
     tokenizer = opened.ready.tokenizer
     if text is not None:
-        return _cut(tokenizer.encode(text, add_special=True), tokens)
+        return _cut(tokenizer.encode(text, add_special=True), tokens, width)
     start = next(one for one in (tokenizer.bos_id, tokenizer.eos_id, 0) if one is not None)
-    return _write(opened, model, start, TEXTS, tokens)
+    return _write(opened, model, start, TEXTS, tokens, width)
 
 
 def _answers(
-    opened: Opened, model: "LoadedModel", text: str | None, start: int, tokens: int
+    opened: Opened, model: "LoadedModel", text: str | None, start: int, tokens: int, width: int
 ) -> dict[Text, Text]:
     """Answer -> prompt. Answers of one length; so are prompts, but for a last piece of the text."""
     end = prompt_end(opened.ready)
     if text is None:
-        wrote = _write(opened, model, start, TEXTS, tokens, [(end,)] * TEXTS)
+        wrote = _write(opened, model, start, TEXTS, tokens, width, [(end,)] * TEXTS)
         prompts = [(*one[1:], end) for one in wrote]
     else:
-        pieces = _cut(opened.ready.tokenizer.encode(text, add_special=False), tokens - 1)
+        pieces = _cut(opened.ready.tokenizer.encode(text, add_special=False), tokens - 1, width)
         prompts = [(*piece, end) for piece in pieces]
     found: dict[Text, Text] = {}
     for length in dict.fromkeys(map(len, prompts)):
         asked = [one for one in prompts if len(one) == length]
-        found |= zip(_write(opened, model, start, len(asked), tokens, asked), asked, strict=True)
+        wrote = _write(opened, model, start, len(asked), tokens, width, asked)
+        found |= zip(wrote, asked, strict=True)
     return found
 
 
@@ -87,19 +90,26 @@ def _write(
     start: int,
     count: int,
     tokens: int,
+    width: int,
     prompts: Sequence[Text] | None = None,
 ) -> list[Text]:
     import numpy as np
 
     from runtime.quality import own_text
 
-    never = {one for one in opened.ready.stop_ids if one < model.vocab_size}
+    never = {one for one in opened.ready.stop_ids if one < width} | set(range(width, model.vocab_size))
     sources = None if prompts is None else np.array(prompts, np.int32)
     rows = own_text.write(model, start, count, tokens, never=never, sources=sources)
     return [tuple(row) for row in rows.tolist()]
 
 
-def _cut(ids: Sequence[int], tokens: int) -> list[Text]:
+def _cut(ids: Sequence[int], tokens: int, width: int) -> list[Text]:
+    beyond = next((one for one in ids if one >= width), None)
+    if beyond is not None:
+        raise LoadError(
+            f"the text has the token {beyond}, which one of the models has no embedding for",
+            hint="Take a text without special tokens of images and the like.",
+        )
     pieces = [tuple(ids[at : at + tokens]) for at in range(0, len(ids), tokens)][:_MOST_TEXTS]
     pieces = [piece for piece in pieces if len(piece) > 1]
     if not pieces:

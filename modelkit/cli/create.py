@@ -152,11 +152,20 @@ def _wanted(
     quality: str | None,
     calibration: Path | None,
 ) -> str | None:
-    """The options that say how the target is stored, as words of QUANTIZE; None where there is none."""
+    """The options that say how the target is stored, as words of QUANTIZE; None where there is none.
+
+    Raises PlanError for a target that is none.
+    """
+    from modelkit.modelfile.quantizing import parse_bits, parse_size
+
     named = {"--quantize": quantize, "--target-bits": target_bits, "--target-size": target_size}
-    given = [name for name, value in named.items() if value]
+    given = [name for name, value in named.items() if value is not None]
     if len(given) > 1:
         raise click.UsageError(f"give one of {' and '.join(given)}")
+    if target_bits is not None:
+        parse_bits(target_bits)
+    if target_size is not None:
+        parse_size(target_size)
     if not given:
         if quality or calibration:
             raise click.UsageError("--quality and --calibration go with --target-bits, --target-size or -q")

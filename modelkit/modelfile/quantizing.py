@@ -148,9 +148,9 @@ def parse_quantizing(text: str, folder: Path | None = None) -> Quantizing:
         case ["plain", name]:
             return Quantizing(parse_format(name), True, **chosen)  # pyright: ignore[reportArgumentType]
         case [word] if word[0].isdigit() or word[0] == ".":
-            return Quantizing(size_bytes=_size(word), **chosen)  # pyright: ignore[reportArgumentType]
+            return Quantizing(size_bytes=parse_size(word), **chosen)  # pyright: ignore[reportArgumentType]
         case [number, unit] if number[0].isdigit():
-            return Quantizing(size_bytes=_size(number + unit), **chosen)  # pyright: ignore[reportArgumentType]
+            return Quantizing(size_bytes=parse_size(number + unit), **chosen)  # pyright: ignore[reportArgumentType]
         case [name]:
             return Quantizing(parse_format(name), **chosen)  # pyright: ignore[reportArgumentType]
         case _:
@@ -163,7 +163,8 @@ def of_draft(text: str) -> tuple[bool, str]:
     return (True, rest.strip()) if first.lower() == DRAFT else (False, text)
 
 
-def _size(text: str) -> int:
+def parse_size(text: str) -> int:
+    """A number of bytes above 0, such as 5GB; PlanError."""
     try:
         size = read_size(text, "the size")
     except ParameterError as error:

@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 _SHOWN_PROBLEMS = 3
 
 
-def refuse_searched(asked: Quantizing | None) -> None:
-    """Raise PlanError where formats would be found for weights that are not there before they are written."""
+def refuse_searched(asked: Quantizing | None, draft: Quantizing | None) -> None:
+    """Raise PlanError where formats would be found for weights that are not there before they are written, or
+    for a draft of them. asked: of the target.
+    """
+    if draft and draft.auto:
+        raise PlanError(
+            "auto finds what is fastest with the target as its source has it, and the adapters are not in "
+            "there yet",
+            hint="Make a package with the adapters fused first, and name that in FROM; or name the draft's "
+            "format, such as q4.",
+        )
     if asked and asked.measures:
         raise PlanError(
             f"{asked} reads the model as its source has it, and the adapters are not in there yet",

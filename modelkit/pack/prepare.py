@@ -142,7 +142,7 @@ def _prepare(
     adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse, at=at)
     if fuse:
         with recipe.at("ADAPTER"):
-            checks.refuse_searched(asked.target)
+            checks.refuse_searched(asked.target, asked.draft)
             target, adapters = with_fused(target, adapters, asked.target, store), ()
     if draft:
         refuse_same(target, draft)

@@ -33,23 +33,17 @@ TRIED = (KEEP, "q8", "q6", "q5", "q4", "q4g32", "q3", "q3g32", "q2g32", "mxfp4")
 def fastest(part: Part, target: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
     """The plan of a draft. Raises PlanError for one that is no language model by itself."""
     from runtime.models import describe
-    from runtime.speculate.pair import runs_inside
 
     refuse_packed(part, asked)
-    if runs_inside(describe(part.plan.config)):
-        raise PlanError(
-            "the draft runs inside its target only, so it cannot be tried by itself",
-            hint="Name its format, such as q4.",
-        )
     if describe(target.plan.config).start_id is not None:
         raise PlanError(
             f"{target.source.inventory.origin} answers what an encoder reads; a draft's formats are tried "
             "with targets that go on from their prompt",
             hint="Name the draft's format, such as q4.",
         )
-    # The target's texts: what it writes is what is to be guessed.
-    reading = read(target, ready, asked.calibration, progress, train=False)
     model = load(part)
+    # The target's texts: what it writes is what is to be guessed.
+    reading = read(target, ready, asked.calibration, progress, train=False, draft=model)
     beside = replace(reading, model=model)
     plans = {name: _plan(part, name) for name in TRIED}
     found = _offers(beside, reading, plans, target, progress)

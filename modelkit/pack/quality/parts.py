@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
@@ -55,7 +56,7 @@ def _settled(
     assert part.asked is not None
     digests = source_digests(part.source, store)
     assert digests is not None
-    key = _key(part, _sources(part, target, store), ready)
+    key = _key(part, target, _sources(part, target, store), ready)
     known = _recalled(store.memo_get(key))
     if known is not None:
         plan = _planned(part, known)
@@ -105,11 +106,10 @@ def _planned(part: Part, known: _Known) -> Plan:
     return plan_with(plan, known.tuned)
 
 
-def _key(part: Part, digests: Mapping[str, str], ready: "Ready") -> str:
+def _key(part: Part, target: Part | None, digests: Mapping[str, str], ready: "Ready") -> str:
     """All that the search depends on."""
     asked = part.asked
     assert asked is not None
-    text = asked.calibration.read_bytes() if asked.calibration else b""
     sizes = reading.SIZES
     value = {
         "revision": _REVISION,
@@ -117,11 +117,18 @@ def _key(part: Part, digests: Mapping[str, str], ready: "Ready") -> str:
         "sources": {name: digest.removeprefix("sha256:") for name, digest in digests.items()},
         "asked": str(asked),
         "role": part.plan.role,
-        "text": hashlib.sha256(text).hexdigest(),
+        "configs": [part.plan.config, *([target.plan.config] if target and asked.auto else ())],
+        "text": _digest_of(asked.calibration),
         "tokenizer": ready.tokenizer.fingerprint,
+        "never": sorted({*ready.stop_ids, *ready.suppressed}),
         "sizes": [sizes.calibration, sizes.held_out, sizes.tokens, sizes.steps, sizes.training],
     }
     return "formats:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def _digest_of(text: Path | None) -> str | None:
+    """Of a file's bytes; None where there is no file, which an empty one is not."""
+    return hashlib.sha256(text.read_bytes()).hexdigest() if text else None
 
 
 def _keep(store: Store, key: str, found: Found, files: Files) -> None:

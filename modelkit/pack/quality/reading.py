@@ -4,6 +4,7 @@ All numbers are computed in float32, whatever the source's type. Texts are short
 stay in memory while it is differentiated.
 """
 
+from codecs import getincrementaldecoder
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,9 +67,15 @@ def refuse_packed(part: Part, asked: object) -> None:
     that writes nothing by which formats could be told apart. Nothing is loaded for it.
     """
     from runtime.models import describe
+    from runtime.speculate.pair import runs_inside
 
-    kind = part.source.kind
-    if not describe(part.plan.config).writes:
+    kind, described = part.source.kind, describe(part.plan.config)
+    if runs_inside(described):
+        raise PlanError(
+            "the draft runs inside its target only, so it cannot be tried by itself",
+            hint="Name its format, such as q4.",
+        )
+    if not described.writes:
         raise PlanError(
             f"{part.source.inventory.origin} makes embeddings: no formats are searched for by what it writes",
             hint="Name a format, such as q8.",
@@ -96,16 +103,28 @@ def refuse_packed(part: Part, asked: object) -> None:
     )
 
 
-def read(part: Part, ready: "Ready", calibration: Path | None, progress: Progress, *, train: bool) -> Reading:
-    """Load the part's source and write or read its texts. Raises PlanError: too large."""
+def read(
+    part: Part,
+    ready: "Ready",
+    calibration: Path | None,
+    progress: Progress,
+    *,
+    train: bool,
+    draft: "LoadedModel | None" = None,
+) -> Reading:
+    """Load the part's source and write or read its texts. draft: a model that reads them, too. Raises
+    PlanError: too large.
+    """
     model = load(part)
     if model.described.start_id is not None:
         return _answers(part, model, ready, calibration, progress, train=train)
-    tokens = min(SIZES.tokens, model.context_length)
+    readers = (model, draft) if draft else (model,)
+    width = min(one.vocab_size for one in readers)
+    tokens = min(SIZES.tokens, *(one.context_length for one in readers))
     counts = (0 if calibration else SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
-    rows = _written(part, model, ready, _start(ready), sum(counts), tokens, progress)
+    rows = _written(part, model, ready, _start(ready), sum(counts), tokens, progress, width=width)
     own, held, more = rows[: counts[0]], rows[counts[0] : sum(counts[:2])], rows[sum(counts[:2]) :]
-    texts = _cut(calibration, ready, tokens) if calibration else tuple(own)
+    texts = _cut(calibration, ready, tokens, width) if calibration else tuple(own)
     return Reading(model, texts, tuple(held), calibration is None, tuple(more), SIZES.steps)
 
 
@@ -126,7 +145,8 @@ def _answers(
     start, end = model.described.start_id, prompt_end(ready)
     assert start is not None
     tokens = min(SIZES.tokens, model.context_length)
-    given = [(*text, end) for text in _cut(calibration, ready, tokens - 1)] if calibration else []
+    cut = _cut(calibration, ready, tokens - 1, model.vocab_size) if calibration else ()
+    given = [(*text, end) for text in cut]
     counts = (len(given) or SIZES.calibration, SIZES.held_out, SIZES.training if train else 0)
     asked = [(end,)] * (sum(counts) - len(given))
     wrote = _written(part, model, ready, start, len(asked), tokens, progress, sources=asked)
@@ -146,13 +166,17 @@ def _written(
     tokens: int,
     progress: Progress,
     sources: "Sequence[Sequence[int]] | None" = None,
+    width: int | None = None,
 ) -> list[tuple[int, ...]]:
-    """Texts of the model's own. sources: what it answers, one for each, of one length."""
+    """Texts of the model's own. sources: what it answers, one for each, of one length. width: ids below it
+    are written.
+    """
     import numpy as np
 
     from runtime.quality import own_text
 
     never = {one for one in (*ready.stop_ids, *ready.suppressed) if one < model.vocab_size}
+    never.update(range(width or model.vocab_size, model.vocab_size))
     asked = None if sources is None else np.array(sources, np.int32).reshape(count, -1)
     progress.begin(f"{part.plan.role}: writing tokens", count * (tokens - 1))
     try:
@@ -207,13 +231,18 @@ def prompt_end(ready: "Ready") -> int:
     return next(one for one in known if one is not None)
 
 
-def _cut(path: Path, ready: "Ready", tokens: int) -> Texts:
-    """A text in pieces of `tokens` ids, spread evenly over it."""
+def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
+    """A text in pieces of `tokens` ids, spread evenly over it. width: ids below it can be read."""
     try:
-        raw = path.read_bytes()[:_MOST_TEXT_BYTES]
-        ids = ready.tokenizer.encode(raw.decode(), add_special=False)
+        ids = ready.tokenizer.encode(_beginning(path), add_special=False)
     except (OSError, UnicodeDecodeError, ModelkitError) as error:
         raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
+    beyond = next((one for one in ids if one >= width), None)
+    if beyond is not None:
+        raise PlanError(
+            f"{path.name} has the token {beyond}, which the model has no embedding for",
+            hint="Take a text without special tokens of images and the like.",
+        )
     start = [ready.tokenizer.bos_id] if ready.tokenizer.bos_id is not None else []
     length = tokens - len(start)
     if len(ids) < length:
@@ -224,6 +253,13 @@ def _cut(path: Path, ready: "Ready", tokens: int) -> Texts:
     count = min(2 * SIZES.calibration, len(ids) // length)
     starts = _spread(len(ids) - length, count)
     return tuple((*start, *ids[at : at + length]) for at in starts)
+
+
+def _beginning(path: Path) -> str:
+    """As much of a text as is looked at, in whole letters. Raises OSError, UnicodeDecodeError."""
+    with path.open("rb") as file:
+        raw = file.read(_MOST_TEXT_BYTES)
+    return getincrementaldecoder("utf-8")().decode(raw, final=len(raw) < _MOST_TEXT_BYTES)
 
 
 def _spread(last: int, count: int) -> Sequence[int]:

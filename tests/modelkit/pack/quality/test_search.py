@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from modelkit import compared_texts, export_gguf
+from modelkit import export_gguf
 from modelkit.cli.main import cli
 from modelkit.comparison import compare
 from modelkit.errors import StoreError
@@ -23,34 +23,6 @@ from tests.support.tiny import write_model
 ISLAND = Path(__file__).resolve().parents[4] / "examples" / "island"
 
 Run = Callable[..., Result]
-
-
-@pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "SIZES", reading.Sizes(3, 2, 24, 12, 4))
-    monkeypatch.setattr(compared_texts, "TEXTS", 2)
-    monkeypatch.setattr(compared_texts, "TOKENS", 24)
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("MODELKIT_HOME", str(tmp_path / "home"))
-    write_model(tmp_path / "target", seed=0, num_hidden_layers=2)
-    write_model(tmp_path / "draft", seed=0, num_hidden_layers=1)
-    (tmp_path / "text.txt").write_text("It was a bright cold day in April. " * 40)
-    return tmp_path
-
-
-@pytest.fixture
-def create(home: Path) -> Run:
-    """create(name, *lines of the Modelfile, options=(...))"""
-
-    def run(name: str, *lines: str, options: tuple[str, ...] = (), source: str = "./target") -> Result:
-        (home / "Modelfile").write_text("\n".join([f"FROM {source}", *lines]) + "\n")
-        arguments = ["create", name, "-f", str(home / "Modelfile"), *options, "--json"]
-        return CliRunner().invoke(cli, arguments, catch_exceptions=False)
-
-    return run
 
 
 def report(home: Path, name: str) -> dict[str, Any]:
@@ -120,6 +92,48 @@ def test_what_cannot_be_met_is_refused(create: Run, line: str, said: str, home: 
 def test_two_targets_are_wrong_usage(create: Run) -> None:
     result = create("x", options=("--target-bits", "4", "-q", "q4"))
     assert (result.exit_code, "--quantize and --target-bits" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--target-bits", "", "is no number of bits"),
+        ("--target-bits", "4.5 bits", "is no number of bits"),
+        ("--target-size", "", "expected a number of bytes"),
+        ("--target-size", "q4", "expected a number of bytes"),
+        ("--target-size", "4.5 bits", "expected a number of bytes"),
+        ("--target-size", "0.1B", "a model of 0 bytes"),
+        ("--quantize-draft", "", "there is no format ''"),
+    ],
+)
+def test_an_option_that_says_no_target_is_not_taken_for_another(
+    create: Run, option: str, value: str, said: str
+) -> None:
+    result = create("x", options=(option, value))
+    assert (result.exit_code > 0, said in result.stderr) == (True, True), result.stderr
+
+
+def test_an_empty_text_is_none_whatever_was_found_without_one(create: Run, home: Path) -> None:
+    create("x", "QUANTIZE 9 bits")
+    (home / "empty.txt").touch()
+    assert "empty.txt has 0 tokens" in create("y", "QUANTIZE 9 bits from ./empty.txt").stderr
+
+
+def test_the_nearest_target_can_be_met(create: Run, home: Path) -> None:
+    """Of a model most of which stays as it is: its rows divide into no groups."""
+    write_model(home / "odd", seed=0, hidden_size=48, num_hidden_layers=1)
+    refused = create("x", "QUANTIZE 2 bits", source="./odd").stderr
+    nearest = refused.rpartition("nearest target is ")[2].partition(" bits")[0]
+    assert float(nearest) > 10
+    assert create("x", f"QUANTIZE {nearest} bits", source="./odd").exit_code == 0
+
+
+def test_a_long_text_may_be_cut_inside_a_letter(
+    create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "text.txt").write_text("é" * 200)
+    monkeypatch.setattr(reading, "_MOST_TEXT_BYTES", 101)
+    assert create("x", "QUANTIZE 9 bits from ./text.txt").exit_code == 0
 
 
 def test_a_packed_source_is_said_to_be_packed(create: Run) -> None:
