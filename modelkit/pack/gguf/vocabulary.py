@@ -7,8 +7,8 @@ metadata are read as a GGUF file's would be, and texts encoded with both: what d
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
@@ -39,6 +39,12 @@ PROBES = (
     " ABC-def_GHI 1,234,567.89",
 )
 
+
+_TOGETHER, _MOST_TEXTS = 32, 2000
+"""Pieces in one text that tells how they are joined, and texts."""
+
+_BLANKS = " {2,}"
+"""What the kind of scored pieces has a key for."""
 
 _COMPOSED = "this tokenizer composes characters (NFC), which llama.cpp does not"
 
@@ -89,8 +95,12 @@ def vocabulary_metadata(
     drawn_never = [one for one in never if one in set(tokenizer.pieces.values())]
     if drawn_never:
         made[KEY + "suppress_tokens"] = tuple(drawn_never)
-    texts = [normalize("NFC", text) for text in PROBES] if _COMPOSED in notes else PROBES
-    read = _prove(made, tokenizer, texts, rows, label, framed=framed or kind == WORDS)
+    again, generation = _read_back(made, rows, label)
+    composed = _COMPOSED in notes
+    differing = partial(_differing, again, tokenizer, composed=composed, framed=framed or kind == WORDS)
+    _prove(again, tokenizer, differing([*PROBES, *_replaced(document, label)]), kind, label)
+    notes += _unlike(differing(_of_pieces(tokenizer, again)))
+    read = again.eos_ids(generation)
     unnamed = sorted(ends - read)
     if unnamed:
         notes.append(f"a file names three ends of a text at most; left out: {unnamed}")
@@ -189,31 +199,80 @@ def _frame_roles(tokenizer: Tokenizer, document: Mapping[str, Any], kind: str) -
     return {**roles, "cls": before, "sep": after, "unk": tokenizer.pieces.get(unknown), "mask": mask}
 
 
-def _prove(
-    metadata: Mapping[str, Any],
-    tokenizer: Tokenizer,
-    texts: Iterable[str],
-    rows: int,
-    label: str,
-    *,
-    framed: bool,
-) -> frozenset[int]:
-    """Raise UnsupportedSource unless the tokenizer read back gives the same ids. The ends that it has."""
+def _replaced(document: Mapping[str, Any], label: str) -> list[str]:
+    """Texts with all that is replaced before they are cut. Raises UnsupportedSource where that is told by an
+    expression that no file has a key for.
+    """
+    found: list[str] = []
+    for step in _steps(document.get("normalizer")):
+        pattern = step.get("pattern") if step.get("type") == "Replace" else None
+        if pattern and "String" in pattern:
+            found.append(f"a{pattern['String']}b {pattern['String']}")
+        elif pattern and pattern.get("Regex") != _BLANKS:
+            raise UnsupportedSource(
+                f"{label} replaces what matches {shown(repr(pattern.get('Regex')))} before it cuts text, "
+                "which llama.cpp does not"
+            )
+    return found
+
+
+def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
+    """A normalizer's, in order."""
+    if isinstance(normalizer, Mapping):
+        for one in normalizer.get("normalizers") or ():
+            yield from _steps(one)
+        yield normalizer
+
+
+def _read_back(metadata: Mapping[str, Any], rows: int, label: str) -> tuple[Tokenizer, Any]:
+    """The tokenizer that a file with these metadata has, and its generation_config.json."""
     made = tokenizer_files(metadata, rows=rows, label=label)
     with tempfile.TemporaryDirectory() as folder:
         paths = {name: Path(folder, name) for name in made.files}
         for name, path in paths.items():
             path.write_bytes(made.files[name])
-        again = load_tokenizer(paths)
-    for text in texts:
-        if again.encode(text, add_special=framed) != tokenizer.encode(text, add_special=framed):
-            raise UnsupportedSource(
-                f"{label}: read back from a GGUF file, the tokenizer gives other ids for {text[:30]!r}",
-                hint="Its way of treating text is not among those that llama.cpp knows.",
-            )
-    if metadata[KEY + "model"] == WORDS:
+        return load_tokenizer(paths), json.loads(made.files["generation_config.json"])
+
+
+def _differing(
+    again: Tokenizer, tokenizer: Tokenizer, texts: Iterable[str], *, composed: bool, framed: bool
+) -> list[str]:
+    """The texts of which the two make other ids. composed: are texts given as NFC has them?"""
+    given = (normalize("NFC", text) if composed else text for text in texts)
+    ids = ((text, [one.encode(text, add_special=framed) for one in (again, tokenizer)]) for text in given)
+    return [text for text, (one, other) in ids if one != other]
+
+
+def _of_pieces(tokenizer: Tokenizer, again: Tokenizer) -> list[str]:
+    """Texts with all pieces, of large vocabularies with an even share of them; and some with blanks outside.
+    Without what is a special token in either.
+    """
+    ids = sorted(set(tokenizer.pieces.values()) - tokenizer.special_ids - again.special_ids)
+    chunks = [ids[at : at + _TOGETHER] for at in range(0, len(ids), _TOGETHER)]
+    some = chunks[:: -(-len(chunks) // _MOST_TEXTS) or 1]
+    return [" a", "a ", "\na\n", *(tokenizer.decode(chunk) for chunk in some)]
+
+
+def _unlike(texts: Sequence[str]) -> list[str]:
+    """What is said of texts that are not cut as the package cuts them."""
+    if not texts:
+        return []
+    shortest = min(texts, key=len)
+    more = f", and of {len(texts) - 1} more of the texts that were tried" if len(texts) > 1 else ""
+    return [f"as llama.cpp cuts texts, ids are others than here of {shown(repr(shortest[:30]))}{more}"]
+
+
+def _prove(again: Tokenizer, tokenizer: Tokenizer, differing: Sequence[str], kind: str, label: str) -> None:
+    """Raise UnsupportedSource unless the tokenizer read back is the same. differing: texts that it cuts
+    otherwise, and has to cut alike.
+    """
+    if differing:
+        raise UnsupportedSource(
+            f"{label}: read back from a GGUF file, the tokenizer gives other ids for {differing[0][:30]!r}",
+            hint="Its way of treating text is not among those that llama.cpp knows.",
+        )
+    if kind == WORDS:
         # Few words of the texts above may be in a vocabulary, so the pieces are compared, too.
         other = next((p for p, one in tokenizer.pieces.items() if again.pieces.get(p) != one), None)
         if other is not None:
             raise UnsupportedSource(f"{label}: the token {shown(repr(other))} has no spelling in a GGUF file")
-    return again.eos_ids(json.loads(made.files["generation_config.json"]))

@@ -39,6 +39,39 @@ def read_back(vocabulary: Vocabulary) -> Tokenizer:
     return loaded({k: v for k, v in vocabulary.metadata.items() if k != "tokenizer.huggingface.json"})
 
 
+@pytest.mark.parametrize(
+    ("normalizer", "said"),
+    [
+        ({"type": "Replace", "pattern": {"String": "``"}, "content": '"'}, "other ids for 'a``b ``'"),
+        (
+            {"type": "Replace", "pattern": {"Regex": "q(?=u)"}, "content": "k"},
+            r"replaces what matches 'q\(\?=u\)'",
+        ),
+        (
+            {
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "~"}, "content": ""}],
+            },
+            "other ids for 'a~b ~'",
+        ),
+    ],
+)
+def test_what_is_replaced_before_texts_are_cut_is_not_lost(normalizer: dict[str, Any], said: str) -> None:
+    made = {**document("gpt-2"), "normalizer": normalizer}
+    with pytest.raises(UnsupportedSource, match=said):
+        stated(of_files(tokenizer=made))
+
+
+def test_texts_that_only_some_cut_alike_are_told_of() -> None:
+    """Two ways of putting a blank first, which differ where a text has one already."""
+    pieces = {"\u2581": -1.0, "a": -2.0, "\u2581a": -3.0, "b": -4.0}
+    usual = json.loads(loaded(joined_metadata(pieces)).to_json())
+    assert not stated(of_files(tokenizer=usual)).notes
+    metaspace = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    (note,) = stated(of_files(tokenizer={**usual, "normalizer": None, "pre_tokenizer": metaspace})).notes
+    assert note.startswith("as llama.cpp cuts texts, ids are others than here of ")
+
+
 @pytest.mark.parametrize("pre", [name for name, row in SPLITTINGS.items() if not row.raw])
 def test_every_name_is_recognised_by_what_it_does(pre: str) -> None:
     name, notes = recognised(document(pre), "it")
