@@ -70,8 +70,6 @@ class _Tagged:
         def head(behind: str) -> str:
             if name is None:
                 return f"{rules.said(tag.open)} {rules.terminal(names)} {rules.said(behind)}"
-            if tag.type is None:
-                return f"{rules.said(tag.open + name)} {rules.said(behind)}"
             return rules.said(tag.open + name + behind)
 
         if tag.type is None:

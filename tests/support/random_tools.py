@@ -1,5 +1,6 @@
 """Tools, and arguments that fit them, at random: as agents' schemas are, with texts that look like marks."""
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -27,12 +28,23 @@ def number(rng: random.Random) -> float:
     return rng.choice([*_WHOLES, *_NUMBERS])
 
 
+def plain_text(rng: random.Random) -> str:
+    """Where it may be anything, a raw text that is JSON would be read as that."""
+    said = text(rng)
+    try:
+        json.loads(said)
+    except ValueError:
+        return said
+    return "x"
+
+
 def anything(rng: random.Random, depth: int = 0) -> Any:
-    kinds: list[Make] = [text, number, lambda _: None, lambda rng: rng.random() < 0.5]
+    kinds: list[Make] = [plain_text, number, lambda _: None, lambda rng: rng.random() < 0.5]
     if depth < 2:
-        kinds.append(lambda rng: [anything(rng, depth + 1) for _ in range(rng.randint(0, 2))])
+        # Not empty ones: where lists and objects are tags, those look like an empty text.
+        kinds.append(lambda rng: [anything(rng, depth + 1) for _ in range(rng.randint(1, 2))])
         kinds.append(
-            lambda rng: {rng.choice(_BARE): anything(rng, depth + 1) for _ in range(rng.randint(0, 2))}
+            lambda rng: {rng.choice(_BARE): anything(rng, depth + 1) for _ in range(rng.randint(1, 2))}
         )
     return rng.choice(kinds)(rng)
 

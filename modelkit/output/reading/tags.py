@@ -41,7 +41,7 @@ def members(feed: Feed, write: Write, how: Tagged, schema: Schema) -> Waiting[No
     """All arguments, as an object."""
     write("{")
     between = ""
-    while (yield from _another(feed, how)):
+    while (yield from _another(feed, how, schema)):
         name, kind = yield from _head(feed, how.tag)
         write(f"{between}{json.dumps(name, ensure_ascii=False)}: ")
         between = ", "
@@ -49,13 +49,24 @@ def members(feed: Feed, write: Write, how: Tagged, schema: Schema) -> Waiting[No
     write("}")
 
 
-def _another(feed: Feed, how: Tagged) -> Waiting[bool]:
-    """Does an argument begin? Its mark is taken. One that another mark begins with is not it."""
+def _another(feed: Feed, how: Tagged, schema: Schema) -> Waiting[bool]:
+    """Does an argument begin? Its mark is taken. One that another mark begins with is not it, unless that is
+    what an argument of the tool's begins with.
+    """
     place = yield from feed.blanks()
-    if (yield from feed.starts((how.next, *how.after), place)) != how.next:
+    found = yield from feed.starts((how.next, *how.after), place)
+    if found is None or (found != how.next and not _is_argument(found, how, schema)):
         return False
     feed.take(place + len(how.next))
     return True
+
+
+def _is_argument(mark: str, how: Tagged, schema: Schema) -> bool:
+    """Is a mark that may follow the beginning of an argument that the schema names? Where names are tags
+    (MiniMax M3), one called `tool_call` looks like the mark of calls.
+    """
+    name, end, behind = mark.removeprefix(how.next).partition(core(how.tag.name_end))
+    return mark.startswith(how.next) and bool(end) and not behind and name in schema.names()
 
 
 def _head(feed: Feed, tag: Tag) -> Waiting[tuple[str, str | None]]:

@@ -3,7 +3,9 @@ values at random, however the text is cut.
 """
 
 import random
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -59,6 +61,12 @@ def check(style: Style, seed: int) -> None:
     rng = random.Random(f"{style.name} {seed}")
     listed, makers = tools(rng, bare=not is_json(style))
     calls = [call_of(style, makers, rng, place) for place in range(rng.choice([1, 1, 2]))]
+    check_calls(style, listed, calls, rng)
+
+
+def check_calls(
+    style: Style, listed: list[dict[str, Any]], calls: list[ToolCall], rng: random.Random
+) -> None:
     said, words = written(style, calls), words_of(style, tokens=True)
     shape = shape_of(style, Opening(), listed, rng.choice(["required", "auto"]), True)
     assert shape is not None
@@ -80,6 +88,18 @@ def check(style: Style, seed: int) -> None:
 def test_what_is_written_is_allowed_and_read(style: Style) -> None:
     for seed in range(2):
         check(style, seed)
+
+
+@pytest.mark.parametrize("style", WRITTEN, ids=lambda style: style.name)
+def test_arguments_are_called_like_the_words_of_marks(style: Style) -> None:
+    names = sorted({word for mark in style.marks for word in re.findall(r"[a-z]\w*", mark)})
+    text = {"type": "string"}
+    inner = {"type": "object", "properties": dict.fromkeys(names, text), "required": names}
+    parts = {name: inner if place % 2 else text for place, name in enumerate(names)}
+    given = {name: dict.fromkeys(names, "x") if place % 2 else "x" for place, name in enumerate(names)}
+    tool = {"name": "f", "parameters": {"type": "object", "properties": parts, "required": names}}
+    call = call_of(style, {"f": lambda _: given}, random.Random(0), 0)
+    check_calls(style, [{"type": "function", "function": tool}], [call], random.Random(0))
 
 
 @pytest.mark.slow
