@@ -1,7 +1,7 @@
 """`/api/generate` and `/api/chat`: prompts and conversations that a model answers, or that only load it."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -51,7 +51,7 @@ def start_chat(model: Model, asked: Chat) -> GenerationStream:
     if model.writes and not _has_template(model, asked.common):
         raise _unable(asked.common, "chat", "model")
     try:
-        options = {**asked.keywords, **_options(model, asked.common)}
+        options = _options(model, asked.common, asked.keywords)
         return model.chat(asked.messages, stream=True, **options)
     except Unplaced as error:
         if error.part != "tools":
@@ -61,7 +61,7 @@ def start_chat(model: Model, asked: Chat) -> GenerationStream:
 
 def start_generate(model: Model, asked: Generate) -> GenerationStream:
     bare = asked.raw or not _has_template(model, asked.common)
-    options: dict[str, Any] = {**asked.common.keywords, **_options(model, asked.common)}
+    options = _options(model, asked.common, asked.common.keywords)
     if asked.suffix or bare or asked.earlier:
         for name in THINKING:
             options.pop(name, None)
@@ -90,9 +90,9 @@ def _unable(common: Common, what: str, field: str) -> Refused:
     return refused("invalid_request", f'"{common.model}" does not support {what}', field)
 
 
-def _options(model: Model, common: Common) -> dict[str, Any]:
-    """What the model decides of the keywords. Here it thinks where it can and nobody says otherwise."""
-    options: dict[str, Any] = {}
+def _options(model: Model, common: Common, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords as they are for this model. Here it thinks where it can and nobody says otherwise."""
+    options = {**keywords}
     if common.options.context is not None:
         options["context_length"] = common.options.context
     if "template" in common.keywords:  # which may be one that asks for no thinking
@@ -102,7 +102,7 @@ def _options(model: Model, common: Common) -> dict[str, Any]:
         raise _unable(common, "thinking", "think")
     if asked is False and model.thinking.off is None:
         # It has no switch, as gpt-oss. Ollama passes over that, so clients send it to every model.
-        options["think"] = None
+        del options["think"]
     if asked is None and able and "think" not in model.defaults:
         options["think"] = True
     return options

@@ -217,6 +217,12 @@ def test_a_model_that_can_think_thinks_unless_told_otherwise(
     assert client.generate("thinker", "Hello", think=think, options=SHORT).prompt_eval_count == prompt
 
 
+def test_a_model_that_cannot_think_is_told_not_to(client: ollama.Client) -> None:
+    """Clients say so to every model."""
+    assert client.chat("tiny", HELLO, think=False, options=SHORT).done
+    assert client.generate("tiny", "Hello", think=False, options=SHORT).done
+
+
 def test_num_ctx_limits_a_request_and_loads_nothing(client: ollama.Client) -> None:
     answer = client.generate("tiny", prompt="a" * 40, raw=True, options={"num_ctx": 50, "num_predict": 30})
     assert answer.eval_count == 10
