@@ -131,6 +131,8 @@ class Grammars:
         digits = self._digits_of(native) if numbers else None
         added = frozenset(self._marks()[0].values())
         grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits, added)
+        if never and grammar.matcher().ended:
+            raise RequestError("the grammar allows nothing but an empty text, and this model cannot end one")
         with self._lock:
             self._compiled[key] = grammar
             while len(self._compiled) > MOST_COMPILED:
@@ -205,10 +207,10 @@ class Grammars:
         """The library's view of the vocabulary: a trie of all of it, so a large one takes a moment."""
         import llguidance
 
-        size = max(self._vocab_size, self._tokenizer.vocab_size)
-        stops = sorted(self._stop_ids) or None
-        # Without stop tokens the library looks for those that it knows by their names.
-        text = rewritten(self._tokenizer.to_json(), renamed=bool(self._stop_ids))
+        end = None if self._stop_ids else self._tokenizer.vocab_size
+        size = max(self._vocab_size, self._tokenizer.vocab_size + (end is not None))
+        stops = sorted(self._stop_ids) if end is None else [end]
+        text = rewritten(self._tokenizer.to_json(), end=end)
         return guarded(
             "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(text, size, stops)
         )
@@ -256,12 +258,22 @@ class GrammarMatcher:
 
     @property
     def ended(self) -> bool:
-        return self._native.is_stopped() and not self._native.is_error()
+        if self._native.is_error():
+            return False
+        return self._native.is_stopped() or (bool(self._never) and self._whole())
+
+    def _whole(self) -> bool:
+        """Can only an end follow? Asked where the vocabulary has none, so that nobody could draw it."""
+        return self._native.is_accepting() and not any(self._allowed())
+
+    def _allowed(self) -> bytes:
+        mask = self._native.compute_bitmask()[: self._bytes]
+        if not self._never:
+            return mask
+        return bytes(allowed & ~no for allowed, no in zip(mask, self._never, strict=True))
 
     def mask(self) -> bytes:
-        mask = self._native.compute_bitmask()[: self._bytes]
-        if self._never:
-            mask = bytes(allowed & ~no for allowed, no in zip(mask, self._never, strict=True))
+        mask = self._allowed()
         if self._native.is_error() or not any(mask):
             raise ConstraintFault(f"the answer's grammar cannot go on: {self._reason()}")
         return self._digits.bounded(mask, self._taken) if self._digits else mask
@@ -378,6 +390,6 @@ def _mask_bytes(size: int) -> int:
 
 
 def _bits(ids: list[int], size: int) -> bytes:
-    """A mask of exactly these ids."""
-    words = sum(1 << one for one in set(ids) if one < size)
-    return words.to_bytes(-(-size // WORD) * WORD // 8, "little")
+    """A mask of exactly these ids, as far as one for `size` ids has a bit for them."""
+    bytes_ = _mask_bytes(size)
+    return sum(1 << one for one in set(ids) if one < 8 * bytes_).to_bytes(bytes_, "little")

@@ -11,16 +11,30 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+_END = "<\0end>"
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|(<[^<>\s]+>)')
 
 
-def rewritten(text: str, *, renamed: bool) -> str:
-    """A tokenizer.json. renamed: its tokens that are no text go by other names."""
+def rewritten(text: str, *, end: int | None = None) -> str:
+    """A tokenizer.json. end: the id of a token that is added where the vocabulary has none that ends a text:
+    the library has to have one, and would take the token 0, which may be a text.
+    """
     document = json.loads(text)
     document["decoder"] = _decoder(document.get("decoder"))
-    if renamed:
-        _rename(document)
+    _rename(document)
+    if end is not None:
+        _add_end(document, end)
     return json.dumps(document)
+
+
+def _add_end(document: dict[str, Any], number: int) -> None:
+    """In place. An id behind all others, also where ids below it are left out."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    entry = {"id": number, "content": _END, **flags, "special": True}
+    document["added_tokens"] = [*(document.get("added_tokens") or []), entry]
+    vocabulary = (document.get("model") or {}).get("vocab")
+    if isinstance(vocabulary, dict):
+        vocabulary[_END] = number
 
 
 def _rename(document: dict[str, Any]) -> None:

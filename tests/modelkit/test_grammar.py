@@ -215,6 +215,23 @@ def test_without_stop_ids_an_answer_ends_when_nothing_can_follow(tmp_path: Path)
         assert matcher.ended is left
 
 
+@pytest.mark.parametrize("tokens", [256, 100])
+def test_without_stop_ids_no_token_is_taken_for_an_end(tmp_path: Path, tokens: int) -> None:
+    """`!` is the first of all tokens."""
+    write_tokenizer(tmp_path, tokens)
+    grammars = Grammars(
+        load_tokenizer({"tokenizer.json": tmp_path / "tokenizer.json"}), tokens + 1, frozenset()
+    )
+    matcher = grammars.compile(Form("regex", "regex", "!!")).matcher()
+    for _ in range(2):
+        assert not matcher.ended
+        assert [token for token in range(tokens + 1) if allows(matcher.mask(), token)] == [0]
+        matcher.advance(0)
+    assert matcher.ended
+    with pytest.raises(RequestError, match="nothing but an empty text"):
+        grammars.compile(Form("grammar", "lark", 'start: ""'))
+
+
 def test_a_matcher_goes_back_to_where_it_was(tmp_path: Path) -> None:
     matcher = matcher_of(tmp_path, Form("format", "schema", json.dumps(PERSON)), frozenset({256}))
     masks: list[bytes] = []
