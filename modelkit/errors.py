@@ -20,18 +20,23 @@ ModelkitError                where · what is · what was expected · what to do
 └── ModelClosed              a request to a model that was closed, or whose engine has ended
 """
 
+import re
+
+_LONGEST_WORD = 400  # characters; names of files are at most 255
+_LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
+
 
 class ModelkitError(Exception):
     """Base of every error meant for the user.
 
-    `message` is one sentence, or a few, in plain words. `hint`, when given, says what to do about it
-    and is shown on its own line.
+    `message` is one sentence, or a few, in plain words; a word too long to be read is there by its beginning
+    and its end. `hint`, when given, says what to do about it and is shown on its own line.
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _readable(message)
+        super().__init__(self.message)
+        self.hint = None if hint is None else _readable(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -143,3 +148,12 @@ class Busy(ModelkitError):
 
 class ModelClosed(ModelkitError):
     """A loaded model that can answer no more: it was closed, or its engine has ended."""
+
+
+def _readable(text: str) -> str:
+    return _LONG_WORD.sub(_ends, text)
+
+
+def _ends(found: re.Match[str]) -> str:
+    word = found[0]
+    return f"{word[:200]}[... {len(word) - 280:,} characters left out ...]{word[-80:]}"

@@ -1,0 +1,26 @@
+"""Messages are for reading, whatever a stranger's file, name or field holds."""
+
+import pytest
+
+import modelkit
+from modelkit.errors import ModelfileError, ModelkitError
+
+
+def test_a_word_too_long_to_be_read_is_shortened() -> None:
+    error = ModelkitError(f"there is no {'a' * 5000}, expected b", hint=f"Write {'c' * 5000}.")
+    assert error.message.startswith("there is no aaa")
+    assert error.message.endswith("aaa, expected b")
+    assert "4,721 characters left out" in error.message
+    assert len(str(error)) < 800
+
+
+def test_texts_of_many_words_stay() -> None:
+    text = "one " * 2000
+    assert ModelkitError(text).message == text
+
+
+def test_the_name_of_a_modelfile_is_no_exception() -> None:
+    with pytest.raises(ModelfileError) as caught:
+        modelkit.Modelfile.read("x" * 4000)
+    assert len(str(caught.value)) < 500
+    assert str(caught.value).startswith("xxx")
