@@ -19,6 +19,7 @@ from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.read import Opened, open_model
 from modelkit.settings import Settings, settings_at
+from modelkit.source.display import UTF_8
 from runtime.models import describe
 from runtime.records import dataclass
 
@@ -243,6 +244,6 @@ def read_text(path: Path) -> str:
             raise ModelkitError(
                 f"{path.name} is larger than {_MOST_TEXT_BYTES:,} bytes", hint="Take a part of it."
             )
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding=UTF_8)
     except (OSError, UnicodeDecodeError) as error:
         raise ModelkitError(f"{path.name} cannot be read as a text: {error}") from error

@@ -9,6 +9,7 @@ from typing import Any
 from modelkit.chat.builtin import builtin_templates
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
+from modelkit.source.display import UTF_8
 from modelkit.source.tree import open_regular
 
 LIMIT_BYTES = 10_000_000
@@ -120,7 +121,7 @@ def _read(path: Path) -> str:
     try:
         with open_regular(path, path.name) as file:
             data = file.read(LIMIT_BYTES + 1)
-        text = data.decode("utf-8")
+        text = data.decode(UTF_8)
     except SourceError as error:
         raise TemplateError(error.message) from error
     except UnicodeDecodeError as error:

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import click
 
+from modelkit.source.display import UTF_8
+
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
 
@@ -36,9 +38,17 @@ def form_options(command: _Command) -> _Command:
     return command
 
 
-def wanted_form(output: str | None, grammar: str | None, regex: str | None) -> dict[str, str]:
-    """What was given, as keywords of `Model.generate` and `Model.chat`."""
-    given = {"format": _text(output, "--format"), "grammar": _text(grammar, "--grammar"), "regex": regex}
+def wanted_form(
+    output: str | None, grammar: str | None, regex: str | None, *, spelled: str = "--{}"
+) -> dict[str, str]:
+    """What was given, as keywords of `Model.generate` and `Model.chat`. spelled: how a message names what was
+    given. Raises BadParameter.
+    """
+    given = {
+        "format": _text(output, spelled.format("format")),
+        "grammar": _text(grammar, spelled.format("grammar")),
+        "regex": regex,
+    }
     return {name: value for name, value in given.items() if value is not None}
 
 
@@ -84,7 +94,7 @@ def _read(path: Path, option: str) -> str:
             content = file.read(most + 1)
         if len(content) > most:
             raise click.BadParameter(f"{path} has more than {most:,} bytes", param_hint=f"'{option}'")
-        return content.decode()
+        return content.decode(UTF_8)
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", None) or str(error)).lower()
         raise click.BadParameter(f"{path} cannot be read: {why}", param_hint=f"'{option}'") from error

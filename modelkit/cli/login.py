@@ -10,6 +10,7 @@ from modelkit.cli.push import insecure_option
 from modelkit.cli.screen import emit_json, note, state
 from modelkit.cli.ui import json_option
 from modelkit.errors import RequestError
+from modelkit.source.display import UTF_8
 
 _LONGEST_BYTES = 64 << 10
 
@@ -64,7 +65,7 @@ def _asked(username: str | None, password_stdin: bool) -> tuple[str, str]:
 
 def _text(raw: bytes) -> str:
     try:
-        found = raw.decode()
+        found = raw.decode(UTF_8)
     except UnicodeDecodeError:
         found = ""
     if len(raw) > _LONGEST_BYTES or "\n" in found or not found:

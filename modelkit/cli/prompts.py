@@ -8,6 +8,7 @@ from typing import TextIO
 from modelkit.cli.screen import note
 from modelkit.errors import RequestError
 from modelkit.settings import launched
+from modelkit.source.display import UTF_8
 
 _LIMIT_BYTES = 64 << 20
 _PATIENCE_S = 1.0
@@ -40,7 +41,7 @@ def _piped(*, even_typed: bool = False) -> str | None:
     if len(data) > _LIMIT_BYTES:
         raise RequestError(f"more than {_LIMIT_BYTES:,} bytes were piped in")
     try:
-        text = data.decode()
+        text = data.decode(UTF_8)
     except UnicodeDecodeError as error:
         raise RequestError(
             f"what was piped in is not UTF-8 text: byte {error.start}", hint="Convert it first."

@@ -15,6 +15,7 @@ from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
 from modelkit.settings import launched
+from modelkit.source.display import UTF_8
 
 if TYPE_CHECKING:
     from modelkit.server.access import Access
@@ -43,7 +44,7 @@ class Secret(click.ParamType):
             said = f"other users can read command lines: write @FILE, or set {self._variable}"
             self.fail(said, param, ctx)
         try:
-            found = Path(text[1:]).read_text(encoding="utf-8")[:_LONGEST].strip(self._ends)
+            found = Path(text[1:]).read_text(encoding=UTF_8)[:_LONGEST].strip(self._ends)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self.fail(f"{text[1:]} cannot be read: {why.lower()}", param, ctx)

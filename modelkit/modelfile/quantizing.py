@@ -12,6 +12,7 @@ Options of `create` and keywords of `modelkit.create` make the same values, and 
 QUANTIZE line says.
 """
 
+import os
 import re
 from dataclasses import field
 from pathlib import Path
@@ -179,7 +180,7 @@ def parse_size(text: str) -> int:
 def _text_file(rest: list[str], folder: Path) -> Path:
     if not rest:
         raise PlanError("`from` needs the path of a text", hint="Example: QUANTIZE 4.5 bits from ./chat.txt")
-    path = (folder / Path(rest[0]).expanduser()).absolute()
-    if not path.is_file():
+    path = (folder / os.path.expanduser(rest[0])).absolute()
+    if not os.path.isfile(path):
         raise PlanError(f"there is no text {rest[0]!r:.200}", hint="Name a text file (UTF-8).")
     return path

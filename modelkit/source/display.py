@@ -1,6 +1,8 @@
 """Text from outside, made safe to show in a message."""
 
 MAX_SHOWN = 120
+UTF_8 = "utf-8-sig"
+"""How texts of people are decoded: a byte order mark, as editors of Windows put in front, is none of it."""
 
 
 def shown(text: str) -> str:

@@ -83,7 +83,7 @@ def _why(error: ValueError) -> str:
     if isinstance(error, UnicodeEncodeError):
         return "it has half a surrogate pair in a text"
     if "BOM" in said:
-        return "it begins with a byte order mark"
+        return "it begins with a byte order mark; save it as UTF-8 without one"
     return "a whole number in it has thousands of digits" if "set_int_max_str_digits" in said else said
 
 

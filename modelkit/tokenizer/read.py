@@ -48,7 +48,9 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     except RecursionError as error:
         raise TokenizerError(f"{name} is nested too deeply") from error
     except ValueError as error:
-        raise TokenizerError(f"{name} is not valid JSON: {error}") from error
+        mark = text.startswith("\ufeff")
+        why = "it begins with a byte order mark; save it as UTF-8 without one" if mark else str(error)
+        raise TokenizerError(f"{name} is not valid JSON: {why}") from error
     if not isinstance(value, dict):
         raise TokenizerError(f"{name} holds no JSON object")
     return value

@@ -113,11 +113,20 @@ def _edit(session: "Session", _: str) -> None:
     before = session.talk.question
     if before is None:
         raise RequestError("there is no message to edit")
-    written = click.edit(before, extension=".txt")
+    written = _written(before)
     if written is None or not written.strip():
         echo("Nothing is changed.")
         return
     _ask_instead(session, written.removesuffix("\n"))
+
+
+def _written(before: str) -> str | None:
+    """What the person's editor makes of it; None where nothing was saved."""
+    try:
+        return click.edit(before, extension=".txt")
+    except (click.ClickException, ValueError) as error:  # not UTF-8, or an EDITOR with half a quotation
+        said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        raise RequestError(said, hint="VISUAL or EDITOR says which editor is opened.") from error
 
 
 def _read(session: "Session", rest: str) -> None:

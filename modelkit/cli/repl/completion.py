@@ -52,8 +52,8 @@ def _words(before: list[str], names: Callable[[], Iterable[str]]) -> Iterable[st
 def _files(begun: str) -> Iterator[str]:
     folder, name = os.path.split(begun)
     try:
-        inside = sorted(Path(folder or ".").expanduser().iterdir())
-    except OSError:
+        inside = sorted(Path(os.path.expanduser(folder) or ".").iterdir())
+    except (OSError, ValueError):
         return
     for path in inside:
         if path.name.startswith(name) and (name.startswith(".") or not path.name.startswith(".")):

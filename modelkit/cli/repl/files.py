@@ -1,9 +1,11 @@
 """Text files in a message: `/read FILE` sends one, and @FILE anywhere in a message brings one with it."""
 
+import os
 import re
 from pathlib import Path
 
 from modelkit.errors import RequestError, SourceError
+from modelkit.source.display import UTF_8
 from modelkit.source.tree import open_regular
 
 MOST_BYTES = 1_000_000
@@ -13,7 +15,7 @@ _ENDS = ".,;:!?)"
 
 def read_text(name: str) -> str:
     """The text of a file. Raises RequestError."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     try:
         with open_regular(path, name) as file:
             data = file.read(MOST_BYTES + 1)
@@ -24,7 +26,7 @@ def read_text(name: str) -> str:
     if len(data) > MOST_BYTES:
         raise RequestError(f"{name} is larger than {MOST_BYTES:,} bytes")
     try:
-        return data.decode()
+        return data.decode(UTF_8)
     except UnicodeDecodeError as error:
         raise RequestError(f"{name} is not UTF-8 text: byte {error.start}") from error
 
@@ -36,7 +38,7 @@ def with_files(text: str) -> tuple[str, list[str]]:
     names: list[str] = []
     for found in _MENTION.finditer(text):
         name = found[1] or found[2]
-        meant = [one for one in (name, name.rstrip(_ENDS)) if Path(one).expanduser().is_file()]
+        meant = [one for one in (name, name.rstrip(_ENDS)) if os.path.isfile(os.path.expanduser(one))]
         if meant:
             names.append(meant[0])
         elif "/" in name:

@@ -1,5 +1,7 @@
 """Lines until the person leaves. An error ends one line, never the conversation."""
 
+import click
+
 from modelkit.cli import interrupts
 from modelkit.cli.repl.blocks import read_block
 from modelkit.cli.repl.commands import take
@@ -30,6 +32,8 @@ def converse(session: Session, read: Reader) -> None:
             show_error(error.message, error.hint)
         except RuntimeFault as error:
             show_error(str(error))
+        except click.ClickException as error:
+            show_error(error.format_message())
         except KeyboardInterrupt:
             interrupts.handled()
             echo("(stopped)")

@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import click
+
 from modelkit import words
 from modelkit.attached import read_adapters, read_texts, texts_of
 from modelkit.chat.styles.thinking import LEVELS, no_thinking
@@ -106,8 +108,11 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
             raise RequestError(f"/set {name} what?", hint=f"/set no{name} takes it back.")
         if name == "format" and value.startswith("{"):
             _check_json(value)
-        given = {"format": None, "grammar": None, "regex": None, name: value}
-        session.wishes.form = wanted_form(given["format"], given["grammar"], given["regex"])
+        given: dict[str, str | None] = {"format": None, "grammar": None, "regex": None, name: value}
+        try:
+            session.wishes.form = wanted_form(*given.values(), spelled="/set {}")
+        except click.BadParameter as error:
+            raise RequestError(error.message) from error
         echo(f"Answers follow this {name}.")
 
     return act

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.conversion import Progress
 from modelkit.pack.part import Part
+from modelkit.source.display import UTF_8
 from modelkit.source.prequantized import FloatWeights, GgufWeights
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.records import dataclass
@@ -259,7 +260,7 @@ def _beginning(path: Path) -> str:
     """As much of a text as is looked at, in whole letters. Raises OSError, UnicodeDecodeError."""
     with path.open("rb") as file:
         raw = file.read(_MOST_TEXT_BYTES)
-    return getincrementaldecoder("utf-8")().decode(raw, final=len(raw) < _MOST_TEXT_BYTES)
+    return getincrementaldecoder(UTF_8)().decode(raw, final=len(raw) < _MOST_TEXT_BYTES)
 
 
 def _spread(last: int, count: int) -> Sequence[int]:

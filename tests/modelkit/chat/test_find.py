@@ -40,6 +40,11 @@ def test_every_place_of_a_template_is_read(tmp_path: Path, name: str, content: o
     assert find_template(files(tmp_path, {name: content})) == SOURCE
 
 
+def test_a_byte_order_mark_is_no_part_of_a_template(tmp_path: Path):
+    (tmp_path / "chat_template.jinja").write_text(SOURCE, encoding="utf-8-sig")
+    assert find_template({"chat_template.jinja": tmp_path / "chat_template.jinja"}) == SOURCE
+
+
 def test_the_template_file_wins_over_the_config(tmp_path: Path):
     both = {"tokenizer_config.json": {"chat_template": "other"}, "chat_template.jinja": SOURCE}
     assert find_template(files(tmp_path, both)) == SOURCE

@@ -21,6 +21,12 @@ def test_a_grammar_comes_from_a_file(tmp_path: Path) -> None:
     assert wanted_form(None, f"@{file}", "a+") == {"grammar": 'start: "é"', "regex": "a+"}
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "null"}', encoding="utf-8-sig")
+    assert wanted_form(f"@{file}", None, None) == {"format": '{"type": "null"}'}
+
+
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"\xe9")
     for name in ("missing", "latin"):

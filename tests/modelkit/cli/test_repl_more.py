@@ -169,13 +169,34 @@ def test_thinking_that_the_model_does_not_offer_is_refused_at_once(
 def test_files_come_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.txt").write_text("first\n")
-    Path("b c.txt").write_text("with ``` in it")
+    Path("b c.txt").write_text("with ``` in it", encoding="utf-8-sig")
     model = Model()
     talk(model, "Compare @a.txt, please", '/read "b c.txt" What is it?', "mail me@example.org @nobody")
     asked = [messages[-1].content for messages in model.asked]
     assert asked[0] == "Compare @a.txt, please\n\na.txt:\n```\nfirst\n```"
     assert asked[1] == "What is it?\n\nb c.txt:\n````\nwith ``` in it\n````"
     assert asked[2] == "mail me@example.org @nobody"
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "~nobody-of-that-name", "a\0b", "~nobody-of-that-name.x,"])
+def test_a_word_behind_an_at_sign_that_can_be_no_file_is_text(name: str) -> None:
+    assert with_files(f"see @{name}") == (f"see @{name}", [])
+    assert said(talk(Model(), f"see @{name}", f"/read {name}")) == [f"see @{name}", "answer 1"]
+    assert offers(f"see @{name}/") == []
+
+
+def test_what_goes_wrong_with_a_form_or_an_editor_ends_one_line_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("VISUAL", str(tmp_path / "no-editor"))
+    lines = (f"/set format @{tmp_path / 'no-file'}", "/set grammar some.gbnf", "one", "/edit")
+    assert said(talk(Model(), *lines)) == ["one", "answer 1"]
+    monkeypatch.setenv("VISUAL", "'half a quotation")
+    assert said(talk(Model(), "one", "/edit", "two")) == ["one", "answer 1", "two", "answer 3"]
+    errors = capsys.readouterr().err
+    assert "no-file cannot be read" in errors
+    assert "write /set grammar @some.gbnf" in errors
+    assert "VISUAL or EDITOR" in errors
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,11 @@ def test_a_file_that_is_no_tokenizer_is_refused(tmp_path: Path, text: str):
         load_tokenizer(write(tmp_path, tokenizer=text))
 
 
+def test_a_byte_order_mark_is_named(tmp_path: Path):
+    with pytest.raises(TokenizerError, match="without one"):
+        load_tokenizer(write(tmp_path, tokenizer="\ufeff{}"))
+
+
 def test_the_malformed_directory_of_the_data_is_refused(shared_data: Path):
     with pytest.raises(TokenizerError, match="not valid JSON"):
         load_tokenizer(folder_files(shared_data / "malformed" / "dirs" / "tokenizer_not_json"))

@@ -80,6 +80,8 @@ def test_a_size_is_a_target_too(create: Run) -> None:
         ("QUANTIZE 4 bits plain", "says neither"),
         ("QUANTIZE q4 measured", "q4 names one"),
         ("QUANTIZE 4 bits from ./nowhere", "there is no text"),
+        ("QUANTIZE 4 bits from ~nobody-of-that-name/x", "there is no text"),
+        (f"QUANTIZE 4 bits from ./{'a' * 300}", "there is no text"),
         ("QUANTIZE 44444 bits", "is no number of bits"),
     ],
 )
