@@ -17,7 +17,7 @@ from runtime.records import dataclass
 
 Operations = Literal["plain", "cpu", "blas", "gpu"]
 
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?) ?(?:([KMGT])(I)?)?B?")
+_SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))? ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63
 _SMALL = 1 << 20
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
@@ -256,8 +256,9 @@ def _parsed(text: str) -> int | None:
     found = _SIZE.fullmatch(text.strip().upper())
     if found is None:
         return None
-    number, unit, binary = found.groups()
-    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit or ""])
+    whole, rest, unit, binary = found.groups()
+    rest = rest or ""
+    return int(whole + rest) * (1024 if binary else 1000) ** _POWERS[unit or ""] // 10 ** len(rest)
 
 
 def _size_in(env: dict[str, str], name: str) -> int | None:
