@@ -36,7 +36,7 @@ FOOT = """
   metadata are read back before anything is written, and must give the same ids; a tokenizer that llama.cpp
   knows nothing like is refused. tokenizer.json itself goes along (`tokenizer.huggingface.json`), so that
   what is imported again is the same tokenizer. What llama.cpp cannot say (composing of characters, blanks
-  that tokens take) is noted.
+  that tokens take) is noted, and so are texts of its pieces that get other ids.
 * `--draft` writes language models, Gemma 4's assistants without their clusters, and block drafts (DFlash)
   with the vocabulary of their target. Drafts of Laguna and Muse Glimmer are refused by name. Draft heads
   behind a model's layers go along where llama.cpp's architecture has a place for them
