@@ -13,15 +13,21 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
+from runtime.cpu.stated import Attends, Feeds
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
+from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
+from runtime.nn.heads import Heads
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
-from runtime.nn.norm import LayerNorm
+from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.sublayer import added, attended, attends, fed_forward, feeds, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -85,12 +91,24 @@ class Attention(Module):
         self.c_attn = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.c_proj = nn.Linear(config.hidden_size, config.hidden_size)
         self._heads, self._scale = config.heads, scale
+        self._attends = Heads(config.heads, config.heads, config.hidden_size // config.heads, scale)
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = (
             split_heads(part, self._heads) for part in mx.split(linear(self.c_attn, x, step), 3, axis=-1)
         )
         return linear(self.c_proj, attend(step, cache, queries, keys, values, scale=self._scale), step)
+
+    def added(
+        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: AttentionCache
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = attended(x, self.states(norm, after), step, cache)
+        return plainly_added(x, self, norm, after, step, cache) if y is None else y
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        """What `added` adds, said as one operation."""
+        return attends(self._attends, norm, (self.c_attn,), None, self.c_proj, after)
 
 
 class MLP(Module):
@@ -103,8 +121,17 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.c_proj, self._activation(linear(self.c_fc, x, step)), step)
 
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = fed_forward(x, self.states(norm, after), step)
+        return plainly_added(x, self, norm, after, step) if y is None else y
 
-class Block(Module):
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """What `added` adds, said as one operation."""
+        return feeds(norm, (self.c_fc,), self._activation, self.c_proj, after)
+
+
+class Block(Sublayers):
     def __init__(self, config: Config, scale: float) -> None:
         super().__init__()
         self.ln_1 = LayerNorm(config.hidden_size, eps=config.norm_eps)
@@ -113,8 +140,11 @@ class Block(Module):
         self.mlp = MLP(config)
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.attn(self.ln_1(x), step, cache)
-        return x + self.mlp(self.ln_2(x), step)
+        x = added(x, self.attn, step, cache, norm=self.ln_1)
+        return added(x, self.mlp, step, norm=self.ln_2)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (self.attn, self.ln_1, None), (self.mlp, self.ln_2, None)
 
 
 class Trunk(Module):
@@ -131,9 +161,7 @@ class Trunk(Module):
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
         x = step.embedded(self.embed) + embed(self.wpe, mx.minimum(step.positions, self._last), step)
-        for layer, cache in zip(self.h, by_layout(caches), strict=True):
-            x = layer(x, step, cache)
-        return self.ln_f(x)
+        return self.ln_f(ops.table.layers(self.h, x, step, by_layout(caches)))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.wte, ids, step)

@@ -39,6 +39,10 @@ FAMILIES = {
     "deepseek_v3": 1,
     "glm4_moe_lite": 1,
     "mistral4": 1,
+    "mamba": 1,
+    "falcon_mamba": 1,
+    "jamba": 1,
+    "gpt2": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
