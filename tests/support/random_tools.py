@@ -49,18 +49,22 @@ def anything(rng: random.Random, depth: int = 0) -> Any:
     return rng.choice(kinds)(rng)
 
 
-def schema(rng: random.Random, names: list[str], depth: int = 0) -> Made:
+def scalar(rng: random.Random) -> Any:
+    return anything(rng, depth=2)
+
+
+def schema(rng: random.Random, names: list[str], depth: int = 0, loose: Make = anything) -> Made:
     chance = rng.random()
     if depth < 3 and chance < 0.15:
-        inner, make = schema(rng, names, depth + 1)
+        inner, make = schema(rng, names, depth + 1, loose)
         return {"type": "array", "items": inner}, lambda rng: [make(rng) for _ in range(rng.randint(0, 2))]
     if depth < 3 and chance < 0.35:
-        return whole(rng, names, depth + 1)
+        return whole(rng, names, depth + 1, loose)
     if chance < 0.45:
         listed = [text(rng) for _ in range(rng.randint(1, 3))]
         return {"enum": listed}, lambda rng: rng.choice(listed)
     if chance < 0.5:
-        return {}, anything
+        return {}, loose
     return rng.choice(
         [
             ({"type": "string"}, text),
@@ -74,9 +78,9 @@ def schema(rng: random.Random, names: list[str], depth: int = 0) -> Made:
     )
 
 
-def whole(rng: random.Random, names: list[str], depth: int = 0) -> Made:
-    """Of an object."""
-    parts = {name: schema(rng, names, depth) for name in rng.sample(names, rng.randint(0, 4))}
+def whole(rng: random.Random, names: list[str], depth: int = 0, loose: Make = anything) -> Made:
+    """Of an object. loose: makes a value where the schema allows any."""
+    parts = {name: schema(rng, names, depth, loose) for name in rng.sample(names, rng.randint(0, 4))}
     must = [name for name in parts if rng.random() < 0.6]
     said: dict[str, Any] = {"type": "object", "properties": {name: one for name, (one, _) in parts.items()}}
     if must or rng.random() < 0.5:
@@ -88,10 +92,14 @@ def whole(rng: random.Random, names: list[str], depth: int = 0) -> Made:
     return said, make
 
 
-def tools(rng: random.Random, *, bare: bool) -> tuple[list[dict[str, Any]], dict[str, Make]]:
+def tools(
+    rng: random.Random, *, bare: bool, loose: Make = anything
+) -> tuple[list[dict[str, Any]], dict[str, Make]]:
     """(tools in OpenAI's shape, how the arguments of each are made). bare: names are words of a program."""
     names = _BARE if bare else _BARE + _OTHER
-    made = {name: whole(rng, names) for name in rng.sample(["get_weather", "now", "f", "Send2"], 2)}
+    made = {
+        name: whole(rng, names, loose=loose) for name in rng.sample(["get_weather", "now", "f", "Send2"], 2)
+    }
     listed = [
         {"type": "function", "function": {"name": name, "parameters": one}} for name, (one, _) in made.items()
     ]

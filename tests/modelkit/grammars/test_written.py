@@ -17,7 +17,7 @@ from modelkit.chat.styles.writing import written
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import Matcher, allows
 from tests.support.answers import collected, folded, plain
-from tests.support.random_tools import Make, tools
+from tests.support.random_tools import Make, anything, scalar, tools
 from tests.support.walks import STOP, events_of, words_of
 
 WRITTEN = [style for style in styles() if style.form is not None and style.header is None]
@@ -27,6 +27,11 @@ IDS = {"own": "call_1", "mistral9": "abcdefgh1", "kimi": "0"}
 def is_json(style: Style) -> bool:
     form = style.form
     return isinstance(form, JsonCall) or (isinstance(form, MarkedCall) and form.arguments == "json")
+
+
+def is_nested(style: Style) -> bool:
+    tag = style.form.tag if isinstance(style.form, MarkedCall) else None
+    return tag is not None and tag.nested
 
 
 def readings(text: str, rng: random.Random) -> Iterator[list[str]]:
@@ -59,7 +64,9 @@ def call_of(style: Style, makers: dict[str, Make], rng: random.Random, place: in
 
 def check(style: Style, seed: int) -> None:
     rng = random.Random(f"{style.name} {seed}")
-    listed, makers = tools(rng, bare=not is_json(style))
+    # Where objects are tags, the grammar knows those of the schema alone: any others are written as JSON.
+    loose = scalar if is_nested(style) else anything
+    listed, makers = tools(rng, bare=not is_json(style), loose=loose)
     calls = [call_of(style, makers, rng, place) for place in range(rng.choice([1, 1, 2]))]
     check_calls(style, listed, calls, rng)
 
