@@ -34,9 +34,9 @@ class ModelkitError(Exception):
     """
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        self.message = _readable(message)
+        self.message = readable(message)
         super().__init__(self.message)
-        self.hint = None if hint is None else _readable(hint)
+        self.hint = None if hint is None else readable(hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -150,7 +150,8 @@ class ModelClosed(ModelkitError):
     """A loaded model that can answer no more: it was closed, or its engine has ended."""
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
+    """With long words by their beginnings and their ends."""
     return _LONG_WORD.sub(_ends, text)
 
 

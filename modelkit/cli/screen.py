@@ -21,6 +21,7 @@ import click
 
 from modelkit.cli import interrupts
 from modelkit.cli.ui import printable, wrapped
+from modelkit.errors import readable
 
 OUTPUT = "standard output"
 _LONGEST_MESSAGE = 4000
@@ -199,6 +200,7 @@ def _message(word: str, color: str, text: str, file: IO[Any]) -> None:
 
 def _shortened(text: str) -> str:
     """A message may quote a field of 100,000 letters; its beginning and its end say what is wrong."""
+    text = readable(text)
     if len(text) <= _LONGEST_MESSAGE:
         return text
     head, tail = text[: _LONGEST_MESSAGE * 3 // 4], text[-_LONGEST_MESSAGE // 8 :]

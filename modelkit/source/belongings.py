@@ -1,6 +1,7 @@
 """What belongs to a model besides its weights, and a note about every file that does not."""
 
 import os
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -91,6 +92,10 @@ def _check(name: str, path: Path, origin: str) -> None:
     refuse_stand_in(head, label)
     if size > LIMIT_BYTES:
         raise MalformedFile(f"{label} has {size:,} bytes; at most {LIMIT_BYTES:,} are kept of such a file")
+    if name.endswith(".json") and head.startswith(BOM_UTF8):
+        raise MalformedFile(
+            f"{label} is not valid JSON: it begins with a byte order mark; save it as UTF-8 without one"
+        )
     if name.endswith(".json") and not head.lstrip().startswith((b"{", b"[")):
         raise MalformedFile(f"{label} is not JSON; it starts with `{describe(head)}`")
 

@@ -3,6 +3,7 @@
 import pytest
 
 import modelkit
+from modelkit.cli.screen import show_error
 from modelkit.errors import ModelfileError, ModelkitError
 
 
@@ -24,3 +25,8 @@ def test_the_name_of_a_modelfile_is_no_exception() -> None:
         modelkit.Modelfile.read("x" * 4000)
     assert len(str(caught.value)) < 500
     assert str(caught.value).startswith("xxx")
+
+
+def test_wrong_usage_is_no_exception(capsys: pytest.CaptureFixture[str]) -> None:
+    show_error(f"Invalid value for '--format': {'a' * 3000} cannot be read")
+    assert len(capsys.readouterr().err) < 800

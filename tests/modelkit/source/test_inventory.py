@@ -225,6 +225,7 @@ def test_what_belongs_to_a_model_is_kept(tmp_path: Path) -> None:
         ("tokenizer.model", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git-LFS pointer"),
         ("tokenizer.json", "<html>", "web page"),
         ("tokenizer_config.json", "Entry not found", "is not JSON"),
+        ("tokenizer_config.json", "\ufeff{}", "it begins with a byte order mark; save it"),
         ("config.json", "{", "not valid JSON"),
         ("generation_config.json", "[]", "an object was expected"),
     ],
