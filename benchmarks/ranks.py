@@ -128,13 +128,14 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
     """One process's part of the work."""
     import mlx.core as mx
 
+    from runtime.cpu import native
     from runtime.cpu.threads import set_threads
     from runtime.nn import ops
     from runtime.ranks.group import Group
 
     ops.settle()
     set_threads(ranks if way == "one" else 1)
-    group = Group.alone() if way == "one" else Group.join("ring")
+    group = Group.alone() if way == "one" else Group.join("ring", kernels=native.kernels)
     calls = counting(group)
     model, own = loaded(folder, group, {"shards": group.size, "pairs": ranks}.get(way, 1))
     held = mx.get_active_memory()
@@ -157,11 +158,11 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
     }
     if group.size == 1:
         return found
-    before = dict(calls)
+    before = dict(calls())
     forward(token)
     broadcast = group.rank + 1 < group.size  # of the token that was drawn
-    found["sums"] = calls["sums"] - before["sums"]
-    found["hops"] = calls["sends"] - before["sends"] - broadcast
+    found["sums"] = calls()["sums"] - before["sums"]
+    found["hops"] = calls()["sends"] - before["sends"] - broadcast
     return found | led(group, model, PROMPT, tokens)
 
 

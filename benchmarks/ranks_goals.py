@@ -8,7 +8,7 @@
 Each line has what was found, its bar, and "met" or "not met"; and mlx-lm's own figure where it was measured.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -64,9 +64,9 @@ def _line(name: str, figure: str, bar: str, *, met: bool) -> str:
     return f"{'met' if met else 'not met':<9}{name + ':':<40}{figure}; {bar}"
 
 
-def counting(group: Any) -> dict[str, int]:
-    """Counts, from now on, sums that this rank takes part in, and what it sends but for them. To be called
-    before the model is loaded.
+def counting(group: Any) -> Callable[[], dict[str, int]]:
+    """Counts, from now on, sums that this rank takes part in, and what it sends but for them; what it returns
+    says how many. To be called before the model is loaded.
     """
     from runtime.ranks.seat import Seat
 
@@ -79,7 +79,7 @@ def counting(group: Any) -> dict[str, int]:
 
     def added(seat: Any, x: Any) -> Any:
         nonlocal inside
-        calls["sums"] += 1
+        calls["sums"] += group.ring is None
         inside = True
         try:
             return add_up(seat, x)
@@ -87,7 +87,8 @@ def counting(group: Any) -> dict[str, int]:
             inside = False
 
     group.send, Seat.sum = sent, added
-    return calls
+    # Nodes of ours count by themselves: many sums are a part of another one.
+    return lambda: calls if group.ring is None else calls | {"sums": group.ring.summed}
 
 
 def led(group: Any, model: Any, prompt: int, tokens: int) -> Rank:

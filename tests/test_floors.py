@@ -34,6 +34,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.cache.protocol",
             "runtime.ranks.group",
             "runtime.ranks.links",
+            "runtime.ranks.ring",
         ),
     ),
     (True, ("runtime.cache", "runtime.weights", "runtime.holding", "runtime.cpu")),

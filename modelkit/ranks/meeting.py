@@ -54,8 +54,7 @@ def _met(children: Children | None) -> Group:
 
     def meet() -> None:
         try:
-            own = None if native.kernels is None else native.kernels.meet
-            met.append(Group.join("ring" if children else "any", patience_s, own))
+            met.append(Group.join("ring" if children else "any", patience_s, native.kernels))
         except Exception as error:  # noqa: BLE001 -- raised below
             met.append(error)
 

@@ -3,7 +3,9 @@ and a column computes by it at once, or part by part.
 
 norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None; share: how much of an answer
 is added to what was read, where no norm is behind it; beside: it reads what the sublayer before it read, and
-is added to what that gave. Modules are those of `runtime.nn.operations.Operations`.
+is added to what that gave; sums: the kernels' sums over processes that have a part of it each (`Ring.sums`
+of `runtime.ranks.ring`), for its answer before anything else is done with that. Modules are those of
+`runtime.nn.operations.Operations`.
 """
 
 from collections.abc import Callable, Sequence
@@ -57,6 +59,7 @@ class Attends(NamedTuple):
     """What heads see is multiplied by it; None: by none, or by those that come with queries."""
     value_scale: float = 1.0
     """Values are multiplied by it; other than 1 only where they have a matrix of their own."""
+    sums: Any = None
 
 
 class Latents(NamedTuple):
@@ -87,6 +90,7 @@ class Latents(NamedTuple):
     beside: bool = False
     reads: Literal[False] = False
     """What it sees is its own layer's."""
+    sums: Any = None
 
 
 class Folds(NamedTuple):
@@ -116,6 +120,7 @@ class Folds(NamedTuple):
     """From what the opening modules give to what `scan` takes."""
     share: float = 1.0
     beside: bool = False
+    sums: Any = None
 
 
 class Selects(NamedTuple):
@@ -163,6 +168,7 @@ class Feeds(NamedTuple):
     after: Any
     share: float = 1.0
     beside: bool = False
+    sums: Any = None
 
 
 class Stacks(NamedTuple):
@@ -323,3 +329,4 @@ class Asks(NamedTuple):
     """What the router reads of x; None: norm(x)."""
     answered: Any = None
     """An RMS norm of experts' answers, before others are added; or None."""
+    sums: Any = None

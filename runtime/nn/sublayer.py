@@ -143,9 +143,12 @@ def asks(
         router, routing = router.ruled()
     elif type(router) not in MATRICES:
         return None
-    stacks, always = experts.stacks(), None if shared is None else _states(shared, *shared_norms)
-    if routing is None or stacks is None or (shared is not None and always is None):
+    always = None if shared is None else _states(shared, *shared_norms)
+    if not stated_together(type(experts), "__call__", "stacks") or (shared is not None and always is None):
         return None
+    stacks = experts.stacks()
+    if routing is None or stacks is None or (always is not None and always.sums is not None):
+        return None  # or what is behind either would come before the sum over ranks
     if not fit(norm, after) or not fit(None, answered) or (gate is not None and type(gate) not in MATRICES):
         return None
     return Asks(norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered)

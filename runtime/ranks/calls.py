@@ -6,16 +6,18 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.nn.sublayer import plainly_added, stated_together
+
 Next = Callable[[mx.array], mx.array]
 NextGiven = Callable[[mx.array, tuple[Any, ...]], mx.array]
 
 
-def then(module: Any, do: Next) -> None:
+def then(module: Any, do: Next, sums: Any = None) -> None:
     """From now on what this module answers is do(what it answered). It stays one of its class, but says no
     longer beside its call what it adds (`runtime.nn.sublayer.stated_together`): nobody may compute it in
-    another way.
+    another way. sums: but for who does the same by them (`sums` in `runtime.cpu.stated`).
     """
-    module.__class__ = _followed(type(module), do)
+    module.__class__ = _followed(type(module), do, sums)
 
 
 def then_given(module: Any, do: NextGiven) -> None:
@@ -32,8 +34,20 @@ def _followed_given(kind: type, do: NextGiven) -> type:
 
 
 @cache
-def _followed(kind: type, do: Next) -> type:
+def _followed(kind: type, do: Next, sums: Any) -> type:
     def call(self: Any, *given: Any) -> mx.array:
         return do(kind.__call__(self, *given))
 
-    return type(kind.__name__, (kind,), {"__call__": call})
+    def states(self: Any, *given: Any) -> Any:
+        said: Any = None if sums is None else getattr(kind, "states")(self, *given)  # noqa: B009
+        return None if said is None else said._replace(sums=sums)
+
+    says = stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")
+    more: dict[str, Any] = {"states": states} if hasattr(kind, "states") else {}
+    if says and sums is not None:
+        more["added"] = _added
+    return type(kind.__name__, (kind,), {"__call__": call, **more})
+
+
+def _added(self: Any, x: mx.array, norm: Any, after: Any, *rest: Any) -> mx.array:
+    return plainly_added(x, self, norm, after, *rest)

@@ -22,13 +22,12 @@ import mlx.core as mx
 
 from runtime.errors import RankLost
 from runtime.ranks.links import Links, sockets
+from runtime.ranks.ring import FLOATS, ONE_WAY_BYTES, Ring, own_place
 
 BLOCK_BYTES = 1024
 """What every message takes at least: its length and, of most, all of it."""
 MOST_BYTES = 64 << 20
 """Of a message; one that says it is longer is not read."""
-ONE_WAY_BYTES = 480 << 10
-"""What a ring gathers in one direction; of more, MLX sends a half each way round."""
 _LENGTH = struct.Struct("<q")
 _LOOK_S = 0.25
 
@@ -36,8 +35,14 @@ _LOOK_S = 0.25
 class Group:
     """The ranks, of which this process is one. limit_s: how long a peer may keep us waiting."""
 
-    def __init__(self, raw: mx.distributed.Group, links: Links, limit_s: float = 60.0) -> None:
-        self._raw, self.links = raw, links
+    def __init__(
+        self,
+        raw: mx.distributed.Group,
+        links: Links,
+        limit_s: float = 60.0,
+        ring: Ring | None = None,
+    ) -> None:
+        self._raw, self.links, self.ring = raw, links, ring
         self.limit_s = limit_s
         self.rank, self.size = raw.rank(), raw.size()
         self._lost: str | None = None
@@ -48,21 +53,22 @@ class Group:
         """
 
     @classmethod
-    def join(
-        cls, backend: str = "any", limit_s: float = 60.0, meet: Callable[[str], object] | None = None
-    ) -> "Group":
+    def join(cls, backend: str = "any", limit_s: float = 60.0, kernels: Any = None) -> "Group":
         """Meet the others that the launcher started. It waits until all have come.
 
-        meet: does so first, and lets other threads of Python run meanwhile, unlike MLX's own function.
+        kernels: meet so that other threads of Python run meanwhile, unlike MLX's own function; and exchange
+        in fewer steps than MLX (`runtime.ranks.ring`). None: there are none.
         """
-        before = sockets()
-        if meet is not None:
-            meet(backend)
+        before, place = sockets(), own_place()
+        if kernels is not None:
+            kernels.meet(backend)
         raw = mx.distributed.init(strict=True, backend=backend)
         links = Links.opened_since(before)
+        ring = None
         if "MLX_HOSTFILE" in os.environ:  # a ring's; others have their own ways to wait
             links.let_rest()
-        return cls(raw, links, limit_s)
+            ring = Ring.found(kernels, links, place, raw.rank(), raw.size())
+        return cls(raw, links, limit_s, ring)
 
     @classmethod
     def alone(cls) -> "Group":
@@ -74,6 +80,9 @@ class Group:
         whatever else is in x. A ring's own sum begins at a rank that depends on where in x a number lies; for
         two ranks, and for the few numbers of a token, it takes longer, too.
         """
+        if self.ring is not None and x.dtype in FLOATS:
+            self.check()
+            return self.ring.sums(0, self.size)(x)
         if x.nbytes <= ONE_WAY_BYTES:
             return reduce(mx.add, mx.split(self.gather(x), self.size))
         length = ONE_WAY_BYTES // x.itemsize
@@ -98,11 +107,15 @@ class Group:
     def send(self, x: mx.array, to: int) -> mx.array:
         """x again: it is sent when what is returned here is evaluated."""
         self.check()
+        if self.ring is not None:
+            return self.ring.send(x, to)
         return mx.distributed.send(x, to, group=self._raw)
 
     def receive(self, shape: Sequence[int], dtype: mx.Dtype, source: int) -> mx.array:
         """What that rank sends, when it is evaluated."""
         self.check()
+        if self.ring is not None:
+            return self.ring.receive(shape, dtype, source)
         return mx.distributed.recv(shape, dtype, source, group=self._raw)
 
     def broadcast(self, x: mx.array | None, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:

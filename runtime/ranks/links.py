@@ -12,6 +12,8 @@ in the system until bytes come, and after REST_S it is told what it knows from b
 yet. MLX has one thread for a connection, so one direction waits for the other, no longer than that: nothing
 that hurries goes both ways over one of them at once (`ONE_WAY_BYTES` of `runtime.ranks.group`).
 
+Where there are kernels, nodes of ours read and write these connections instead (`runtime.ranks.ring`).
+
 Backends that use no sockets of this process have none: `found` is empty then.
 """
 
@@ -58,6 +60,16 @@ class Links:
 
     def __len__(self) -> int:
         return len(self._sockets)
+
+    def sides(self, port: int) -> tuple[int, int] | None:
+        """Descriptors of the connections to the rank before and to the one behind, of one that was found at
+        this port; they stay open. None where there are others than these two.
+        """
+        by_port = [one.getsockname()[1] == port for one in self._sockets]
+        if sorted(by_port) != [False, True]:
+            return None
+        left = by_port.index(True)
+        return self._sockets[left].fileno(), self._sockets[1 - left].fileno()
 
     def let_rest(self) -> None:
         """Whoever reads and writes them sleeps from now on until that can be done, for REST_S at most."""

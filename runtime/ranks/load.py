@@ -181,7 +181,7 @@ class CutByPlan:
         if self.plan.shards > 1:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
             here = {name: array for name, array in fitted.items() if _is_own(chain.place(name), own)}
-            fitted, layout = become_shard(splits, here, seat.sum, take), splits.layout
+            fitted, layout = become_shard(splits, here, seat.sum, take, seat.sums), splits.layout
         if self.plan.stages > 1:
             first = self.plan.shares[0].stop
             become_stage(network, chain, own.start, own.stop, first, seat, dtype, copied)

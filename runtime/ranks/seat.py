@@ -18,6 +18,7 @@ from typing import Literal
 import mlx.core as mx
 
 from runtime.ranks.group import Group
+from runtime.ranks.ring import FLOATS
 
 SMALL_BYTES = 16 << 10
 """Several messages of this size are on their way before anybody reads them, whatever the system's buffers."""
@@ -33,6 +34,9 @@ class Seat:
     def __init__(self, group: Group, shards: int) -> None:
         self.group, self.shards = group, shards
         self.shard = group.rank % shards
+        ring = group.ring
+        self.sums = None if ring is None else ring.sums(group.rank - self.shard, shards)
+        """The same as `sum`, where nodes of ours make the exchanges; None: MLX's make them."""
 
     @property
     def leads(self) -> bool:
@@ -52,6 +56,9 @@ class Seat:
         """The sum of x over the ranks of this stage, in their order: the same bits on each."""
         if self.shards == self.group.size:
             return self.group.sum(x)
+        if self.sums is not None and x.dtype in FLOATS:
+            self.group.check()
+            return self.sums(x)
         parts: dict[int, mx.array] = {self.shard: x}
         for sent, side, part in moves(self.shard, self.shards, small=x.nbytes <= SMALL_BYTES):
             peer = self.group.rank + side
@@ -72,9 +79,12 @@ class Seat:
 
     def leaving(self, x: mx.array) -> mx.array:
         """Hand the stream on to the next stage, from the last one to rank 0. It leaves by itself: what waits
-        for an answer would else be begun first.
+        for an answer would else be begun first, before it or before the sums that it is made of.
         """
-        return self._sent(x) if self._is_last else x
+        if self._is_last:
+            return self._sent(x)
+        mx.async_eval(x)
+        return x
 
     def coming_back(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
         """Rank 0: what the last stage has made of the stream."""

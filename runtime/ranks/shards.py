@@ -82,9 +82,9 @@ def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits
 
 
 def become_shard(
-    splits: Splits, fitted: Mapping[str, mx.array], add_up: Sum, take: Take
+    splits: Splits, fitted: Mapping[str, mx.array], add_up: Sum, take: Take, sums: Any = None
 ) -> dict[str, mx.array]:
-    """Make a network's sublayers those of one rank, and give its tensors."""
+    """Make a network's sublayers those of one rank, and give its tensors. sums: as `calls.then` has them."""
     for module, split in splits.found.values():
         for path, value in split.changed.items():
             holder, _, name = path.rpartition(".")
@@ -92,7 +92,7 @@ def become_shard(
         for path, piece in split.pieces.items():
             if not piece.has("bias"):
                 _child(module, path).pop("bias", None)
-        then(module, add_up)
+        then(module, add_up, sums)
     for holder in splits.holders:
         then(holder, _unchanged)
     mine: dict[str, mx.array] = {}

@@ -21,6 +21,7 @@ from modelkit.ranks import bringing, rounds
 from modelkit.ranks.fetching import Fetching
 from modelkit.ranks.progress import Progress
 from modelkit.store import Store, build_artifact
+from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
 from tests.support.fake_registry import FakeRegistry
@@ -179,7 +180,7 @@ def scenes(group: Group, *names: str) -> dict[str, Any]:
 
 def killed() -> None:
     """A rank 1 that dies when half of a large blob is there."""
-    group = Group.join("ring", limit_s=10)
+    group = Group.join("ring", 10, native.kernels)
     taken = Fetching.take
 
     def take(self: Fetching, number: int, start: int, piece: bytes) -> None:

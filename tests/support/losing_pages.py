@@ -14,6 +14,7 @@ from pathlib import Path
 from runtime.cache import disk_pages
 from runtime.cache.page_files import Tensor
 from runtime.cache.page_folder import PrefixFolder
+from runtime.cpu import native
 from runtime.engine.engine import Engine
 from runtime.errors import RankLost
 from runtime.ranks.follow import Follower
@@ -58,7 +59,7 @@ def lead(group: Group, kept: PrefixFolder) -> object:
 
 
 if __name__ == "__main__":
-    its = Group.join("ring", limit_s=LIMIT_S)
+    its = Group.join("ring", LIMIT_S, native.kernels)
     folder = PrefixFolder(Path(f"pages-{its.rank}"), "sha256:aa", 1 << 30, f"rank {its.rank}")
     if its.rank:
         follow(its, folder, sys.argv[1])

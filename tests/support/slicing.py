@@ -24,6 +24,7 @@ from modelkit.ranks.slicing import give_slices
 from modelkit.settings import Settings
 from modelkit.store import Store
 from modelkit.store.slices import SliceWriter
+from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
 from runtime.ranks.slices import Slice
@@ -166,7 +167,7 @@ def scenes(group: Group, *names: str) -> dict[str, Any]:
 
 def killed() -> None:
     """A rank 1 that dies when it has three slices."""
-    group = Group.join("ring", limit_s=10)
+    group = Group.join("ring", 10, native.kernels)
     commit, done = SliceWriter.commit, list[str]()
 
     def count(self: SliceWriter, sha256: str) -> None:

@@ -104,6 +104,8 @@ def feeding(kernels: Any, by: Feeds, deck: Any = None) -> Any:
 
 def sharing(by: Attends | Latents | Folds | Feeds | Asks, part: Any) -> Any:
     part.share, part.beside = by.share, by.beside
+    if by.sums is not None:
+        part.sum_by(by.sums)
     return part
 
 

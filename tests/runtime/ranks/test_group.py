@@ -34,6 +34,13 @@ def test_messages_of_every_length_reach_all(crews: Crews, tmp_path: Path, size: 
     assert crews(size).do(tmp_path, EXCHANGING, "messages") == ["all heard"] * size
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_without_kernels_exchange_the_same(crews: Crews, tmp_path: Path, size: int) -> None:
+    answers = crews(size).do(tmp_path, EXCHANGING, "mixed")
+    assert [its[:4] for its in answers] == [[True, True, True, "all heard"]] * size
+    assert {tuple(its[4]["sum"]) for its in answers} == {(sum(range(1, size + 1)),) * 3}
+
+
 def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path) -> None:
     with closing(ranks.Standing(tmp_path, 2)) as two:
         slept, waited = two.do(tmp_path, EXCHANGING, "silence")

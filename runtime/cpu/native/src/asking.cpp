@@ -77,6 +77,7 @@ struct Job {
   MaybeRun reading;
   float times;  // what the router reads is multiplied by
   MaybeRun answered, shared_norm, shared_after;
+  Summing summing = nullptr;
 
   void run(const float* x, const float* to, float* y, int rows) const {
     const int k = router.k;
@@ -86,6 +87,7 @@ struct Job {
     ask(x, asks, answers.get(), rows);
     if (answered) (*answered)(answers.get(), nullptr, answers.get(), rows, k);
     if (shared) add_shared(x, asks, answers.get(), rows);
+    if (summing) summing->sum(answers.get(), answers.get(), (size_t)rows * k);
     add_answers(after, share, answers.get(), to, y, rows, k);
   }
 
@@ -139,6 +141,7 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
     job.after = take(after_, from);
     if (reading_) job.reading = reading_->first.take(from);
     job.answered = take(answered_, from), job.shared_norm = take(shared_norm_, from), job.shared_after = take(shared_after_, from);
+    job.summing = summing;
     return job;
   });
   return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };

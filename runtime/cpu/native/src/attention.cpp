@@ -232,7 +232,7 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
     w.norm = take(norm, from), w.open = take(open, from);
     w.query_norm = take(heads.query, from), w.key_norm = take(heads.key, from), w.value_norm = take(heads.value, from);
     w.sinks = sinks ? from.floats() : nullptr;
-    w.close = {take(close, from), {}, share};
+    w.close = {take(close, from), {}, share, summing};
     w.close.after = take(after, from);
     if (gate) w.gate = take(*gate, from);
     return w;

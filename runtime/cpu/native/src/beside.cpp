@@ -29,7 +29,7 @@ class Bring : public Sublayer {
   }
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays&) const override {
     const auto weighed = once(weighed_, from, [&] {
-      Weighed w{take(open_, from), {take(close_, from), {}, share}};
+      Weighed w{take(open_, from), {take(close_, from), {}, share, summing}};
       w.close.after = take(after_, from);
       return w;
     });

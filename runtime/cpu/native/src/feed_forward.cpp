@@ -17,7 +17,7 @@ class FeedForward : public Sublayer {
     const auto job = once(job_, from, [&] {
       const MaybeRun norm = take(norm_, from);
       FeedingRun by(by_, from);
-      Closing close{by.close, {}, share};
+      Closing close{by.close, {}, share, summing};
       close.after = take(after_, from);
       return Job{norm, std::move(by), close};
     });

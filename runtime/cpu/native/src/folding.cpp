@@ -143,7 +143,7 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
   g.groups = gating.parts, g.shared = gating.weight && (int)gating.weight->size() != rule->answers;
   g.gate_first = gating.gate_first, g.sigmoid = gating.sigmoid;
   for (size_t i = 0; of.products >= 0 && i < open.size(); i++) job->asked.push_back(place(of.products + (int)i));
-  job->close.w = take(close, from), job->close.after = take(after, from), job->close.share = share;
+  job->close.w = take(close, from), job->close.after = take(after, from), job->close.share = share, job->close.summing = summing;
   return [job](const float* x, const float* to, float* y, int rows) { job->run(x, to, y, rows); };
 }
 

@@ -165,7 +165,7 @@ Sublayer::Run Latent::ready(Taken from, const Remembered& of, const Arrays& in, 
     if (parts.widen) w.widen = take(*parts.widen, from);
     w.key_norm = parts.key_norm.take(from);
     w.to_latents = {turned_over(take(parts.to_latents, from)), by.heads}, w.to_values = {take(parts.to_values, from), by.heads};
-    w.close = {take(parts.close, from), {}, share};
+    w.close = {take(parts.close, from), {}, share, summing};
     w.close.after = take(parts.after, from);
     return w;
   });

@@ -28,7 +28,7 @@ class ShortConv : public Sublayer {
     const MaybeRun norm = take(norm_, from);
     const mk_matrix open = take(open_[0], from);
     const mk_conv conv = conv_.take(of, from, dense(in[of.before], from.stream).data<float>(), place(of.after));
-    Closing close{take(close_, from), {}, share};
+    Closing close{take(close_, from), {}, share, summing};
     close.after = take(after_, from);
     return [norm, open, conv, close, asked = of.products < 0 ? nullptr : place(of.products)](const float* x, const float* to, float* y, int rows) {
       const int k = open.k, c = conv.channels;

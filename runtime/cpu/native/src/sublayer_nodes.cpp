@@ -100,6 +100,7 @@ void define(nb::module_& m) {
                                   nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
   nb::class_<Part>(m, "Sublayer")
       .def_prop_rw("share", [](const Part& part) { return part.by->share; }, [](Part& part, float share) { part.by->share = share; })
+      .def("sum_by", [](const Part& part, const Held<Sums>& sums) { part.by->summing = sums.by; }, nb::arg("sums"))
       .def_prop_rw("beside", [](const Part& part) { return part.by->beside; }, [](Part& part, bool beside) { part.by->beside = beside; });
   m.def("projections", &projections, nb::arg("x"), nb::arg("norm").none(), nb::arg("matrices"));
   m.def("closing", &closing, nb::arg("x"), nb::arg("matrix"), nb::arg("after").none(), nb::arg("to"));

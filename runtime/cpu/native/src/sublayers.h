@@ -13,6 +13,7 @@
 #include "folding.h"
 #include "norms.h"
 #include "products_nodes.h"
+#include "ring.h"
 #include "scratch.h"
 
 namespace modelkit {
@@ -130,18 +131,23 @@ inline void add_answers(const MaybeRun& after, float share, float* answers, cons
   for (size_t i = 0; i < count; i++) y[i] = to[i] + answers[i];
 }
 
+// Where several processes have a part each of a sublayer, their answers are summed before anything else; else nullptr.
+using Summing = std::shared_ptr<const Sums>;
+
 // The last product of a sublayer, and what it is added to.
 struct Closing {
   mk_matrix w;
   MaybeRun after;
   float share = 1;
+  Summing summing = nullptr;
 
   void run(const float* x, const float* to, float* y, int rows) const {
-    const mk_output sum = {y, (size_t)w.n, to};
-    if (!after && share == 1) return mk_products(&w, &sum, 1, x, (size_t)w.k, rows);
+    const mk_output added = {y, (size_t)w.n, to};
+    if (!after && share == 1 && !summing) return mk_products(&w, &added, 1, x, (size_t)w.k, rows);
     const Scratch raw = scratch(rows, w.n);
     const mk_output aside = {raw.get(), (size_t)w.n, nullptr};
     mk_products(&w, &aside, 1, x, (size_t)w.k, rows);
+    if (summing) summing->sum(raw.get(), raw.get(), (size_t)rows * w.n);
     add_answers(after, share, raw.get(), to, y, rows, w.n);
   }
 };
@@ -208,6 +214,7 @@ class Sublayer {
 
   Weights weights;
   float share = 1;      // how much of its answer is added, where there is no norm behind it
+  Summing summing;
   bool beside = false;  // it reads what the one before it read, and adds to what that gave
 };
 
