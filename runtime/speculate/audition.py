@@ -77,13 +77,16 @@ class Listening:
         """Is one being heard? Rounds tell little of what others take then."""
         return self._hearing is not None
 
-    def want(self, name: str, grade: int, ids: Sequence[Sequence[int]]) -> None:
-        """Hear this drafter as soon as there is enough to judge it by."""
-        if self._hearing is None:
-            if self._written(ids):
-                self._wanted = name, grade
-            else:
-                self._learners.of(len(ids)).unheard()
+    def want(self, name: str, grade: int, ids: Sequence[Sequence[int]]) -> int:
+        """Hear this drafter, if there is enough to judge it by; else the tokens that are missing."""
+        if self._hearing is not None:
+            return 0
+        missing = self._missing(ids)
+        if missing:
+            self._learners.of(len(ids)).unheard()
+        else:
+            self._wanted = name, grade
+        return missing
 
     def listen(self, count: int, rows: Rows | None, began: Moment) -> None:
         """Once the step is on its way that began then: hear the drafter. rows: as far as they are known; None
@@ -91,7 +94,7 @@ class Listening:
         """
         (name, grade), self._wanted = self._wanted or ("", 0), None
         said = None
-        if rows is not None and self._written(rows.ids):
+        if rows is not None and not self._missing(rows.ids):
             said = self._standby.audition(name, rows, HEARD)
         if said is None or rows is None:
             self._learners.of(count).unheard()
@@ -101,9 +104,9 @@ class Listening:
             if not self._hearing.reading:
                 self._told.update(enumerate(map(len, rows.ids)))
 
-    def _written(self, ids: Sequence[Sequence[int]]) -> bool:
-        """Are there HEARD tokens of every row that the target wrote, and nobody was heard about?"""
-        return all(len(its) >= self._told.get(row, 0) + HEARD for row, its in enumerate(ids))
+    def _missing(self, ids: Sequence[Sequence[int]]) -> int:
+        """Until there are HEARD tokens of every row that the target wrote, and nobody was heard about."""
+        return max(0, *(self._told.get(row, 0) + HEARD - len(its) for row, its in enumerate(ids)))
 
     def passed(self, now: Moment | None, *, alone: bool) -> None:
         """A round is over, as another step begins; None when none does. alone: it was plain decoding only."""

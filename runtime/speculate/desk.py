@@ -30,7 +30,7 @@ from runtime.speculate.standby import Standby
 from runtime.step import Step
 
 ASKING = 0.004  # share of plain rounds that asking may take where nobody is worth it
-LONGEST_PAUSE = 31  # steps: a text may begin to repeat itself at any of them
+LONGEST_PAUSE = 63  # steps: a text may begin to repeat itself at any of them
 
 
 class Desk:
@@ -50,6 +50,7 @@ class Desk:
         self._asked: tuple[int, Mapping[str, int], int, Sequence[str]] | None = None
         self._asking_s = self._learning_s = 0.0  # what asking takes where nobody is worth it, and its lesson
         self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
+        self._able = True  # might the rows that it pauses for have drafts?
         self._paused = 0  # steps in a row that nobody was asked at
         self._paused_since: Moment | None = None  # from when on; None where something else ran, too
         self._listening = Listening(self._standby, self._learners, self._spent)
@@ -70,18 +71,22 @@ class Desk:
         if not ids:
             return Outlook(0)
         learner = self._learners.of(len(ids))
-        if max(limits) < 1:
+        self._able = max(limits) >= 1
+        if not self._able:
             if learner.steady:  # and a limit hardly ever grows
                 self._pause, self._pausing_rows = LONGEST_PAUSE, len(ids)
-            return Outlook(len(ids))
+            return Outlook(len(ids), able=False)
         began = time.perf_counter()
         grades = self._standby.grades(ids, forced)
         behind = self._standby.behind(ids)
         decision = learner.decide(grades, max(limits), behind)
         self._asked = len(ids), grades, max(limits), behind
+        missing = 0
         if decision.audition:
-            self._listening.want(decision.audition, grades[decision.audition], ids)
-        if not decision.offers:
+            missing = self._listening.want(decision.audition, grades[decision.audition], ids)
+        if not decision.offers and missing:
+            self._pause, self._pausing_rows = missing - 1, len(ids)  # until then the answer is the same
+        elif not decision.offers:
             self._asking_s = _least(time.perf_counter() - began, self._asking_s)
             if not decision.price and not decision.audition and learner.steady:
                 pause = (self._asking_s + self._learning_s) / (ASKING * learner.plain_s)
@@ -107,7 +112,7 @@ class Desk:
         self._paused += 1
         if shared:
             self._paused_since = None
-        self._learners.of(rows).paused()
+        self._learners.of(rows).paused(able=self._able)
         return True
 
     def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:

@@ -83,19 +83,25 @@ class Learner:
             self._decided[key] = self._decide(grades, most, dear)
         return self._decided[key]
 
-    def plain(self, seconds: float | None, price: float = 0.0) -> None:
-        """A round without drafts. price: as decided."""
+    def plain(self, seconds: float | None, price: float = 0.0, *, able: bool = True) -> None:
+        """A round without drafts. price: as decided. able: its rows could have used some. Else it earns
+        nothing: those that can would pay for more tries than their own rounds allow.
+        """
         self._costs.record(None, 0, seconds)
         self._since_plain, self._looking = 0, max(self._looking - 1, 0)
-        self._pass(price)
+        if able:
+            self._pass(price)
         self._rounds += 1
         self._settled |= self._rounds >= STEADY
         if price or self._looking or not self._costs.begun or self._tells:
             self._decided.clear()
 
-    def paused(self) -> None:
-        """A plain round that nobody was asked about; the next that is looked at counts for it, too."""
-        self._pass(0.0)
+    def paused(self, *, able: bool = True) -> None:
+        """A plain round that nobody was asked about; the next that is looked at counts for it, too. able: as
+        in `plain`.
+        """
+        if able:
+            self._pass(0.0)
         self._costs.paused()
         self._since_plain = 0
         self._unasked += 1

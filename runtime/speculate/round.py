@@ -44,6 +44,8 @@ class Outlook(NamedTuple):
     """By drafter: the grade of a guess that takes the tokens in flight for granted. Whether they come true
     judges a draft at no cost.
     """
+    able: bool = True
+    """May any row have a draft at all?"""
 
     @property
     def asks(self) -> bool:
@@ -157,7 +159,7 @@ class Round:
         seconds = None if self._reader else spent_s
         learner, guess = self._learners.of(self._rows), self._guess
         if guess is None:
-            learner.plain(seconds, self.price)
+            learner.plain(seconds, self.price, able=self._outlook.able)
         else:
             learner.drafted(guess.drafter, guess.grade, guess.depth, self._judged, seconds, self.price)
         if self._reader and self._tried and spent_s is not None:

@@ -16,7 +16,7 @@ from runtime.nn import ops
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate import draft_model
-from runtime.speculate.audition import BESIDE, HEARD, runs
+from runtime.speculate.audition import BESIDE, HEARD, Listening, runs
 from runtime.speculate.clock import Moment
 from runtime.speculate.desk import Desk
 from runtime.speculate.draft_model import ModelDrafter
@@ -173,6 +173,20 @@ def test_who_is_right_is_asked_as_soon_as_it_was_heard() -> None:
     answer(drafter, HEARD + BESIDE + 4)
     assert drafter.heard == [5 + HEARD]
     assert drafter.asked > 1
+
+
+def test_until_there_is_enough_to_judge_by_nobody_asks_at_every_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, want = list[int](), Listening.want
+
+    def counted(its: Listening, name: str, grade: int, ids: list[list[int]]) -> int:
+        asked.append(len(ids[0]))
+        return want(its, name, grade, ids)
+
+    monkeypatch.setattr(Listening, "want", counted)
+    answer(Heard(7), HEARD + 1)
+    assert asked[1] == 5 + HEARD
 
 
 def test_a_short_prompt_more_does_not_count_as_an_answer() -> None:

@@ -206,6 +206,21 @@ def test_an_audition_waits_until_the_budget_pays_for_what_the_last_one_took() ->
     assert 1 < len(heard) < 6000 * 0.002
 
 
+def test_rounds_of_rows_that_may_have_no_drafts_earn_nothing_for_those_that_may() -> None:
+    learner = Learner(HEARD_KINDS)
+    for _ in range(20):
+        learner.plain(PLAIN_S)
+    while learner.decide({"draft": 1}, 12).audition:
+        learner.auditioned("draft", 1, [(1, 0)] * HEARD, 6 * PLAIN_S)
+    for _ in range(4000):
+        learner.plain(PLAIN_S, able=False)
+        learner.paused(able=False)
+    assert not learner.decide({"draft": 1}, 12).audition
+    for _ in range(4000):
+        learner.plain(PLAIN_S)
+    assert learner.decide({"draft": 1}, 12).audition
+
+
 def test_tries_out_of_plain_decoding_are_paid_as_what_they_take() -> None:
     """They take several times what is expected of them, and each depth's first time says little about it."""
     lost = list[float]()
