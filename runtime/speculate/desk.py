@@ -46,7 +46,7 @@ class Desk:
         self._learners = Learners(self._standby.kinds, from_json(learned))
         self._round: Round | None = None
         self._began, self._spent = Moment(0.0), Spent()
-        self._lesson: tuple[Round, float | None] | None = None  # of a round that is over
+        self._lesson: tuple[Round, float | None, bool] | None = None  # of a round that is over; see `learn`
         self._asked: tuple[int, Mapping[str, int], int, Sequence[str]] | None = None
         self._asking_s = self._learning_s = 0.0  # what asking takes where nobody is worth it, and its lesson
         self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
@@ -129,7 +129,7 @@ class Desk:
         last, self._round = self._round, None
         if last is not None:
             seconds = None if now is None or self._listening.on else self._took(last, now)
-            self._lesson = last, seconds
+            self._lesson = last, seconds, self._paused_since is not None
             self._listening.passed(now, alone=not last.drafts and not last.shared)
             if now is None or last.price > 0:
                 self.learn()
@@ -150,6 +150,8 @@ class Desk:
             self._unready.pop().rehearse()
         self.learn()
         self._listening.judge()
+        if not self._pause:
+            self._expect()  # it is asked at the next step, which waits for the answer
 
     @property
     def listens(self) -> bool:
@@ -166,14 +168,20 @@ class Desk:
         """
         lesson, self._lesson = self._lesson, None
         if lesson is not None:
-            last, seconds = lesson
+            last, seconds, behind_pause = lesson
             began = time.perf_counter()
             last.done(seconds)
-            if self._asked is not None:
-                rows, grades, most, behind = self._asked
-                self._learners.of(rows).decide(grades, most, behind)
+            self._expect()
             if not last.drafts:
-                self._learning_s = _least(time.perf_counter() - began, self._learning_s)
+                learning_s = _least(time.perf_counter() - began, self._learning_s)
+                # Most of the others teach nothing, and are thought about in no time.
+                self._learning_s = learning_s if behind_pause else max(learning_s, self._learning_s)
+
+    def _expect(self) -> None:
+        """Decide as if the next question were the last one again, which it mostly is: a decision is kept."""
+        if self._asked is not None:
+            rows, grades, most, behind = self._asked
+            self._learners.of(rows).decide(grades, most, behind)
 
     def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
         """Outside of rounds, where a prompt is read: as `Round.keep`."""

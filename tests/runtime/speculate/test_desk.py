@@ -166,6 +166,27 @@ def test_what_is_thought_about_a_round_counts_as_asking(monkeypatch: pytest.Monk
     assert loop.run(400, [1, 2]).paused > 300
 
 
+def test_what_is_hardly_thought_about_a_round_behind_no_pause_makes_the_next_one_no_shorter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s, done, paused = [0.0], Round.done, [0]
+
+    def think(its: Round, seconds: float | None) -> None:
+        now_s[0] += 5e-5 if loop.paused > paused[0] else 1e-6
+        paused[0] = loop.paused
+        done(its, seconds)
+
+    monkeypatch.setattr("runtime.speculate.desk.time.perf_counter", lambda: now_s[0])
+    loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=1e-4)
+    monkeypatch.setattr("runtime.speculate.desk.now", lambda: Moment(loop.now_s))
+    monkeypatch.setattr(Round, "done", think)
+    loop.run(3000, [1, 2])
+    loop.run(1, [1, 2], [3, 4])
+    loop.run(2, [1, 2])
+    before = loop.paused
+    assert loop.run(200, [1, 2]).paused > before + 190
+
+
 def test_behind_a_try_that_changed_nothing_it_pauses_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(desk({"made": Made()}), {"made": False}, slope=1.0, plain_s=1e-6)
     monkeypatch.setattr("runtime.speculate.desk.now", lambda: Moment(loop.now_s))
