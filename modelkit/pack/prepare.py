@@ -243,7 +243,7 @@ def _part(
         format_ = asked.format if asked else None
         part = decide(source, role, format_, plain=asked is not None and asked.plain)
         if asked and asked.measures:
-            from modelkit.pack.quality.reading import refuse_packed
+            from modelkit.pack.quality.readable import refuse_packed
 
             refuse_packed(part, asked)
     part = replace(part, asked=asked, inherited=None if asked else inherited)

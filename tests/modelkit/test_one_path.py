@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import modelkit
 from modelkit.errors import ModelkitError
-from tests.support.checkpoints import random_tensor, write_checkpoint
+from tests.support.checkpoints import random_tensor, save_fp8, write_checkpoint
 from tests.support.parity import Reference
 from tests.support.tiny import TEMPLATE, write_model, write_tokenizer
 from tests.test_refusals import SOURCES
@@ -196,18 +196,6 @@ def test_weights_that_create_converts_say_so(good: Path, tmp_path: Path) -> None
     held = load_file(folder / "model.safetensors")
     del held[name]
     held[f"{name}_scale_inv"] = np.ones((1, 1), np.float32)
-    _save_fp8(folder / "model.safetensors", held, {name: stored})
+    save_fp8(folder / "model.safetensors", held, {name: stored})
     assert "modelkit create" in str(opened(folder, tmp_path, [1, 2]))
     assert isinstance(packaged(folder, tmp_path, [1, 2]), np.ndarray)
-
-
-def _save_fp8(path: Path, floats: dict[str, np.ndarray], codes: dict[str, np.ndarray]) -> None:
-    """A safetensors file by hand: numpy has no eight-bit float."""
-    header, data = dict[str, Any](), b""
-    for name, array in {**floats, **codes}.items():
-        dtype, start = "F8_E4M3" if name in codes else "F32", len(data)
-        data += array.tobytes()
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [start, len(data)]}
-    raw = json.dumps(header).encode()
-    raw += b" " * (-len(raw) % 8)
-    path.write_bytes(len(raw).to_bytes(8, "little") + raw + data)

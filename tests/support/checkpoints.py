@@ -55,6 +55,18 @@ def write_checkpoint(
     return folder
 
 
+def save_fp8(path: Path, floats: dict[str, np.ndarray], codes: dict[str, np.ndarray]) -> None:
+    """A safetensors file by hand: numpy has no eight-bit float."""
+    header, data = dict[str, Any](), b""
+    for name, array in {**floats, **codes}.items():
+        dtype, start = "F8_E4M3" if name in codes else "F32", len(data)
+        data += array.tobytes()
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [start, len(data)]}
+    raw = json.dumps(header).encode()
+    raw += b" " * (-len(raw) % 8)
+    path.write_bytes(len(raw).to_bytes(8, "little") + raw + data)
+
+
 # By model_type, where the family's older name of a field is not the usual one.
 _OLDER = {"gpt_neox": {"rope_theta": "rotary_emb_base", "partial_rotary_factor": "rotary_pct"}}
 

@@ -18,7 +18,8 @@ from modelkit.pack.planned import Plan
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import KEEP, Group
-from modelkit.pack.quality.reading import Reading, load, read, refuse_packed
+from modelkit.pack.quality.readable import refuse_packed
+from modelkit.pack.quality.reading import Reading, load, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.search import Found, groups_of
 from modelkit.pack.quality.student import compare, packed_student

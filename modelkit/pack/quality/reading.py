@@ -5,17 +5,19 @@ stay in memory while it is differentiated.
 """
 
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.conversion import Progress
 from modelkit.pack.part import Part
+from modelkit.pack.plan import plan
+from modelkit.pack.planned import Plan
 from modelkit.source.display import UTF_8
-from modelkit.source.prequantized import FloatWeights, GgufWeights
-from runtime.blocks.types import BLOCK_TYPES
+from modelkit.source.prequantized import BlockFp8Weights, FloatWeights, MlxWeights
+from runtime.quant import Format, find_format
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -61,47 +63,6 @@ class Reading:
     """For tuning: the model's own."""
     steps: int = 0
     """Of tuning."""
-
-
-def refuse_packed(part: Part, asked: object) -> None:
-    """Raise PlanError unless the source is plain floats: only those can be read without loss. And for a model
-    that writes nothing by which formats could be told apart. Nothing is loaded for it.
-    """
-    from runtime.models import describe
-    from runtime.speculate.pair import runs_inside
-
-    kind, described = part.source.kind, describe(part.plan.config)
-    if runs_inside(described):
-        raise PlanError(
-            "the draft runs inside its target only, so it cannot be tried by itself",
-            hint="Name its format, such as q4.",
-        )
-    if not described.writes:
-        raise PlanError(
-            f"{part.source.inventory.origin} makes embeddings: no formats are searched for by what it writes",
-            hint="Name a format, such as q8.",
-        )
-    if isinstance(kind, FloatWeights):
-        return
-    origin = part.source.inventory.origin
-    if isinstance(kind, GgufWeights):
-        types = [name.upper() for name in kind.types() if name in BLOCK_TYPES]
-        if not types:
-            return
-        raise PlanError(
-            f"{origin} is quantized already ({', '.join(types)}); it cannot be stored as {asked}",
-            hint="Start from the unquantized model. Where there is none, decode it first: create a package "
-            "of it with -q bf16, and name that in FROM; formats are found for what is left of its numbers.",
-        )
-    if part.plan.converts:
-        raise PlanError(
-            f"{origin} has to be converted before it can be read, so no formats can be searched for",
-            hint="Make a package of it first, with -q bf16, and name that in FROM.",
-        )
-    raise PlanError(
-        f"{origin} is quantized already; it cannot be stored as {asked}",
-        hint="Leave the target out, or start from the unquantized model.",
-    )
 
 
 def read(
@@ -199,10 +160,9 @@ def load(part: Part) -> "LoadedModel":
     here = device()
     if here.kind == "cpu":
         bind_blas()
+    config, weights = _stored(part)
     try:
-        return load_model(
-            part.plan.config, _weights(part), on=replace(here, fast_dtype="float32", as_stored=False)
-        )
+        return load_model(config, weights, on=replace(here, fast_dtype="float32", as_stored=False))
     except RuntimeFault as fault:
         raise PlanError(
             f"{part.source.inventory.origin} cannot be read to choose formats: {fault}",
@@ -210,13 +170,22 @@ def load(part: Part) -> "LoadedModel":
         ) from fault
 
 
-def _weights(part: Part) -> "list[Path] | dict[str, mx.array]":
-    """Where the tensors lie, or those that a package of the file would have."""
-    if not isinstance(part.source.kind, GgufWeights):
-        return [file.path for file in part.source.inventory.weights]
+def _stored(part: Part) -> "tuple[Mapping[str, Any], list[Path] | dict[str, mx.array]]":
+    """What the source says of itself, and its weights: where they lie, or, of a form that nothing runs, the
+    tensors of a package with their numbers. Never in the format that the part is to get.
+    """
+    if isinstance(part.source.kind, (FloatWeights, MlxWeights)):
+        return part.plan.config, [file.path for file in part.source.inventory.weights]
     from modelkit.pack.arrays import read_arrays
 
-    return read_arrays(part)
+    decoded = find_format("bf16") if isinstance(part.source.kind, BlockFp8Weights) else None
+    as_it_is = replace(part, plan=_plan(part, decoded))
+    return as_it_is.plan.config, read_arrays(as_it_is)
+
+
+def _plan(part: Part, wanted: Format | None) -> Plan:
+    source = part.source
+    return plan(source.inventory, source.kind, wanted, role=part.plan.role, spare=part.spare)
 
 
 def _start(ready: "Ready") -> int:

@@ -23,7 +23,8 @@ from modelkit.pack.planned import Plan, Planned, Tuned
 from modelkit.pack.policy import Choice
 from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
 from modelkit.pack.quality.options import CHOICES, KEEP, Group, candidates, group
-from modelkit.pack.quality.reading import Reading, read, refuse_packed
+from modelkit.pack.quality.readable import refuse_packed
+from modelkit.pack.quality.reading import Reading, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
 from modelkit.pack.quality.student import compare, packed_student, tune_student

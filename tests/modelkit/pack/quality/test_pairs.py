@@ -2,18 +2,30 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import mlx.core as mx
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save_file
 
 from modelkit import comparison
 from modelkit.cli.main import cli
+from modelkit.pack.accept import decide
+from modelkit.pack.arrays import read_arrays
+from modelkit.pack.quality.reading import load
+from modelkit.pack.sources import open_source
+from modelkit.source.tree import read_directory
 from modelkit.store.store import Store
+from runtime.device import device
+from runtime.loaded import load_model
 from runtime.quality import acceptance
-from tests.support.checkpoints import write_checkpoint
+from runtime.quality.divergence import reader
+from tests.support.checkpoints import save_fp8, write_checkpoint
 from tests.support.dflash import block_config, block_shapes
+from tests.support.parity import Reference
 from tests.support.peft_folders import write_peft
 from tests.support.tiny import write_model
 
@@ -83,6 +95,58 @@ def test_a_changed_config_is_another_model(home: Path, create: Run, lines: tuple
     store = Store(home / "home")
     one, other = (store.resolve(name).files["draft/quality.json"].read_bytes() for name in "xy")
     assert one != other
+
+
+def as_fp8(folder: Path) -> Path:
+    """A folder's projections as block FP8, as DeepSeek publishes them."""
+    held = dict(load_file(folder / "model.safetensors"))
+    codes: dict[str, np.ndarray] = {}
+    for name in [name for name in held if "_proj" in name]:
+        codes[name] = np.array(mx.to_fp8(mx.array(held.pop(name))))
+        held[f"{name}_scale_inv"] = np.ones((1, 1), np.float32)
+    save_fp8(folder / "model.safetensors", held, codes)
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("options", [(), ("-q", "q4")])
+def test_a_draft_is_tried_with_a_target_that_has_to_be_converted(
+    home: Path, create: Run, options: tuple[str, ...]
+) -> None:
+    as_fp8(home / "target")
+    made = create("x", "DRAFT ./draft", "QUANTIZE draft auto", options=options)
+    assert made.exit_code == 0, made.stderr
+
+
+def test_experts_in_blocks_are_read_as_they_are(home: Path) -> None:
+    record = Reference("gpt_oss").record
+    write_checkpoint(home / "m", record["config"], record["tensors"])
+    held = dict(load_file(home / "m" / "model.safetensors"))
+    rng = np.random.default_rng(0)
+    for name in [name for name in held if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, columns, rows = held.pop(name).shape
+        held[f"{name}_blocks"] = rng.integers(0, 256, (experts, rows, columns // 32, 16), dtype=np.uint8)
+        held[f"{name}_scales"] = rng.integers(118, 124, (experts, rows, columns // 32), dtype=np.uint8)
+    save_file(held, home / "m" / "model.safetensors")
+    part = decide(open_source(read_directory(home / "m"), "m", {}), "target")
+    same = load_model(part.plan.config, read_arrays(part), on=replace(device(), fast_dtype="float32"))
+    ids = list(range(3, 19))
+    np.testing.assert_allclose(reader(load(part))(ids), reader(same)(ids), rtol=1e-4, atol=1e-4)
+
+
+PACKED = {"auto": "without `auto` the draft stays", "5 bits": "or leave the target out"}
+
+
+@pytest.mark.parametrize("asked", PACKED)
+def test_a_packed_draft_is_said_to_be_packed(home: Path, create: Run, asked: str) -> None:
+    create("packed", "QUANTIZE q4", source="./draft")
+    said = create("x", "DRAFT packed", f"QUANTIZE draft {asked}").stderr
+    assert "Modelfile:3:1: packed is quantized already" in said
+    assert PACKED[asked] in said
+    as_fp8(home / "draft")
+    assert "name that in DRAFT" in create("x", "DRAFT ./draft", f"QUANTIZE draft {asked}").stderr
 
 
 @pytest.mark.parametrize("asked", ["auto", "5 bits", "q4 learned"])

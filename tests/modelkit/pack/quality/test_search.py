@@ -144,7 +144,7 @@ def test_a_packed_source_is_said_to_be_packed(create: Run) -> None:
     assert "packed is quantized already; it cannot be stored as 5 bits" in result.stderr
 
 
-@pytest.mark.parametrize("asked", ["9 bits", "9 bits learned"])
+@pytest.mark.parametrize("asked", ["9 bits", "9 bits learned", "plain q3g32 learned"])
 def test_floats_in_gguf_give_the_same_weights_as_their_checkpoint(
     asked: str, create: Run, home: Path
 ) -> None:
