@@ -5,6 +5,7 @@ large one (Git LFS) a redirect to another origin, which stands for the content n
 token.
 """
 
+import gzip
 import hashlib
 import json
 import re
@@ -144,6 +145,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, b'{"id": "x', length=5000)
         elif fault == "nonsense":
             self._answer(200, b'{"siblings": 7}')
+        elif fault == "parts":
+            self._answer(200, b'{"siblings": [%s]}' % b",".join([b"{}"] * 1_000_002))
+        elif fault == "packed":
+            blanks = gzip.compress(b" " * self.hub.endless_bytes, 1)
+            self._answer(200, blanks, {"Content-Encoding": "gzip"})
+        elif fault.startswith("endless "):
+            self._endless(int(fault.removeprefix("endless ")))
         elif repository is None or repository.private:
             self._answer(401, b'{"error": "Invalid username or password."}', {"X-Error-Code": "RepoNotFound"})
         elif revision not in (None, "main", repository.commit, *self.hub.branches):
@@ -184,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.isdecimal():
             self._answer(int(fault), b"")
         elif fault == "endless 403":
-            self._endless()
+            self._endless(403)
         elif fault.startswith("429 "):
             self._answer(429, b"", dict([fault.removeprefix("429 ").split(": ")]))
         elif fault == "wrong range":
@@ -210,9 +218,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(206 if start else 200, data[start:], extra)
 
-    def _endless(self) -> None:
+    def _endless(self, status: int) -> None:
         """Goes on until nobody listens, or for as much as a test can bear."""
-        self.send_response(403)
+        self.send_response(status)
         self.send_header("Content-Length", str(1 << 40))
         self.end_headers()
         self.close_connection = True

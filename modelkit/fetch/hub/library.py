@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from modelkit.address import HubAddress
 from modelkit.errors import FetchError
-from modelkit.fetch.hub.listing import Listed, Listing, checked
+from modelkit.fetch.hub.listing import MAX_BYTES, Listing, parse, too_long
 from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
 from modelkit.source.display import shown
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 READ_S = 20.0  # of silence; what came is kept, and asked for again
+_PIECE_BYTES = 64 << 10
+_ERROR_BYTES = 4 << 10
+_OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 _SECONDS = re.compile(r"\d{1,6}", re.ASCII)
 _LIMITED = re.compile(r"(?:^|;) *r=0 *;(?:.*;)? *t=(\d{1,6}) *(?:;|$)", re.ASCII)
 _WEB = "https://huggingface.co"
@@ -41,18 +44,53 @@ class Unreachable(FetchError):
 
 def ask_listing(address: HubAddress, endpoint: str) -> Listing:
     """What the repository has at the revision that is asked for. Raises FetchError, Unreachable."""
-    from huggingface_hub import HfApi
-
     require_secure(endpoint)
-    try:
-        with asking(address, endpoint):
-            api = HfApi(endpoint=endpoint, token=None if may_have_token(endpoint) else False)
-            info = api.model_info(
-                address.repository, revision=address.revision, files_metadata=True, timeout=CONNECT_S
-            )
-        return checked(info.id, info.sha, [_listed(one) for one in info.siblings or ()])
-    except (AttributeError, TypeError, ValueError, LookupError, RecursionError) as error:
-        raise FetchError(f"{address}: the server's list of files has a form that is not known") from error
+    url = f"{endpoint}/api/models/{address.repository}"
+    if address.revision is not None:
+        url += f"/revision/{quote(address.revision, safe='')}"
+    with (
+        asking(address, endpoint),
+        session().stream(
+            "GET", url, headers=headers_for(endpoint), params={"blobs": True}, timeout=CONNECT_S
+        ) as response,
+    ):
+        raise_for_status(response)
+        answer = _bounded(response)
+    return parse(answer)
+
+
+def _bounded(response: "httpx2.Response") -> bytes:
+    """An answer, unpacked piece by piece. Raises FetchError for one without end."""
+    answer = bytearray()
+    for piece in response.iter_bytes(_PIECE_BYTES):
+        answer += piece
+        if len(answer) > MAX_BYTES:
+            raise too_long()
+    return bytes(answer)
+
+
+def raise_for_status(response: "httpx2.Response") -> None:
+    """Raise huggingface_hub's error for an answer that is one; of its text, which may have no end, as much as
+    is shown is read.
+    """
+    from huggingface_hub.utils import hf_raise_for_status
+
+    hf_raise_for_status(_beginning(response) if response.status_code >= 400 else response)
+
+
+def _beginning(response: "httpx2.Response") -> "httpx2.Response":
+    """An error's answer with as much of its text as is shown: it may have no end."""
+    import httpx2
+
+    text = bytearray()
+    for piece in response.iter_raw():
+        text += piece
+        if len(text) >= _ERROR_BYTES:
+            break
+    kept = [(k, v) for k, v in response.headers.items() if k not in _OF_THE_BODY]
+    return httpx2.Response(
+        response.status_code, headers=kept, content=bytes(text[:_ERROR_BYTES]), request=response.request
+    )
 
 
 def url_of(address: HubAddress, commit: str, name: str, endpoint: str) -> str:
@@ -90,13 +128,6 @@ def require_secure(endpoint: str) -> None:
             f"HF_ENDPOINT is `{shown(bare_endpoint(endpoint))}`, no address of a server",
             hint="Unset it, or set it to a mirror: https://hub.example.org",
         )
-
-
-def _listed(sibling: Any) -> Listed:
-    lfs = sibling.lfs
-    sha256 = lfs.sha256 if lfs else None
-    size = lfs.size if lfs else sibling.size
-    return Listed(sibling.rfilename, size, sha256, sibling.blob_id)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """What a repository has at one commit, as its server says it. Nothing of that is believed unchecked."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from modelkit.errors import FetchError
 from modelkit.source.display import shown
@@ -11,6 +13,9 @@ from modelkit.store.manifest import BLOB_LIMIT_BYTES
 from runtime.records import dataclass
 
 MAX_FILES = 100_000
+MAX_BYTES = 32 << 20
+"""Of an answer: 100,000 files take some 25 MB."""
+_MOST_PARTS = 10 * MAX_FILES  # of a file six; parsed, each may take twenty times its text
 
 _HEX = re.compile(r"[0-9a-f]+")
 
@@ -46,6 +51,29 @@ class Listing:
     commit: str
     """40 hexadecimal digits."""
     files: Mapping[str, Listed]
+
+
+def parse(answer: bytes) -> Listing:
+    """What a server answered, at most MAX_BYTES. Raises FetchError."""
+    if answer.count(b",") > _MOST_PARTS:
+        raise _wrong(f"lists more than {MAX_FILES:,} files")
+    try:
+        said = json.loads(answer)
+        return checked(said["id"], said["sha"], map(_listed, said.get("siblings") or ()))
+    except (AttributeError, TypeError, ValueError, LookupError, RecursionError) as error:
+        raise _wrong("has a form that is not known") from error
+
+
+def too_long() -> FetchError:
+    """For an answer of more than MAX_BYTES."""
+    return _wrong(f"is longer than {MAX_BYTES >> 20} MiB")
+
+
+def _listed(sibling: Any) -> Listed:
+    stored = sibling.get("lfs")
+    sha256 = stored["sha256"] if stored else None
+    size_bytes = stored["size"] if stored else sibling.get("size")
+    return Listed(sibling["rfilename"], size_bytes, sha256, sibling.get("blobId"))
 
 
 def checked(repository: object, commit: object, files: Iterable[Listed]) -> Listing:

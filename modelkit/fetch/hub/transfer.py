@@ -27,6 +27,7 @@ from modelkit.fetch.hub.library import (
     asking,
     headers_for,
     is_loopback,
+    raise_for_status,
     session,
     url_of,
 )
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 ATTEMPTS = 5  # in a row without one new byte
 _REDIRECTS = 5
-_ERROR_BYTES = 4 << 10
-_OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 _WAIT_S = 0.25
 _LONGEST_WAIT_S = 60.0  # that a server may ask for; who wants more is not waited for
 _FRONT_BYTES = 64 << 20  # so many are read and dropped where a server knows no ranges, not more
@@ -328,28 +327,11 @@ def _check_length(response: "httpx2.Response", file: Listed, expected_bytes: int
 
 
 def _check_status(response: "httpx2.Response", wanted: dict[str, str]) -> None:
-    from huggingface_hub.utils import hf_raise_for_status
-
     if response.status_code == 206 and not wanted:
         raise FetchError("the server sends a part of a file that was asked for whole")
     if response.headers.get("content-encoding", "identity") != "identity":
         raise FetchError("the server sends a file packed, though it was asked not to")
-    hf_raise_for_status(_beginning(response) if response.status_code >= 400 else response)
-
-
-def _beginning(response: "httpx2.Response") -> "httpx2.Response":
-    """An error's answer with as much of its text as is shown: it may have no end."""
-    import httpx2
-
-    text = bytearray()
-    for piece in response.iter_raw():
-        text += piece
-        if len(text) >= _ERROR_BYTES:
-            break
-    kept = [(k, v) for k, v in response.headers.items() if k not in _OF_THE_BODY]
-    return httpx2.Response(
-        response.status_code, headers=kept, content=bytes(text[:_ERROR_BYTES]), request=response.request
-    )
+    raise_for_status(response)
 
 
 def _limits() -> "httpx2.Timeout":

@@ -6,6 +6,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import FetchError, InvalidName, ModelNotFound, SourceError, UnsupportedSource
+from modelkit.fetch.hub import library, listing
 from modelkit.store.store import Store
 from tests.support.hub import STORY, Hub
 
@@ -86,6 +87,27 @@ def test_an_answer_of_another_form_is_refused(hub: Hub, tmp_path: Path) -> None:
     hub.faults = {"api": ["nonsense"]}
     with pytest.raises(FetchError):
         modelkit.pull(STORY, home=tmp_path / "home")
+
+
+BOUNDS = {
+    "endless 200": "longer than 1 MiB",
+    "packed": "longer than 1 MiB",
+    "endless 403": "refuses",
+    "parts": "more than 100,000 files",
+}
+
+
+@pytest.mark.parametrize("fault", BOUNDS)
+def test_a_list_of_files_has_an_end(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    if fault != "parts":
+        monkeypatch.setattr(library, "MAX_BYTES", 1 << 20)
+        monkeypatch.setattr(listing, "MAX_BYTES", 1 << 20)
+    hub.faults = {"api": [fault]}
+    with pytest.raises(FetchError, match=BOUNDS[fault]):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    assert hub.sent_bytes < hub.endless_bytes
 
 
 def test_a_damaged_file_of_the_cache_is_found_when_it_is_used(hub: Hub, tmp_path: Path, cache: Path) -> None:
