@@ -5,7 +5,9 @@
 
 They need what that repository's development group has (pytest-asyncio, aiohttp, http-snapshot, ...):
 ANTHROPIC_PYTHON_BIN names a Python that has it, if this one has not. The tests send every parameter at once,
-and check answers strictly. Left out are stored batches of messages, which this server does not keep.
+and check answers strictly. Left out are batches of messages, which this server does not keep,
+`/v1/complete` of the time before messages, and in the beta's requests the servers that Anthropic would call
+(`PLUGIN`).
 """
 
 import os
@@ -24,8 +26,22 @@ from modelkit.settings import Settings
 from tests.support.served import Quiet, listening
 from tests.support.tiny import TEMPLATE, write_model
 
-FILES = ("test_messages", "test_models")
+FILES = ("test_messages", "test_models", "beta/test_messages", "beta/test_models")
 TOOLS = "{% if tools %}<tools>{{ tools | tojson }}{% endif %}"
+
+# `mcp_servers` is refused by name: this server calls no other.
+PLUGIN = """
+from anthropic.resources.beta.messages import AsyncMessages, Messages
+
+for kind in (Messages, AsyncMessages):
+    for name in ("create", "count_tokens"):
+        def patch(method):
+            def call(self, **given):
+                given.pop("mcp_servers", None)
+                return method(self, **given)
+            return call
+        setattr(kind, name, patch(getattr(kind, name)))
+"""
 
 
 def main() -> int:
@@ -39,8 +55,10 @@ def main() -> int:
 def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> int:
     """pytest's exit status."""
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch, "home")
+        home, plugins = Path(scratch, "home"), Path(scratch, "plugins")
         _create(home, Path(scratch))
+        plugins.mkdir()
+        (plugins / "calls_nobody.py").write_text(PLUGIN, encoding="utf-8")
         settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
         serving = Serving(Pool(Stored(settings)), settings, default_model="model_id", log=Quiet())
         paths = [str(Path("tests", "api_resources", f"{name}.py")) for name in FILES]
@@ -48,11 +66,12 @@ def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str]
             found = {
                 **environment,
                 "TEST_API_BASE_URL": address,
-                "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(checkout)]),
+                "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(checkout), str(plugins)]),
             }
             python = environment.get("ANTHROPIC_PYTHON_BIN", sys.executable)
-            argv = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths, *arguments]
-            return subprocess.run(argv, cwd=checkout, env=found, check=False).returncode
+            argv = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "calls_nobody"]
+            whole = [*argv, *paths, *arguments]
+            return subprocess.run(whole, cwd=checkout, env=found, check=False).returncode
 
 
 def _create(home: Path, scratch: Path) -> None:

@@ -5,8 +5,8 @@
 
 They need what that repository's development group has (pytest-asyncio, aiohttp, inline-snapshot, ...):
 OPENAI_PYTHON_BIN names a Python that has it, if this one has not. The tests send every parameter at once, and
-check answers strictly. Left out of their requests is only what points to things kept by OpenAI (`PLUGIN`),
-and in their strict cases vectors are asked for as numbers.
+check answers strictly. Left out of their requests is only what OpenAI keeps or runs (`PLUGIN`), and in their
+strict cases vectors are asked for as numbers.
 """
 
 import os
@@ -25,19 +25,27 @@ from modelkit.settings import Settings
 from tests.support.served import Quiet, listening
 from tests.support.tiny import TEMPLATE, write_model
 
-FILES = ("chat/test_completions", "test_completions", "test_embeddings", "test_models", "test_responses")
+FILES = (
+    "chat/test_completions",
+    "test_completions",
+    "test_embeddings",
+    "test_models",
+    "test_responses",
+    "beta/test_responses",
+)
 NAMES = ("gpt-5.4", "gpt-5.1", "gpt-3.5-turbo-instruct", "text-embedding-3-small")
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 TOOLS = "{% if tools %}<tools>{{ tools | tojson }}{% endif %}"
 
-# Of a response: a conversation, an earlier response, a stored prompt, and work in the background.
+# Of a response: a conversation, an earlier response, a stored prompt, work in the background, other agents.
 PLUGIN = """
+from openai.resources.beta.responses import AsyncResponses as AsyncBeta, Responses as Beta
 from openai.resources.embeddings import AsyncEmbeddings, Embeddings
 from openai.resources.responses import AsyncResponses, Responses
 
-KEPT_ELSEWHERE = ("background", "conversation", "previous_response_id", "prompt")
+KEPT_ELSEWHERE = ("background", "conversation", "multi_agent", "previous_response_id", "prompt")
 
-for kind in (Responses, AsyncResponses):
+for kind in (Responses, AsyncResponses, Beta, AsyncBeta):
     def patch(create):
         def call(self, **given):
             return create(self, **{name: one for name, one in given.items() if name not in KEPT_ELSEWHERE})
@@ -84,7 +92,9 @@ def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str]
             "-k",
             "create and not stored",
         ]
-        with listening(make_app(Serving(Pool(Stored(settings)), settings, log=Quiet()))) as address:
+        # Some name no model, and may be the first to ask: then none is loaded that could be meant.
+        serving = Serving(Pool(Stored(settings)), settings, default_model=NAMES[0], log=Quiet())
+        with listening(make_app(serving)) as address:
             found = {
                 **environment,
                 "TEST_API_BASE_URL": f"{address}/v1",
