@@ -48,7 +48,9 @@ class Composed:
         heads = by.heads
         read = x if by.norm is None else self._normed(by.norm, x)
         parts = self.projections(by.opening, read)
-        if len(parts) == 1 and not by.reads:
+        if heads.by_head:
+            parts = mx.split(_by_heads(parts[0], 3 * heads.size), 3, axis=-1)
+        elif len(parts) == 1 and not by.reads:
             inner, shared = heads.count * heads.size, heads.groups * heads.size
             parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
         queries, gate = parts[0], None

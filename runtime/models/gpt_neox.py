@@ -12,17 +12,23 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
+from runtime.cpu.stated import Attends, Decodes, Feeds
 from runtime.models.config import Fields
 from runtime.models.decoder import attention_layout, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
+from runtime.nn import ops
 from runtime.nn.attend import attend
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
+from runtime.nn.heads import Heads
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
-from runtime.nn.norm import LayerNorm
+from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.sublayer import added, attended, attends, fed_forward, feeds, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -72,6 +78,8 @@ class Attention(Module):
         self.query_key_value = nn.Linear(config.hidden_size, 3 * inner, bias=config.bias)
         self.dense = nn.Linear(inner, config.hidden_size, bias=config.bias)
         self._heads, self._scale, self._rope = config.heads, config.head_dim**-0.5, rope
+        size, scale = config.head_dim, self._scale
+        self._attends = Heads(config.heads, config.heads, size, scale, rope, by_head=True)
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         batch, width, _ = x.shape
@@ -79,6 +87,17 @@ class Attention(Module):
         queries, keys, values = mx.split(mixed, 3, axis=-1)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.dense, seen, step)
+
+    def added(
+        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: AttentionCache
+    ) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = attended(x, self.states(norm, after), step, cache)
+        return plainly_added(x, self, norm, after, step, cache) if y is None else y
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        """What `added` adds, said as one operation."""
+        return attends(self._attends, norm, (self.query_key_value,), None, self.dense, after)
 
 
 class MLP(Module):
@@ -91,19 +110,33 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.dense_4h_to_h, self._activation(linear(self.dense_h_to_4h, x, step)), step)
 
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = fed_forward(x, self.states(norm, after), step)
+        return plainly_added(x, self, norm, after, step) if y is None else y
 
-class Block(Module):
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """What `added` adds, said as one operation."""
+        return feeds(norm, (self.dense_h_to_4h,), self._activation, self.dense_4h_to_h, after)
+
+
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope) -> None:
         super().__init__()
         self.input_layernorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.post_attention_layernorm = LayerNorm(config.hidden_size, eps=config.norm_eps)
         self.attention = Attention(config, rope)
         self.mlp = MLP(config)
-        self._parallel = config.parallel
+        self.parallel = config.parallel
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        attended = x + self.attention(self.input_layernorm(x), step, cache)
-        return attended + self.mlp(self.post_attention_layernorm(x if self._parallel else attended), step)
+        heard = added(x, self.attention, step, cache, norm=self.input_layernorm)
+        if self.parallel:
+            return heard + self.mlp(self.post_attention_layernorm(x), step)
+        return added(heard, self.mlp, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (self.attention, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
 
 
 class Trunk(Module):
@@ -116,9 +149,7 @@ class Trunk(Module):
         self.final_layer_norm = LayerNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        x = step.embedded(self.embed)
-        for layer, cache in zip(self.layers, by_layout(caches), strict=True):
-            x = layer(x, step, cache)
+        x = ops.table.layers(self.layers, step.embedded(self.embed), step, by_layout(caches))
         return self.final_layer_norm(x)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
@@ -145,6 +176,12 @@ class GPTNeoX(Module):
     def tied_table(self) -> nn.Module | None:
         """The table that is the head, too."""
         return self.gpt_neox.embed_in if self._tied else None
+
+    def stated(self) -> Decodes:
+        """From ids to logits."""
+        trunk = self.gpt_neox
+        head = trunk.embed_in if self._tied else self.embed_out
+        return Decodes(trunk.embed_in, None, trunk.layers, trunk.final_layer_norm, head)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         return (

@@ -24,3 +24,5 @@ class Heads:
     """Norms of queries and of keys come behind the turn."""
     gated: bool = False
     """With each query comes a gate of its size, whose sigmoid multiplies what the head sees."""
+    by_head: bool = False
+    """One matrix makes queries, keys and values: those of the first head, then those of the next one."""

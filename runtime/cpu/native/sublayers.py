@@ -183,7 +183,8 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     if by.gate is not None and gate is None:
         return None
     *opening, close = matrices
-    made = kernels.Heads(*of_heads, heads.normed_together, heads.normed_turned, heads.gated, by.value_scale)
+    forms = heads.normed_together, heads.normed_turned, heads.gated, by.value_scale, heads.by_head
+    made = kernels.Heads(*of_heads, *forms)
     act = 0 if by.gate is None else KINDS[by.gate.activation]
     part = kernels.attention(norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1], gate, act)
     return sharing(by, part)

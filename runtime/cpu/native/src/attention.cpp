@@ -14,8 +14,8 @@ struct Heads {
   bool together;                // those of queries and of keys run over all heads
   bool turned;                  // they come behind the turn
   bool gated;                   // with each query comes a gate of its size, whose sigmoid multiplies what the head has seen
-
   float values = 1;             // what these are multiplied by
+  bool by_head = false;         // one matrix makes a head's query, key and value, then those of the next one
 
   bool plain() const { return !query && !key && !value && !gated && values == 1; }
 };
@@ -44,6 +44,8 @@ class Attend : public Sublayer {
     if (reads) want(open.size() == 1 && !heads.key && !heads.value, "one that reads what is there makes queries alone");
     else want(open.size() >= 1 && open.size() <= 3, "queries, keys and values have up to three matrices");
     want(reads || open.size() > 1 || heads.plain(), "heads with norms or gates have matrices of their own");
+    want(!heads.by_head || (!reads && open.size() == 1 && by.groups == by.heads && by.keys.size == by.values.size),
+         "heads one after the other have one matrix, and a key and a value of its size for each query");
     want(open.size() != 2 || by.keys.size == by.values.size, "keys that are values are as long as they");
     want(!heads.gated || by.keys.size == by.values.size, "a gate is as long as a query, and as what a head sees");
     want(!heads.gated || !heads.turned, "norms behind the turn know no gates");
@@ -171,11 +173,12 @@ struct Attend::Job {
   }
 
   void project_together(const float* x, float* made, int rows, int all, mk_attention& done) const {
-    const int queries = by->queries(), keys = by->keys();
+    const bool by_head = by->heads.by_head;
+    const int key = by_head ? a.size : by->queries(), value = key + (by_head ? a.size : by->keys()), apart = by_head ? 3 * a.size : 0;
     const mk_output to = {made, (size_t)all, nullptr};
     mk_products(weighed->open.data(), &to, 1, x, (size_t)by->width(), rows);
-    done.queries = heads_at(made, all, a.size), done.new_keys = heads_at(made + queries, all, a.size);
-    done.new_values = heads_at(made + queries + keys, all, a.value_size);
+    done.queries = heads_at(made, all, by_head ? apart : a.size), done.new_keys = heads_at(made + key, all, by_head ? apart : a.size);
+    done.new_values = heads_at(made + value, all, by_head ? apart : a.value_size);
   }
 
   // asking: where normed queries go that come with gates.
@@ -247,11 +250,11 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
 
 void define(nb::module_& m) {
   nb::class_<Heads>(m, "Heads").def("__init__", [](Heads* at, const MaybeNorm& query, const MaybeNorm& key, const MaybeNorm& value, bool together,
-                                                   bool turned, bool gated, float values) {
-                                        new (at) Heads{query, key, value, together, turned, gated, values};
+                                                   bool turned, bool gated, float values, bool by_head) {
+                                        new (at) Heads{query, key, value, together, turned, gated, values, by_head};
                                       },
                                     nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("value_norm").none(),
-                                    nb::arg("together"), nb::arg("turned"), nb::arg("gated"), nb::arg("values") = 1.0f);
+                                    nb::arg("together"), nb::arg("turned"), nb::arg("gated"), nb::arg("values") = 1.0f, nb::arg("by_head") = false);
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks,
                         bool reads, const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act) {
     return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after, gate, act)};

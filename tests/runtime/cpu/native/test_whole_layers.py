@@ -43,6 +43,8 @@ FAMILIES = {
     "falcon_mamba": 1,
     "jamba": 1,
     "gpt2": 1,
+    "gpt_neox": 1,
+    "gpt_neox_sequential": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
@@ -64,8 +66,10 @@ def answers(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
 def in_parts(patch: pytest.MonkeyPatch) -> None:
     parts = Composed({})
     patch.setattr(ops, "table", replace(ops.table, layers=parts.layers))
-    patch.setattr("runtime.nn.attending.attended", lambda *_: None)
-    patch.setattr("runtime.nn.mlp.fed_forward", lambda *_: None)
+    for room in ("nn.attending", "models.gpt2", "models.gpt_neox"):
+        patch.setattr(f"runtime.{room}.attended", lambda *_: None)
+    for room in ("nn.mlp", "models.gpt2", "models.gpt_neox"):
+        patch.setattr(f"runtime.{room}.fed_forward", lambda *_: None)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
