@@ -42,11 +42,14 @@ class Composed:
         parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
         if by.halves:
             parts = list(mx.split(parts[0], 2, axis=-1))
+        if by.gate_scale != 1:
+            parts = [parts[0] * by.gate_scale, *parts[1:]]
         return self._closed(by.down, self._inner(parts, by.activation), x, by)
 
     def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
         heads = by.heads
         read = x if by.norm is None else self._normed(by.norm, x)
+        read = read if by.norm_scale == 1 else read * by.norm_scale
         parts = self.projections(by.opening, read)
         if heads.by_head:
             parts = mx.split(_by_heads(parts[0], 3 * heads.size), 3, axis=-1)
@@ -69,7 +72,8 @@ class Composed:
         if by.reads:
             seen = self._of["recall"](step, cache, queries, **how)
         else:
-            keys, values = self._placed(parts[1], norms[1], by, step), parts[-1]
+            keys = parts[1] if by.key_scale == 1 else parts[1] * by.key_scale
+            keys, values = self._placed(keys, norms[1], by, step), parts[-1]
             if by.value_norm is not None:
                 values = by.value_norm(_by_heads(values, heads.size))
             if by.value_scale != 1:
@@ -113,7 +117,7 @@ class Composed:
         layers: Sequence[Any],
         x: mx.array,
         step: Step,
-        caches: Sequence[StepCache],
+        caches: Sequence[StepCache | tuple[StepCache, ...]],
         given: mx.array | None = None,
     ) -> mx.array:
         for place, (layer, cache) in enumerate(zip(layers, caches, strict=True)):

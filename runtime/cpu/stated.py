@@ -1,11 +1,11 @@
 """What sublayers consist of, as the table's operations take it: a network says it (`runtime.nn.sublayer`),
 and a column computes by it at once, or part by part.
 
-norm, everywhere: an RMS or a layer norm, or None; after: an RMS norm, or None; share: how much of an answer
-is added to what was read, where no norm is behind it; beside: it reads what the sublayer before it read, and
-is added to what that gave; sums: the kernels' sums over processes that have a part of it each (`Ring.sums`
-of `runtime.ranks.ring`), for its answer before anything else is done with that. Modules are those of
-`runtime.nn.operations.Operations`.
+norm, everywhere: an RMS or a layer norm, or None; norm_scale: what it gives is multiplied by this number;
+after: an RMS norm, or None; share: how much of an answer is added to what was read, where no norm is behind
+it; beside: it reads what the sublayer before it read, and is added to what that gave; sums: the kernels' sums
+over processes that have a part of it each (`Ring.sums` of `runtime.ranks.ring`), for its answer before
+anything else is done with that. Modules are those of `runtime.nn.operations.Operations`.
 """
 
 from collections.abc import Callable, Sequence
@@ -59,6 +59,9 @@ class Attends(NamedTuple):
     """What heads see is multiplied by it; None: by none, or by those that come with queries."""
     value_scale: float = 1.0
     """Values are multiplied by it; other than 1 only where they have a matrix of their own."""
+    key_scale: float = 1.0
+    """Keys are multiplied by it, before their norm; as above."""
+    norm_scale: float = 1.0
     sums: Any = None
 
 
@@ -117,7 +120,10 @@ class Folds(NamedTuple):
     scan: ScanFunction
     """The convolution and the rule, for a memory with the states of both. selective: behind the step."""
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
-    """From what the opening modules give to what `scan` takes."""
+    """From what the opening modules give, times `scales`, to what `scan` takes."""
+    scales: mx.array | None = None
+    """Where one module opens: what each of its outputs is multiplied by."""
+    norm_scale: float = 1.0
     share: float = 1.0
     beside: bool = False
     sums: Any = None
@@ -166,6 +172,8 @@ class Feeds(NamedTuple):
     """Its name in `runtime.nn.activation.NAMES`."""
     down: Any
     after: Any
+    gate_scale: float = 1.0
+    """What is activated is multiplied by it first."""
     share: float = 1.0
     beside: bool = False
     sums: Any = None
@@ -193,6 +201,8 @@ class Decodes(NamedTuple):
     times: float = 1.0
     softcap: float | None = None
     """Logits become cap * tanh(x / cap). None: they do not."""
+    memories: int = 1
+    """Of each layer, side by side in the layout."""
 
 
 def stated_by(network: Any) -> Decodes | None:

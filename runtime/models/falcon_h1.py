@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cpu.stated import Attends, Decodes, Feeds
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_ropes
@@ -21,14 +22,19 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
+from runtime.nn.activation import gated
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.nn.sublayer import added, fed_forward, feeds, plainly_added, projections, stated
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -153,6 +159,13 @@ class Attention(SelfAttention):
         queries, keys, values = super().flat(x, step)
         return queries, keys * self._times, values
 
+    def opening(self) -> tuple[nn.Module, ...]:
+        return super().opening()
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        said = super().states(norm, after)
+        return None if said is None else said._replace(key_scale=self._times)
+
 
 class MLP(Module):
     def __init__(self, config: Config) -> None:
@@ -165,11 +178,23 @@ class MLP(Module):
         self._times = config.times
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        gate = self._activation(linear(self.gate_proj, x, step) * self._times.gate)
-        return linear(self.down_proj, gate * linear(self.up_proj, x, step), step) * self._times.down
+        gate, up = projections((self.gate_proj, self.up_proj), x, step)
+        inner = gated(self._activation, gate * self._times.gate, up)
+        return linear(self.down_proj, inner, step) * self._times.down
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        y = fed_forward(x, self.states(norm, after), step)
+        return plainly_added(x, self, norm, after, step) if y is None else y
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """What `added` adds, said as one operation."""
+        said = feeds(norm, (self.gate_proj, self.up_proj), self._activation, self.down_proj, after)
+        times = self._times
+        return None if said is None else said._replace(gate_scale=times.gate, share=times.down)
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__()
         self.mamba = Mamba2(config.mixer, _projected(config))
@@ -179,12 +204,30 @@ class Block(Module):
         self.pre_ff_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
         self._times = config.times
 
-    def __call__(self, x: mx.array, step: Step, memory: ScanningCache, cache: AttentionCache) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, caches: tuple[ScanningCache, AttentionCache]) -> mx.array:
+        memory, cache = caches
         times, normed = self._times, self.input_layernorm(x)
         mixed = self.mamba(normed * times.mixer_in, step, memory) * times.mixer_out
         seen = self.self_attn(normed * times.attention_in, step, cache) * times.attention_out
-        x = x + mixed + seen
-        return x + self.feed_forward(self.pre_ff_layernorm(x), step)
+        return added(x + mixed + seen, self.feed_forward, step, norm=self.pre_ff_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place, Place]:
+        return (
+            (self.mamba, self.input_layernorm, None),
+            (self.self_attn, self.input_layernorm, None),
+            (self.feed_forward, self.pre_ff_layernorm, None),
+        )
+
+    def stated(self) -> tuple[Any, Any, Any] | None:
+        said, times = stated(self), self._times
+        if said is None:
+            return None
+        mixer, attention, mlp = said
+        return (
+            mixer._replace(norm_scale=times.mixer_in, share=times.mixer_out),
+            attention._replace(norm_scale=times.attention_in, share=times.attention_out, beside=True),
+            mlp,
+        )
 
 
 def _projected(config: Config) -> mx.array:
@@ -203,17 +246,15 @@ class Trunk(Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, rope) for rope in layer_ropes(config)]
         self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self._times = config.times.embedding
+        self.embed_scale = config.times.embedding
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        x = step.embedded(self.embed)
         memories = by_layout(caches)
-        for i, layer in enumerate(self.layers):
-            x = layer(x, step, memories[2 * i], memories[2 * i + 1])
-        return self.final_layernorm(x)
+        pairs = list(zip(memories[::2], memories[1::2], strict=True))
+        return self.final_layernorm(ops.table.layers(self.layers, step.embedded(self.embed), step, pairs))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embed_tokens, ids, step) * self._times
+        return embed(self.embed_tokens, ids, step) * self.embed_scale
 
 
 class FalconH1(Module):
@@ -237,6 +278,13 @@ class FalconH1(Module):
     def tied_table(self) -> nn.Module | None:
         """The table that is the head, too."""
         return self.model.embed_tokens if self._tied else None
+
+    def stated(self) -> Decodes:
+        """From ids to logits."""
+        trunk, times = self.model, self._times
+        head = trunk.embed_tokens if self._tied else self.lm_head
+        ends = trunk.final_layernorm, head, times
+        return Decodes(trunk.embed_tokens, trunk.embed_scale, trunk.layers, *ends, memories=2)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         logits = (

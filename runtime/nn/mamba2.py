@@ -124,9 +124,7 @@ class Mamba2(Module):
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
         """What `added` adds, said as kernels have it."""
-        if self._scales is not None:
-            return None
-        return folds(
+        said = folds(
             norm,
             (self.in_proj,),
             self.conv1d,
@@ -137,6 +135,7 @@ class Mamba2(Module):
             self._scan,
             self._scanned,
         )
+        return None if said is None else said._replace(scales=self._scales)
 
     def _scanned(self, products: Sequence[mx.array]) -> Sequence[mx.array]:
         """All but the gate."""

@@ -89,13 +89,14 @@ class Layers(Protocol):
         layers: Sequence[Any],
         x: mx.array,
         step: Step,
-        caches: Sequence[StepCache],
+        caches: Sequence[StepCache | tuple[StepCache, ...]],
         given: mx.array | None = None,
         /,
     ) -> mx.array:
         """What the last of these layers gives, each called as layer(x, step, cache) with what the one before
-        it gave; or as layer(x, step, cache, own), own [B, L, P] being its part of what is given,
-        [B, L, layers, P]. A column may look into layers that say what they consist of (`sublayer.stated`).
+        it gave, and with all of its memories where it has several; or as layer(x, step, cache, own), own
+        [B, L, P] being its part of what is given, [B, L, layers, P]. A column may look into layers that say
+        what they consist of (`sublayer.stated`).
         """
         ...
 

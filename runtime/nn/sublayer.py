@@ -147,8 +147,10 @@ def asks(
     if not stated_together(type(experts), "__call__", "stacks") or (shared is not None and always is None):
         return None
     stacks = experts.stacks()
-    if routing is None or stacks is None or (always is not None and always.sums is not None):
-        return None  # or what is behind either would come before the sum over ranks
+    if routing is None or stacks is None:
+        return None
+    if always is not None and (always.sums is not None or always.share != 1):
+        return None  # what is behind it would come before the sum over ranks; and its share is 1
     if not fit(norm, after) or not fit(None, answered) or (gate is not None and type(gate) not in MATRICES):
         return None
     return Asks(norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered)

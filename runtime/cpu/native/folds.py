@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import mlx.core as mx
+
 from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.scans import (
     MOST_KEYS,
@@ -19,9 +21,11 @@ from runtime.cpu.stated import Folds
 
 def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that folds; None where they have none. deck: see `pairs.paired`."""
-    norms = norms_of(kernels, (by.norm, by.after))
+    norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
     if norms is None or None in matrices or by.conv.weight.shape[1] > MOST_TAPS:
+        return None
+    if by.scales is not None and (by.scales.dtype != mx.float32 or by.kind == "conv"):
         return None
     *opening, close = matrices
     filters = kept_of(by.conv, filters_of, by.conv.weight, by.conv.get("bias"))
@@ -30,7 +34,8 @@ def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
     rule, gated = _rule(kernels, by, deck), by.gated_norm
     if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
         return None  # heads share a weight of several groups
-    return sharing(by, kernels.folding(norms[0], opening, *filters, rule, *_gating(by), close, norms[1]))
+    opened = norms[0], opening, by.scales, *filters
+    return sharing(by, kernels.folding(*opened, rule, *_gating(by), close, norms[1]))
 
 
 def _rule(kernels: Any, by: Folds, deck: Any) -> Any:

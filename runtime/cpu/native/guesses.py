@@ -35,15 +35,17 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
         ends = _ends_of(kernels, network)
         if whole is None or ends is None:
             return None
+        if (each := network.memories) > 1:
+            caches = list(zip(*(caches[at::each] for at in range(each)), strict=True))
         more = 0 if count is None else count - 1
         written = _lengthened(step, more) if more else step
-        attend = [isinstance(one, Attends | Latents) for _, one in whole.memories]
-        if count is not None and not all(attend):
+        attend = [one.by for one in whole.memories if isinstance(one.by, Attends | Latents)]
+        if count is not None and len(attend) < len(whole.memories):
             return None
         opened = opened_of(whole, written, caches)
         if not opened or not all(getattr(one, "fits", True) for one in opened):
             return None
-        factors = [by.factors for _, by in whole.memories if isinstance(by, Attends | Latents) and by.factors]
+        factors = [one.factors for one in attend if one.factors]
         if more and any(of(written) is not None for of in factors):
             return None
         chains = chains_of(kernels, whole, opened)
@@ -60,9 +62,7 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             step.first,
             count or 0,
             memories_of(whole, opened, tables, step),
-            [behind[one.heads.rope] for _, one in whole.memories if isinstance(one, Attends | Latents)]
-            if more
-            else [],
+            [behind[one.heads.rope] for one in attend] if more else [],
             by.ids or 0,
             draws,
             by.positions,

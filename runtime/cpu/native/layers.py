@@ -8,7 +8,7 @@ alone, and nothing that comes behind. What adapters add for some rows is part of
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 
@@ -34,7 +34,22 @@ MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
 
 Said = tuple[Attends | Latents | Folds | Feeds | Asks | Gates | Times, ...]
-"""A layer's sublayers; of those that remember it has one at most, since it has one memory."""
+"""A layer's sublayers."""
+
+
+class Remembers(NamedTuple):
+    """A sublayer that has a memory or is given something."""
+
+    layer: int
+    """Which of the run's."""
+    place: int | None
+    """Which of the layer's memories it has; None where it has one."""
+    by: Attends | Latents | Folds | Gates
+
+    def cache(self, caches: Sequence[Any]) -> Any:
+        """Its own, of the run's layers'."""
+        own = caches[self.layer]
+        return own if self.place is None else own[self.place]
 
 
 @dataclass(slots=True, frozen=True, eq=False)
@@ -54,25 +69,30 @@ class Run:
     said: tuple[Said, ...]
     apart: bool
     """What comes behind memory is a node of its own."""
-    memories: tuple[tuple[int, Attends | Latents | Folds | Gates], ...]
-    """The sublayers that have a memory or are given something, and which of the layers they are in."""
+    memories: tuple[Remembers, ...]
     behind: int
-    """So many sublayers of the last layer come behind its memory."""
+    """So many sublayers of the last layer come behind its memories."""
     ropes: frozenset[Any]
     """What those that attend turn by."""
 
     @classmethod
     def of(cls, first: int, said: Sequence[Said], *, apart: bool) -> "Run":
-        memories = tuple(
-            (place, one)
-            for place, parts in enumerate(said)
-            for one in parts
-            if isinstance(one, Attends | Latents | Folds | Gates)
-        )
-        ropes = frozenset(by.heads.rope for _, by in memories if isinstance(by, Attends | Latents))
+        memories = tuple(one for layer, parts in enumerate(said) for one in _remembering(layer, parts))
+        ropes = frozenset(one.by.heads.rope for one in memories if isinstance(one.by, Attends | Latents))
         remember = [at for at, one in enumerate(said[-1]) if isinstance(one, Attends | Latents | Folds)]
-        behind = len(said[-1]) - 1 - remember[0] if remember else len(said[-1])
+        behind = len(said[-1]) - 1 - remember[-1] if remember else len(said[-1])
         return cls(first, tuple(said), apart, memories, behind, ropes)
+
+
+def _remembering(layer: int, parts: Said) -> Iterator[Remembers]:
+    several = sum(isinstance(one, Attends | Latents | Folds) for one in parts) > 1
+    place = 0
+    for one in parts:
+        if isinstance(one, Gates):
+            yield Remembers(layer, None, one)
+        elif isinstance(one, Attends | Latents | Folds):
+            yield Remembers(layer, place if several else None, one)
+            place += 1
 
 
 def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
@@ -148,27 +168,28 @@ def _through(
 def opened_of(run: Run, step: Step, caches: Sequence[Any], given: Given | None = None) -> list[Any] | None:
     """What is remembered before the step, by memory; None where some memory cannot be handed out so."""
     opened: list[Any] = []
-    for place, by in run.memories:
-        if isinstance(by, Gates):
+    for its in run.memories:
+        if isinstance(its.by, Gates):
             one = given
-        elif isinstance(by, Folds):
-            one = caches[place].before(step)
-        elif by.reads:
-            one = _seen(run, caches, place, opened, step)
+        elif isinstance(its.by, Folds):
+            one = its.cache(caches).before(step)
+        elif its.by.reads:
+            one = _seen(run, caches, its, opened, step)
         else:
-            one = caches[place].open(step)
+            one = its.cache(caches).open(step)
         if one is None:
             return None
         opened.append(one)
     return opened
 
 
-def _seen(run: Run, caches: Sequence[Any], place: int, opened: list[Any], step: Step) -> Any:
-    """What the layer at this place reads: the run's own, or what one before the run has written."""
-    for donor, (other, by) in enumerate(run.memories[: len(opened)]):
-        if caches[other] is caches[place] and isinstance(by, Attends) and not by.reads:
+def _seen(run: Run, caches: Sequence[Any], its: Remembers, opened: list[Any], step: Step) -> Any:
+    """What this sublayer reads: what the run writes itself, or what one before the run has written."""
+    cache = its.cache(caches)
+    for donor, other in enumerate(run.memories[: len(opened)]):
+        if isinstance(other.by, Attends) and not other.by.reads and other.cache(caches) is cache:
             return Seen(opened[donor].kept, donor)
-    return caches[place].lanes(step)
+    return cache.lanes(step)
 
 
 def memories_of(
@@ -176,9 +197,9 @@ def memories_of(
 ) -> list[Any]:
     """The same as kernels take it. tables: what heads are turned by, for each rope."""
     found: list[Any] = []
-    for (_, by), one in zip(run.memories, opened, strict=True):
-        match by:
-            case Attends() | Latents():
+    for its, one in zip(run.memories, opened, strict=True):
+        match its.by:
+            case Attends() | Latents() as by:
                 found.append(memory_of(by, one, tables[by.heads.rope], step))
             case Folds():
                 found.append((one.arrays, one.again))
@@ -192,18 +213,19 @@ def close(
 ) -> None:
     """Hand memories what a node has made of them."""
     at = 0
-    for (place, by), one in zip(run.memories, opened, strict=True):
+    for its, one in zip(run.memories, opened, strict=True):
+        by = its.by
         if isinstance(by, Gates) or (isinstance(by, Attends) and by.reads):
             continue
         own = written[at : at + len(one.arrays)]
         at += len(own)
         if isinstance(by, Attends | Latents):
-            caches[place].close(step, one, own)
+            its.cache(caches).close(step, one, own)
         else:
             scan = partial(by.scan, step) if by.kind == "selective" else by.scan
             products = written[at : at + len(by.opening)] if one.again else ()
             at += len(products)
-            caches[place].folded(step, scan, by.scanned(products) if products else None, own)
+            its.cache(caches).folded(step, scan, by.scanned(products) if products else None, own)
 
 
 def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -> list[Any] | None:

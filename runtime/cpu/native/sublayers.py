@@ -39,20 +39,31 @@ def table(kernels: Any, column: Any) -> dict[str, Callable[..., Any]]:
     }
 
 
-def norm_of(kernels: Any, module: Any) -> Any:
-    """The kernels' view of a norm; None where its weights are no float32."""
-    return made_once(kernels, vars(module), f"_norm {module.eps}", (module,), _norm, kernels, module)
+def norm_of(kernels: Any, module: Any, times: float = 1.0) -> Any:
+    """The kernels' view of a norm, and of what it gives times a number; None where its weights are no
+    float32.
+    """
+    key = f"_norm {module.eps} {times}"
+    return made_once(kernels, vars(module), key, (module,), _norm, kernels, module, times)
 
 
-def _norm(kernels: Any, module: Any) -> Any:
+def _norm(kernels: Any, module: Any, times: float) -> Any:
     weight, bias = module.get("weight"), module.get("bias")
     fits = all(part is None or part.dtype == mx.float32 for part in (weight, bias))
-    return kernels.Norm(module.centred, weight, bias, module.eps) if fits else None
+    return kernels.Norm(module.centred, weight, bias, module.eps, times) if fits else None
 
 
-def norms_of(kernels: Any, modules: Sequence[Any]) -> list[Any] | None:
-    """Of each module, None for none; None where one has no view."""
-    norms = [None if module is None else norm_of(kernels, module) for module in modules]
+def norms_of(kernels: Any, modules: Sequence[Any], first: float = 1.0) -> list[Any] | None:
+    """Of each module, None for none; None where one has no view. first: what the first one gives is
+    multiplied by it.
+    """
+    times = (first, *(1.0 for _ in modules[1:]))
+    norms = [
+        None if module is None else norm_of(kernels, module, by)
+        for module, by in zip(modules, times, strict=True)
+    ]
+    if first != 1 and modules[0] is None:
+        return None
     missing = any(norm is None and module is not None for norm, module in zip(norms, modules, strict=True))
     return None if missing else norms
 
@@ -83,7 +94,7 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def feed_forward(x: mx.array, by: Feeds) -> mx.array:
-        key = f"_fed {by.activation} {by.halves} {by.share}"
+        key = f"_fed {by.activation} {by.halves} {by.share} {by.gate_scale}"
         chain = made_once(kernels, vars(by.down), key, by, make, by)
         return otherwise(x, by) if chain is None or x.dtype != mx.float32 else chain(x)[0]
 
@@ -115,7 +126,7 @@ def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
     if None in matrices:
         return None
     *opening, down = matrices
-    return kernels.Feeding(opening, by.halves, KINDS[by.activation], down)
+    return kernels.Feeding(opening, by.halves, KINDS[by.activation], down, by.gate_scale)
 
 
 def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
@@ -170,7 +181,7 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
-    norms = norms_of(kernels, (by.norm, by.after))
+    norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     of_heads = norms_of(kernels, (*(by.head_norms or (None, None)), by.value_norm))
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
     if by.sinks is not None and by.sinks.dtype != mx.float32:
@@ -183,8 +194,8 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     if by.gate is not None and gate is None:
         return None
     *opening, close = matrices
-    forms = heads.normed_together, heads.normed_turned, heads.gated, by.value_scale, heads.by_head
-    made = kernels.Heads(*of_heads, *forms)
+    forms = heads.normed_together, heads.normed_turned, heads.gated
+    made = kernels.Heads(*of_heads, *forms, by.value_scale, by.key_scale, heads.by_head)
     act = 0 if by.gate is None else KINDS[by.gate.activation]
     part = kernels.attention(norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1], gate, act)
     return sharing(by, part)

@@ -14,10 +14,10 @@ struct Heads {
   bool together;                // those of queries and of keys run over all heads
   bool turned;                  // they come behind the turn
   bool gated;                   // with each query comes a gate of its size, whose sigmoid multiplies what the head has seen
-  float values = 1;             // what these are multiplied by
+  float values = 1, keys = 1;   // what these are multiplied by
   bool by_head = false;         // one matrix makes a head's query, key and value, then those of the next one
 
-  bool plain() const { return !query && !key && !value && !gated && values == 1; }
+  bool plain() const { return !query && !key && !value && !gated && values == 1 && keys == 1; }
 };
 
 // open: matrices of queries, keys and values, or one with their rows in this order; two where raw keys are the values, too. Of
@@ -41,7 +41,7 @@ class Attend : public Sublayer {
         act((mk_act)act) {
     want(act >= 0 && act < MK_ACTS, "no such activation");
     want(!by.values_in_keys, "values that lie in the keys have no matrix");
-    if (reads) want(open.size() == 1 && !heads.key && !heads.value, "one that reads what is there makes queries alone");
+    if (reads) want(open.size() == 1 && !heads.key && !heads.value && heads.keys == 1, "one that reads what is there makes queries alone");
     else want(open.size() >= 1 && open.size() <= 3, "queries, keys and values have up to three matrices");
     want(reads || open.size() > 1 || heads.plain(), "heads with norms or gates have matrices of their own");
     want(!heads.by_head || (!reads && open.size() == 1 && by.groups == by.heads && by.keys.size == by.values.size),
@@ -198,6 +198,8 @@ struct Attend::Job {
     else if (raw != of_values) std::copy_n(raw, (size_t)rows * values, of_values);
     if (heads.values != 1)
       for (size_t i = 0; i < (size_t)rows * values; i++) of_values[i] *= heads.values;
+    if (heads.keys != 1)
+      for (size_t i = 0; i < (size_t)rows * keys; i++) of_keys[i] *= heads.keys;
     if (key_norm && !heads.turned) (*key_norm)(of_keys, nullptr, of_keys, rows * of_key, keys / of_key);
     done.new_keys = heads_at(of_keys, keys, a.size), done.new_values = heads_at(of_values, values, a.value_size);
   }
@@ -250,11 +252,12 @@ Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, 
 
 void define(nb::module_& m) {
   nb::class_<Heads>(m, "Heads").def("__init__", [](Heads* at, const MaybeNorm& query, const MaybeNorm& key, const MaybeNorm& value, bool together,
-                                                   bool turned, bool gated, float values, bool by_head) {
-                                        new (at) Heads{query, key, value, together, turned, gated, values, by_head};
+                                                   bool turned, bool gated, float values, float keys, bool by_head) {
+                                        new (at) Heads{query, key, value, together, turned, gated, values, keys, by_head};
                                       },
                                     nb::arg("query_norm").none(), nb::arg("key_norm").none(), nb::arg("value_norm").none(),
-                                    nb::arg("together"), nb::arg("turned"), nb::arg("gated"), nb::arg("values") = 1.0f, nb::arg("by_head") = false);
+                                    nb::arg("together"), nb::arg("turned"), nb::arg("gated"), nb::arg("values") = 1.0f, nb::arg("keys") = 1.0f,
+                                    nb::arg("by_head") = false);
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks,
                         bool reads, const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act) {
     return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after, gate, act)};

@@ -7,14 +7,16 @@ namespace modelkit {
 // What lies between a feed-forward block's first products and its last one.
 enum class Inner { Act, Halves, Pair };  // act(u); act(g) * u from [g, u] side by side; the same from two matrices
 
-// open: [gate, up], or one matrix: of both, halves, or with nothing to gate.
+// open: [gate, up], or one matrix: of both, halves, or with nothing to gate. scale: what is activated is multiplied by it first.
 struct Feeding {
   std::vector<Matrix> open;
   Inner inner;
   mk_act act;
   Matrix close;
+  float scale;
 
-  Feeding(const std::vector<Matrix>& open, bool halves, int act, const Matrix& close) : open(open), act((mk_act)act), close(close) {
+  Feeding(const std::vector<Matrix>& open, bool halves, int act, const Matrix& close, float scale)
+      : open(open), act((mk_act)act), close(close), scale(scale) {
     want(act >= 0 && act < MK_ACTS, "no such activation");
     want(open.size() == 1 || (open.size() == 2 && !halves && open[0].outputs() == open[1].outputs()),
          "a feed-forward block opens with one matrix, or with two of a size");
@@ -35,20 +37,30 @@ struct FeedingRun {
   mk_matrix close;
   Inner inner;
   mk_act act;
+  float scale;
 
-  FeedingRun(const Feeding& by, Taken& from) : open(take(by.open, from)), close(take(by.close, from)), inner(by.inner), act(by.act) {}
+  FeedingRun(const Feeding& by, Taken& from)
+      : open(take(by.open, from)), close(take(by.close, from)), inner(by.inner), act(by.act), scale(by.scale) {}
 
   // What the closing matrix multiplies.
   Scratch opened(const float* x, int rows) const {
     const int n = open[0].n, k = open[0].k;
     const struct mk_gate gate = {act, 0, 0};
     Scratch first = scratch(rows, n);
-    if (inner == Inner::Pair) {
+    if (inner == Inner::Pair && scale == 1) {
       mk_gated_products(open.data(), gate, first.get(), x, (size_t)k, rows);
       return first;
     }
-    const mk_output to = {first.get(), (size_t)n, nullptr};
-    mk_products(open.data(), &to, 1, x, (size_t)k, rows);
+    const Scratch up = inner == Inner::Pair ? scratch(rows, n) : nullptr;
+    const mk_output to[] = {{first.get(), (size_t)n, nullptr}, {up.get(), (size_t)n, nullptr}};
+    mk_products(open.data(), to, (int)open.size(), x, (size_t)k, rows);
+    if (scale != 1) // with what it gates, where these are halves
+      for (int row = 0; row < rows; row++)
+        for (int i = 0; i < (inner == Inner::Halves ? n / 2 : n); i++) first.get()[(size_t)row * n + i] *= scale;
+    if (inner == Inner::Pair) {
+      mk_gate_rows(gate, first.get(), n, up.get(), n, first.get(), rows, n);
+      return first;
+    }
     if (inner == Inner::Act) {
       mk_act_rows(act, first.get(), n, first.get(), rows, n);
       return first;

@@ -27,21 +27,24 @@ class Fold : public Sublayer {
  public:
   MaybeNorm norm;
   std::vector<Matrix> open;
+  Maybe scales;  // what one matrix gives is multiplied by them, number by number
   Conv conv;
   std::shared_ptr<const Rule> rule;
   Gating gating;
   Matrix close;
   MaybeNorm after;
 
-  Fold(const MaybeNorm& norm, const std::vector<Matrix>& open, const Conv& conv, std::shared_ptr<const Rule> rule, const Gating& gating,
-       const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), conv(conv), rule(std::move(rule)), gating(gating), close(close), after(after) {
+  Fold(const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Conv& conv, std::shared_ptr<const Rule> rule,
+       const Gating& gating, const Matrix& close, const MaybeNorm& after)
+      : norm(norm), open(open), scales(scales), conv(conv), rule(std::move(rule)), gating(gating), close(close), after(after) {
     const Rule& by = *this->rule;
     std::vector<int> sizes{by.channels, by.answers};
     sizes.insert(sizes.end(), by.gates.begin(), by.gates.end());
     want(open.size() == 1 || open.size() == sizes.size(), "a fold opens with one matrix, or with one for each of its parts");
     for (size_t i = 0; open.size() > 1 && i < open.size(); i++) want(open[i].outputs() == sizes[i], "a part of a fold has a matrix of its size");
     want(open.size() > 1 || open[0].outputs() == std::accumulate(sizes.begin(), sizes.end(), 0), "a fold's one matrix has rows for all of its parts");
+    want(!scales || (open.size() == 1 && scales->shape() == mx::Shape{open[0].outputs()}),
+         "there is a scale for each number that one matrix gives");
     want(conv.filters.shape(1) == by.channels, "a fold's convolution has the channels that its rule mixes");
     want(by.answers % gating.parts == 0, "an answer must divide into its parts");
     want(!gating.weight || (int)gating.weight->size() == by.answers || (int)gating.weight->size() == by.answers / gating.parts,
@@ -52,6 +55,7 @@ class Fold : public Sublayer {
       want_matrix(matrix, width(), "a matrix must be a single one, as wide as x");
       weights.add(matrix);
     }
+    if (scales) weights.add(*scales);
     conv.add_to(weights);
     by.add_to(weights);
     if (gating.weight) weights.add(*gating.weight);
@@ -76,6 +80,7 @@ struct Job {
   const Folding* of;
   MaybeRun norm;
   std::vector<mk_matrix> open;
+  const float* scales = nullptr;
   mk_conv conv{};
   Rule::Run rule;
   mk_gated_norm gating{};
@@ -115,6 +120,9 @@ struct Job {
       to.push_back({asked.empty() ? room.back().get() : asked[i], (size_t)open[i].n, nullptr});
     }
     mk_products(open.data(), to.data(), (int)open.size(), x, (size_t)open[0].k, rows);
+    if (scales)
+      for (size_t row = 0; row < (size_t)rows; row++)
+        for (size_t i = 0; i < to[0].ld; i++) to[0].y[row * to[0].ld + i] *= scales[i];
     std::vector<mk_tokens> parts;
     if (open.size() > 1) {
       for (const mk_output& each : to) parts.push_back(of_rows(each.y, each.ld));
@@ -135,6 +143,7 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
   auto place = [&](int at) { return allocate(out[at]), out[at].data<float>(); };
   job->by = this, job->of = &of;
   job->norm = take(norm, from), job->open = take(open, from);
+  job->scales = scales ? from.floats() : nullptr;
   job->conv = conv.take(of, from, before(0), place(of.after));
   job->conv.silu = 1;
   job->rule = rule->take(from), job->state = before(1), job->after = place(of.after + 1);
@@ -148,12 +157,12 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
 }
 
 void define(nb::module_& m) {
-  m.def("folding", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Array& filters, const Maybe& bias, const Held<Rule>& rule,
-                      const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid, const Matrix& close, const MaybeNorm& after) {
+  m.def("folding", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Array& filters,
+                      const Maybe& bias, const Held<Rule>& rule, const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid, const Matrix& close, const MaybeNorm& after) {
     const Gating gating(weight, eps, parts, gate_first, sigmoid);
-    return Part{std::make_shared<Fold>(norm, open, Conv(filters, bias), rule.by, gating, close, after)};
-  }, nb::arg("norm").none(), nb::arg("open"), nb::arg("filters"), nb::arg("bias").none(), nb::arg("rule"), nb::arg("weight").none(),
-     nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"), nb::arg("close"), nb::arg("after").none());
+    return Part{std::make_shared<Fold>(norm, open, scales, Conv(filters, bias), rule.by, gating, close, after)};
+  }, nb::arg("norm").none(), nb::arg("open"), nb::arg("scales").none(), nb::arg("filters"), nb::arg("bias").none(),
+     nb::arg("rule"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"), nb::arg("close"), nb::arg("after").none());
 }
 
 const Topic topic(define);

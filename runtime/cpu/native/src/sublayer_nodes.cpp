@@ -96,8 +96,8 @@ Array closing(const Array& x, const Matrix& matrix, const MaybeNorm& after, cons
 
 void define(nb::module_& m) {
   using Maybe = std::optional<Array>;
-  nb::class_<Norm>(m, "Norm").def(nb::init<bool, const Maybe&, const Maybe&, float>(), nb::arg("centred"),
-                                  nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
+  nb::class_<Norm>(m, "Norm").def(nb::init<bool, const Maybe&, const Maybe&, float, float>(), nb::arg("centred"),
+                                  nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"), nb::arg("times") = 1.0f);
   nb::class_<Part>(m, "Sublayer")
       .def_prop_rw("share", [](const Part& part) { return part.by->share; }, [](Part& part, float share) { part.by->share = share; })
       .def("sum_by", [](const Part& part, const Held<Sums>& sums) { part.by->summing = sums.by; }, nb::arg("sums"))

@@ -28,11 +28,11 @@ struct Taken {
   const float* floats() { return dense(arrays[at++], stream).data<float>(); }
 };
 
-// RMS norms have no bias.
+// RMS norms have no bias. What they give is multiplied by `times`.
 class Norm {
  public:
-  Norm(bool centred, const std::optional<Array>& weight, const std::optional<Array>& bias, float eps)
-      : centred_(centred), has_weight_(weight.has_value()), eps_(eps) {
+  Norm(bool centred, const std::optional<Array>& weight, const std::optional<Array>& bias, float eps, float times)
+      : centred_(centred), has_weight_(weight.has_value()), eps_(eps), times_(times) {
     want(centred || !bias, "an RMS norm has no bias");
     for (const auto& part : {weight, bias}) {
       if (!part) continue;
@@ -43,6 +43,7 @@ class Norm {
   }
 
   bool centred() const { return centred_; }
+  float times() const { return times_; }
   void add_inputs(Arrays& inputs, int width) const {
     for (const Array& part : arrays_) {
       want(part.shape(0) == width, "a norm must be as wide as its input");
@@ -54,6 +55,7 @@ class Norm {
     const float *weight, *bias;
     float eps;
     bool centred;
+    float times;
 
     // y = add + norm(x), all dense; y may be x. add: nullptr for none, and not for a centred norm.
     void operator()(const float* x, const float* add, float* y, int rows, int width) const { from(x, width, add, y, rows, width); }
@@ -61,17 +63,19 @@ class Norm {
     void from(const float* x, ptrdiff_t stride, const float* add, float* y, int rows, int width) const {
       if (!centred) mk_rms_norm(x, stride, weight, add, width, y, rows, width, eps);
       else mk_layer_norm(x, stride, weight, bias, y, rows, width, eps);
+      if (times != 1)
+        for (size_t i = 0; i < (size_t)rows * width; i++) y[i] *= times;
     }
   };
   Run take(Taken& from) const {
     const float* weight = has_weight_ ? from.floats() : nullptr;
     const float* bias = arrays_.size() > (size_t)has_weight_ ? from.floats() : nullptr;
-    return {weight, bias, eps_, centred_};
+    return {weight, bias, eps_, centred_, times_};
   }
 
  private:
   bool centred_, has_weight_;
-  float eps_;
+  float eps_, times_;
   Arrays arrays_;
 };
 using MaybeNorm = std::optional<Norm>;
@@ -158,7 +162,7 @@ inline void want_matrix(const Matrix& matrix, int width, const char* what) {
 
 inline void want_closing(const Matrix& matrix, int width, const MaybeNorm& after) {
   want_matrix(matrix, width, "the closing matrix must be a single one, as wide as what it multiplies");
-  want(!after || !after->centred(), "a norm behind a sublayer must be an RMS norm");
+  want(!after || (!after->centred() && after->times() == 1), "a norm behind a sublayer must be an RMS norm");
 }
 
 // What a sublayer has of its layer's memory in a step, as Python hands it over.

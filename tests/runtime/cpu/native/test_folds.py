@@ -207,12 +207,20 @@ def test_what_a_fold_must_have() -> None:
     filters, two = mx.zeros((4, 96)), [matrix(96), matrix(64), matrix(2), matrix(2)]
     rest: tuple[Any, ...] = (None, 1e-5, 2, False, False, matrix(64), None)
 
-    def fold(opening: Any = two, filters: mx.array = filters, by: Any = None, rest: Any = rest) -> Any:
-        return kernels.folding(None, opening, filters, None, by or rule(), *rest)
+    def fold(
+        opening: Any = two,
+        filters: mx.array = filters,
+        by: Any = None,
+        rest: Any = rest,
+        scales: mx.array | None = None,
+    ) -> Any:
+        return kernels.folding(None, opening, scales, filters, None, by or rule(), *rest)
 
     for wrong in (
         lambda: fold(two[:3]),
         lambda: fold([matrix(163)]),
+        lambda: fold(scales=mx.zeros(164)),
+        lambda: fold([matrix(164)], scales=mx.zeros(163)),
         lambda: fold(filters=mx.zeros((4, 95))),
         lambda: fold(rest=(mx.zeros(7), *rest[1:])),
         lambda: fold(rest=(None, 1e-5, 3, *rest[3:])),
@@ -224,7 +232,7 @@ def test_what_a_fold_must_have() -> None:
         lambda: selective(matrix(96), matrix(64), norms=2),
     ):
         with pytest.raises(
-            ValueError, match=r"fold|convolution|matrix|parts|bias|skip|long|step|states|norm"
+            ValueError, match=r"fold|scale|convolution|matrix|parts|bias|skip|long|step|states|norm"
         ):
             wrong()
     chain, x = kernels.Chain([fold()]), mx.zeros((1, 2, 64))

@@ -45,6 +45,9 @@ FAMILIES = {
     "gpt2": 1,
     "gpt_neox": 1,
     "gpt_neox_sequential": 1,
+    "falcon_h1": 1,
+    "falcon_h1_norm": 1,
+    "falcon_h1_norm_first": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
@@ -68,7 +71,7 @@ def in_parts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ops, "table", replace(ops.table, layers=parts.layers))
     for room in ("nn.attending", "models.gpt2", "models.gpt_neox"):
         patch.setattr(f"runtime.{room}.attended", lambda *_: None)
-    for room in ("nn.mlp", "models.gpt2", "models.gpt_neox"):
+    for room in ("nn.mlp", "models.gpt2", "models.gpt_neox", "models.falcon_h1"):
         patch.setattr(f"runtime.{room}.fed_forward", lambda *_: None)
 
 
