@@ -139,35 +139,75 @@ static float surprises(const struct drawn_from* d, float* distance, float* weigh
   return all;
 }
 
-/* The least distance up to which the weights sum to `mass`: floats that are not below 0 are ordered as their bits are. */
-static float reach_of(const float* distance, const float* weight, int size, float mass) {
-  uint32_t low = 0, high = 0x42000000; /* 32: all beyond it weighs less than a float resolves */
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    float limit;
-    memcpy(&limit, &middle, sizeof limit);
-    vf sum = vf_set(0);
-    for (int i = 0; i < size; i += LANES)
-      sum = vf_add(sum, vf_if_less(vf_set(limit), vf_load(distance + i), vf_set(0), vf_load(weight + i)));
-    if (vf_sum(sum) >= mass) high = middle;
-    else low = middle + 1;
+INLINE float least_of(const float* x) { return -vf_greatest(vf_sub(vf_set(0), vf_load(x))); }
+
+/* The vectors of them in which there is a distance within the limit, in their order: what is left out adds exact zeros. */
+static int within(const float* distance, const float* weight, int size, float limit, float* distances, float* weights) {
+  int count = 0;
+  for (int i = 0; i < size; i += LANES) {
+    if (least_of(distance + i) > limit) continue;
+    vf_store(distances + count, vf_load(distance + i)), vf_store(weights + count, vf_load(weight + i));
+    count += LANES;
   }
-  float limit;
-  memcpy(&limit, &high, sizeof limit);
-  return limit;
+  return count;
+}
+
+INLINE float float_at(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+enum { LIMITS = 3 }; /* that are tried together */
+
+/* Whose weights sum to `mass` first: the limit, by its place; LIMITS where none of them do. */
+INLINE int first_of(const float* distance, const float* weight, int size, const uint32_t* limits, float mass) {
+  vf sum[LIMITS];
+  for (int k = 0; k < LIMITS; k++) sum[k] = vf_set(0);
+  for (int i = 0; i < size; i += LANES) {
+    const vf far = vf_load(distance + i), its = vf_load(weight + i);
+    for (int k = 0; k < LIMITS; k++) sum[k] = vf_add(sum[k], vf_if_less(vf_set(float_at(limits[k])), far, vf_set(0), its));
+  }
+  int k = 0;
+  while (k < LIMITS && vf_sum(sum[k]) < mass) k++;
+  return k;
+}
+
+/* The least distance up to which the weights sum to `mass`: floats that are not below 0 are ordered as their bits are, and
+ * sums grow with them, so that it is one whatever is tried first. Most ids of most vocabularies lie beyond the first limit
+ * that suffices, and are looked at no more. room: for twice the size. */
+static float reach_of(const float* distance, const float* weight, int size, float mass, float* room) {
+  float* const other = room + (size + LANES - 1) / LANES * LANES;
+  uint32_t low = 0, high = 0x42000000, narrowed = high; /* 32: all beyond it weighs less than a float resolves */
+  for (uint32_t limits[LIMITS] = {0x3e800000, 0x3f800000, 0x40800000}; low < high;) {
+    const int k = first_of(distance, weight, size, limits, mass);
+    if (k > 0) low = limits[k - 1] + 1;
+    if (k < LIMITS) high = limits[k];
+    const uint32_t part = (high - low) / (LIMITS + 1), rest = (high - low) % (LIMITS + 1);
+    for (uint32_t i = 0; i < LIMITS; i++) limits[i] = low + (i + 1) * part + (i + 1) * rest / (LIMITS + 1);
+    if (high + (1 << 23) > narrowed) continue; /* less than an octave */
+    const int near = within(distance, weight, size, float_at(high), room, other);
+    narrowed = near > size / 2 ? 0 : high; /* 0: it is not worth while */
+    distance = room, weight = other, size = near;
+  }
+  return float_at(high);
 }
 
 /* Values whose surprise is closest to what is expected, up to a mass: all between two of them. No others count then. */
 static void keep_typical(struct drawn_from* d, const struct mk_wanted* by) {
   const size_t size = ((size_t)d->size + MANY - 1) / MANY * MANY;
-  size_t bytes = 2 * size * sizeof(float);
+  size_t bytes = 4 * size * sizeof(float);
   float *distance = mk_take(&bytes), *weight = distance + size;
   d->least = -INFINITY;
   const float total = surprises(d, distance, weight);
-  const float limit = reach_of(distance, weight, d->size, by->typical * total);
+  const float limit = reach_of(distance, weight, d->size, by->typical * total, weight + size);
   vf least = vf_set(INFINITY), most = vf_set(-INFINITY);
   for (int first = 0; first < d->size; first += MANY) {
     float v[MANY];
+    vf near = vf_load(distance + first);
+    for (int i = LANES; i < MANY; i += LANES) near = vf_min(vf_load(distance + first + i), near);
+    vf_store(v, near);
+    if (least_of(v) > limit) continue;
     values_of(d, first, v);
     for (int i = 0; i < MANY; i += LANES) {
       const vf value = vf_load(v + i), far = vf_load(distance + first + i);
