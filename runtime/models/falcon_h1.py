@@ -160,6 +160,7 @@ class Attention(SelfAttention):
         return queries, keys * self._times, values
 
     def opening(self) -> tuple[nn.Module, ...]:
+        """As before: `states` says what else `flat` does with it (`stated_together`)."""
         return super().opening()
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:

@@ -158,11 +158,13 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
 
 void define(nb::module_& m) {
   m.def("folding", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Array& filters,
-                      const Maybe& bias, const Held<Rule>& rule, const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid, const Matrix& close, const MaybeNorm& after) {
+                      const Maybe& bias, const Held<Rule>& rule, const Maybe& weight, float eps, int parts, bool gate_first,
+                      bool sigmoid, const Matrix& close, const MaybeNorm& after) {
     const Gating gating(weight, eps, parts, gate_first, sigmoid);
     return Part{std::make_shared<Fold>(norm, open, scales, Conv(filters, bias), rule.by, gating, close, after)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("scales").none(), nb::arg("filters"), nb::arg("bias").none(),
-     nb::arg("rule"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"), nb::arg("close"), nb::arg("after").none());
+     nb::arg("rule"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"),
+     nb::arg("close"), nb::arg("after").none());
 }
 
 const Topic topic(define);
