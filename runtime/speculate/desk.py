@@ -30,7 +30,7 @@ from runtime.speculate.standby import Standby
 from runtime.step import Step
 
 ASKING = 0.004  # share of plain rounds that asking may take where nobody is worth it
-LONGEST_PAUSE = 63  # steps: a text may begin to repeat itself at any of them
+LONGEST_PAUSE = 31  # steps: a text may begin to repeat itself at any of them
 
 
 class Desk:
@@ -150,8 +150,8 @@ class Desk:
             self._unready.pop().rehearse()
         self.learn()
         self._listening.judge()
-        if not self._pause:
-            self._expect()  # it is asked at the next step, which waits for the answer
+        if self._round is None and not self._pause:
+            self._expect()  # a pause is over: it is asked at the next step, which waits for the answer
 
     @property
     def listens(self) -> bool:
