@@ -31,7 +31,6 @@ from runtime.nn.norm import LayerNorm, Normalize, RMSNorm
 from runtime.nn.route import Choice, best, top_then_softmax
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SharedMoE
-from runtime.nn.sublayer import plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -158,12 +157,8 @@ class Mixture(SharedMoE):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return super().__call__(x, step) * self._share
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         said = super().states(norm, after)
         return None if said is None or after is not None else said._replace(share=self._share)
 

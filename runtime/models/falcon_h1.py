@@ -34,7 +34,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, SelfAttention
-from runtime.nn.sublayer import added, fed_forward, feeds, plainly_added, projections, stated
+from runtime.nn.sublayer import added, feeds, projections, stated
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -183,13 +183,8 @@ class MLP(Module):
         inner = gated(self._activation, gate * self._times.gate, up)
         return linear(self.down_proj, inner, step) * self._times.down
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = fed_forward(x, self.states(norm, after), step)
-        return plainly_added(x, self, norm, after, step) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         said = feeds(norm, (self.gate_proj, self.up_proj), self._activation, self.down_proj, after)
         times = self._times
         return None if said is None else said._replace(gate_scale=times.gate, share=times.down)

@@ -104,7 +104,7 @@ class Attention(Attending):
         return {"_attends": attends, "_layer": replace(self._layer, kv_heads=groups)}
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         layer = self._layer
         if layer.donor is not None:
             norms = self.q_norm, None

@@ -27,7 +27,7 @@ from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
-from runtime.nn.sublayer import added, attended, attends, fed_forward, feeds, plainly_added
+from runtime.nn.sublayer import added, attends, feeds
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -99,15 +99,8 @@ class Attention(Module):
         )
         return linear(self.c_proj, attend(step, cache, queries, keys, values, scale=self._scale), step)
 
-    def added(
-        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: AttentionCache
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = attended(x, self.states(norm, after), step, cache)
-        return plainly_added(x, self, norm, after, step, cache) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         return attends(self._attends, norm, (self.c_attn,), None, self.c_proj, after)
 
 
@@ -121,13 +114,8 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.c_proj, self._activation(linear(self.c_fc, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = fed_forward(x, self.states(norm, after), step)
-        return plainly_added(x, self, norm, after, step) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         return feeds(norm, (self.c_fc,), self._activation, self.c_proj, after)
 
 

@@ -28,7 +28,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.sublayer import added, attended, attends, fed_forward, feeds, plainly_added
+from runtime.nn.sublayer import added, attends, feeds
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -88,15 +88,8 @@ class Attention(Module):
         seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.dense, seen, step)
 
-    def added(
-        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: AttentionCache
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = attended(x, self.states(norm, after), step, cache)
-        return plainly_added(x, self, norm, after, step, cache) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         return attends(self._attends, norm, (self.query_key_value,), None, self.dense, after)
 
 
@@ -110,13 +103,8 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.dense_4h_to_h, self._activation(linear(self.dense_h_to_4h, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = fed_forward(x, self.states(norm, after), step)
-        return plainly_added(x, self, norm, after, step) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         return feeds(norm, (self.dense_h_to_4h,), self._activation, self.dense_4h_to_h, after)
 
 

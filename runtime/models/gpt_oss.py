@@ -30,7 +30,7 @@ from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import asks, plainly_added
+from runtime.nn.sublayer import asks
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -97,12 +97,8 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.experts(x, choose(self._routing, linear(self.router, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return asks(norm, self.router, self._routing, self.experts, after)
 
 

@@ -35,7 +35,7 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import asks, plainly_added
+from runtime.nn.sublayer import asks
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -113,12 +113,8 @@ class Both:
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self._shared(x, step) + self._sparse(x, step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         sparse = self._sparse
         return asks(norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared=self._shared)
 

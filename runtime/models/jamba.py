@@ -29,7 +29,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, asks, plainly_added
+from runtime.nn.sublayer import added, asks
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -101,12 +101,8 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing, linear(self.router, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return asks(norm, self.router, self._routing, self.switch_mlp, after)
 
 

@@ -36,7 +36,7 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.route import choose, corrected
 from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import added, asks, plainly_added
+from runtime.nn.sublayer import added, asks
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -145,14 +145,8 @@ class ShortConv(Module):
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         return linear(self.out_proj, cache.scan(step, self._scan, linear(self.in_proj, x, step)), step)
 
-    def added(
-        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step, cache)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return folds(
             norm,
             (self.in_proj,),
@@ -184,12 +178,8 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing(), linear(self.gate, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return asks(norm, self.gate, self._routing(), self.switch_mlp, after)
 
     def _routing(self) -> Routing:

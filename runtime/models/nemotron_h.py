@@ -34,7 +34,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, asks, plainly_added
+from runtime.nn.sublayer import added, asks
 from runtime.step import Step
 
 
@@ -76,12 +76,8 @@ class SparseMLP(Module):
         )
         return routed + self.shared_experts(x, step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         if self._latent:
             return None
         return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.shared_experts)

@@ -10,7 +10,7 @@ from runtime.cpu.stated import Attends
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import attended, closing
+from runtime.nn.sublayer import closing
 from runtime.step import Step
 
 
@@ -30,15 +30,12 @@ class Attending(Module):
         step: Step,
         cache: AttentionCache,
     ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = attended(x, self.states(norm, after), step, cache)
-        if y is not None:
-            return y
+        """See `sublayer.added`."""
         seen = self.seen(x if norm is None else norm(x), step, cache)
         return closing(self.o_proj, seen, x, after, step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        """What `added` adds, said as one operation; None where it is none."""
+        """What it consists of; None where it is not as operations have it. See `sublayer.added`."""
         raise NotImplementedError
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:

@@ -18,7 +18,7 @@ from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import plainly_added, projections
+from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -93,14 +93,8 @@ class GatedDeltaNet(Module):
         y = cache.scan(step, self._scan, *_scanned(products))
         return linear(self.out_proj, self.norm(y, products[1]), step)
 
-    def added(
-        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step, cache)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return folds(
             norm,
             self._opening(),

@@ -22,7 +22,7 @@ from runtime.nn.folds import folds
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, PlainRMS, RMSNorm
-from runtime.nn.sublayer import NORMS, plainly_added
+from runtime.nn.sublayer import NORMS
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -85,14 +85,8 @@ class Mamba1(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def added(
-        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step, cache)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         makes, norms = Selects(self.x_proj, self._norms(), self.dt_proj), (*NORMS, PlainRMS)
         fit = all(one is None or isinstance(one, norms) for one in makes.norms)
         if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):

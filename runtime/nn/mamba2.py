@@ -27,7 +27,6 @@ from runtime.nn.gated_norm import GatedRMSNorm, Order
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -116,14 +115,8 @@ class Mamba2(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def added(
-        self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step, cache: ScanningCache
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step, cache)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         said = folds(
             norm,
             (self.in_proj,),

@@ -26,7 +26,7 @@ from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import fit, plainly_added
+from runtime.nn.sublayer import fit
 from runtime.records import dataclass
 from runtime.step import Step
 from runtime.weights import stored_packing, unpacked
@@ -154,19 +154,8 @@ class LatentAttention(Module):
             kind.__call__ is LatentAttention.__call__ and kind.queries is LatentAttention.queries
         )
 
-    def added(
-        self,
-        x: mx.array,
-        norm: Normalize | None,
-        after: Normalize | None,
-        step: Step,
-        cache: AttentionCache,
-    ) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step, cache)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Latents | None:
-        """What `added` adds, said as one operation; None where it is none."""
+        """See `sublayer.added`."""
         shape = self._shape
         if shape.index is not None or not self._as_stated or not fit(norm, after):
             return None

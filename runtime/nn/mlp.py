@@ -8,7 +8,7 @@ from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
-from runtime.nn.sublayer import fed_forward, feeds, plainly_added, projections
+from runtime.nn.sublayer import feeds, projections
 from runtime.step import Step
 
 # The names configs use for `hidden_act`. "gelu" is the exact one; the tanh forms are approximations with
@@ -41,13 +41,8 @@ class GatedMLP(Module):
         gate, up = projections((self.gate_proj, self.up_proj), x, step)
         return linear(self.down_proj, gated(self._activation, gate, up), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = fed_forward(x, self.states(norm, after), step)
-        return plainly_added(x, self, norm, after, step) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         opening = self.gate_proj, self.up_proj
         return feeds(norm, opening, self._activation, self.down_proj, after)
 
@@ -65,13 +60,8 @@ class FusedGatedMLP(Module):
         gate, up = mx.split(linear(self.gate_up_proj, x, step), 2, axis=-1)
         return linear(self.down_proj, gated(self._activation, gate, up), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = fed_forward(x, self.states(norm, after), step)
-        return plainly_added(x, self, norm, after, step) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         opening = (self.gate_up_proj,)
         return feeds(norm, opening, self._activation, self.down_proj, after, halves=True)
 
@@ -88,11 +78,6 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.down_proj, self.act_fn(linear(self.up_proj, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        y = fed_forward(x, self.states(norm, after), step)
-        return plainly_added(x, self, norm, after, step) if y is None else y
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         return feeds(norm, (self.up_proj,), self.act_fn, self.down_proj, after)

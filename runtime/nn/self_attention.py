@@ -75,7 +75,7 @@ class Attention(Attending):
         )
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        """What `added` adds, said as one operation."""
+        """See `sublayer.added`."""
         if not self._as_stated:
             return None
         factors = None if type(self).factors is Attention.factors else self.factors

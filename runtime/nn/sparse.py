@@ -11,7 +11,7 @@ from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
 from runtime.nn.route import Router, choose
-from runtime.nn.sublayer import asks, plainly_added
+from runtime.nn.sublayer import asks
 from runtime.step import Step
 
 
@@ -29,12 +29,8 @@ class SoftmaxMoE(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing, linear(self.gate, x, step)), step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return asks(norm, self.gate, self._routing, self.switch_mlp, after)
 
 
@@ -60,12 +56,8 @@ class GatedSharedMoE(SoftmaxMoE):
         gate = sigmoid(linear(self.shared_expert_gate, x, step))
         return super().__call__(x, step) + gate * self.shared_expert(x, step)
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         shared, gate = self.shared_expert, self.shared_expert_gate
         return asks(norm, self.gate, self._routing, self.switch_mlp, after, shared=shared, gate=gate)
 
@@ -93,10 +85,6 @@ class SharedMoE(Module):
         answer = self.switch_mlp(x, self.gate(x, step), step)
         return answer + self.shared_experts(x, step) if "shared_experts" in self else answer
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.get("shared_experts"))

@@ -12,7 +12,6 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cache.protocol import AttentionCache
 from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Opens, Reads, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
@@ -27,12 +26,28 @@ NORMS = RMSNorm, LayerNorm
 def added(
     x: mx.array, sublayer: Any, *rest: Any, norm: Normalize | None = None, after: Normalize | None = None
 ) -> mx.array:
-    """x + after(sublayer(norm(x), *rest)), by the sublayer's own `added(x, norm, after, *rest)` where it has
-    one. None: no norm in that place.
+    """x + after(sublayer(norm(x), *rest)), rest being the step and what the sublayer remembers, if it does.
+    As one operation where the sublayer says beside its call what it consists of (`states`) and there is one;
+    else by its own `added(x, norm, after, *rest)` where it has that. None: no norm in that place.
     """
+    y = at_once(x, states_of(sublayer, norm, after), *rest)
+    if y is not None:
+        return y
     if stated_together(type(sublayer), "__call__", "added"):
         return sublayer.added(x, norm, after, *rest)
-    return plainly_added(x, sublayer, norm, after, *rest)
+    y = sublayer(x if norm is None else norm(x), *rest)
+    return x + y if after is None else added_normed(x, after, y)
+
+
+def at_once(x: mx.array, states: Any, step: Step, *caches: Any) -> mx.array | None:
+    """`added` by what a sublayer says. None: not as one operation. Adapters' products come in between, and so
+    do sums over ranks.
+    """
+    if step.adapters is not None or not isinstance(states, Attends | Feeds) or states.sums is not None:
+        return None
+    if isinstance(states, Attends):
+        return ops.table.attention(x, states, step, *caches)
+    return ops.table.feed_forward(x, states)
 
 
 @cache
@@ -42,13 +57,6 @@ def stated_together(kind: type, method: str, other: str) -> bool:
     """
     states = next((base for base in kind.__mro__ if method in vars(base)), object)
     return other in vars(states)
-
-
-def plainly_added(
-    x: mx.array, sublayer: Any, norm: Normalize | None, after: Normalize | None, *rest: Any
-) -> mx.array:
-    y = sublayer(x if norm is None else norm(x), *rest)
-    return x + y if after is None else added_normed(x, after, y)
 
 
 def projections(modules: Sequence[nn.Module], x: mx.array, step: Step | None) -> Sequence[mx.array]:
@@ -143,7 +151,7 @@ def asks(
         router, routing = router.ruled()
     elif type(router) not in MATRICES:
         return None
-    always = None if shared is None else _states(shared, *shared_norms)
+    always = None if shared is None else states_of(shared, *shared_norms)
     if not stated_together(type(experts), "__call__", "stacks") or (shared is not None and always is None):
         return None
     stacks = experts.stacks()
@@ -156,18 +164,6 @@ def asks(
     return Asks(norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered)
 
 
-def attended(x: mx.array, states: Attends | None, step: Step, cache: AttentionCache) -> mx.array | None:
-    """x + sublayer(x). None: not as one operation."""
-    if states is None or step.adapters is not None:
-        return None
-    return ops.table.attention(x, states, step, cache)
-
-
-def fed_forward(x: mx.array, states: Feeds | None, step: Step) -> mx.array | None:
-    """x + sublayer(x). None: not as one operation."""
-    return None if states is None or step.adapters is not None else ops.table.feed_forward(x, states)
-
-
 def stated(layer: Any) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] | None:
     """What a layer's sublayers are, as it says beside its call (`sublayers`), and they beside theirs
     (`states`). None where one of them is another thing.
@@ -176,7 +172,7 @@ def stated(layer: Any) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] |
         return None
     found: list[Any] = []
     for sublayer, norm, after in layer.sublayers():
-        found.append(_states(sublayer, norm, after))
+        found.append(states_of(sublayer, norm, after))
     if any(one is None for one in found):
         return None
     if layer.share != 1:
@@ -185,11 +181,9 @@ def stated(layer: Any) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] |
     return first, *(one._replace(beside=layer.parallel) for one in others)
 
 
-def _states(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:
-    """What it says that its `added` adds; None where it does not say."""
-    kind = type(sublayer)
-    says = stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")
-    return sublayer.states(norm, after) if says else None
+def states_of(sublayer: Any, norm: Normalize | None, after: Normalize | None) -> Any:
+    """What it says that it consists of; None where it does not say."""
+    return sublayer.states(norm, after) if stated_together(type(sublayer), "__call__", "states") else None
 
 
 def fit(norm: Normalize | None, after: Normalize | None) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.nn.sublayer import plainly_added, stated_together
+from runtime.nn.sublayer import stated_together
 
 Next = Callable[[mx.array], mx.array]
 NextGiven = Callable[[mx.array, tuple[Any, ...]], mx.array]
@@ -38,16 +38,11 @@ def _followed(kind: type, do: Next, sums: Any) -> type:
     def call(self: Any, *given: Any) -> mx.array:
         return do(kind.__call__(self, *given))
 
+    says = sums is not None and stated_together(kind, "__call__", "states")
+
     def states(self: Any, *given: Any) -> Any:
-        said: Any = None if sums is None else getattr(kind, "states")(self, *given)  # noqa: B009
+        said: Any = getattr(kind, "states")(self, *given) if says else None  # noqa: B009
         return None if said is None else said._replace(sums=sums)
 
-    says = stated_together(kind, "__call__", "added") and stated_together(kind, "added", "states")
     more: dict[str, Any] = {"states": states} if hasattr(kind, "states") else {}
-    if says and sums is not None:
-        more["added"] = _added
     return type(kind.__name__, (kind,), {"__call__": call, **more})
-
-
-def _added(self: Any, x: mx.array, norm: Any, after: Any, *rest: Any) -> mx.array:
-    return plainly_added(x, self, norm, after, *rest)

@@ -17,7 +17,7 @@ if native.kernels is None:
 from runtime.cpu.composed import Composed
 from runtime.cpu.native import layers as native_layers
 from runtime.loaded import LoadedModel
-from runtime.nn import ops
+from runtime.nn import ops, sublayer
 from runtime.step import Inputs, Step
 from tests.runtime.cpu.native.rows import computing
 from tests.support.parity import Reference
@@ -69,10 +69,7 @@ def answers(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
 def in_parts(patch: pytest.MonkeyPatch) -> None:
     parts = Composed({})
     patch.setattr(ops, "table", replace(ops.table, layers=parts.layers))
-    for room in ("nn.attending", "models.gpt2", "models.gpt_neox"):
-        patch.setattr(f"runtime.{room}.attended", lambda *_: None)
-    for room in ("nn.mlp", "models.gpt2", "models.gpt_neox", "models.falcon_h1"):
-        patch.setattr(f"runtime.{room}.fed_forward", lambda *_: None)
+    patch.setattr(sublayer, "at_once", lambda *_: None)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
