@@ -9,11 +9,13 @@ Keys are `base_model.model.`, the module's path in transformers, and one of
                                                                             a second one inside `.base_layer`
     .token_adapter.trainable_tokens_delta [n, D]                            rows of a table
     .weight, .bias                                                          saved whole (`modules_to_save`)
+    .modules_to_save.bias, .original_module.bias                            beside these; not read by PEFT
     .base_layer.weight                                                      the base's own, beside a pair
 
 Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -41,6 +43,7 @@ _LEAVES = {
     ".lora_magnitude_vector.weight": "magnitude",
 }
 TOKENS = ".token_adapter.trainable_tokens_delta"
+_BESIDE = re.compile(r"\.(?:modules_to_save|original_module)\.(?=bias$)")
 _KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 
 
@@ -54,8 +57,11 @@ def read_peft(files: Files, label: str) -> AdapterSource:
     rows: list[OwnRows] = []
     problems: list[str] = []
     said: dict[str, TensorInfo] = {}
+    known = {_bare(tensor.name) for tensor in header.tensors}
     for tensor in header.tensors:
         name = _bare(tensor.name)
+        if _BESIDE.sub(".", name) in known - {name}:
+            continue
         ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
         before = said.setdefault(_meaning(name, ending), tensor)
         if before is not tensor:

@@ -23,6 +23,7 @@ from tests.support.parity import Reference
 from tests.support.peft_folders import write_peft
 from tests.support.tiny import write_tokenizer
 
+WEIGHTS = "adapters/lora/adapter.safetensors"
 Q = "base_model.model.model.layers.1.self_attn.q_proj"
 TENSORS = {
     f"{Q}.lora_A.weight": random_tensor("a", (3, 64)),
@@ -87,6 +88,29 @@ def test_a_bias_that_the_base_has_not_is_not_fused(folder: Path) -> None:
     with pytest.raises(ModelkitError, match=r"brings .*q_proj\.bias, and the base has no bias there"):
         create(folder, "FROM ./model\nADAPTER ./lora\n", fuse_adapters=True)
     assert create(folder, "FROM ./model\nADAPTER ./lora\n").digest
+
+
+def test_biases_that_peft_does_not_read_back_are_passed_over(folder: Path) -> None:
+    """With `bias` "all" it saves those of `modules_to_save` three times, and loads the one."""
+    record = Reference("qwen2").record
+    write_checkpoint(folder / "model", record["config"], record["tensors"])
+    shapes = {
+        leaf: record["tensors"][f"{Q.removeprefix('base_model.model.')}.{leaf}"]
+        for leaf in ("weight", "bias")
+    }
+    brought = {f"{Q}.{leaf}": random_tensor(leaf, tuple(shape)) for leaf, shape in shapes.items()}
+    write_peft(folder / "lora", brought, bias="all", modules_to_save=["q_proj"])
+    create(folder, "FROM ./model\nADAPTER ./lora\n", "alone")
+    beside = {
+        f"{Q}.{inner}.bias": brought[f"{Q}.bias"] + 1 for inner in ("modules_to_save", "original_module")
+    }
+    write_peft(folder / "lora", brought | beside, bias="all", modules_to_save=["q_proj"])
+    create(folder, "FROM ./model\nADAPTER ./lora\n", "among")
+    alone, among = (Store(folder).resolve(name).files[WEIGHTS] for name in ("alone", "among"))
+    assert alone.read_bytes() == among.read_bytes()
+    write_peft(folder / "lora", {**TENSORS, **beside}, bias="all")
+    with pytest.raises(ModelkitError, match=r"modules_to_save\.bias belongs to nothing"):
+        create(folder, "FROM ./model\nADAPTER ./lora\n")
 
 
 def test_the_same_recipe_has_the_same_digest_and_packages_hand_adapters_on(folder: Path) -> None:
