@@ -93,7 +93,8 @@ def _pairs(header: Header, rank: int, scale: float, *, dora: bool, label: str) -
             problems.append(f"{shown(module)} has no `{short}`")
             continue
         pair = _pair(module, parts, scale)
-        fault = "its shapes are none of a pair" if pair is None else check_pair(pair, rank)
+        fault = "its shapes are none of a pair" if pair is None else _of_rows(module, parts)
+        fault = fault or (check_pair(pair, rank) if pair else None)
         if fault is None and dora != ("m" in parts):
             fault = f"{shown(module)} has {'a' if 'm' in parts else 'no'} magnitude, against `fine_tune_type`"
         if fault is not None or pair is None:
@@ -102,6 +103,16 @@ def _pairs(header: Header, rank: int, scale: float, *, dora: bool, label: str) -
             pairs.append(pair)
     refuse(label, problems)
     return tuple(pairs)
+
+
+def _of_rows(module: str, parts: Mapping[str, TensorInfo]) -> str | None:
+    """What is wrong with DoRA of a table: mlx-lm scales its rows, PEFT and what is computed here columns."""
+    magnitude, rows, columns = (
+        parts[leaf].shape if leaf in parts else () for leaf in ("m", "lora_a", "lora_b")
+    )
+    if magnitude and magnitude == rows[:1] != columns[-1:]:
+        return f"{shown(module)} has a magnitude for each row of a table, which is not computed here"
+    return None
 
 
 def _pair(module: str, parts: Mapping[str, TensorInfo], scale: float) -> Pair | None:

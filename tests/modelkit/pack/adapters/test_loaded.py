@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import modelkit
 from modelkit.cli.export import package_notes
@@ -63,6 +64,17 @@ def test_a_folder_with_adapters_answers_as_its_package(folder: Path) -> None:
 def test_what_load_refuses_names_the_adapter(folder: Path) -> None:
     with pytest.raises(ModelkitError, match="nowhere"):
         modelkit.load(folder / "model", home=folder, adapters=[folder / "nowhere"])
+
+
+def test_magnitudes_for_rows_of_a_table_are_refused_by_name(folder: Path) -> None:
+    held = load_file(folder / "mlx" / "adapters.safetensors")
+    tokens, width = AdapterReference("llama_lora").base["tensors"]["model.embed_tokens.weight"]
+    rank = next(array.shape[1] for name, array in held.items() if name.endswith(".lora_a"))
+    shapes = {"lora_a": (tokens, rank), "lora_b": (rank, width), "m": (tokens,)}
+    held |= {f"model.embed_tokens.{leaf}": np.ones(shape, np.float32) for leaf, shape in shapes.items()}
+    save_file(held, folder / "mlx" / "adapters.safetensors")
+    with pytest.raises(ModelkitError, match=r"embed_tokens has a magnitude for each row of a table"):
+        modelkit.load(folder / "model", home=folder, adapters=[folder / "mlx"])
 
 
 @pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
