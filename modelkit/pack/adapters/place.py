@@ -5,6 +5,7 @@ arrives nowhere, in shapes that the network does not have, or where an adapter c
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import mlx.nn as nn
@@ -101,6 +102,8 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     heads = [
         name for name in pairs if tied and name == f"{HEAD}.weight" and pairs[name].shape == network[tied]
     ]
+    if heads:  # so each of the two is told by itself
+        adapter = replace(adapter, unties=True)
     asked = {name: pair.shape for name, pair in pairs.items() if name not in heads}
     passage = trace(described, asked, stored, adapter.form)
     refuse(adapter.label, _lost(passage), HINT)

@@ -12,8 +12,9 @@ from modelkit.pack.adapters.place import place
 from modelkit.source.adapters.opened import read_adapter
 from runtime.models import describe
 from tests.support.adapter_references import FOLDER
+from tests.support.gguf import Gguf, Tensor
 from tests.support.parity import Reference
-from tests.support.peft_folders import gguf_case, write_peft
+from tests.support.peft_folders import gguf_case, peft_tensors, write_peft
 
 CASES = sorted(path.name.removesuffix(".gguf.gz") for path in (FOLDER / "gguf").glob("*.gguf.gz"))
 
@@ -37,6 +38,29 @@ def test_llama_cpps_adapter_is_pefts(name: str, tmp_path: Path) -> None:
     assert ours[0].keys() == theirs[0].keys()
     for tensor, words in theirs[0].items():
         np.testing.assert_array_equal(ours[0][tensor].array, words.array, err_msg=tensor)
+
+
+@pytest.mark.parametrize("kind", ["gguf", "peft"])
+def test_a_head_with_a_pair_of_its_own_takes_none_of_the_tables(kind: str, tmp_path: Path) -> None:
+    """Though it is tied to the table: the adapter tells each of the two."""
+    record = Reference("llama").record
+    config = {**record["config"], "tie_word_embeddings": True}
+    tokens, width = record["tensors"]["model.embed_tokens.weight"]
+    left, right = np.ones((tokens, 3), np.float32), np.ones((3, width), np.float32)
+    pair = peft_tensors("lm_head.weight", left, right)
+    if kind == "peft":
+        both = pair | peft_tensors("model.embed_tokens.weight", left, right)
+        adapter = read_adapter(write_peft(tmp_path / "lora", both, ensure_weight_tying=True))
+    else:
+        stored = {"output.weight.lora_a": right, "output.weight.lora_b": left}
+        stored |= {"token_embd.weight.lora_a": left, "token_embd.weight.lora_b": right.T}
+        path = tmp_path / "lora.gguf"
+        metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+        tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
+        path.write_bytes(bytes(Gguf({**metadata, "adapter.lora.alpha": 6.0}, tensors)))
+        adapter = read_adapter(path, config)
+    placed = place(adapter, describe(config), {}).placed
+    assert sorted(one.module for one in placed) == ["lm_head", "model.embed_tokens"]
 
 
 def test_an_adapter_for_another_base_is_refused(tmp_path: Path) -> None:
