@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from modelkit.errors import Busy, ModelClosed, ModelkitError, RequestError, StoreError
 from runtime.engine.thread import ThreadEnded
-from runtime.errors import QueueFull, RankLost, RuntimeFault
+from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
 
 T = TypeVar("T")
 
@@ -30,6 +30,12 @@ def worded(error: Exception) -> ModelkitError:
         )
     if isinstance(error, RankLost):
         return ModelClosed(str(error), hint="Start the model again, on all of its machines.")
+    if isinstance(error, CacheFull):
+        return RequestError(
+            "there is no memory for so long a conversation: it takes "
+            f"{error.wanted_bytes:,} bytes and may take {error.budget_bytes:,}",
+            hint="Ask with a shorter prompt, load it with a smaller kv_format, or give it more memory.",
+        )
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):

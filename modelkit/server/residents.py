@@ -2,7 +2,8 @@
 
 A model takes its weights and what is reserved for conversations for as long as it is in memory, and beside
 that what it may keep of earlier prompts, which can change at any time. All of them together never take more
-than the limit.
+than the limit. Earlier prompts leave room for a conversation that is longer than most, up to half of what
+there is for both: what is kept can be computed again, a request that is refused gets no answer.
 
 Who waits for room gets it in this order, as far as it is needed: earlier prompts are kept shorter, of all
 models; then models leave that nobody uses, the one used least recently first, those that are to stay for ever
@@ -36,6 +37,8 @@ class Resident:
     state: State
     fixed_bytes: int
     """What it takes for as long as it is in memory: weights, draft, adapters, conversations."""
+    beyond_bytes: int = 0
+    """What one conversation of its whole context would take beyond that."""
     prefix_wish_bytes: int = 0
     """What it would like to keep of earlier prompts."""
     prefix_bytes: int = 0
@@ -175,11 +178,12 @@ class _Deciding:
         return tuple((one.key, shares[one.key]) for one in ready if shares[one.key] > one.prefix_asked_bytes)
 
     def _shares(self) -> dict[int, int]:
-        """What each may keep of earlier prompts: as equal as the wishes allow. Those that are being loaded
-        have been promised theirs.
+        """What each may keep of earlier prompts: as equal as the wishes and long conversations allow. Those
+        that are being loaded have been promised theirs.
         """
         promised = sum(one.prefix_bytes for one in self.staying.values() if one.state == "loading")
         room = max(self.limit_bytes - self._fixed_bytes() - promised, 0)
+        room -= min(sum(one.beyond_bytes for one in self.staying.values()), room // 2)
         wishing = sorted(
             (one for one in self.staying.values() if one.state != "loading"),
             key=lambda one: one.prefix_wish_bytes,

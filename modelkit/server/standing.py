@@ -74,7 +74,7 @@ class Standing:
         self.model: Model | None = None
         self.users = 0
         self.used_s, self.expires_s = now_s, math.inf
-        self.fixed_bytes = self.context_bytes = 0
+        self.fixed_bytes = self.context_bytes = self.longest_bytes = 0
         self.prefix_wish_bytes = self.prefix_bytes = self.prefix_asked_bytes = 0
         self.lent_bytes = -1
         """What its conversations were told that they may take."""
@@ -89,6 +89,7 @@ class Standing:
         usual = max(limit_bytes - weights, memory.likely_bytes)
         self.context_bytes = min(min(memory.rows, RESERVED_ROWS) * memory.likely_bytes, usual)
         self.fixed_bytes = weights + self.context_bytes
+        self.longest_bytes = memory.cache_bytes + memory.draft_cache_bytes
         self.prefix_wish_bytes = memory.prefix_bytes
 
     @property
@@ -129,6 +130,7 @@ class Standing:
             name=self.found.name,
             state=self.state,
             fixed_bytes=self.fixed_bytes + need.own_bytes - need.reserved_bytes,
+            beyond_bytes=max(self.longest_bytes - need.own_bytes, 0),
             prefix_wish_bytes=self.prefix_wish_bytes,
             prefix_bytes=self.prefix_bytes,
             prefix_asked_bytes=self.prefix_asked_bytes,

@@ -5,6 +5,8 @@ import pytest
 import modelkit
 from modelkit.cli.screen import show_error
 from modelkit.errors import ModelfileError, ModelkitError
+from modelkit.faults import worded
+from runtime.errors import CacheFull
 
 
 def test_a_word_too_long_to_be_read_is_shortened() -> None:
@@ -25,6 +27,12 @@ def test_the_name_of_a_modelfile_is_no_exception() -> None:
         modelkit.Modelfile.read("x" * 4000)
     assert len(str(caught.value)) < 500
     assert str(caught.value).startswith("xxx")
+
+
+def test_a_conversation_without_room_hears_what_to_do() -> None:
+    error = worded(CacheFull(4_456_448, 4_194_304))
+    assert "takes 4,456,448 bytes and may take 4,194,304" in error.message
+    assert "shorter prompt" in (error.hint or "")
 
 
 def test_wrong_usage_is_no_exception(capsys: pytest.CaptureFixture[str]) -> None:

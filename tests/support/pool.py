@@ -63,6 +63,8 @@ class FakePackages:
     rows: int = 1
     conversation: int = 0
     """What one takes."""
+    longest: int = 0
+    """What one takes that fills the context."""
     digests: dict[str, str] = field(default_factory=dict[str, str])
     fails: dict[str, Exception] = field(default_factory=dict[str, Exception])
     loaded: list[FakeModel] = field(default_factory=list[FakeModel])
@@ -89,7 +91,7 @@ class FakePackages:
         memory = Memory(
             weight_bytes=self.sizes[found.name],
             draft_bytes=0,
-            cache_bytes=0,
+            cache_bytes=self.longest,
             available_bytes=0,
             prefix_bytes=self.prefixes,
             likely_bytes=self.conversation,

@@ -85,6 +85,18 @@ async def test_memory_that_nobody_was_promised_is_lent_to_those_in_use() -> None
 
 
 @on_a_loop
+async def test_a_conversation_that_fills_the_context_has_room_beside_earlier_prompts() -> None:
+    packages = FakePackages({"a": 20, "b": 10}, prefixes=1000, conversation=1, longest=15)
+    async with pool_of(packages, memory_bytes=100) as (pool, _):
+        await use(pool, "a")
+        await use(pool, "b")
+        async with pool.acquire("a"):
+            first = packages.loaded[0]
+            await until(lambda: first.lent[-1] >= 15)
+            assert sum(one.prefix_limit_bytes for one in pool.shown()) <= 100 - 20 - 10 - 2 * 15
+
+
+@on_a_loop
 async def test_a_model_that_can_never_fit_is_refused_at_once() -> None:
     async with pool_of(FakePackages({"a": 200}), memory_bytes=100) as (pool, _):
         with pytest.raises(LoadError, match="no room for a: it takes 200 B, models may take 100 B") as said:

@@ -112,6 +112,13 @@ def test_what_models_that_left_kept_goes_to_the_others() -> None:
     assert decide([short, model(2, 10, "leaving")], LIMIT, 0).keep == ()
 
 
+def test_earlier_prompts_leave_room_for_a_long_conversation() -> None:
+    small = kept(1, 20, 80, beyond_bytes=30)
+    assert decide([small], LIMIT, 0).keep == ((1, 50),)
+    assert decide([replace(small, beyond_bytes=1000)], LIMIT, 0).keep == ((1, 40),)  # half of what is left
+    assert decide([replace(small, prefix_wish_bytes=50)], LIMIT, 0).keep == ((1, 50),)
+
+
 class Timeline:
     """A server's models with what may happen to them; every decision is checked on the way."""
 
@@ -163,7 +170,8 @@ class Timeline:
         one = self.models.get(key)
         match what, one.state if one else None:
             case "ask", _:
-                fields: Any = {"prefix_wish_bytes": wish, "used_s": self.now_s, "leases": 1}
+                fields: Any = {"prefix_wish_bytes": wish, "beyond_bytes": number * 7 % 60}
+                fields |= {"used_s": self.now_s, "leases": 1}
                 self.models[self.next] = model(self.next, fixed, "waiting", **fields)
                 self.asked_for.add(self.next)
                 self.next += 1
@@ -219,5 +227,6 @@ def test_timelines(steps: list[tuple[str, int, int, int]], patience_s: float) ->
     if not any(one.state == "leaving" for one in line.models.values()):
         wished = {one.key: one.prefix_wish_bytes for one in line.models.values()}
         room = LIMIT - sum(one.fixed_bytes for one in line.models.values())
+        room -= min(sum(one.beyond_bytes for one in line.models.values()), room // 2)
         kept = sum(one.prefix_asked_bytes for one in line.models.values())
         assert kept >= min(room, sum(wished.values())) - len(wished), "room is left that nobody gets"
