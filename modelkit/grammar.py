@@ -23,7 +23,7 @@ from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
 from modelkit.grammars.gbnf import bracketed
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
-from modelkit.grammars.vocabulary import rewritten, with_ids
+from modelkit.grammars.vocabulary import names_tokens, rewritten, with_ids
 from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -53,6 +53,16 @@ LIMITS: dict[str, Any] = {
     "max_lexer_states": 100_000,
     "max_grammar_size": 500_000,
 }
+
+
+def check(form: Form) -> None:
+    """Before there is a model to compile it for. Raises RequestError for a form that none takes; one that
+    names tokens is only looked at when it is compiled.
+    """
+    import llguidance
+
+    if form.kind != "lark" or not names_tokens(form.text):
+        _matcher(llguidance.LLTokenizer("byte"), form, {})
 
 
 class Grammars:

@@ -15,6 +15,11 @@ _END = "<\0end>"
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|(<[^<>\s]+>)')
 
 
+def names_tokens(grammar: str) -> bool:
+    """Does a grammar in Lark's syntax or GBNF name an added token, which another model may not have?"""
+    return any(found[1] for found in _PIECE.finditer(grammar))
+
+
 def rewritten(text: str, *, end: int | None = None) -> str:
     """A tokenizer.json. end: the id of a token that is added where the vocabulary has none that ends a text:
     the library has to have one, and would take the token 0, which may be a text.

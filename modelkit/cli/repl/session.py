@@ -1,6 +1,6 @@
 """One conversation with one model: what was said, the settings that the person changed, and asking."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
@@ -144,15 +144,28 @@ class Session:
     def _start(self, once: dict[str, Any]) -> "Answer | None":
         """Where the conversation has outgrown the context, the person decides."""
         while True:
-            system = [] if self.wishes.system is None else [Message("system", self.wishes.system)]
-            options = {**self._options(), **once, "truncate": self.wishes.truncate}
-            if self.wishes.tools:
-                options["tools"] = self.wishes.tools
             try:
-                return self.model.chat([*system, *self.messages], stream=True, **options)
+                return self._asked(self.messages, once)
             except PromptTooLong as error:
-                if self.wishes.truncate or len(self.messages) < 2 or not self._make_room(error):
+                turn = self.messages[self._newest :]
+                if self.wishes.truncate or len(turn) == len(self.messages):
                     raise
+                # Where the last turn alone is too long, nothing would be won: then it is said of that.
+                self._asked(turn, {**once, "num_predict": 0}).close()
+                if not self._make_room(error):
+                    raise
+
+    def _asked(self, messages: Sequence[Message], once: Mapping[str, Any]) -> "Answer":
+        system = [] if self.wishes.system is None else [Message("system", self.wishes.system)]
+        options = {**self._options(), **once, "truncate": self.wishes.truncate}
+        if self.wishes.tools:
+            options["tools"] = self.wishes.tools
+        return self.model.chat([*system, *messages], stream=True, **options)
+
+    @property
+    def _newest(self) -> int:
+        """Where the last turn begins."""
+        return max(place for place, one in enumerate(self.messages) if one.role == "user")
 
     def _make_room(self, error: PromptTooLong) -> bool:
         """False where the person wants none of it."""
@@ -162,7 +175,7 @@ class Session:
             self.wishes.truncate = True
             echo("From now on the oldest turns are left out as needed.")
         elif choice == "c":
-            del self.messages[: max(n for n, one in enumerate(self.messages) if one.role == "user")]
+            del self.messages[: self._newest]
             echo("Everything before this message is forgotten.")
         return choice in ("d", "c")
 

@@ -1,7 +1,7 @@
 """What /set changes."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -110,12 +110,23 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
             _check_json(value)
         given: dict[str, str | None] = {"format": None, "grammar": None, "regex": None, name: value}
         try:
-            session.wishes.form = wanted_form(*given.values(), spelled="/set {}")
+            form = wanted_form(*given.values(), spelled="/set {}")
         except click.BadParameter as error:
             raise RequestError(error.message) from error
+        _check(form)
+        session.wishes.form = form
         echo(f"Answers follow this {name}.")
 
     return act
+
+
+def _check(form: Mapping[str, str]) -> None:
+    """What no model takes is said at once, and not with the next answer."""
+    from modelkit.grammar import check, read_form
+
+    wanted = read_form(form.get("format"), form.get("grammar"), form.get("regex"))
+    if wanted is not None:
+        check(wanted)
 
 
 def _check_json(schema: str) -> None:

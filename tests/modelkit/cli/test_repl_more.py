@@ -48,6 +48,9 @@ class Answer:
             given.text, (), Usage(), "stop", 0, thinking=given.thinking, tool_calls=given.tool_calls
         )
 
+    def close(self) -> None:
+        pass
+
 
 class Model:
     """Says how many messages it was asked with; calls a tool where there are any and no result is there."""
@@ -65,8 +68,12 @@ class Model:
     def chat(self, messages: Iterable[Message], *, stream: bool, **options: Any) -> Answer:
         assert stream
         given = [*messages]
+        if any(one.content == "a whole book" for one in given):
+            raise PromptTooLong(f"a book in {len(given)}", prompt_tokens=99, context_tokens=64)
         if len(given) > self._room and not options["truncate"]:
             raise PromptTooLong("it has 99 tokens and the context is 64", prompt_tokens=99, context_tokens=64)
+        if options.get("num_predict") == 0:
+            return Answer([])
         self.asked.append(given)
         self.options.append(options)
         if options.get("tools") and given[-1].role == "user":
@@ -222,6 +229,26 @@ def test_a_full_context_is_the_persons_decision(capsys: pytest.CaptureFixture[st
     assert [options["truncate"] for options in model.options] == [False, True, True]
     assert said(talk(Model(room=2), "one", "two", "c")) == ["two", "answer 1"]
     assert said(talk(Model(), "one", "two", "/drop")) == ["two", "answer 3"]
+
+
+def test_nothing_is_dropped_for_a_message_that_is_too_long_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    session = talk(Model(), "one", "a whole book", "two")
+    output = capsys.readouterr()
+    assert "a book in 1" in output.err
+    assert "oldest turns" not in output.out + output.err
+    assert said(session) == ["one", "answer 1", "two", "answer 3"]
+
+
+@pytest.mark.parametrize(
+    "form", ["regex (", 'format {"type": "string", "pattern": "("}', 'grammar start: "a']
+)
+def test_a_form_that_no_model_takes_is_refused_at_once(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = Model()
+    talk(model, "/set regex a+", f"/set {form}", "one")
+    assert "no usable" in capsys.readouterr().err
+    assert model.options[0]["regex"] == "a+"
+    talk(model, "/set grammar start: <think>", "one")  # it may have that token
+    assert model.options[1]["grammar"] == "start: <think>"
 
 
 def test_a_conversation_goes_on_another_day(home: Path) -> None:
