@@ -83,6 +83,7 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
     if body.has("top_logprobs") or _LOGPROBS in include:
         options["top_logprobs"] = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS, default=0)
     said = [*_before(body, earlier), *_said(body)]
+    _check_results(said)
     instructions = body.text("instructions")
     opening = [Message("system", instructions)] if instructions else []
     reasoning = body.fields("reasoning")
@@ -149,6 +150,17 @@ def _said(body: Fields) -> list[Message]:
     if not turns.messages:
         raise refused("invalid_request", "input is an empty list, expected at least one item", "input")
     return turns.messages
+
+
+def _check_results(said: Sequence[Message]) -> None:
+    """A result belongs to a call in front of it."""
+    calls = set[str | None]()
+    for message in said:
+        calls.update(call.id for call in message.tool_calls)
+        if message.role == "tool" and message.tool_call_id not in calls:
+            told = f"no call in front of it has the call_id {str(message.tool_call_id)[:80]!r} of a result"
+            hint = "send the call too, or previous_response_id"
+            raise refused("invalid_request", f"input: {told}; {hint}", "input")
 
 
 def _tools(body: Fields) -> tuple[dict[str, Any], tuple[str, ...]]:

@@ -319,6 +319,20 @@ def test_items_of_one_turn_are_one_message() -> None:
     ]
 
 
+def test_a_result_belongs_to_a_call() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    earlier = [Message("assistant", tool_calls=(ToolCall("f", {}, "c"),))]
+    for items in ([call, result], [call, result, result]):
+        assert response(input=items).messages[-1].tool_call_id == "c"
+    body = Fields({"model": "m", "input": [result], "previous_response_id": "r"})
+    assert len(read_response(body, lambda _: earlier).messages) == 2
+    for wrong in ([result], [result, call], [call, {**result, "call_id": "d"}]):
+        with pytest.raises(Refused, match=r"no call in front of it has the call_id '[cd]'") as caught:
+            response(input=wrong)
+        assert caught.value.fault.param == "input"
+
+
 def test_tools_that_only_openai_runs_are_left_out() -> None:
     flat = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
     asked = response(
