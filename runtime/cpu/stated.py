@@ -284,10 +284,11 @@ class Behind(NamedTuple):
 class Routing(NamedTuple):
     """Which experts a row asks by its scores, and how much each answer counts (`runtime.nn.route.choose`)."""
 
-    gates: Literal["softmax", "best", "sigmoid", "near"]
-    """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself; near: one after
-    the other, the best that is left, with its share in a softmax over those left that are nearly as good
-    (SparseMixer, arXiv 2310.00811), and nothing that follows here but `nearness`.
+    gates: Literal["softmax", "best", "sigmoid", "late", "near"]
+    """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself; late: the same,
+    of those that are chosen by their scores; near: one after the other, the best that is left, with its share
+    in a softmax over those left that are nearly as good (SparseMixer, arXiv 2310.00811), and nothing that
+    follows here but `nearness`.
     """
     each: int
     """Experts that a row asks: those with the greatest gates."""
@@ -339,4 +340,6 @@ class Asks(NamedTuple):
     """What the router reads of x; None: norm(x)."""
     answered: Any = None
     """An RMS norm of experts' answers, before others are added; or None."""
+    fed: bool = False
+    """Weights multiply what experts read in place of what they answer."""
     sums: Any = None

@@ -7,6 +7,7 @@ with plain MLPs.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -14,6 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.cpu.stated import Asks, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
@@ -28,14 +30,17 @@ from runtime.models.decoder_config import (
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
-from runtime.nn.norm import Normalize, rms
+from runtime.nn.norm import Normalize, PlainRMS
 from runtime.nn.rope import Rope
-from runtime.nn.route import best
+from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added, asks, plainly_added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -129,33 +134,47 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Attention(SelfAttention):
+    """Without norms."""
+
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self._norm_eps = config.norm_eps if config.head_norm else None
-        self._temperature = config.temperature
+        self._temperature = config.temperature if rope is None else None
 
-    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
-        if self._rope is None:
-            return self._tempered(queries, step), keys
-        queries, keys = super().place(queries, keys, step)
-        if self._norm_eps is None:
-            return queries, keys
-        return rms(queries, self._norm_eps), rms(keys, self._norm_eps)
-
-    def _tempered(self, queries: mx.array, step: Step) -> mx.array:
+    def factors(self, step: Step) -> mx.array | None:
         temperature = self._temperature
         if temperature is None or not step.may_reach(temperature.floor - 1):
-            return queries
+            return None
 
         def build() -> mx.array:
             times = mx.floor((step.positions + 1) / temperature.floor)
-            return (1 + temperature.slope * mx.log1p(times))[:, None, :, None]
+            return 1 + temperature.slope * mx.log1p(times)
 
-        return queries * step.memo("temperature", build).astype(queries.dtype)
+        return step.memo("temperature", build)
+
+    @property
+    def shift(self) -> None:
+        """Chunks begin elsewhere once tokens are gone."""
+        return None
+
+
+class NormedAttention(Attention):
+    """With norms behind positions."""
+
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope)
+        self._norm = PlainRMS(config.norm_eps)
+        self._attends = replace(self._attends, normed_turned=True)
+
+    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        queries, keys = super().place(queries, keys, step)
+        return self._norm(queries), self._norm(keys)
+
+    def head_norms(self) -> tuple[Normalize, Normalize]:
+        return self._norm, self._norm
 
 
 class Mixture(Module):
-    """The shared expert's answer plus those of the chosen ones, to inputs scaled by their gates."""
+    """The answers of the chosen experts, to inputs scaled by their gates, plus that of one that all share."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -163,25 +182,35 @@ class Mixture(Module):
         self.router = nn.Linear(hidden, config.experts, bias=False)
         self.experts = Experts(hidden, inner, config.experts, activation=config.activation)
         self.shared_expert = GatedMLP(hidden, inner, activation=config.activation)
-        self._chosen = config.chosen
+        self._routing = Routing("late", config.chosen)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        scores = linear(self.router, x, step)
-        chosen = best(scores, self._chosen)
-        gates = mx.sigmoid(mx.take_along_axis(scores, chosen, axis=-1).astype(mx.float32)).astype(x.dtype)
-        answer = self.shared_expert(x, step)
-        for i in range(self._chosen):
+        chosen, gates = choose(self._routing, linear(self.router, x, step))
+        gates, whole = gates.astype(x.dtype), mx.ones((*x.shape[:-1], 1), mx.float32)
+        answer: mx.array | None = None
+        for i in range(self._routing.each):
             one = slice(i, i + 1)
-            whole = mx.ones((*x.shape[:-1], 1), mx.float32)
-            answer = answer + self.experts(x * gates[..., one], (chosen[..., one], whole), step)
-        return answer
+            its = self.experts(x * gates[..., one], (chosen[..., one], whole), step)
+            answer = its if answer is None else answer + its
+        shared = self.shared_expert(x, step)
+        return shared if answer is None else answer + shared
+
+    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
+        """x + after(self(norm(x)))"""
+        return plainly_added(x, self, norm, after, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+        """What `added` adds, said as kernels have it."""
+        said = asks(norm, self.router, self._routing, self.experts, after, shared=self.shared_expert)
+        return None if said is None else said._replace(fed=True)
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None, mixture: bool) -> None:
         super().__init__()
         norm = rms_norms(config)
-        self.self_attn = Attention(config, rope)
+        normed = rope is not None and config.head_norm
+        self.self_attn = NormedAttention(config, rope) if normed else Attention(config, rope)
         self.feed_forward = (
             Mixture(config)
             if mixture
@@ -191,8 +220,14 @@ class Block(Module):
         self.post_attention_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.self_attn(self.input_layernorm(x), step, cache)
-        return x + self.feed_forward(self.post_attention_layernorm(x), step)
+        x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
+        return added(x, self.feed_forward, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (
+            (self.self_attn, self.input_layernorm, None),
+            (self.feed_forward, self.post_attention_layernorm, None),
+        )
 
 
 def build(config: Config) -> CausalLM:

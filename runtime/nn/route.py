@@ -36,6 +36,8 @@ def choose(by: Routing, scores: mx.array) -> Choice:
     weights = mx.take_along_axis(gates, chosen, axis=-1)
     if by.gates == "best":
         weights = mx.softmax(weights, axis=-1)
+    if by.gates == "late":
+        weights = mx.sigmoid(weights)
     if by.normalize:
         total = weights.sum(axis=-1, keepdims=True)
         total = total + 1e-20 if by.gates == "sigmoid" else total
@@ -62,6 +64,7 @@ _GATES: dict[str, Callable[[mx.array], mx.array]] = {
     "softmax": lambda scores: mx.softmax(scores, axis=-1),
     "best": lambda scores: scores,
     "sigmoid": mx.sigmoid,
+    "late": lambda scores: scores,
 }
 
 

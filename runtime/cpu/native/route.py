@@ -7,7 +7,7 @@ import mlx.core as mx
 
 from runtime.cpu.stated import Routing
 
-GATES = {"softmax": 0, "best": 1, "sigmoid": 2, "near": 3}
+GATES = {"softmax": 0, "best": 1, "sigmoid": 2, "late": 3, "near": 4}
 """In the order of `enum mk_gates` (src/route.h)."""
 
 Choice = tuple[mx.array, mx.array]

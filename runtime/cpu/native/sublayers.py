@@ -147,7 +147,8 @@ def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
             return None
         reading = kernels.Norm(False, by.reading.by, None, by.reading.eps), by.reading.times
     routing, (norm, after, *rest) = routing_of(kernels, by.routing), norms
-    return sharing(by, kernels.asking(norm, router, routing, *experts, shared, gate, after, reading, *rest))
+    always = shared, gate, after, reading, *rest
+    return sharing(by, kernels.asking(norm, router, routing, *experts, *always, by.fed))
 
 
 def _norms_of_shared(by: Asks) -> tuple[Any, Any]:

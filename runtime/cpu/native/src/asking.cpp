@@ -18,12 +18,13 @@ class Ask : public Sublayer {
  public:
   // shared: the expert that is always asked, its answer multiplied by the sigmoid of `gate` where there is one.
   // answered: the norm of experts' answers. shared_norm: of what the shared one reads of x, in place of `norm`; shared_after:
-  // of its answer.
+  // of its answer. fed: weights multiply what experts read, in place of what they answer.
   Ask(const MaybeNorm& norm, const Matrix& router, const Routing& routing, const Experts& experts, const MaybeFeeding& shared,
       const MaybeMatrix& gate, const MaybeNorm& after, const std::optional<Reading>& reading, const MaybeNorm& answered,
-      const MaybeNorm& shared_norm, const MaybeNorm& shared_after)
+      const MaybeNorm& shared_norm, const MaybeNorm& shared_after, bool fed)
       : norm_(norm), router_(router), routing_(routing), by_(routing.among(router.outputs())), experts_(experts), shared_(shared), gate_(gate),
-        after_(after), reading_(reading), answered_(answered), shared_norm_(shared_norm), shared_after_(shared_after) {
+        after_(after), reading_(reading), answered_(answered), shared_norm_(shared_norm), shared_after_(shared_after),
+        fed_(fed) {
     want_matrix(router, width(), "a router must be a single matrix, as wide as x");
     want(router.outputs() == experts.close.count(), "a router must have one output for each expert");
     want_each(by_.each);
@@ -61,6 +62,7 @@ class Ask : public Sublayer {
   MaybeNorm after_;
   std::optional<Reading> reading_;
   MaybeNorm answered_, shared_norm_, shared_after_;
+  bool fed_;
   mutable std::shared_ptr<const Job> job_;
 };
 
@@ -77,6 +79,7 @@ struct Job {
   MaybeRun reading;
   float times;  // what the router reads is multiplied by
   MaybeRun answered, shared_norm, shared_after;
+  bool fed;
   Summing summing = nullptr;
 
   void run(const float* x, const float* to, float* y, int rows) const {
@@ -104,7 +107,23 @@ struct Job {
     }
     mk_products(&router, &to, 1, own ? own.get() : x, (size_t)router.k, rows);
     mk_route(&by, scores.get(), rows, chosen.data(), weights.get());
-    experts(chosen.data(), weights.get(), by.each, x, rows, answers);
+    if (fed) feed(chosen, weights.get(), x, rows, answers);
+    else experts(chosen.data(), weights.get(), by.each, x, rows, answers);
+  }
+
+  // Each of the chosen reads x times its weight; their answers are added up in their order.
+  void feed(const std::vector<int>& chosen, const float* weights, const float* x, int rows, float* answers) const {
+    const size_t k = (size_t)router.k, each = (size_t)by.each, asked = chosen.size();
+    const Scratch read = scratch(asked, k), told = scratch(asked, k), ones = scratch(asked, 1);
+    std::fill_n(ones.get(), asked, 1.0f);
+    for (size_t at = 0; at < asked; at++)
+      for (size_t i = 0; i < k; i++) read[at * k + i] = x[at / each * k + i] * weights[at];
+    experts(chosen.data(), ones.get(), 1, read.get(), (int)asked, told.get());
+    for (size_t row = 0; row < (size_t)rows; row++) {
+      std::copy_n(told.get() + row * each * k, k, answers + row * k);
+      for (size_t at = row * each + 1; at < (row + 1) * each; at++)
+        for (size_t i = 0; i < k; i++) answers[row * k + i] += told[at * k + i];
+    }
   }
 
   void add_shared(const float* raw, const float* x, float* answers, int rows) const {
@@ -135,7 +154,7 @@ Sublayer::Run Ask::ready(Taken from, const Remembered&, const Arrays&, Arrays&) 
     mk_routing by = by_;
     if (routing_.correction) by.correction = from.floats();
     if (routing_.shares) by.shares = from.floats();
-    Job job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share, {}, reading_ ? reading_->second : 1, {}, {}, {}};
+    Job job{norm, router, by, ExpertsRun(experts_, from), {}, {}, {}, share, {}, reading_ ? reading_->second : 1, {}, {}, {}, fed_};
     if (shared_) job.shared.emplace(*shared_, from);
     if (gate_) job.gate = take(*gate_, from);
     job.after = take(after_, from);
@@ -151,12 +170,13 @@ void define(nb::module_& m) {
   m.def("asking", [](const MaybeNorm& norm, const Matrix& router, const Routing& routing, const std::vector<Matrix>& open, int act, float limit,
                      float slope, const Matrix& close, const MaybeFeeding& shared, const MaybeMatrix& gate, const MaybeNorm& after,
                      const std::optional<Reading>& reading, const MaybeNorm& answered, const MaybeNorm& shared_norm,
-                     const MaybeNorm& shared_after) {
+                     const MaybeNorm& shared_after, bool fed) {
     return Part{std::make_shared<Ask>(norm, router, routing, Experts(open, act, limit, slope, close), shared, gate, after, reading, answered,
-                                      shared_norm, shared_after)};
+                                      shared_norm, shared_after, fed)};
   }, nb::arg("norm").none(), nb::arg("router"), nb::arg("routing"), nb::arg("open"), nb::arg("act"), nb::arg("limit"), nb::arg("slope"),
      nb::arg("close"), nb::arg("shared").none(), nb::arg("gate").none(), nb::arg("after").none(), nb::arg("reading").none() = nb::none(),
-     nb::arg("answered").none() = nb::none(), nb::arg("shared_norm").none() = nb::none(), nb::arg("shared_after").none() = nb::none());
+     nb::arg("answered").none() = nb::none(), nb::arg("shared_norm").none() = nb::none(), nb::arg("shared_after").none() = nb::none(),
+     nb::arg("fed") = false);
 }
 
 const Topic topic(define);

@@ -5,6 +5,7 @@ enum mk_gates {
   MK_GATES_SOFTMAX, /* probabilities among all experts */
   MK_GATES_BEST,    /* a softmax over those that are chosen */
   MK_GATES_SIGMOID, /* each by itself */
+  MK_GATES_LATE,    /* each by itself, of those that are chosen by their scores */
   MK_GATES_NEAR,    /* one after the other: a softmax over those nearly as good as it, without those chosen before */
 };
 

@@ -80,6 +80,7 @@ static void route_row(const struct mk_routing* by, const float* scores, float* r
     memcpy(room, weights, (size_t)by->each * sizeof(float)); /* no more gates are than experts */
     softmax[mk_column()]->row(room, weights, by->each);
   }
+  if (by->gates == MK_GATES_LATE) activations[mk_column()]->act(MK_SIGMOID, weights, weights, by->each);
   float sum = 0;
   for (int i = 0; i < by->each; i++) sum += weights[i];
   if (by->gates == MK_GATES_SIGMOID) sum += 1e-20f;

@@ -35,6 +35,7 @@ RULES = {
     ),
     "sigmoid": lambda x: route.choose(Routing("sigmoid", 3, normalize=True, scale=2.5), x),
     "sigmoid, corrected": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION), x),
+    "late": lambda x: route.choose(Routing("late", 3), x),
     "near": lambda x: route.choose(Routing("near", 3, nearness=0.6), x),
     "shares": lambda x: route.choose(Routing("softmax", 3, normalize=True, scale=1.5, shares=SHARES), x),
     "corrected, shares": lambda x: route.choose(Routing("sigmoid", 3, CORRECTION, shares=SHARES), x),
@@ -119,4 +120,4 @@ def test_no_rows_and_what_does_not_fit():
         with pytest.raises(ValueError, match=said):
             kernels.route(routing_of(kernels, rule), mx.zeros((2, 4)))
     with pytest.raises(ValueError, match="gates"):
-        kernels.Routing(4, 2, None, 1, 1, 2, True, 1.0, 0.0)
+        kernels.Routing(5, 2, None, 1, 1, 2, True, 1.0, 0.0)
