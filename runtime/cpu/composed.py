@@ -143,7 +143,8 @@ class Composed:
         return self._of[activation](*parts) if len(parts) == 1 else self._of["gated"](activation, *parts)
 
     def _normed(self, norm: Any, x: mx.array) -> mx.array:
-        if not norm.centred and "weight" not in norm:
+        weight = norm.get("weight")
+        if weight is None or weight.ndim > 1:
             return norm(x)
         return self._of["layer_norm" if norm.centred else "rms_norm"](norm, x)
 

@@ -85,10 +85,12 @@ def plus_one(weight: mx.array) -> mx.array:
 class HeadLayerNorm(Module):
     """LayerNorm of each head with that head's own weight [heads, D] and no bias; x is [B, heads, L, D]."""
 
+    centred: ClassVar[bool] = True
+
     def __init__(self, heads: int, dims: int, eps: float) -> None:
         super().__init__()
         self.weight = mx.ones((heads, dims))
-        self._eps = eps
+        self.eps = eps
 
     def __call__(self, x: mx.array) -> mx.array:
-        return ops.table.standardize(x, self._eps) * self.weight[:, None]
+        return ops.table.standardize(x, self.eps) * self.weight[:, None]

@@ -17,10 +17,11 @@ from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
 from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, linear
-from runtime.nn.norm import LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
+from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
 from runtime.step import Step
 
 NORMS = RMSNorm, LayerNorm
+HEAD_NORMS = *NORMS, HeadLayerNorm, PlainRMS
 
 
 def added(
@@ -87,7 +88,7 @@ def attends(
     **more: Any,
 ) -> Attends | None:
     """more: the other fields of `Attends`. None: it is not as the operation has it."""
-    of_heads = all(one is None or isinstance(one, (*NORMS, PlainRMS)) for one in head_norms or ())
+    of_heads = all(one is None or isinstance(one, HEAD_NORMS) for one in head_norms or ())
     if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
     return Attends(heads, norm, opening, head_norms, close, after, sinks, **more)

@@ -60,7 +60,10 @@ class Attend : public Sublayer {
              (open.size() == 1 || (open[0].outputs() == asked() && open[1].outputs() == keys())),
          "matrices must have as many outputs as there are numbers in all heads");
     want(!heads.together || (!heads.gated && !heads.turned), "norms of all heads together know neither gates nor turns before them");
-    weights.add(heads.query, heads.together ? queries() : by.keys.size), weights.add(heads.key, heads.together ? keys() : by.keys.size);
+    for (const MaybeNorm* own : {&heads.query, &heads.key})
+      want(!*own || (*own)->parts() == 1 || (!heads.together && !heads.turned), "heads with weights of their own are normed before they turn");
+    weights.add(heads.query, heads.together ? queries() : by.keys.size, by.heads);
+    weights.add(heads.key, heads.together ? keys() : by.keys.size, by.groups);
     weights.add(heads.value, by.values.size);
     if (sinks) {
       want(sinks->shape() == mx::Shape{by.heads}, "there must be one sink per head");

@@ -28,7 +28,8 @@ struct Taken {
   const float* floats() { return dense(arrays[at++], stream).data<float>(); }
 };
 
-// RMS norms have no bias. What they give is multiplied by `times`.
+// RMS norms have no bias. What they give is multiplied by `times`. Of heads that lie side by side each may have a weight of its
+// own, [heads, width].
 class Norm {
  public:
   Norm(bool centred, const std::optional<Array>& weight, const std::optional<Array>& bias, float eps, float times)
@@ -37,16 +38,20 @@ class Norm {
     for (const auto& part : {weight, bias}) {
       if (!part) continue;
       want_float(*part, "what a norm multiplies by and adds");
-      want(part->ndim() == 1, "what a norm multiplies by and adds must have one dimension");
+      want(part->ndim() == 1 || (part->ndim() == 2 && !bias), "what a norm multiplies by and adds must have one dimension");
       arrays_.push_back(*part);
     }
+    if (weight && weight->ndim() == 2) parts_ = weight->shape(0);
   }
 
   bool centred() const { return centred_; }
   float times() const { return times_; }
-  void add_inputs(Arrays& inputs, int width) const {
+  int parts() const { return parts_; }
+  // heads: as many weights as there may be.
+  void add_inputs(Arrays& inputs, int width, int heads) const {
+    want(parts_ == 1 || parts_ == heads, "a norm has one weight, or one for each head");
     for (const Array& part : arrays_) {
-      want(part.shape(0) == width, "a norm must be as wide as its input");
+      want(part.shape(-1) == width, "a norm must be as wide as its input");
       inputs.push_back(part);
     }
   }
@@ -56,13 +61,17 @@ class Norm {
     float eps;
     bool centred;
     float times;
+    int parts;  // weights, which rows take in turn
 
-    // y = add + norm(x), all dense; y may be x. add: nullptr for none, and not for a centred norm.
+    // y = add + norm(x), all dense; y may be x. add: nullptr for none, and not for a centred norm, nor with several weights.
     void operator()(const float* x, const float* add, float* y, int rows, int width) const { from(x, width, add, y, rows, width); }
     // x's rows `stride` floats apart.
     void from(const float* x, ptrdiff_t stride, const float* add, float* y, int rows, int width) const {
-      if (!centred) mk_rms_norm(x, stride, weight, add, width, y, rows, width, eps);
-      else mk_layer_norm(x, stride, weight, bias, y, rows, width, eps);
+      const float* shared = parts == 1 ? weight : nullptr;
+      if (!centred) mk_rms_norm(x, stride, shared, add, width, y, rows, width, eps);
+      else mk_layer_norm(x, stride, shared, bias, y, rows, width, eps);
+      for (size_t row = 0; parts > 1 && row < (size_t)rows; row++)
+        for (int i = 0; i < width; i++) y[row * width + i] *= weight[row % parts * width + i];
       if (times != 1)
         for (size_t i = 0; i < (size_t)rows * width; i++) y[i] *= times;
     }
@@ -70,12 +79,13 @@ class Norm {
   Run take(Taken& from) const {
     const float* weight = has_weight_ ? from.floats() : nullptr;
     const float* bias = arrays_.size() > (size_t)has_weight_ ? from.floats() : nullptr;
-    return {weight, bias, eps_, centred_, times_};
+    return {weight, bias, eps_, centred_, times_, parts_};
   }
 
  private:
   bool centred_, has_weight_;
   float eps_, times_;
+  int parts_ = 1;
   Arrays arrays_;
 };
 using MaybeNorm = std::optional<Norm>;
@@ -98,8 +108,9 @@ inline std::vector<mk_matrix> take(const std::vector<Matrix>& matrices, Taken& f
 // over every input in every evaluation. Others are: they have yet to be computed, or somebody differentiates by them.
 class Weights {
  public:
-  void add(const MaybeNorm& norm, int width) {
-    if (norm) norm->add_inputs(arrays_, width);
+  // heads: of a norm of heads, how many stand side by side.
+  void add(const MaybeNorm& norm, int width, int heads = 1) {
+    if (norm) norm->add_inputs(arrays_, width, heads);
   }
   void add(const Matrix& matrix) { matrix.add_inputs(arrays_); }
   // Taken as floats.

@@ -184,6 +184,7 @@ def test_wrong_shapes_are_refused() -> None:
     norm = kernels.Norm(False, mx.ones((64,)), None, 1e-5)
     plain = None, False, False, False  # sinks, gated, together, turned
     wide = kernels.Norm(False, mx.ones((192,)), None, 1e-5)
+    few, each = (kernels.Norm(True, mx.ones((heads, 32)), None, 1e-5) for heads in (4, 6))
 
     def attention(
         opening: Any, by_query: Any, by_key: Any, how: Any, closing: Any, *, reads: bool = False
@@ -205,9 +206,14 @@ def test_wrong_shapes_are_refused() -> None:
         ([q, kv, kv], wide, None, plain, close),
         ([matrix(384, 64), kv, kv], wide, None, (None, True, True, False), close),
         ([q, kv, kv], None, None, plain, matrix(64, 64)),
+        ([q, kv, kv], few, None, plain, close),
+        ([q, kv, kv], each, None, (None, False, False, True), close),
     ):
-        with pytest.raises(ValueError, match=r"must|matri|wide|gates"):
+        with pytest.raises(ValueError, match=r"must|matri|wide|gates|one weight|before they turn"):
             attention(opening, by_query, by_key, rest, closing)
+    one_by_one = kernels.Heads(None, None, None, False, False, False, by_head=True)
+    with pytest.raises(ValueError, match="heads one after the other"):
+        kernels.attention(None, [matrix(320, 64)], one_by_one, attend, None, False, close, None)
     with pytest.raises(ValueError, match="queries alone"):
         attention([q, kv, kv], None, None, plain, close, reads=True)
     for gate, gated in ((matrix(5, 64), False), (matrix(6, 32), False), (matrix(6, 64), True)):

@@ -22,7 +22,7 @@ from tests.support.parity import Reference
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 
 FAMILIES = [
-    *("gemma2", "gemma3_text", "gemma4_unified", "granite", "cohere2"),  # logits of their own
+    *("gemma2", "gemma3_text", "gemma4_unified", "granite", "cohere", "cohere2"),  # logits of their own
     *("lfm2", "bamba", "granitemoehybrid", "qwen3_5", "olmo_hybrid", "mamba2", "nemotron_h"),  # folds
     *("mamba", "falcon_mamba", "jamba"),
     *("gpt_neox", "gpt_neox_sequential", "falcon_h1", "falcon_h1_norm", "llama4", "llama4_text"),

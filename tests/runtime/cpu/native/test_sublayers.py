@@ -140,6 +140,8 @@ def test_wrong_shapes_are_refused() -> None:
             [kernels.feed_forward(None, kernels.Feeding([matrix(64, D)], False, 0, matrix(D, 64)), None)]
         )(x[:, :64]),
         lambda: kernels.Norm(False, None, mx.ones((D,)), 1e-5),
+        lambda: kernels.closing(x, matrix(D, D), kernels.Norm(False, None, None, 1e-5, 2.0), x),
+        lambda: kernels.projections(x, kernels.Norm(True, mx.ones((2, D)), None, 1e-5), [matrix(64, D)]),
     ):
         with pytest.raises(ValueError, match=r"must|wide|norm|opens"):
             call()

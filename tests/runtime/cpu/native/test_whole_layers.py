@@ -45,6 +45,8 @@ FAMILIES = {
     "gpt2": 1,
     "gpt_neox": 1,
     "gpt_neox_sequential": 1,
+    "cohere": 1,
+    "cohere_biases": 1,
     "llama4": 1,
     "llama4_text": 1,
     "falcon_h1": 1,
