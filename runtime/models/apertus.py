@@ -15,12 +15,15 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.activation import softplus
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -83,7 +86,7 @@ class XIELU(Module):
         return (mx.where(wide > 0, above, below) + beta * wide).astype(x.dtype)
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__()
         bias, norm = config.bias, rms_norms(config)
@@ -93,8 +96,11 @@ class Block(Module):
         self.feedforward_layernorm: Normalize = norm()
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.self_attn(self.attention_layernorm(x), step, cache)
-        return x + self.mlp(self.feedforward_layernorm(x), step)
+        x = added(x, self.self_attn, step, cache, norm=self.attention_layernorm)
+        return added(x, self.mlp, step, norm=self.feedforward_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (self.self_attn, self.attention_layernorm, None), (self.mlp, self.feedforward_layernorm, None)
 
 
 def _activation(config: Config) -> Any:

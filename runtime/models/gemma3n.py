@@ -33,6 +33,7 @@ from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -247,9 +248,11 @@ class Block(Module):
 
     def _compute(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         normed = self.input_layernorm(x)
-        attended = x + self.post_attention_layernorm(self.self_attn(normed, step, cache))
+        before, after = self.input_layernorm, self.post_attention_layernorm
+        attended = added(x, self.self_attn, step, cache, norm=before, after=after)
         x = (attended + self.laurel(normed, step)) * 2**-0.5
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
+        before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
+        return added(x, self.mlp, step, norm=before, after=after)
 
 
 class Trunk(PerLayerTrunk):

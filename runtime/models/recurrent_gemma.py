@@ -18,14 +18,16 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, one_added
 from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -93,7 +95,7 @@ def layout(config: Config) -> list[LayerSpec]:
     ]
 
 
-class Block(Module):
+class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
         hidden, eps = config.hidden_size, config.norm_eps
@@ -107,8 +109,15 @@ class Block(Module):
         self.mlp_block = GatedMLP(hidden, config.intermediate_size, activation=config.activation, bias=True)
 
     def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.temporal_block(self.temporal_pre_norm(x), step, cache)
-        return x + self.mlp_block(self.channel_pre_norm(x), step)
+        x = added(x, self.temporal_block, step, cache, norm=self.temporal_pre_norm)
+        return added(x, self.mlp_block, step, norm=self.channel_pre_norm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (self.temporal_block, self.temporal_pre_norm, None), (
+            self.mlp_block,
+            self.channel_pre_norm,
+            None,
+        )
 
 
 class RecurrentGemma(CausalLM):

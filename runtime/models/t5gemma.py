@@ -34,6 +34,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import one_added
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
 from runtime.step import Inputs, Step
 
 
@@ -118,9 +119,12 @@ class DecoderLayer(Module):
         self.post_feedforward_layernorm = norm()
 
     def __call__(self, x: mx.array, step: Step, own: AttentionCache, read: AttentionCache) -> mx.array:
-        x = x + self.post_self_attn_layernorm(self.self_attn(self.pre_self_attn_layernorm(x), step, own))
-        x = x + self.post_cross_attn_layernorm(self.cross_attn(self.pre_cross_attn_layernorm(x), step, read))
-        return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), step))
+        before, after = self.pre_self_attn_layernorm, self.post_self_attn_layernorm
+        x = added(x, self.self_attn, step, own, norm=before, after=after)
+        before, after = self.pre_cross_attn_layernorm, self.post_cross_attn_layernorm
+        x = added(x, self.cross_attn, step, read, norm=before, after=after)
+        before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
+        return added(x, self.mlp, step, norm=before, after=after)
 
 
 class Stack(Module):

@@ -7,7 +7,8 @@ size has no bounds, as in the kernels the models were trained with; transformers
 `time_step_min` in prefill only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -21,7 +22,10 @@ from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
+from runtime.nn.block import Block as Sublayers
+from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -224,7 +228,7 @@ class SharedBlock(Module):
         return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use, step)
 
 
-class Recurrent(Module):
+class Recurrent(Sublayers):
     """x + mixer(norm(x + beside)): what a shared block answered is heard and not carried on."""
 
     def __init__(self, config: Config) -> None:
@@ -232,9 +236,15 @@ class Recurrent(Module):
         self.mamba = Mamba2(config.mixer)
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
-    def __call__(self, x: mx.array, beside: mx.array | None, step: Step, memory: ScanningCache) -> mx.array:
+    def __call__(
+        self, x: mx.array, step: Step, memory: ScanningCache, beside: mx.array | None = None
+    ) -> mx.array:
         heard = x if beside is None else x + beside
         return x + self.mamba(self.input_layernorm(heard), step, memory)
+
+    def sublayers(self) -> tuple[Place]:
+        """Where nothing is beside."""
+        return ((self.mamba, self.input_layernorm, None),)
 
 
 class Hybrid(Module):
@@ -255,7 +265,7 @@ class Hybrid(Module):
         self, x: mx.array, embedded: mx.array, step: Step, cache: AttentionCache, memory: ScanningCache
     ) -> mx.array:
         beside = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
-        return self.mamba_decoder(x, beside, step, memory)
+        return self.mamba_decoder(x, step, memory, beside)
 
 
 class Trunk(Module):
@@ -271,12 +281,19 @@ class Trunk(Module):
             step.refuse_positions("no layer of this network goes by positions")
         x = embedded = step.embedded(self.embed)
         memories = iter(by_layout(caches))
-        for layer in self.layers:
-            if isinstance(layer, Hybrid):
-                x = layer(x, embedded, step, next(memories), next(memories))
+        for layers in self._in_turn():
+            first = layers[0]
+            if isinstance(first, Hybrid):
+                x = first(x, embedded, step, next(memories), next(memories))
             else:
-                x = layer(x, None, step, next(memories))
+                x = ops.table.layers(layers, x, step, [next(memories) for _ in layers])
         return self.final_layernorm(x)
+
+    def _in_turn(self) -> Iterator[list[Recurrent | Hybrid]]:
+        """Hybrid layers, one by one, and those between them that pass on nothing but the stream."""
+        for hybrid, several in groupby(self.layers, lambda layer: isinstance(layer, Hybrid)):
+            layers = list(several)
+            yield from ([layer] for layer in layers) if hybrid else (layers,)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.embed_tokens, ids, step)

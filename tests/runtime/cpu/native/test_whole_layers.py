@@ -55,6 +55,9 @@ FAMILIES = {
 }
 """Nodes that their layers are, where one token is read."""
 
+PARTLY = {"apertus": 4, "recurrent_gemma": 3, "zamba2": 2, "gemma3n": 8}
+"""The same of those that have more between these nodes."""
+
 
 def answers(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
     """Of two rows, read at once, token by token, and behind drafts that are rejected."""
@@ -76,7 +79,7 @@ def in_parts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sublayer, "at_once", lambda *_: None)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *PARTLY])
 def test_bits(name: str, tmp_path: Path) -> None:
     with ops.using("cpu"):
         model = Reference(name).load(tmp_path)
@@ -89,15 +92,25 @@ def test_bits(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_nodes(name: str, tmp_path: Path) -> None:
+    graph = graph_of(name, tmp_path)
+    assert graph.count("ModelkitSublayers") == FAMILIES[name]
+    assert "ModelkitAttend" not in graph
+
+
+@pytest.mark.parametrize("name", PARTLY)
+def test_nodes_of_parts(name: str, tmp_path: Path) -> None:
+    assert graph_of(name, tmp_path).count("ModelkitSublayers") == PARTLY[name]
+
+
+def graph_of(name: str, folder: Path) -> str:
+    """Of one token."""
     with ops.using("cpu"):
-        model = Reference(name).load(tmp_path)
+        model = Reference(name).load(folder)
         memory: Any = build_memory(model.described.layout)
         step = Step((0,), (1,), inputs=Inputs(mx.array([[3]])))
         memory.prepare(step)
-        mx.export_to_dot(str(tmp_path / "graph.dot"), model.network(step, memory))
-    graph = (tmp_path / "graph.dot").read_text()
-    assert graph.count("ModelkitSublayers") == FAMILIES[name]
-    assert "ModelkitAttend" not in graph
+        mx.export_to_dot(str(folder / "graph.dot"), model.network(step, memory))
+    return (folder / "graph.dot").read_text()
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
