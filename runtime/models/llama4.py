@@ -40,7 +40,7 @@ from runtime.nn.norm import Normalize, PlainRMS
 from runtime.nn.rope import Rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
-from runtime.nn.sublayer import added, asks, plainly_added
+from runtime.nn.sublayer import added, asks
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -195,12 +195,8 @@ class Mixture(Module):
         shared = self.shared_expert(x, step)
         return shared if answer is None else answer + shared
 
-    def added(self, x: mx.array, norm: Normalize | None, after: Normalize | None, step: Step) -> mx.array:
-        """x + after(self(norm(x)))"""
-        return plainly_added(x, self, norm, after, step)
-
     def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
-        """What `added` adds, said as kernels have it."""
+        """See `sublayer.added`."""
         said = asks(norm, self.router, self._routing, self.experts, after, shared=self.shared_expert)
         return None if said is None else said._replace(fed=True)
 
