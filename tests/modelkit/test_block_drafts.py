@@ -18,6 +18,7 @@ from runtime.models.dflash_config import Config, parse
 from tests.support.assistants import DATA
 from tests.support.checkpoints import write_checkpoint
 from tests.support.dflash import block_config, block_shapes
+from tests.support.drafting import always_drafting
 from tests.support.gguf_round import package_numbers
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
@@ -60,7 +61,10 @@ def answer(name: str, home: Path, **parameters: Any) -> Generation:
     [("qwen3", None), ("qwen3", "q4"), ("muse_glimmer", "q4"), ("laguna", "q4")],
     ids=["qwen3", "qwen3 in q4", "muse_glimmer in q4", "laguna in q4"],
 )
-def test_a_block_draft_drafts_for_its_target(name: str, quantize: str | None, tmp_path: Path) -> None:
+def test_a_block_draft_drafts_for_its_target(
+    name: str, quantize: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always_drafting(monkeypatch)
     home = tmp_path / "home"
     create(home, target(tmp_path / "of", name), draft(tmp_path / "by", name), quantize_draft=quantize)
     drafted, plain = answer("pair", home), answer("pair", home, draft_num_predict=0)
@@ -135,8 +139,11 @@ def test_what_gguf_cannot_say_of_it_is_refused(
 
 
 @pytest.mark.parametrize("name", ["plain", "clustered"])
-def test_an_assistant_comes_back_from_a_gguf_file(name: str, tmp_path: Path) -> None:
+def test_an_assistant_comes_back_from_a_gguf_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without its clusters, of which a note speaks."""
+    always_drafting(monkeypatch)
     home, of = tmp_path / "home", gemma(tmp_path / "model", "target")
     create(home, of, gemma(tmp_path / "draft", name))
     written = modelkit.export_gguf("pair", tmp_path / "draft.gguf", draft=True, home=home)

@@ -15,6 +15,7 @@ from modelkit.errors import LoadError, ModelkitError, PlanError
 from modelkit.generation import Generation
 from tests.support.assistants import DATA
 from tests.support.checkpoints import random_state
+from tests.support.drafting import always_drafting
 from tests.support.heads import HeadReference
 from tests.support.tiny import write_model
 
@@ -54,7 +55,8 @@ def create(home: Path, target: Path, draft: Path) -> str:
     return "pair"
 
 
-def test_an_assistant_drafts_for_its_target(tmp_path: Path) -> None:
+def test_an_assistant_drafts_for_its_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    always_drafting(monkeypatch)
     home = tmp_path / "home"
     name = create(home, gemma(tmp_path / "target", "target"), gemma(tmp_path / "draft", "clustered"))
     drafted, plain = answer(name, home), answer(name, home, draft_num_predict=0)
@@ -75,7 +77,8 @@ def test_an_assistant_alone(tmp_path: Path) -> None:
         modelkit.load(gemma(tmp_path / "alone", "plain"))
 
 
-def test_a_head_inside_the_file_drafts(tmp_path: Path) -> None:
+def test_a_head_inside_the_file_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    always_drafting(monkeypatch)
     record = HeadReference("qwen3_5").record
     folder = write(tmp_path / "headed", record["config"], record["tensors"])
     drafted, plain = (answer(folder, tmp_path, draft_num_predict=most) for most in (6, 0))

@@ -13,6 +13,7 @@ from modelkit.errors import ModelkitError
 from modelkit.source.gguf.file import GgufFile, read_gguf
 from modelkit.store.store import Store
 from tests.support.checkpoints import write_checkpoint
+from tests.support.drafting import always_drafting
 from tests.support.gguf import Gguf, Tensor, Typed
 from tests.support.gguf_round import package_numbers
 from tests.support.heads import HeadReference
@@ -73,7 +74,10 @@ def create(folder: Path, text: str) -> Any:
 
 
 @pytest.mark.parametrize("name", ["glm4_moe", "qwen3_5", "glm4_moe_lite"])
-def test_a_head_beside_its_model_is_the_models(name: str, tmp_path: Path) -> None:
+def test_a_head_beside_its_model_is_the_models(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always_drafting(monkeypatch)
     model, head = parted(tmp_path, name)
     create(tmp_path, f"FROM {tmp_path / 'whole.gguf'}")
     with Store(tmp_path / "home").hold("both") as package:

@@ -10,6 +10,7 @@ import pytest
 import modelkit
 from modelkit.errors import LoadError, ParameterError
 from modelkit.modelfile import Parameters
+from tests.support.drafting import always_drafting
 from tests.support.tiny import write_model
 
 TEXT = "A little text about a fox, an island and the sea around it. " * 2
@@ -69,7 +70,10 @@ def test_batches_and_known_beginnings_change_no_token(folder: Path, name: str) -
 
 
 @pytest.mark.parametrize("name", ["q8", "q4"])
-def test_speculation_gives_the_tokens_of_plain_decoding(tmp_path: Path, folder: Path, name: str) -> None:
+def test_speculation_gives_the_tokens_of_plain_decoding(
+    tmp_path: Path, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always_drafting(monkeypatch)
     draft = write_model(tmp_path / "draft", seed=0, num_hidden_layers=2)  # the target again: most is accepted
     (tmp_path / "Modelfile").write_text(f"FROM {folder}\nDRAFT {draft}\nPARAMETER kv_format {name}\n")
     modelkit.create(tmp_path / "Modelfile", name="pair", quantize_draft="q8", home=tmp_path)

@@ -8,6 +8,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import LoadError, ModelNotFound, ParameterError, RequestError, TemplateError
+from tests.support.drafting import always_drafting
 from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
 
@@ -193,7 +194,10 @@ def test_a_package_keeps_system_and_messages(tmp_path: Path, folder: Path) -> No
         assert model.generate("x", num_predict=3).seed == 5
 
 
-def test_a_packaged_draft_changes_no_token(tmp_path: Path, folder: Path) -> None:
+def test_a_packaged_draft_changes_no_token(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always_drafting(monkeypatch)
     draft = write_model(tmp_path / "draft", seed=1, num_hidden_layers=1)
     modelfile = tmp_path / "Modelfile"
     modelfile.write_text(f"FROM {folder}\nDRAFT {draft}\n")
