@@ -31,6 +31,8 @@ FAMILIES = [
     "gpt_oss",
     "glm4",
     "deepseek_v3",
+    "gpt_neox",
+    "cohere",
 ]
 WISHES = {
     "greedy": SamplingParams(temperature=0),
@@ -136,7 +138,7 @@ def test_who_rejects_goes_step_by_step(counted: list[int], tmp_path: Path) -> No
     assert counted == []
 
 
-@pytest.mark.parametrize("name", ["mamba2", "qwen3_5", "cohere"])
+@pytest.mark.parametrize("name", ["mamba2", "qwen3_5", "apertus"])
 def test_other_networks_go_step_by_step(name: str, counted: list[int], tmp_path: Path) -> None:
     model = Reference(name).load(tmp_path)
     once = proposals(model, WISHES["greedy"], at_once=True)
