@@ -161,15 +161,18 @@ def _served(wanted: Wanted) -> "Offers | None":
     from modelkit.cli.served import served_model
 
     limits = tuple(name for name in _LIMITS if wanted.settings.get(name) is not None)
-    given = Parameters({name: value for name, value in wanted.settings.items() if name not in _LIMITS})
     with Waiting(f"loading {wanted.name}"), interrupts.AtOnce():
-        model = served_model(wanted.name, given, limits, quiet=wanted.as_json)
+        model = served_model(wanted.name, _given(wanted), limits, quiet=wanted.as_json)
     if model is not None:
         _say_notes(model, wanted, [])
         if wanted.verbose:
             echo(f"answered by the server at {model.address}", err=True)
             echo(loading(model), err=True)
     return model
+
+
+def _given(wanted: Wanted) -> Parameters:
+    return Parameters({name: value for name, value in wanted.settings.items() if name not in _LIMITS})
 
 
 def _loaded(wanted: Wanted) -> "Offers":
@@ -260,7 +263,7 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
         session.wishes.system = session.wishes.system or earlier.system
         note(f"going on with a conversation of {count(len(earlier.messages), 'message')}")
     session.wishes.thinking = not wanted.hide_thinking
-    session.wishes.form = wanted.form
+    session.wishes.form, session.wishes.given = wanted.form, _given(wanted)
     if wanted.adapters is not None:
         session.wishes.adapters = read_texts(wanted.adapters, model.adapters)
     try:

@@ -1,7 +1,7 @@
 """What a line does: a message, or a /command out of a table."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,9 @@ from modelkit.errors import RequestError
 from modelkit.modelfile import Directive, Modelfile, looks_like_path
 
 if TYPE_CHECKING:
+    from modelkit.chat.message import Message
     from modelkit.cli.repl.session import Session
+    from modelkit.modelfile import Parameters
 
 _PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
 _COMMAND = re.compile(r"/(\w+|\?)")
@@ -181,16 +183,34 @@ def _save(session: "Session", name: str) -> None:
     lines: list[tuple[str, str, str | None]] = [("FROM", session.name, None)]
     if session.wishes.system is not None:
         lines.append(("SYSTEM", session.wishes.system, None))
-    lines += [("PARAMETER", text, key) for key, text in session.wishes.parameters.texts()]
+    lines += [("PARAMETER", text, key) for key, text in _set_parameters(session).texts()]
     lines += [("MESSAGE", one.content, one.role) for one in said]
     made = modelkit.create(
         Modelfile(tuple(Directive(word, text, name=key) for word, text, key in lines)), name=name
     )
     for sentence in made.notes:
         note(sentence)
-    if len(said) < len(session.messages):
-        note("calls of tools and their results have no place in a package; they are left out")
+    for what in _unsaved(session, said):
+        note(f"{what} have no place in a package; they are left out")
     echo(f"created {made.name}")
+
+
+def _set_parameters(session: "Session") -> "Parameters":
+    """By the person, here and where the conversation was started."""
+    return session.wishes.given.merge(session.wishes.parameters)
+
+
+def _unsaved(session: "Session", said: "Sequence[Message]") -> Iterator[str]:
+    """What was set or said that the next start from the package does not have."""
+    wishes = session.wishes
+    if wishes.adapters is not None:
+        yield "chosen adapters (/set adapters)"
+    if wishes.form:
+        yield "forms of answers (/set format, grammar, regex)"
+    if wishes.tools:
+        yield "tools (/tools)"
+    if len(said) < len(session.messages):
+        yield "calls of tools and their results"
 
 
 def _show(session: "Session", part: str) -> None:

@@ -31,6 +31,8 @@ class Wishes:
     """What the person has set, for all answers to come."""
 
     parameters: Parameters = field(default_factory=Parameters)
+    given: Parameters = field(default_factory=Parameters)
+    """Those of the command line: the model was loaded with them."""
     system: str | None = None
     """None: the package's own holds."""
     adapters: Chosen | None = None

@@ -313,6 +313,32 @@ def test_a_session_becomes_a_package(
         assert line in shown
 
 
+def test_parameters_of_the_command_line_are_saved(
+    created: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    created("story")
+    session = Session(Model(), "story")  # type: ignore[arg-type]
+    session.wishes.given = Parameters({"temperature": 0.25, "top_k": 3})
+    converse(session, typed("/set parameter top_k 4", "/save mine"))
+    converse(Session(Model(), "mine"), typed("/show modelfile"))  # type: ignore[arg-type]
+    shown = capsys.readouterr().out
+    assert "PARAMETER temperature 0.25" in shown
+    assert "PARAMETER top_k 4" in shown
+
+
+def test_what_a_package_has_no_place_for_is_said(
+    created: Callable[..., None], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    created("story")
+    (tmp_path / "tools").write_text('{"name": "add"}', encoding="utf-8")
+    talk(Model(), "/set adapters", "/set format json", f"/tools {tmp_path / 'tools'}", "/save mine")
+    said = capsys.readouterr().err
+    for what in ("chosen adapters", "forms of answers", "tools (/tools)"):
+        assert what in said
+    talk(Model(), "one", "/save again")
+    assert "left out" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "some"),
     [
