@@ -22,6 +22,7 @@ from starlette.types import Receive
 from modelkit.chat.message import ToolCall
 from modelkit.generation import Finish, Generation
 from modelkit.model import Model
+from modelkit.server.chosen import choosing, parted
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
 from modelkit.server.metrics import Histogram
 from modelkit.server.pool import Lease
@@ -41,7 +42,7 @@ class Ask:
     """What a dialect has read."""
 
     model: str
-    """Its name, as the client wrote it."""
+    """Its name, as the client wrote it, adapters included (`chosen`)."""
     start: Callable[[Model, int], GenerationStream]
     """Starts the row of that number (from 0) with stream=True. Called in a worker thread."""
     rows: int = 1
@@ -195,11 +196,12 @@ class Underway:
         check_open(self.serving)
         try:
             asked = self._ask
-            lent = self.serving.pool.acquire(asked.model, asked.keep_alive, priority=self._priority)
+            name, adapters = parted(asked.model)
+            lent = self.serving.pool.acquire(name, asked.keep_alive, priority=self._priority)
             async with lent as lease:
                 self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
                 self.trace.queued_s = lease.queued_s
-                self._started = await self._start(lease)
+                self._started = await self._start(lease, choosing(lease.model, adapters))
                 try:
                     async with aclosing(merged(self._started.streams)) as steps:
                         async for step in steps:
@@ -215,13 +217,15 @@ class Underway:
         if self.fault is not None:
             raise Refused(self.fault)
 
-    async def _start(self, lease: Lease) -> Started:
-        """All rows, or none. One that starts after somebody has left is cancelled on the spot."""
+    async def _start(self, lease: Lease, model: Model) -> Started:
+        """All rows, or none. One that starts after somebody has left is cancelled on the spot. model: the
+        lease's, as it is to answer.
+        """
         loop, streams = asyncio.get_running_loop(), list[GenerationStream]()
         starting: asyncio.Future[GenerationStream] | None = None
         try:
             for row in range(self._ask.rows):
-                starting = loop.run_in_executor(self.serving.workers, self._ask.start, lease.model, row)
+                starting = loop.run_in_executor(self.serving.workers, self._ask.start, model, row)
                 streams.append(await asyncio.shield(starting))
         except BaseException:
             for one in streams:

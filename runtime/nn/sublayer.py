@@ -12,6 +12,7 @@ from typing import Any
 import mlx.core as mx
 import mlx.nn as nn
 
+from runtime.cache.protocol import AttentionCache
 from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Opens, Reads, Routing
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, Activation
@@ -40,7 +41,7 @@ def added(
     return x + y if after is None else added_normed(x, after, y)
 
 
-def at_once(x: mx.array, states: Any, step: Step, *caches: Any) -> mx.array | None:
+def at_once(x: mx.array, states: Any, step: Step, *caches: AttentionCache) -> mx.array | None:
     """`added` by what a sublayer says. None: not as one operation. Adapters' products come in between, and so
     do sums over ranks.
     """

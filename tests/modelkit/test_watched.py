@@ -90,7 +90,7 @@ def test_a_package_is_told_by_its_digest(tmp_path: Path) -> None:
 def test_running_requests_take_no_more_than_they_may(tmp_path: Path) -> None:
     with modelkit.load(write_model(tmp_path / "model"), cache_memory=0) as fresh:
         fresh.limit_layers(1000)
-        with pytest.raises(RequestError, match="its budget is 1,000"):
+        with pytest.raises(RequestError, match="may take 1,000"):
             fresh.generate("A" * 200, raw=True, num_predict=50)
         fresh.limit_layers(8 * fresh.memory.cache_bytes)
         assert fresh.generate("A" * 200, raw=True, num_predict=50).usage.generated_tokens

@@ -1,0 +1,47 @@
+"""Adapters that a client chooses with the model's name, NAME+ADAPTER, as most clients have no other field for
+it. No package's name has a plus.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from modelkit.model import Model
+from modelkit.server.faults import refused
+
+
+def parted(name: str) -> tuple[str, list[str]]:
+    """The model's own name, and the adapters that are named behind it."""
+    model, *adapters = name.split("+")
+    if not all((model, *adapters)):
+        raise refused(
+            "invalid_request",
+            f"model is {name[:80]!r}, expected NAME, or NAME+ADAPTER for an adapter",
+            "model",
+        )
+    return model, adapters
+
+
+def choosing(model: Model, adapters: Sequence[str]) -> Model:
+    """The model, with these adapters in all that it answers; none: as it is."""
+    return cast("Model", _Choosing(model, adapters)) if adapters else model
+
+
+class _Choosing:
+    def __init__(self, model: Model, adapters: Sequence[str]) -> None:
+        self._model, self._adapters = model, list(adapters)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def chat(self, *given: Any, **options: Any) -> Any:
+        return self._model.chat(*given, **self._with(options))
+
+    def generate(self, *given: Any, **options: Any) -> Any:
+        return self._model.generate(*given, **self._with(options))
+
+    def _with(self, options: dict[str, Any]) -> dict[str, Any]:
+        if "adapters" in options:
+            raise refused(
+                "invalid_request", "adapters are named in model and in adapters; name them in one", "adapters"
+            )
+        return {**options, "adapters": self._adapters}

@@ -1,0 +1,95 @@
+"""Adapters that clients choose with the model's name, in every dialect."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import modelkit
+from modelkit.server.app import make_app
+from modelkit.server.pool import Pool
+from modelkit.server.serving import Serving
+from modelkit.settings import Settings
+from tests.support.adapter_references import AdapterReference
+from tests.support.checkpoints import write_checkpoint
+from tests.support.served import Quiet
+from tests.support.tiny import TEMPLATE, write_tokenizer
+
+NAMES = ("llama_lora", "llama_dora")
+CHOICES: dict[str, list[str]] = {"it+llama_lora": ["llama_lora"], "it+llama_dora+llama_lora": [*NAMES[::-1]]}
+ASKED = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("adapted")
+    for name in NAMES:
+        AdapterReference(name).write(root / name)
+    base = AdapterReference(NAMES[0]).base
+    config = {key: value for key, value in base["config"].items() if key != "eos_token_id"}
+    model = write_checkpoint(root / "model", config, base["tensors"])
+    write_tokenizer(model, tokens=128)
+    (model / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+    return root
+
+
+def opened(folder: Path) -> modelkit.Model:
+    return modelkit.load(folder / "model", adapters=[folder / name for name in NAMES])
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    settings = Settings(home=tmp_path_factory.mktemp("home"))
+    pool = Pool(lambda _: opened(folder))
+    with TestClient(make_app(Serving(pool, settings, log=Quiet())), base_url="http://localhost") as made:
+        yield made
+
+
+def said(client: TestClient, name: str) -> dict[str, str]:
+    """By dialect."""
+    chat = client.post("/v1/chat/completions", json={"model": name, **ASKED}).json()
+    theirs = client.post("/v1/messages", json={"model": name, **ASKED}).json()
+    body: dict[str, Any] = {"model": name, "messages": ASKED["messages"], "stream": False}
+    ollama = client.post("/api/chat", json={**body, "options": {"num_predict": 8, "temperature": 0}}).json()
+    return {
+        "openai": chat["choices"][0]["message"]["content"],
+        "anthropic": theirs["content"][0]["text"],
+        "ollama": ollama["message"]["content"],
+    }
+
+
+def test_those_behind_the_name_answer(client: TestClient, folder: Path) -> None:
+    with opened(folder) as model:
+        wanted = {
+            name: model.chat(
+                [{"role": "user", "content": "Hello"}], temperature=0, num_predict=8, adapters=chosen
+            )
+            for name, chosen in CHOICES.items()
+        }
+    assert len({answer.text for answer in wanted.values()}) == len(CHOICES)
+    for name, answer in wanted.items():
+        assert set(said(client, name).values()) == {answer.text}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("it+", "NAME+ADAPTER"),
+        ("+llama_lora", "NAME+ADAPTER"),
+        ("it++llama_lora", "NAME+ADAPTER"),
+        ("it+none", "none"),
+    ],
+)
+def test_what_is_no_adapter_is_refused(client: TestClient, name: str, told: str) -> None:
+    answer = client.post("/v1/chat/completions", json={"model": name, **ASKED})
+    assert answer.status_code == 400
+    assert told in answer.json()["error"]["message"]
+
+
+def test_they_are_named_once(client: TestClient) -> None:
+    asked = {"model": "it+llama_lora", "adapters": ["llama_dora"], **ASKED}
+    answer = client.post("/v1/chat/completions", json=asked)
+    assert answer.status_code == 400
+    assert "in one" in answer.json()["error"]["message"]
