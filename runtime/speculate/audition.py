@@ -106,7 +106,8 @@ class Listening:
 
     def _missing(self, ids: Sequence[Sequence[int]]) -> int:
         """Until there are HEARD tokens of every row that the target wrote, and nobody was heard about."""
-        return max(0, *(self._told.get(row, 0) + HEARD - len(its) for row, its in enumerate(ids)))
+        wanted = (self._told.get(row, 0) + HEARD - len(its) for row, its in enumerate(ids))
+        return max(max(wanted, default=HEARD), 0)  # rows may all have ended since
 
     def passed(self, now: Moment | None, *, alone: bool) -> None:
         """A round is over, as another step begins; None when none does. alone: it was plain decoding only."""

@@ -189,6 +189,15 @@ def test_until_there_is_enough_to_judge_by_nobody_asks_at_every_token(
     assert asked[1] == 5 + HEARD
 
 
+def test_nobody_is_heard_where_all_rows_have_ended_since() -> None:
+    drafter = Heard(7)
+    desk, _ = answer(drafter, HEARD - 1)
+    desk.outlook([[1, 2, 3, 4, 5, *[7] * HEARD]], [20], flying=False)
+    assert desk.listens
+    desk.listen(0, Rows([], Sampler([])))
+    assert not drafter.heard
+
+
 def test_a_short_prompt_more_does_not_count_as_an_answer() -> None:
     """Another row's place is filled; nobody is judged by what its user wrote."""
     drafter = Heard(7)
