@@ -90,15 +90,17 @@ async def call(
     request: Request, model: str, function: Callable[[Model], T], keep_alive: float | None = None
 ) -> T:
     """Run something else on a model, in a worker thread: tokenize, embed. Whoever leaves meanwhile does not
-    wait for the model any more.
+    wait for the model any more. model: as in Ask.
     """
     serving, trace = serving_of(request), trace_of(request)
     check_open(serving)
+    name, adapters = parted(model)
 
     async def run() -> T:
-        async with serving.pool.acquire(model, keep_alive, turn=False) as lease:
+        async with serving.pool.acquire(name, keep_alive, turn=False) as lease:
             trace.model, trace.load_s = lease.model.name, lease.load_s
-            return await asyncio.get_running_loop().run_in_executor(serving.workers, function, lease.model)
+            own = choosing(lease.model, adapters)
+            return await asyncio.get_running_loop().run_in_executor(serving.workers, function, own)
 
     return await unless_gone(request, run())
 

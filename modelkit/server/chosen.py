@@ -1,10 +1,11 @@
-"""Adapters that a client chooses with the model's name, NAME+ADAPTER, as most clients have no other field for
-it. No package's name has a plus.
+"""Adapters that a client chooses with the model's name, NAME+ADAPTER or NAME+ADAPTER=SCALE: most clients have no
+other field for it. No package's name has a plus.
 """
 
 from collections.abc import Sequence
 from typing import Any, cast
 
+from modelkit.attached import Chosen, read_texts
 from modelkit.model import Model
 from modelkit.server.faults import refused
 
@@ -22,13 +23,15 @@ def parted(name: str) -> tuple[str, list[str]]:
 
 
 def choosing(model: Model, adapters: Sequence[str]) -> Model:
-    """The model, with these adapters in all that it answers; none: as it is."""
-    return cast("Model", _Choosing(model, adapters)) if adapters else model
+    """The model, with these adapters in all that it answers; none: as it is. Raises RequestError."""
+    if not adapters:
+        return model
+    return cast("Model", _Choosing(model, read_texts(adapters, model.adapters)))
 
 
 class _Choosing:
-    def __init__(self, model: Model, adapters: Sequence[str]) -> None:
-        self._model, self._adapters = model, list(adapters)
+    def __init__(self, model: Model, adapters: Chosen) -> None:
+        self._model, self._adapters = model, dict(adapters)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
@@ -38,6 +41,9 @@ class _Choosing:
 
     def generate(self, *given: Any, **options: Any) -> Any:
         return self._model.generate(*given, **self._with(options))
+
+    def embed(self, *given: Any, **options: Any) -> Any:
+        return self._model.embed(*given, **self._with(options))
 
     def _with(self, options: dict[str, Any]) -> dict[str, Any]:
         if "adapters" in options:

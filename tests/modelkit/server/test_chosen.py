@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
@@ -18,7 +19,11 @@ from tests.support.served import Quiet
 from tests.support.tiny import TEMPLATE, write_tokenizer
 
 NAMES = ("llama_lora", "llama_dora")
-CHOICES: dict[str, list[str]] = {"it+llama_lora": ["llama_lora"], "it+llama_dora+llama_lora": [*NAMES[::-1]]}
+CHOICES: dict[str, dict[str, float]] = {
+    "it+llama_lora": {"llama_lora": 1.0},
+    "it+llama_dora+llama_lora": {"llama_dora": 1.0, "llama_lora": 1.0},
+    "it+llama_lora=0.5": {"llama_lora": 0.5},
+}
 ASKED = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}
 
 
@@ -71,6 +76,19 @@ def test_those_behind_the_name_answer(client: TestClient, folder: Path) -> None:
     assert len({answer.text for answer in wanted.values()}) == len(CHOICES)
     for name, answer in wanted.items():
         assert set(said(client, name).values()) == {answer.text}
+
+
+def test_vectors_and_counts_are_theirs_too(client: TestClient, folder: Path) -> None:
+    made = client.post("/v1/embeddings", json={"model": "it+llama_lora", "input": "Hello"}).json()
+    with opened(folder) as model:
+        wanted = model.embed("Hello", adapters=["llama_lora"]).vectors[0]
+    np.testing.assert_allclose(made["data"][0]["embedding"], wanted, atol=1e-6)
+    counted = [
+        client.post("/v1/messages/count_tokens", json={"model": name, "messages": ASKED["messages"]})
+        for name in ("it", "it+llama_lora", "it+none")
+    ]
+    assert counted[0].json() == counted[1].json()
+    assert [one.status_code for one in counted] == [200, 200, 400]
 
 
 @pytest.mark.parametrize(
