@@ -1,5 +1,5 @@
-"""Adapters that a client chooses with the model's name, NAME+ADAPTER or NAME+ADAPTER=SCALE: most clients have no
-other field for it. No package's name has a plus.
+"""Adapters that a client chooses with the name of a model, NAME+ADAPTER or NAME+ADAPTER=SCALE, as most
+have no other field for it. No name of a package has a plus.
 """
 
 from collections.abc import Sequence
