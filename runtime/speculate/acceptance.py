@@ -38,11 +38,11 @@ class Acceptance:
         self._catch_up()
         return self._counts[0] if self._counts else 0.0
 
-    def rest(self) -> None:
-        """A round passed without drafts. It costs next to nothing: most rounds are such, and fast models have
+    def rest(self, rounds: int = 1) -> None:
+        """So many passed without drafts. It costs next to nothing: most rounds are such, and fast models have
         many in a second.
         """
-        self._rested += 1
+        self._rested += rounds
 
     def tokens(self, most: int) -> list[tuple[float, float]]:
         """For rounds of 0 to `most` drafts: expected tokens, the target's own included; and the same if all

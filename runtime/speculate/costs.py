@@ -169,8 +169,8 @@ class Costs:
         first, self._seen = at not in self._seen, self._seen | {at}
         if first and at and surprise > 0:
             return  # a shape's first time is long: kernels, buffers and views are made for it
-        variance = sum(self._covariance[i][j] for i in summed for j in summed)
-        spread = math.sqrt(variance + self._noise)
+        towards = self._towards(summed)
+        spread = math.sqrt(sum(towards[i] for i in summed) + self._noise)
         if abs(surprise) > FAR * spread:
             self._jumped(surprise)
             surprise = math.copysign(FAR * spread, surprise)
@@ -201,15 +201,21 @@ class Costs:
         for line in self._covariance[1:]:
             line[1:] = [one + COST_JUMP**2 for one in line[1:]]
 
+    def _towards(self, summed: tuple[int, ...]) -> list[float]:
+        """How all move together with the sum of these."""
+        lines = [self._covariance[i] for i in summed]
+        return list(lines[0]) if len(lines) == 1 else list(map(sum, zip(*lines, strict=True)))
+
     def _update(self, summed: tuple[int, ...], surprise: float, noise: float) -> None:
         """The sum of these was seen, which differs so much from what was expected."""
-        towards = [sum(line[i] for i in summed) for line in self._covariance]
+        towards = self._towards(summed)
         variance = sum(towards[i] for i in summed) + noise
         for i, own in enumerate(towards):
-            gain = own / variance
-            self._mean[i] += gain * surprise
-            line = self._covariance[i]
-            self._covariance[i] = [one - gain * other for one, other in zip(line, towards, strict=True)]
+            if own:  # a plain round says nothing of depths that were never compared with it
+                gain = own / variance
+                self._mean[i] += gain * surprise
+                line = self._covariance[i]
+                self._covariance[i] = [one - gain * other for one, other in zip(line, towards, strict=True)]
 
 
 def depths(limit: int) -> list[int]:

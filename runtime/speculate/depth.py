@@ -2,8 +2,9 @@
 
 Every drafter at every depth of the ladder is an offer: by so much faster than plain decoding, give or take a
 doubt. The best offer is taken, or none. An offer that may be better than the best, by one standard deviation,
-is tried instead when the budget pays for what that is expected to lose; plain decoding is such an offer too.
-So a draft that cannot pay costs no more than the budget, and one that may pay is not left waiting.
+is tried instead when the budget pays for what that is expected to lose. So a draft that cannot pay costs no
+more than the budget, and one that may pay is not left waiting. Plain decoding is never tried: a round of it
+says nothing about drafts, and what it takes is looked at now and then (`runtime.speculate.learner`).
 """
 
 import math
@@ -47,6 +48,11 @@ class Decision:
     audition: str = ""
     """Who is to be heard beside this round; "" for nobody."""
 
+    @property
+    def leaves_plain(self) -> bool:
+        """Is it a try where nothing is known to be faster than plain decoding?"""
+        return self.price > 0 and all(offer.gain <= LEAST_GAIN for offer in self.offers)
+
 
 def decide(offers: Sequence[Offer], budget: float, dear: Collection[str] = ()) -> Decision:
     """offers: of those who have something to say, in order of preference. budget: in plain rounds.
@@ -60,23 +66,17 @@ def decide(offers: Sequence[Offer], budget: float, dear: Collection[str] = ()) -
     order = [offer for offer in own if offer.gain > LEAST_GAIN]
     if tried is None:
         return Decision(tuple(order))
-    if tried is PLAIN:
-        return Decision((), _loss(PLAIN, best))
-    return Decision((tried, *(offer for offer in order if offer.name != tried.name)), _loss(tried, best))
+    return Decision((tried, *(offer for offer in order if offer.name != tried.name)), loss(tried, best))
 
 
 def _worth_trying(offers: Sequence[Offer], best: Offer, budget: float) -> Offer | None:
     def hope(offer: Offer) -> float:
         return offer.gain - best.gain + math.hypot(offer.doubt, best.doubt)
 
-    able = [
-        one
-        for one in [PLAIN, *offers]
-        if one is not best and hope(one) > LEAST_GAIN and _loss(one, best) <= budget
-    ]
-    return max(able, key=lambda one: hope(one) / (_loss(one, best) + 0.1), default=None)
+    able = [one for one in offers if one is not best and hope(one) > LEAST_GAIN and loss(one, best) <= budget]
+    return max(able, key=lambda one: hope(one) / (loss(one, best) + 0.1), default=None)
 
 
-def _loss(offer: Offer, best: Offer) -> float:
+def loss(offer: Offer, best: Offer) -> float:
     """Plain rounds that taking this one round instead of the best is expected to lose."""
     return offer.cost * max(1 - math.exp(offer.gain - best.gain), 0.0)

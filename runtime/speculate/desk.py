@@ -51,7 +51,7 @@ class Desk:
         self._asking_s = self._learning_s = 0.0  # what asking takes where nobody is worth it, and its lesson
         self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
         self._able = True  # might the rows that it pauses for have drafts?
-        self._paused = 0  # steps in a row that nobody was asked at
+        self._paused = self._untold = 0  # steps in a row that nobody was asked at; those not yet told of
         self._paused_since: Moment | None = None  # from when on; None where something else ran, too
         self._listening = Listening(self._standby, self._learners, self._spent)
 
@@ -88,7 +88,7 @@ class Desk:
             self._pause, self._pausing_rows = missing - 1, len(ids)  # until then the answer is the same
         elif not decision.offers:
             self._asking_s = _least(time.perf_counter() - began, self._asking_s)
-            if not decision.price and not decision.audition and learner.steady:
+            if not decision.audition and learner.steady:
                 pause = (self._asking_s + self._learning_s) / (ASKING * learner.plain_s)
                 self._pause, self._pausing_rows = min(int(pause), LONGEST_PAUSE), len(ids)
         if not flying or not decision.offers:
@@ -103,6 +103,7 @@ class Desk:
         if rows != self._pausing_rows:
             self._pause, self._paused_since = 0, None
         if not self._pause or self._listening.on:
+            self._tell_of_pause()
             return False
         if self._round is not None:
             began = now()
@@ -110,10 +111,18 @@ class Desk:
             self._paused, self._paused_since = 0, began
         self._pause -= 1
         self._paused += 1
+        self._untold += 1
         if shared:
             self._paused_since = None
-        self._learners.of(rows).paused(able=self._able)
+        if not self._pause:
+            self._tell_of_pause()
         return True
+
+    def _tell_of_pause(self) -> None:
+        """All its steps at once: to count them one by one takes a hundredth of a short one."""
+        if self._untold:
+            self._learners.of(self._pausing_rows).paused(self._untold, able=self._able)
+            self._untold = 0
 
     def round(self, began: Moment, outlook: Outlook, *, shared: bool) -> Round:
         """The round of the step that began at `began`, after the one before was done."""
@@ -123,7 +132,7 @@ class Desk:
 
     def done(self, now: Moment | None) -> None:
         """The round that was is over, as another step begins; None when none follows. What it teaches is
-        thought about by `learn`, unless it was tried to learn something.
+        thought about by `learn`, unless it was a try out of plain decoding.
         """
         self.learn()
         last, self._round = self._round, None
@@ -131,8 +140,8 @@ class Desk:
             seconds = None if now is None or self._listening.on else self._took(last, now)
             self._lesson = last, seconds, self._paused_since is not None
             self._listening.passed(now, alone=not last.drafts and not last.shared)
-            if now is None or last.price > 0:
-                self.learn()
+            if now is None or last.leaves_plain:
+                self.learn()  # or the same would be tried again
         if last is not None or now is None:
             self._paused_since = None
 

@@ -19,6 +19,7 @@ from runtime.speculate.depth import (
     Decision,
     Offer,
     decide,
+    loss,
 )
 from runtime.speculate.lessons import Lesson, Lessons
 
@@ -30,6 +31,7 @@ TIMES_WEIGHT, MOST_TIMES = 0.25, 8.0  # of one try in what tries cost beyond wha
 SURE = 1000  # drafts that certainty is worth
 EARLY_PAUSE = 12  # the first where plain decoding was never timed, as an earlier run knew that drafts pay
 FEW, ENOUGH = 4.0, 20.0  # drafts: who is known from fewer is heard, not asked: if it seems to pay, and if not
+WON = 0.02  # plain rounds that a round with drafts that pay adds to the budget
 PATIENCE = 3  # sequences that may end before anybody was heard; behind them all is learned by tries
 AUDITION_COST, STALLED = 1.0, 2.0  # plain rounds: of the first, as is thought; times what is thought, at most
 
@@ -52,6 +54,7 @@ class Learner:
         self._times = 1.0  # what a try from plain decoding takes, in terms of what it was expected to lose
         self._begun: str | None = None  # who has begun to read, and was not judged since
         self._decided: dict[object, Decision] = {}
+        self._offered: dict[tuple[str, int], list[Offer]] = {}
         self._since_plain, self._looking = 0, 0
         self._pause = EARLY_PAUSE if lessons else FIRST_PAUSE
         self._rounds = self._unasked = 0
@@ -83,30 +86,31 @@ class Learner:
             self._decided[key] = self._decide(grades, most, dear)
         return self._decided[key]
 
-    def plain(self, seconds: float | None, price: float = 0.0, *, able: bool = True) -> None:
-        """A round without drafts. price: as decided. able: its rows could have used some. Else it earns
-        nothing: those that can would pay for more tries than their own rounds allow.
+    def plain(self, seconds: float | None, *, able: bool = True) -> None:
+        """A round without drafts. able: its rows could have used some. Else it earns nothing: those that can
+        would pay for more tries than their own rounds allow.
         """
         self._costs.record(None, 0, seconds)
         self._since_plain, self._looking = 0, max(self._looking - 1, 0)
         if able:
-            self._pass(price)
+            self._pass(0.0)
         self._rounds += 1
         self._settled |= self._rounds >= STEADY
-        if price or self._looking or not self._costs.begun or self._tells:
-            self._decided.clear()
+        if self._looking or not self._costs.begun or self._tells:
+            self._reconsider()
 
-    def paused(self, *, able: bool = True) -> None:
-        """A plain round that nobody was asked about; the next that is looked at counts for it, too. able: as
-        in `plain`.
+    def paused(self, rounds: int, *, able: bool = True) -> None:
+        """So many plain rounds in a row that nobody was asked about; the next that is looked at counts for
+        them, too. able: as in `plain`.
         """
         if able:
-            self._pass(0.0)
+            self._pass(0.0, rounds)
         self._costs.paused()
         self._since_plain = 0
-        self._unasked += 1
-        if self._unasked % SELDOM == 0:
-            self._decided.clear()
+        self._unasked += rounds
+        if self._unasked >= SELDOM:
+            self._unasked = 0
+            self._reconsider()
 
     @property
     def steady(self) -> bool:
@@ -138,8 +142,8 @@ class Learner:
         """A round with a drafter's drafts of that grade: per row, drafts judged and drafts kept."""
         self._costs.record(name, depth, seconds)
         self.grade(name, grade).judge(judged)
-        self._pass(self._paid(name, grade, depth, judged, seconds) if price else 0.0)
-        self._decided.clear()
+        self._reconsider()
+        self._pass(self._paid(name, grade, depth, judged, seconds) if price else -WON)
         self._rounds = 0
         self._settled &= price > 0
         self._since_plain += 1
@@ -154,7 +158,7 @@ class Learner:
         if self._costs.begun:
             self._debt += max(seconds / self._costs.plain_s - 1.0, 0.0)
             self._begun = None if judged else name
-            self._decided.clear()
+            self._reconsider()
 
     def auditioned(
         self, name: str, grade: int, judged: Sequence[tuple[int, int]], seconds: float | None
@@ -163,13 +167,13 @@ class Learner:
         cannot be told. judged: as in `drafted`, from each token on to the last.
         """
         self.grade(name, grade).judge(judged)
+        self._reconsider()
         if seconds is not None and self._costs.begun:
             took = min(max(seconds / self._costs.plain_s, 0.0), STALLED * self._hearing)
             self._hearing += TIMES_WEIGHT * (took - self._hearing)
         if self.best(name, grade) is PLAIN:
             self._budget -= self._hearing
         self._begun, self._unheard, self._waits = None, 0, False
-        self._decided.clear()
 
     def unheard(self) -> None:
         """Who is to be heard cannot be, or not yet."""
@@ -183,7 +187,7 @@ class Learner:
     def saw(self, name: str, grade: int, kept: bool) -> None:
         """A first draft that was not made would have been kept, or not."""
         self.grade(name, grade).saw(kept)
-        self._decided.clear()
+        self._reconsider()
 
     def best(self, name: str, grade: int = 1) -> Offer:
         """The depth that pays best, as far as is known."""
@@ -221,12 +225,16 @@ class Learner:
         pays = self.best(name, grade).gain > LEAST_GAIN
         return self.grade(name, grade).known < (FEW if pays else ENOUGH)
 
-    def _pass(self, price: float) -> None:
+    def _reconsider(self) -> None:
+        self._decided.clear()
+        self._offered.clear()
+
+    def _pass(self, price: float, rounds: int = 1) -> None:
         price += min(self._costs.passed_over(), MOST_ONCE)
-        self._budget = min(self._budget + EARNED - price, MOST_BUDGET)
-        self._debt = max(self._debt - EARNED, 0.0)
+        self._budget = min(self._budget + rounds * EARNED - price, MOST_BUDGET)
+        self._debt = max(self._debt - rounds * EARNED, 0.0)
         for acceptance in self._grades.values():
-            acceptance.rest()
+            acceptance.rest(rounds)
 
     def _lost(self, name: str, grade: int, depth: int) -> float:
         """Plain rounds that a try has lost, as its outcome lets expect; below 0 where it won. What was
@@ -243,8 +251,12 @@ class Learner:
         A try out of plain decoding may take several times what it is expected to lose: it is one round, and
         much in it happens once. Each by itself may be a stall, so their mean counts.
         """
+        best = self.best(name, grade)
+        if best is not PLAIN:
+            mine = next(offer for offer in self._offers(name, grade) if offer.depth == depth)
+            return loss(mine, best)
         lost = self._lost(name, grade, depth)
-        if lost <= 0 or self.best(name, grade) is not PLAIN:
+        if lost <= 0:
             return lost
         if seconds is None:
             return lost * self._times
@@ -255,6 +267,12 @@ class Learner:
         return lost * self._times
 
     def _offers(self, name: str, grade: int) -> list[Offer]:
+        """They hold until something was learned, and take as long as a fifth of a short round."""
+        if (name, grade) not in self._offered:
+            self._offered[name, grade] = self._reckoned(name, grade)
+        return self._offered[name, grade]
+
+    def _reckoned(self, name: str, grade: int) -> list[Offer]:
         tokens, offers = self.grade(name, grade).tokens(self._depths[name][-1]), list[Offer]()
         for depth in self._depths[name]:
             expected, hoped = tokens[depth]

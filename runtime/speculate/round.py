@@ -67,12 +67,13 @@ class Guess:
 
 
 class Round:
-    """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing. price: as
-    decided (`Decision`), where it was tried to learn something.
+    """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing.
+
+    price, leaves_plain: as decided (`Decision`), where it was tried to learn something.
     """
 
     _guess: Guess | None = None
-    price = 0.0  # see Decision
+    price, leaves_plain = 0.0, False
     _judged: Sequence[tuple[int, int]] = ()
     _reader: str | None = None  # who caught up with its rows, so that its time is no round's
     _tried = False  # who was asked to learn whether it pays
@@ -90,8 +91,6 @@ class Round:
         self._standby, self._learners, self._memory = standby, learners, memory
         self._outlook, self.shared = outlook, shared
         self._rows = outlook.rows or 1
-        if not outlook.decision.offers:
-            self.price = outlook.decision.price
 
     def __enter__(self) -> Self:
         return self
@@ -123,6 +122,7 @@ class Round:
                 self._reader, self._tried = offer.name, decision.price > 0 and not place
             if proposal is not None and any(counts := tuple(map(min, proposal.counts, limits))):
                 self.price = 0.0 if place else decision.price
+                self.leaves_plain = decision.leaves_plain and not place
                 proposal = replace(proposal, counts=counts)
                 self._guess = Guess(offer.name, offer.depth, proposal, grades[offer.name])
                 return self._guess
@@ -159,7 +159,7 @@ class Round:
         seconds = None if self._reader else spent_s
         learner, guess = self._learners.of(self._rows), self._guess
         if guess is None:
-            learner.plain(seconds, self.price, able=self._outlook.able)
+            learner.plain(seconds, able=self._outlook.able)
         else:
             learner.drafted(guess.drafter, guess.grade, guess.depth, self._judged, seconds, self.price)
         if self._reader and self._tried and spent_s is not None:

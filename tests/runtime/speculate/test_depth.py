@@ -49,10 +49,14 @@ def test_what_may_be_better_is_tried_only_when_the_budget_pays(budget: float) ->
     assert decision.price == pytest.approx(1.5 * (1 - 2.718281828**-0.1) if budget else 0.0)
 
 
-def test_plain_decoding_is_tried_where_a_draft_may_be_slower_after_all() -> None:
-    decision = decide([offer("draft", 0.1, doubt=0.3)], 5.0)
-    assert not decision.offers
-    assert decision.price > 0
+def test_plain_decoding_is_never_tried_as_it_says_nothing_of_a_draft() -> None:
+    assert decide([offer("draft", 0.1, doubt=0.3)], 5.0) == decide([offer("draft", 0.1, doubt=0.3)], 0.0)
+
+
+def test_a_try_leaves_plain_decoding_only_where_nothing_else_is_known_to_pay() -> None:
+    assert decide([offer("draft", -0.1, doubt=0.4)], 5.0).leaves_plain
+    assert not decide([offer("draft", 0.2), offer("lookup", 0.1, doubt=0.4, depth=1)], 5.0).leaves_plain
+    assert not decide([offer("draft", 0.2)], 5.0).leaves_plain
 
 
 def test_what_is_known_well_is_not_tried() -> None:
