@@ -14,7 +14,7 @@ from typing import NamedTuple
 from runtime.records import dataclass
 
 LEAST_GAIN = 0.04  # drafting must promise to be faster by this share; its rounds cost readers time, too
-EARNED = 0.002  # plain rounds that each round adds to the budget
+EARNED = 0.004  # plain rounds that each round adds to the budget
 FIRST_BUDGET, MOST_BUDGET = 2.5, 4.0  # plain rounds
 
 

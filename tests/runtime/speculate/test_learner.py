@@ -13,6 +13,7 @@ import pytest
 
 from runtime.speculate.audition import HEARD, runs
 from runtime.speculate.costs import Kind
+from runtime.speculate.depth import EARNED
 from runtime.speculate.learner import PATIENCE, Learner
 
 PLAIN_S = 0.0035
@@ -208,7 +209,7 @@ def test_an_audition_waits_until_the_budget_pays_for_what_the_last_one_took() ->
             heard.append(n)
             learner.auditioned("draft", 1, [(1, 0)] * HEARD, 6 * PLAIN_S)
         learner.plain(PLAIN_S)
-    assert 1 < len(heard) < 6000 * 0.002
+    assert 1 < len(heard) < 6000 * EARNED
 
 
 def test_rounds_of_rows_that_may_have_no_drafts_earn_nothing_for_those_that_may() -> None:
