@@ -12,7 +12,11 @@ from modelkit.output.events import CallArguments, Event, Text, Thinking
 
 def joined(events: Iterable[Event]) -> list[Event]:
     """Texts, thoughts, and pieces of one call's arguments, in their order; all others stay as they are."""
-    found = list[Event]()
+    events, found = list(events), list[Event]()
+    if len(events) < 2:
+        return events
+    if all(type(event) is Text for event in events):  # nearly always
+        return [*_one(events)]
     for _, group in groupby(events, _kind):
         found += _one(list(group))
     return found

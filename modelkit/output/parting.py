@@ -61,4 +61,6 @@ class Parting:
         return [*last, self._out(None, self._splitter.finish()), Out(None, self._stopping.finish())]
 
     def _out(self, piece: Piece | None, events: Sequence[Event]) -> Out:
+        if not self._stopping.looks:
+            return Out(piece, events)
         return Out(piece, [one for event in events for one in self._stopping.push(event)])

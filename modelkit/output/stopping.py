@@ -16,7 +16,8 @@ class Stopping:
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
-        self._stops, self._looks = StopStrings(stops), bool(stops)
+        self._stops, self.looks = StopStrings(stops), bool(stops)
+        """Are there any? Else every event passes as it is."""
         self._held: list[Text] = []
 
     @property
@@ -26,7 +27,7 @@ class Stopping:
 
     def push(self, event: Event) -> list[Event]:
         """What this event lets out; once `matched` is set, nothing more."""
-        if not self._looks:
+        if not self.looks:
             return [event]
         if self.matched is not None:
             return []

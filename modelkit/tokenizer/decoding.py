@@ -102,8 +102,8 @@ class ByteLevel:
 
     def push(self, piece: str) -> Sequence[str]:
         try:
-            data = bytes([_BYTES[character] for character in piece])
-        except KeyError:  # an added token may hold any character, and stands for itself
+            data = codecs.charmap_encode(piece, "strict", _BYTES)[0]
+        except UnicodeEncodeError:  # an added token may hold any character, and stands for itself
             data = piece.encode("utf-8")
         return (self._decoder.decode(data),)
 
@@ -111,11 +111,11 @@ class ByteLevel:
         return (self._decoder.decode(b"", final=True),)
 
 
-def _byte_table() -> dict[str, int]:
+def _byte_table() -> dict[int, int]:
     """GPT-2's: printable Latin-1 bytes are themselves, the other 68 are the characters from U+0100 on."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printable)
-    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+    return {byte: byte for byte in printable} | {0x100 + n: byte for n, byte in enumerate(others)}
 
 
 _BYTES = _byte_table()
@@ -139,8 +139,8 @@ def bytes_of(decoder: Mapping[str, Any] | None, piece: str) -> bytes:
     kinds = [] if decoder is None else [part["type"] for part in _flat(decoder)]
     if "ByteLevel" in kinds:
         try:
-            return bytes([_BYTES[character] for character in piece])
-        except KeyError:  # an added token
+            return codecs.charmap_encode(piece, "strict", _BYTES)[0]
+        except UnicodeEncodeError:  # an added token
             return piece.encode("utf-8")
     byte = ByteFallback.BYTE.fullmatch(piece) if "ByteFallback" in kinds else None
     if byte is not None:

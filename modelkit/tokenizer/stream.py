@@ -24,11 +24,14 @@ class TextStream:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special else frozenset[int]()
         self._stages = stages_of(tokenizer.decoder, continuing=continuing)
+        self._only = self._stages[0] if len(self._stages) == 1 else None
 
     def push(self, id: int) -> str:  # noqa: A002  # the field's word for it
         """The text that this id completes; often its own, sometimes none, sometimes more."""
         piece = None if id in self._skipped else self._tokenizer.id_to_piece(id)
-        return "" if piece is None else self._through([piece], 0)
+        if piece is None:
+            return ""
+        return "".join(self._only.push(piece)) if self._only else self._through([piece], 0)
 
     def finish(self) -> str:
         """What is still held back. An unfinished character becomes U+FFFD, as in `decode`."""

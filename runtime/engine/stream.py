@@ -141,9 +141,11 @@ class Stream:
         """
         taken: list[Delta] = []
         while not self._ended:
+            if self._events.empty():
+                return taken
             try:
                 event = self._take(wait=False)
-            except queue.Empty:
+            except queue.Empty:  # another thread had it
                 return taken
             if event is not None:
                 taken.append(event)

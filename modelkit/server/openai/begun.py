@@ -1,10 +1,10 @@
 """What all answers begin and end with: a head once the model is there, and an answer that is whole."""
 
 import hashlib
-from importlib.metadata import PackageNotFoundError, version
 from time import time
 from typing import Any
 
+from modelkit import __version__
 from modelkit.generation import Finish, Generation
 from modelkit.server.answering import Started
 from modelkit.server.faults import Refused
@@ -36,9 +36,5 @@ def whole_answer(event: Finish) -> Generation:
 
 
 def _fingerprint(started: Started) -> str:
-    try:
-        program = version("modelkit-mlx")
-    except PackageNotFoundError:  # run from its sources
-        program = ""
     content = started.digest or started.model.name
-    return "fp_" + hashlib.sha256(f"{program} {content}".encode()).hexdigest()[:12]
+    return "fp_" + hashlib.sha256(f"{__version__} {content}".encode()).hexdigest()[:12]
