@@ -3,7 +3,8 @@
 A llama whose matrices are random blocks is written into a temporary folder. Each round, in fresh processes,
 copies that file while hashing it and syncing the copy, makes a package of it, and copies it again. Printed
 are medians over rounds of the times and of the processor's seconds, their ratios, and how much memory the
-import took beyond its process.
+import took beyond its process. Each process imports a small file before that: what Python needs to read (and,
+where no bytecode is kept, to compile) its modules is the start of a program, not the speed of reading.
 """
 
 import argparse
@@ -25,26 +26,27 @@ with open(source, "rb") as given, open(folder + "/copy", "wb") as made:
         made.write(data)
     os.fsync(made.fileno())
 """
-_IMPORT = """
-from pathlib import Path
+_IMPORT = "package(source, folder)"
+_AROUND = """
+import json, pathlib, resource, sys, time
+source, folder, small = sys.argv[1:]
+import mlx.core, numpy, tokenizers, modelkit.pack.build, modelkit.pack.transform
 from modelkit.modelfile import Modelfile
 from modelkit.pack.build import build
 from modelkit.store.name import Name
 from modelkit.store.store import Store
-recipe = Modelfile.parse(f"FROM {source}\\n").recipe(Path(folder))
-build(recipe, Name.parse("m"), Store(Path(folder)))
-"""
-_AROUND = """
-import json, pathlib, resource, sys, time
-source, folder = sys.argv[1:]
-import mlx.core, numpy, tokenizers, modelkit.pack.build, modelkit.pack.transform
+def package(source, folder):
+    recipe = Modelfile.parse(f"FROM {source}\\n").recipe(pathlib.Path(folder))
+    build(recipe, Name.parse("m"), Store(pathlib.Path(folder)))
 def most():
     status = pathlib.Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return int(status.read_text().split("VmHWM:")[1].split()[0])
-before, started, worked = most(), time.perf_counter(), time.process_time()
-{work}
+before = most()
+package(small, folder + "/small")
+started, worked = time.perf_counter(), time.process_time()
+WORK
 print(json.dumps([time.perf_counter() - started, time.process_time() - worked, 1024 * (most() - before)]))
 """
 
@@ -55,7 +57,8 @@ def write_model(path: Path, types: list[str], size_bytes: float) -> None:
 
     gguf_llama.HIDDEN, gguf_llama.INNER, gguf_llama.HEADS, gguf_llama.KV_HEADS = 2048, 5632, 16, 8
     gguf_llama.LAYERS = 1
-    layer_bytes = len(gguf_llama.llama(types))
+    path.with_name("small.gguf").write_bytes(layer := gguf_llama.llama(types))
+    layer_bytes = len(layer)
     gguf_llama.LAYERS = max(round(size_bytes / layer_bytes), 1)
     path.write_bytes(gguf_llama.llama(types))
 
@@ -63,7 +66,8 @@ def write_model(path: Path, types: list[str], size_bytes: float) -> None:
 def measured(work: str, source: Path) -> tuple[float, float, int]:
     """Seconds, seconds of the processor, and bytes of memory beyond that of the process before the work."""
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
-        command = [sys.executable, "-c", _AROUND.format(work=work), str(source), folder]
+        command = [sys.executable, "-c", _AROUND.replace("WORK", work), str(source), folder]
+        command.append(str(source.with_name("small.gguf")))
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     seconds, busy, memory = json.loads(done.stdout.splitlines()[-1])
     return seconds, busy, memory
