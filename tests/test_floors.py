@@ -33,6 +33,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "runtime.cache.lanes",
             "runtime.cache.protocol",
             "runtime.ranks.group",
+            "runtime.ranks.lane",
             "runtime.ranks.links",
             "runtime.ranks.ring",
         ),

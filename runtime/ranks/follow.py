@@ -1,9 +1,9 @@
 """The side of ranks above 0: they do what rank 0 has decided, each with its own share and its own memory."""
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import mlx.core as mx
 
@@ -24,6 +24,10 @@ from runtime.ranks.memories import OWN, FollowingMemory
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs
 
+T = TypeVar("T")
+
+_SOON_S = 0.05
+"""So long after a step was begun the next one is told, where rank 0 is ahead."""
 _KNOWN = 64
 """For so many sets of rows, what their steps need of adapters is kept."""
 
@@ -38,6 +42,8 @@ class Follower:
     def __init__(self, group: Group, share: LoadedModel, folder: PrefixFolder | None = None) -> None:
         self._group, self._model, self._folder = group, share, folder
         self._disk: DiskPages | None = None
+        self._lane = group.lane()
+        self._flying: list[mx.array] = []
         self._whole = Whole.of(share)
         self._memories: dict[int, FollowingMemory] = {}
         self._pages: Sharing[int] | None = None
@@ -54,28 +60,44 @@ class Follower:
 
     def turn(self) -> bool:
         """Do what is decided next; False for the end."""
-        said = self._group.hear(within_s=None)
+        if self._flying and self._lane is not None and not self._lane.comes(_SOON_S):
+            self._able(lambda: self._land([]))  # nobody may sleep without end beside what others owe to it
+        said = self._group.hear(within_s=None, by=self._lane)
+        return self._able(lambda: self._follow(Decision.from_bytes(said)))
+
+    def _follow(self, decision: Decision) -> bool:
+        for deed in decision.deeds:
+            self._do(deed)
+        if decision.forward is not None:
+            self._forward(decision.forward)
+        elif decision.ends:
+            self._land([])
+        return not decision.ends
+
+    def _able(self, do: Callable[[], T]) -> T:
+        """Do it, waiting for others no longer than one may; whoever cannot do its part ends the group."""
         try:
-            decision = Decision.from_bytes(said)
             with self._group.bounded():
-                for deed in decision.deeds:
-                    self._do(deed)
-                if decision.forward is not None:
-                    self._forward(decision.forward)
+                return do()
         except RankLost:
             raise
         except Exception as error:
             raise self._group.lose(f"rank {self._group.rank} could not do its part: {error!r}") from error
-        return not decision.ends
 
     def _forward(self, forward: Forward) -> None:
-        ids = self._group.broadcast(None, forward.shape, mx.int32)
+        ids = self._group.spread(None, forward.shape)
         mx.async_eval(ids)  # before whatever the network exchanges
         step = forward.step(Inputs(ids), self._adapters(forward.adapters))
         its = self._memories[forward.memory]
         hidden = self._model.network(step, its.memory)
         its.pass_by(step)
-        mx.eval(ids, hidden)
+        self._land([ids, hidden])
+
+    def _land(self, flying: list[mx.array]) -> None:
+        """Wait for the step before; this one is on its way meanwhile, where the next can be heard of then."""
+        before, self._flying = self._flying, flying
+        mx.async_eval(flying)
+        mx.eval(before if self._lane is not None else flying)
 
     def _adapters(self, members: Members | None) -> RowAdapters | None:
         """Those of a step, as rank 0 counts them: both had them in one order."""

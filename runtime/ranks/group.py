@@ -16,13 +16,16 @@ import time
 from collections.abc import Callable, Sequence
 from functools import reduce
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import mlx.core as mx
 
 from runtime.errors import RankLost
+from runtime.ranks.lane import Lane
 from runtime.ranks.links import Links, sockets
 from runtime.ranks.ring import FLOATS, ONE_WAY_BYTES, Ring, own_place
+
+T = TypeVar("T")
 
 BLOCK_BYTES = 1024
 """What every message takes at least: its length and, of most, all of it."""
@@ -45,6 +48,10 @@ class Group:
         self._raw, self.links, self.ring = raw, links, ring
         self.limit_s = limit_s
         self.rank, self.size = raw.rank(), raw.size()
+        self.shared = False
+        """Do all ranks share all layers of the model that was loaded last? Then nothing is sent to the rank
+        behind but messages.
+        """
         self._lost: str | None = None
         self._bounded = Bounded(self)
         self.stuck: Callable[[RankLost], None] = _leave
@@ -125,31 +132,51 @@ class Group:
         assert x is not None, "rank 0 says what goes to all"
         return x if self.rank == self.size - 1 else self.send(x, self.rank + 1)
 
-    def tell(self, message: bytes) -> None:
-        """Rank 0 alone: what all others `hear`."""
-        assert self.rank == 0
-        self._pass_on(message)
+    def lane(self) -> Lane | None:
+        """By which `tell` and `hear` need not wait for what is computed, from now on: what was begun before
+        is over. None where there is no way of its own for that, and they do wait. To ask for at the same
+        places on all ranks, of which some may have none.
+        """
+        if self.ring is None or not self.shared:
+            return None
+        mx.synchronize()
+        return self.ring.lane
 
-    def hear(self, within_s: float | None) -> bytes:
+    def spread(self, ids: mx.array | None, shape: Sequence[int]) -> mx.array:
+        """Rank 0's ids int32, on every rank, as `broadcast` does; where all share all layers as a sum to
+        which others add nothing, since the way to the rank behind is for messages then. Below 2**24, which
+        float32 has exactly.
+        """
+        if not self.shared:
+            return self.broadcast(ids, shape, mx.int32)
+        own = mx.zeros(shape, mx.float32) if ids is None else ids.astype(mx.float32)
+        return self.sum(own).astype(mx.int32)
+
+    def tell(self, message: bytes, by: Lane | None = None) -> None:
+        """Rank 0 alone: what all others `hear`. by: of `lane`."""
+        assert self.rank == 0
+        self._pass_on(message, by)
+
+    def hear(self, within_s: float | None, by: Lane | None = None) -> bytes:
         """What rank 0 tells next. Sleeps until it comes, for so long at most; None: as long as there are
         connections, which are cut where a machine is gone.
         """
         assert self.rank > 0
         self.check()
-        if len(self.links) and not self.links.wait(within_s):
+        if len(self.links) and not (by.comes if by is not None else self.links.wait)(within_s):
             raise self.lose(f"rank 0 has said nothing for {within_s:g} s")
         with self.bounded():
-            return self._hear()
+            return self._hear(by)
 
-    def _hear(self) -> bytes:
-        first = self._receive_bytes(BLOCK_BYTES)
+    def _hear(self, by: Lane | None) -> bytes:
+        first = self._receive_bytes(BLOCK_BYTES, by)
         (length,) = _LENGTH.unpack_from(first)
         if not 0 <= length <= MOST_BYTES:
             raise self.lose(f"a message of {length:,} bytes was announced, and {MOST_BYTES:,} is the most")
         rest = length - (BLOCK_BYTES - _LENGTH.size)
-        message = first[_LENGTH.size :][:length] + (self._receive_bytes(rest) if rest > 0 else b"")
+        message = first[_LENGTH.size :][:length] + (self._receive_bytes(rest, by) if rest > 0 else b"")
         if self.rank + 1 < self.size:
-            self._pass_on(message)
+            self._pass_on(message, by)
         return message
 
     def bounded(self, within_s: float | None = None) -> "Bounded":
@@ -181,20 +208,31 @@ class Group:
             self.links.cut()
         return RankLost(self._lost)
 
-    def _pass_on(self, message: bytes) -> None:
+    def _pass_on(self, message: bytes, by: Lane | None) -> None:
         if len(message) > MOST_BYTES:
             raise ValueError(f"a message of {len(message):,} bytes; {MOST_BYTES:,} is the most")
         self.check()
         if self.size == 1:
-            return
+            return None
         whole = (_LENGTH.pack(len(message)) + message).ljust(BLOCK_BYTES, b"\0")
+        if by is not None:
+            return self._by_host(lambda: by.send(whole))
         parts = [whole[:BLOCK_BYTES], whole[BLOCK_BYTES:]]
         # MLX's stubs do not say that arrays are made of buffers, and are such.
         arrays = [mx.array(cast("Any", memoryview(part))) for part in parts if part]
         for array in arrays:  # one by one, so that they leave in order; nobody waits until they have left
             mx.async_eval(self.send(array, self.rank + 1))
+        return None
 
-    def _receive_bytes(self, count: int) -> bytes:
+    def _by_host(self, do: Callable[[], T]) -> T:
+        try:
+            return do()
+        except OSError as error:
+            raise self.lose(str(error)) from error
+
+    def _receive_bytes(self, count: int, by: Lane | None) -> bytes:
+        if by is not None:
+            return self._by_host(lambda: by.receive(count))
         array = self.receive((count,), mx.uint8, self.rank - 1)
         mx.eval(array)
         return bytes(memoryview(cast("Any", array)))

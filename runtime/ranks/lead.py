@@ -49,6 +49,7 @@ class Lead:
 
     def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
         self.group, self._deeds, self._ended = group, list[Deed](), ended
+        self._lane = group.lane()
         self._whole = Whole.of(share)
         self._memories = LeadingMemories(self._whole, self.done)
         self.model = replace(
@@ -82,7 +83,7 @@ class Lead:
         self.group.renew()
         self._tell(Forward.of(step, memory.number))
         ids = step.ids
-        mx.async_eval(self.group.broadcast(ids, ids.shape, mx.int32))
+        mx.async_eval(self.group.spread(ids, ids.shape))
 
     def rest(self) -> None:
         """Nothing is computed for now: let the others know what was done last."""
@@ -103,7 +104,7 @@ class Lead:
         self._memories.let_go()
         decision = Decision(tuple(self._deeds), forward, ends)
         self._deeds.clear()
-        self.group.tell(decision.to_bytes())
+        self.group.tell(decision.to_bytes(), self._lane)
 
 
 class LeadingSharing(Sharing[U]):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from runtime import host
+from runtime.ranks.lane import Lane
 from runtime.ranks.links import Links
 
 ONE_WAY_BYTES = 480 << 10
@@ -39,10 +40,10 @@ class Place(NamedTuple):
 
 
 class Ring:
-    """Of the rank whose connections these are. nodes: the kernels' own."""
+    """Of the rank whose connections these are. nodes: the kernels' own. lane: for messages of the host."""
 
-    def __init__(self, nodes: Any, make_sums: Any, awake_us: int) -> None:
-        self._nodes, self._make_sums, self._awake_us = nodes, make_sums, awake_us
+    def __init__(self, nodes: Any, make_sums: Any, awake_us: int, lane: Lane) -> None:
+        self._nodes, self._make_sums, self._awake_us, self.lane = nodes, make_sums, awake_us, lane
         self._sums: dict[tuple[int, int], Any] = {}
 
     @classmethod
@@ -54,7 +55,7 @@ class Ring:
         if kernels is None or place is None or sides is None:
             return None
         awake_us = AWAKE_US if place.here <= host.cores() else 0
-        return cls(kernels.Ring(*sides, rank, size, ONE_WAY_BYTES), kernels.Sums, awake_us)
+        return cls(kernels.Ring(*sides, rank, size, ONE_WAY_BYTES), kernels.Sums, awake_us, Lane(*sides))
 
     def sums(self, first: int, count: int) -> Any:
         """What gives of x the sum over so many ranks from the first on, in their order; kernels take it as

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from functools import reduce
+from pathlib import Path
 
 import mlx.core as mx
 
@@ -67,6 +68,50 @@ def messages(group: Group) -> object:
         elif group.hear(within_s=30) != body:
             return f"not what was told: {len(body)} bytes"
     return "all heard"
+
+
+def ahead(group: Group, *, without: bool = False) -> object:
+    """Messages are heard beside a sum that nobody can finish before. without: every other rank has no
+    kernels, and hears them behind it.
+    """
+    ring, shared = group.ring, group.shared
+    if without and group.rank % 2:
+        group.ring = None
+    group.shared = True
+    try:
+        return _ahead(group, group.size if not without else 1)
+    finally:
+        group.ring, group.shared = ring, shared
+
+
+def ahead_without(group: Group) -> object:
+    """That among ranks of which every other one has no kernels."""
+    return ahead(group, without=True)
+
+
+def _ahead(group: Group, hearers: int) -> object:
+    lane, bodies = group.lane(), [b"short", bytes(range(256)) * 1000]
+    if group.rank == 0:
+        for body in bodies:
+            group.tell(body, lane)
+        _wait_for([Path(f"heard-{rank}") for rank in range(1, hearers)])
+    total = group.sum(mx.ones(3))
+    ids = group.spread(None if group.rank else mx.array([[7, (1 << 24) - 1]]), (1, 2))
+    mx.async_eval(total, ids)
+    if group.rank:
+        heard = [group.hear(30, lane) for _ in bodies]
+        Path(f"heard-{group.rank}").touch()
+        if heard != bodies:
+            return "not what was told"
+    return [total.tolist(), ids.tolist()]
+
+
+def _wait_for(paths: list[Path]) -> None:
+    until_s = time.monotonic() + 10
+    while not all(path.exists() for path in paths):
+        if time.monotonic() > until_s:
+            raise TimeoutError("others have not heard what was told")
+        time.sleep(0.001)
 
 
 def silence(group: Group) -> object:

@@ -41,6 +41,16 @@ def test_ranks_without_kernels_exchange_the_same(crews: Crews, tmp_path: Path, s
     assert {tuple(its[4]["sum"]) for its in answers} == {(sum(range(1, size + 1)),) * 3}
 
 
+@pytest.mark.parametrize("without", [False, True])
+@pytest.mark.parametrize("size", [2, 4])
+def test_messages_need_not_wait_for_what_is_computed(
+    crews: Crews, tmp_path: Path, size: int, *, without: bool
+) -> None:
+    """And ranks without kernels, which do wait, take part."""
+    answers = crews(size).do(tmp_path, EXCHANGING, "ahead_without" if without else "ahead")
+    assert answers == [[[size] * 3, [[7, (1 << 24) - 1]]]] * size
+
+
 def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path) -> None:
     with closing(ranks.Standing(tmp_path, 2)) as two:
         slept, waited = two.do(tmp_path, EXCHANGING, "silence")
