@@ -13,6 +13,7 @@ from modelkit.chat.message import MOST_MESSAGES, Message, ToolCall
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai.messages import call_of
+from modelkit.server.results import Calls
 
 BILLING = "x-anthropic-billing-header:"
 """Claude Code puts a line that begins so in front of its system text, with another value each time: kept, it
@@ -28,8 +29,12 @@ _UNREADABLE = frozenset({"redacted_thinking"})
 def read_conversation(body: Fields) -> list[Message]:
     """`system` and `messages`, at least one of the latter."""
     found: list[Message] = []
+    calls = Calls()
     for one in body.each("messages", MOST_MESSAGES):
-        found += _read(one)
+        for message in _read(one):
+            if calls.lack(message):
+                raise _without_call(one, message)
+            found.append(message)
     if not found:
         raise refused("invalid_request", "messages: at least one message is required", "messages")
     system = read_system(body)
@@ -72,6 +77,18 @@ def _read(given: Fields) -> list[Message]:
     if texts or not results:
         return [*results, Message(role, _BETWEEN.join(texts))]
     return results
+
+
+def _without_call(given: Fields, result: Message) -> Refused:
+    """The block is found again, for its place and its id as the client wrote it."""
+    where, id = given.where, result.tool_call_id or ""  # noqa: A001
+    for block in given.each("content", _MOST_BLOCKS):
+        if _kind(block) == "tool_result" and block.needed_text("tool_use_id").removeprefix(ID_PREFIX) == id:
+            where, id = block.where, block.needed_text("tool_use_id")  # noqa: A001
+            break
+    told = f"{where}: unexpected `tool_use_id` found in `tool_result` blocks: {id[:80]}"
+    hint = "Each `tool_result` block must have a corresponding `tool_use` block in a message before it."
+    return refused("invalid_request", f"{told}. {hint}", where)
 
 
 def _of_assistant(blocks: Sequence[Fields]) -> Message:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
-from modelkit.server.faults import refused
+from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields, wrong
+from modelkit.server.results import Calls
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _THINKING = ("reasoning_content", "reasoning", "thinking")
@@ -28,7 +29,11 @@ _MEDIA = ("images", "image", "audio", "video", "videos", "files")
 
 def read_messages(body: Fields) -> list[Message]:
     """`messages`, at least one. An empty one of the assistant at the end is no beginning of an answer."""
-    messages = [_message(one) for one in body.each("messages", MOST_MESSAGES)]
+    messages, calls = list[Message](), Calls()
+    for one in body.each("messages", MOST_MESSAGES):
+        messages.append(_message(one))
+        if calls.lack(messages[-1]) and one.text("role") != "function":  # the older kind stands alone
+            raise _without_call(one)
     if not messages:
         raise refused(
             "invalid_request", "messages is missing or empty, expected at least one message", "messages"
@@ -98,6 +103,15 @@ def _message(given: Fields) -> Message:
         return Message(role, content)
     content = content or given.text("refusal", "")
     return Message("assistant", content, _thinking(given), tuple(_calls(given)))
+
+
+def _without_call(given: Fields) -> Refused:
+    where, id = given.name("tool_call_id"), given.text("tool_call_id")  # noqa: A001
+    told = "no message in front of it has tool_calls"
+    if id:
+        told = f"{id[:80]!r} is the id of no call in the tool_calls of a message in front of it"
+    hint = "a message of role 'tool' must follow the call that it answers: send both, or leave both out"
+    return refused("invalid_request", f"{where}: {told}; {hint}", where)
 
 
 def _thinking(given: Fields) -> str | None:

@@ -14,6 +14,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import Turns, read_items
 from modelkit.server.openai.response_items import Telling
+from modelkit.server.results import Calls
 from modelkit.server.turns import Priority
 from runtime.records import dataclass
 
@@ -154,10 +155,9 @@ def _said(body: Fields) -> list[Message]:
 
 def _check_results(said: Sequence[Message]) -> None:
     """A result belongs to a call in front of it."""
-    calls = set[str | None]()
+    calls = Calls()
     for message in said:
-        calls.update(call.id for call in message.tool_calls)
-        if message.role == "tool" and message.tool_call_id not in calls:
+        if calls.lack(message):
             told = f"no call in front of it has the call_id {str(message.tool_call_id)[:80]!r} of a result"
             hint = "send the call too, or previous_response_id"
             raise refused("invalid_request", f"input: {told}; {hint}", "input")

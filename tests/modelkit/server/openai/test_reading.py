@@ -267,8 +267,8 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
         Message("assistant", tool_calls=(ToolCall("f", {}),)),
     ),
     (
-        {"role": "tool", "content": [{"type": "text", "text": "r"}], "tool_call_id": "c"},
-        Message("tool", "r", tool_call_id="c"),
+        {"role": "developer", "content": [{"type": "text", "text": "r"}]},
+        Message("developer", "r"),
     ),
     ({"role": "function", "name": "f", "content": "r"}, Message("tool", "r", name="f")),
 ]
