@@ -21,6 +21,7 @@ from runtime.engine.request import Request
 from runtime.engine.room import Furnish, own_prefix_bytes
 from runtime.engine.row import Row
 from runtime.engine.scheduler import Load, decide
+from runtime.engine.shares import Shares
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RuntimeFault
@@ -30,7 +31,7 @@ class Loop:
     """Drives the parts in `room`, which are made here. queue: counts those that never had a place."""
 
     def __init__(self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell) -> None:
-        self._options, self._prefix_bytes = options, options.prefix_bytes
+        self._options = options
         self._waiting: deque[Row] = deque()
         self._queue, self._bell, self._pace = queue, bell, Pace()
         self._blocked = False
@@ -39,6 +40,7 @@ class Loop:
         self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
         self._places, self._steps, self._adapters = room.places, room.steps, room.adapters
         self._decoding = room.places.decoding
+        self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
 
     def enter(self, row: Row) -> None:
         """It waits for a place, behind all others."""
@@ -62,14 +64,13 @@ class Loop:
     def activity(self) -> Activity:
         """From any thread."""
         reading = self._places.prefilling is not None
-        kept = self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
         return Activity(
             running=len(self._decoding) + reading,
             waiting=self._queue.count,
             places=self._options.max_rows,
             layer_bytes=self._memory.budget.held_bytes,
-            prefix_bytes=kept,
-            prefix_limit_bytes=self._prefix_bytes or 0,
+            prefix_bytes=self._kept_bytes,
+            prefix_limit_bytes=self._shares.kept_limit,
             drafters=self._desk.names,
         )
 
@@ -85,20 +86,23 @@ class Loop:
 
     def limit_layers(self, limit_bytes: int) -> None:
         """See Engine.limit_layers."""
-        self._memory.budget.limit_bytes = limit_bytes
+        self._shares.limit_layers(limit_bytes)
         self._blocked = False  # there may be room now
 
     def limit_prefixes(self, limit_bytes: int) -> int:
         """See Engine.limit_prefixes."""
-        if self._prefix_bytes is None:
-            return 0
-        self._prefix_bytes = limit_bytes
+        return self._shares.limit_kept(limit_bytes)
+
+    def _keep(self, limit_bytes: int) -> int:
         own = own_prefix_bytes(self._memory, self._options, self._desk, limit_bytes)
         if own is not None:
             self._prefixes.resize(own)
             self._sources.resize(own)
-        kept = self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
-        return max(limit_bytes, kept)
+        return self._kept_bytes
+
+    @property
+    def _kept_bytes(self) -> int:
+        return self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
 
     def fail(self, error: Exception) -> None:
         """A step could not be computed: its rows get the error, requests that wait are not concerned. When
@@ -160,6 +164,7 @@ class Loop:
             self._threads.rest()
             self._places.rest()
             self._desk.idle()
+            self._shares.give_back()
             if self._lead is not None:
                 self._lead.rest()
             return False
@@ -205,6 +210,8 @@ class Loop:
         if self._places.make_way():
             return
         self._blocked = bool(self._decoding)
+        if not self._blocked and self._shares.borrow(error):
+            return
         if not self._blocked:
             row = self._waiting.popleft()
             self._leaves_queue(row)
@@ -221,7 +228,7 @@ class Loop:
         self._steps.read_back()
         self._desk.done(None)
         rows = self._places.rows
-        if not rows or self._places.make_way():
+        if not rows or self._places.make_way() or (len(rows) == 1 and self._shares.borrow(error)):
             return
         # One that is being read was admitted last; it need not have come last, having stepped aside before.
         row = self._places.prefilling or max(rows, key=lambda row: row.submitted)

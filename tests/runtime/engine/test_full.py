@@ -79,6 +79,24 @@ def test_only_a_row_that_has_all_memory_for_itself_fails(plain: Engine, tmp_path
 
 
 @pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
+def test_what_is_kept_of_earlier_rows_makes_room_for_one_that_needs_it_and_gets_it_back(
+    plain: Engine, tmp_path: Path
+) -> None:
+    own, kept = room(plain, 100), room(plain, 300)
+    engine = start(tmp_path, cache_bytes=own, prefix_bytes=kept)
+    small, large = request(1, 30, 40), request(2, 150, 40)
+    assert tokens(engine, small) == tokens(plain, small)
+    assert tokens(engine, large) == tokens(plain, large)
+    wait_until(lambda: engine.activity.prefix_limit_bytes == kept)
+    assert tokens(engine, small) == tokens(plain, small)
+    engine.limit_layers(own // 2)
+    engine.limit_prefixes(0)
+    with pytest.raises(CacheFull):
+        tokens(engine, large)
+    engine.close()
+
+
+@pytest.mark.parametrize("plain", ["llama"], indirect=True)  # windows and folds do not grow
 def test_who_waits_for_memory_keeps_its_turn_and_can_be_cancelled(plain: Engine, tmp_path: Path) -> None:
     engine = start(tmp_path, cache_bytes=room(plain, 130))
     asked = [request(n, 60, 60) for n in range(4)]
