@@ -1,15 +1,19 @@
 """The list of models. One object is read by clients of OpenAI and of Anthropic alike, and has what others
 look for to budget a conversation: vLLM's, LM Studio's and llama.cpp's names for the length of the context.
 
-For a model that is loaded it is the context that it was loaded with.
+For a model that is loaded it is the context that it was loaded with. A model's adapters stand behind it, each
+as NAME+ADAPTER with its model as parent, as vLLM lists them: so a client's menu can choose one.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from modelkit.errors import ModelkitError
+from modelkit.pack.adapters.stored import read_stored
 from modelkit.packages import list_packages
+from modelkit.server.chosen import parted
 from modelkit.server.faults import refused
 from modelkit.settings import Settings
 from modelkit.showing.texts import recipe
@@ -31,19 +35,37 @@ class Listed:
     """The longest context that it can have; None for one that cannot run here."""
     context_tokens: int | None
     """The one that it has unless it is loaded otherwise."""
+    adapters: tuple[str, ...] = ()
+    """Those that requests may choose."""
+    adapter: str = ""
+    """The one that this stands for; "": the model as it is."""
+
+    @property
+    def id(self) -> str:
+        return f"{self.name}+{self.adapter}" if self.adapter else self.name
 
 
 def read_models(settings: Settings) -> list[Listed]:
     """Those of the store, in the order of `modelkit list`. Reads files."""
-    return [_listed(one) for one in list_packages(home=settings.home) if isinstance(one, Package)]
+    models = [_listed(one) for one in list_packages(home=settings.home) if isinstance(one, Package)]
+    return [one for model in models for one in (model, *_adapted(model))]
 
 
 def read_model(settings: Settings, name: str) -> Listed:
-    """Raises Refused where no model has the name."""
+    """name: as listed. Raises Refused where no model has it."""
+    base, adapters = parted(name)
     try:
-        return _listed(Store(settings.home).resolve(name))
+        model = _listed(Store(settings.home).resolve(base))
     except ModelkitError as error:
         raise refused("model_not_found", str(error), "model") from error
+    listed = {one.adapter: one for one in (model, *_adapted(model))}
+    wanted = "+".join(adapters)
+    if wanted not in listed:
+        have = ", ".join(model.adapters) or "none"
+        raise refused(
+            "model_not_found", f"{model.name} has no adapter {wanted[:80]!r}; it has {have}", "model"
+        )
+    return listed[wanted]
 
 
 def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
@@ -51,12 +73,13 @@ def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
     context = loaded.get(model.name, model.context_tokens)
     made = datetime.fromtimestamp(model.modified_s, UTC)
     return {
-        "id": model.name,
+        "id": model.id,
         "object": "model",
         "created": int(model.modified_s),
         "owned_by": "modelkit",
+        **({"parent": model.name} if model.adapter else {}),
         "type": "model",
-        "display_name": model.name,
+        "display_name": model.id,
         "created_at": made.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "max_model_len": context,
         "context_length": context,
@@ -67,7 +90,7 @@ def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
 
 
 def written_models(models: Sequence[Listed], loaded: Mapping[str, int]) -> dict[str, Any]:
-    names = [model.name for model in models]
+    names = [model.id for model in models]
     return {
         "object": "list",
         "data": [written_model(model, loaded) for model in models],
@@ -79,7 +102,19 @@ def written_models(models: Sequence[Listed], loaded: Mapping[str, int]) -> dict[
 
 def _listed(package: Package) -> Listed:
     trained, context = _contexts(package)
-    return Listed(package.name.short, package.modified_s, package.size_bytes, trained, context)
+    size_bytes, names = package.size_bytes, _adapters(package)
+    return Listed(package.name.short, package.modified_s, size_bytes, trained, context, names)
+
+
+def _adapters(package: Package) -> tuple[str, ...]:
+    try:
+        return tuple(read_stored(package.files, package.name.short))
+    except ModelkitError:  # whoever loads it is told
+        return ()
+
+
+def _adapted(model: Listed) -> list[Listed]:
+    return [replace(model, adapter=name) for name in model.adapters]
 
 
 def _contexts(package: Package) -> tuple[int | None, int | None]:

@@ -111,3 +111,21 @@ def test_they_are_named_once(client: TestClient) -> None:
     answer = client.post("/v1/chat/completions", json=asked)
     assert answer.status_code == 400
     assert "in one" in answer.json()["error"]["message"]
+
+
+def test_they_are_listed_behind_their_model(folder: Path, tmp_path: Path) -> None:
+    lines = [f"FROM {folder / 'model'}", *(f"ADAPTER {folder / name}" for name in NAMES)]
+    modelkit.create(modelkit.Modelfile.parse("\n".join(lines)), name="it", home=tmp_path)
+    serving = Serving(Pool(lambda _: opened(folder)), Settings(home=tmp_path), log=Quiet())
+    with TestClient(make_app(serving), base_url="http://localhost") as client:
+        rows = {row["id"]: row for row in client.get("/v1/models").json()["data"]}
+        one = client.get("/v1/models/it:latest+llama_dora").json()
+        missing = client.get("/v1/models/it:latest+other")
+    assert {name: row.get("parent") for name, row in rows.items()} == {
+        "it:latest": None,
+        "it:latest+llama_dora": "it:latest",
+        "it:latest+llama_lora": "it:latest",
+    }
+    assert one == rows["it:latest+llama_dora"]
+    assert missing.status_code == 404
+    assert "it has llama_dora, llama_lora" in missing.json()["error"]["message"]

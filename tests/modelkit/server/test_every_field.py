@@ -357,6 +357,7 @@ def test_some_fields(asked: Asked) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_all_fields(asked: Asked) -> None:
     assert not asked.all(list(requests()))
 
