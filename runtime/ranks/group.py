@@ -163,7 +163,8 @@ class Group:
         """
         assert self.rank > 0
         self.check()
-        if len(self.links) and not (by.comes if by is not None else self.links.wait)(within_s):
+        # For the rank behind as well, which says nothing: that it is gone is noticed, too.
+        if len(self.links) and not self.links.wait(within_s):
             raise self.lose(f"rank 0 has said nothing for {within_s:g} s")
         with self.bounded():
             return self._hear(by)

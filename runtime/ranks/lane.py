@@ -20,10 +20,8 @@ class Lane:
         """Descriptors of connections, which others read and write, too, the other way."""
         self._left, self._right = (socket.socket(fileno=os.dup(one)) for one in (left, right))
 
-    def comes(self, seconds: float | None) -> bool:
-        """Sleep until there is something to hear, or nobody to say it; False where there is nothing by then.
-        None: for as long as it takes.
-        """
+    def comes(self, seconds: float) -> bool:
+        """Sleep until there is something to hear, or nobody to say it; False where there is not by then."""
         return _ready(self._left, select.POLLIN, seconds)
 
     def receive(self, count: int) -> bytes:

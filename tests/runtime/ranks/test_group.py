@@ -1,14 +1,19 @@
 """Exchanges between processes on loopback."""
 
+import socket
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import mlx.core as mx
 import pytest
 
 from runtime.errors import RankLost
-from runtime.ranks.group import MOST_BYTES, Group
+from runtime.ranks.group import MOST_BYTES, Bounded, Group
+from runtime.ranks.lane import Lane
+from runtime.ranks.links import Links
 from tests.support import exchanging, ranks
 
 EXCHANGING = exchanging.__name__
@@ -76,6 +81,33 @@ def test_a_rank_that_dies_is_noticed_and_the_group_is_over(tmp_path: Path) -> No
     finally:
         ranks.stop(processes)
     assert "connection to a peer was lost" in said, err
+
+
+def test_who_waits_for_a_message_notices_that_the_rank_behind_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Though none can come from there."""
+    monkeypatch.setattr(Bounded, "_watch", lambda _: None)
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        here = [stack.enter_context(socket.create_connection(server.getsockname())) for _ in range(2)]
+        _before, behind = (stack.enter_context(server.accept()[0]) for _ in range(2))
+        links = Links(one.fileno() for one in here)
+        stack.callback(lambda: [one.close() for one in links._sockets])
+        group = Group(cast("Any", SimpleNamespace(rank=lambda: 1, size=lambda: 3)), links)
+        behind.close()
+        with pytest.raises(RankLost, match="that is what was asked"):
+            group.hear(5, cast("Lane", Asked()))
+
+
+class Asked:
+    """A lane by which nothing comes, and which says that it was asked for more."""
+
+    def comes(self, seconds: float) -> bool:
+        return False
+
+    def receive(self, count: int) -> bytes:
+        raise ConnectionError("that is what was asked")
 
 
 def test_one_alone_is_a_group() -> None:
