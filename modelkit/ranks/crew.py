@@ -33,6 +33,7 @@ from modelkit.settings import Settings
 from runtime import cpu
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cpu.threads import Threads, most_threads
+from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
@@ -180,7 +181,7 @@ class Crew:
 
     def _quit(self) -> None:
         """At the end of this process."""
-        if not self._group.lost:
+        with suppress(RankLost), self._group.bounded():
             self._group.tell(json.dumps({"do": "quit"}).encode())
             mx.synchronize()
         if self._children is not None:

@@ -9,7 +9,7 @@ Invariant: all of it runs on the engine's thread, but for what says otherwise.
 
 import time
 from collections import deque
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from runtime.cache.prefix import Entry
 from runtime.cache.shift import Shift
@@ -24,7 +24,7 @@ from runtime.engine.scheduler import Load, decide
 from runtime.engine.shares import Shares
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
-from runtime.errors import CacheFull, RuntimeFault
+from runtime.errors import CacheFull, RankLost, RuntimeFault
 
 
 class Loop:
@@ -137,8 +137,9 @@ class Loop:
         self._waiting.clear()
         self._bell.ring()
         if reason is None:
-            for row in placed:
-                self._release(row)
+            with suppress(RankLost), self.bounded():
+                for row in placed:
+                    self._release(row)
         return self._lead is None or self._lead.end()
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ told: all ranks make their exchanges in the order of these passes.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import takewhile
@@ -21,7 +22,7 @@ from runtime.cache.build import LayerMemory
 from runtime.cache.prefix import Match, PageNode, PrefixStore
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
-from runtime.errors import NotSupported
+from runtime.errors import NotSupported, RankLost
 from runtime.loaded import LoadedModel
 from runtime.models.taps import taps_of
 from runtime.ranks.decision import Decision, Deed, Forward, keys_told
@@ -93,7 +94,7 @@ class Lead:
 
     def end(self) -> bool:
         """The model is closed here. False where the others cannot be told any more."""
-        if not self.group.lost:
+        with suppress(RankLost), self.group.bounded():
             # What was done last, too: the others have disks to keep it on.
             self._tell(ends=True)
             mx.synchronize()  # whoever tells them something next may do so on another thread

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from runtime.cache.sharing import Sharing
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
@@ -37,3 +38,23 @@ def test_they_are_told_when_it_is_closed(tmp_path: Path) -> None:
     assert ended == []
     engine.close()
     assert ended == ["ended"]
+
+
+def test_nothing_is_waited_for_without_end_while_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages of what still runs are made of steps that others may never finish."""
+    group, until = Group.alone(), list[float | None]()
+
+    def noted(of: object, name: str) -> None:
+        its = getattr(of, name)
+        monkeypatch.setattr(of, name, lambda *given: [until.append(group._bounded._until_s), its(*given)][1])
+
+    noted(group, "tell")
+    noted(Sharing, "end")
+    options = Options(4000, prefix_bytes=1 << 20)
+    engine = Engine(lambda: Reference("llama").load(tmp_path), options, crew=Leading(group))
+    next(iter(engine.submit(Request((3, 4, 5), 3900, SamplingParams(temperature=0)))))
+    engine.close()
+    assert len(until) > 2
+    assert None not in until
