@@ -32,6 +32,7 @@ from modelkit.ranks.spawn import Children
 from modelkit.settings import Settings
 from runtime import cpu
 from runtime.cache.page_folder import PrefixFolder
+from runtime.cpu import native
 from runtime.cpu.threads import Threads, most_threads
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
@@ -55,7 +56,9 @@ class Crew:
         self._group, self._children = group, children
         self._free = threading.Lock()
         self.progress = Progress(group.size)
-        self._facts = exchanged(group, own_facts())
+        nodes = f"{group.nodes}, {'no' if native.kernels is None else 'own'} kernels"
+        self._facts = exchanged(group, {**own_facts(), "nodes": nodes})
+        group.alike = difference(self._facts, ("nodes",)) is None
         if children is not None:
             children.met()
         differs = difference(self._facts, _VERSIONS)

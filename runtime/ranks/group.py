@@ -52,6 +52,10 @@ class Group:
         """Do all ranks share all layers of the model that was loaded last? Then nothing is sent to the rank
         behind but messages.
         """
+        self.alike = True
+        """Do all ranks make their graphs of the same nodes? Else each sum is begun where the network asks for
+        it (`runtime.ranks.seat`).
+        """
         self._lost: str | None = None
         self._bounded = Bounded(self)
         self.stuck: Callable[[RankLost], None] = _leave
@@ -151,6 +155,12 @@ class Group:
             return self.broadcast(ids, shape, mx.int32)
         own = mx.zeros(shape, mx.float32) if ids is None else ids.astype(mx.float32)
         return self.sum(own).astype(mx.int32)
+
+    @property
+    def nodes(self) -> str:
+        """What this rank's graphs are made of, in words. Ranks of which these differ are not `alike`."""
+        device = "gpu" if mx.default_device().type == mx.DeviceType.gpu else "cpu"
+        return f"{device}, {'MLX' if self.ring is None else 'own'} exchanges"
 
     def tell(self, message: bytes, by: Lane | None = None) -> None:
         """Rank 0 alone: what all others `hear`. by: of `lane`."""

@@ -35,8 +35,9 @@ class Seat:
         self.group, self.shards = group, shards
         self.shard = group.rank % shards
         ring = group.ring
-        self.sums = None if ring is None else ring.sums(group.rank - self.shard, shards)
-        """The same as `sum`, where nodes of ours make the exchanges; None: MLX's make them."""
+        self._nodes = None if ring is None else ring.sums(group.rank - self.shard, shards)
+        self.sums = self._nodes if group.alike else None
+        """The same as `sum`, as part of other nodes; None: sums stand by themselves."""
 
     @property
     def leads(self) -> bool:
@@ -53,12 +54,22 @@ class Seat:
         return self.shard == self.shards - 1
 
     def sum(self, x: mx.array) -> mx.array:
-        """The sum of x over the ranks of this stage, in their order: the same bits on each."""
+        """The sum of x over the ranks of this stage, in their order: the same bits on each.
+
+        Sums of which none needs another are made in the order that a graph says, which is that of all ranks
+        where these are alike; elsewhere each is begun where it is asked for.
+        """
+        total = self._sum(x)
+        if not self.group.alike:
+            mx.async_eval(total)
+        return total
+
+    def _sum(self, x: mx.array) -> mx.array:
         if self.shards == self.group.size:
             return self.group.sum(x)
-        if self.sums is not None and x.dtype in FLOATS:
+        if self._nodes is not None and x.dtype in FLOATS:
             self.group.check()
-            return self.sums(x)
+            return self._nodes(x)
         parts: dict[int, mx.array] = {self.shard: x}
         for sent, side, part in moves(self.shard, self.shards, small=x.nbytes <= SMALL_BYTES):
             peer = self.group.rank + side

@@ -1,9 +1,11 @@
 """What ranks tell each other, and where they differ."""
 
+import atexit
 from typing import Any
 
 import pytest
 
+from modelkit.ranks import crew
 from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts
 from runtime.ranks.group import Group
 
@@ -36,3 +38,17 @@ def test_where_ranks_differ(other: dict[str, Any], said: str | None) -> None:
 def test_ranks_of_one_machine_share_what_is_free_there() -> None:
     bob = {**HERE, "host": "bob", "free_bytes": 60}
     assert free_bytes([HERE, bob, {**HERE, "free_bytes": 90}]) == [45, 60, 45]
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_ranks_with_kernels_and_without_are_not_alike(
+    monkeypatch: pytest.MonkeyPatch, *, other: bool
+) -> None:
+    def told(_group: Group, mine: dict[str, Any]) -> list[dict[str, Any]]:
+        return [mine, {**mine, "nodes": "cpu, MLX exchanges, no kernels and no ring"} if other else mine]
+
+    monkeypatch.setattr(crew, "exchanged", told)
+    monkeypatch.setattr(atexit, "register", lambda _: None)
+    group = Group.alone()
+    crew.Crew(group)
+    assert group.alike != other

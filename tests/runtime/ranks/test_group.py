@@ -46,6 +46,12 @@ def test_ranks_without_kernels_exchange_the_same(crews: Crews, tmp_path: Path, s
     assert {tuple(its[4]["sum"]) for its in answers} == {(sum(range(1, size + 1)),) * 3}
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_of_other_nodes_make_sums_in_one_order(crews: Crews, tmp_path: Path, size: int) -> None:
+    answers = crews(size).do(tmp_path, EXCHANGING, "orders")
+    assert all(found == [[1, 1], [3, 3]] for its in answers for found in its)
+
+
 @pytest.mark.parametrize("without", [False, True])
 @pytest.mark.parametrize("size", [2, 4])
 def test_messages_need_not_wait_for_what_is_computed(
