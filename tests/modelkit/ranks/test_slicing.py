@@ -73,7 +73,7 @@ def test_of_slices_the_same_is_loaded_as_of_files(
     for shards in (1, 2) if name != "gemma4_text" else (1,):
         monkeypatch.setattr(slicing, "PIECE_BYTES", dice.choice([100, 3000, 1 << 20]))
         plan = decide(parts_of(config, headers, shards=shards, on=on), [Host("")] * 2)
-        group = cast("Group", SimpleNamespace(rank=1, size=2, ring=None))
+        group = cast("Group", SimpleNamespace(rank=1, size=2, ring=None, alike=True))
         needed = slices_of(config, headers, plan, group, on=on, adapters={})
         (tmp_path / f"{shards}").mkdir()
         paths = {one: kept(tmp_path / f"{shards}", one, tensors[one.tensor]) for one in needed}
