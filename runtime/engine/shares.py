@@ -40,7 +40,9 @@ class Shares:
         return max(limit_bytes, self._keep(self.kept_limit) + self._borrowed)
 
     def borrow(self, error: CacheFull) -> bool:
-        """Make the room that layer memory lacks; False, with nothing forgotten, where there is less."""
+        """Make the room that layer memory lacks; False where there is less. Nothing is forgotten then, unless
+        rows stand on the rest.
+        """
         limit_bytes, before = self._budget.limit_bytes, self.kept_limit
         if limit_bytes is None:
             return False

@@ -103,7 +103,6 @@ class Desk:
         if rows != self._pausing_rows:
             self._pause, self._paused_since = 0, None
         if not self._pause or self._listening.on:
-            self._tell_of_pause()
             return False
         if self._round is not None:
             began = now()
@@ -134,6 +133,7 @@ class Desk:
         """The round that was is over, as another step begins; None when none follows. What it teaches is
         thought about by `learn`, unless it was a try out of plain decoding.
         """
+        self._tell_of_pause()  # first: the next question may be about other rows
         self.learn()
         last, self._round = self._round, None
         if last is not None:

@@ -266,6 +266,22 @@ def test_where_no_row_may_have_drafts_most_steps_are_no_rounds() -> None:
     assert loop.paused > 250
 
 
+def test_steps_of_a_pause_count_for_the_rows_that_took_them() -> None:
+    """Though it is other rows that are asked about next, and the pause did not end by itself."""
+    its = desk({"made": Made()})
+    told = list[tuple[int, int]]()
+    for size in (1, 2):
+        learner = its._learners.of(size)
+        learner.paused = lambda rounds, size=size, **_: told.append((size, rounds))  # type: ignore[method-assign]
+    its._pause, its._pausing_rows = 9, 1
+    assert its.pauses(1, shared=False)
+    assert its.pauses(1, shared=False)
+    its.done(Moment(1.0))
+    its.outlook([[1, 7], [2, 7]], [0, 0], flying=False)
+    its.done(None)
+    assert told == [(1, 2)]
+
+
 def test_drafters_prepare_once_while_the_device_computes() -> None:
     its = desk({"made": Made(), "rehearsing": Rehearsing()})
     its.learn()
