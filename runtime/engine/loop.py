@@ -163,7 +163,7 @@ class Loop:
         work = decide(self._load(), self._options.budget_tokens, self._pace.beside)
         if work.idle:
             self._threads.rest()
-            self._places.rest()
+            self._places.rest(borrowed=self._shares.borrowed)
             self._desk.idle()
             self._shares.give_back()
             if self._lead is not None:

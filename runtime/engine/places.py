@@ -102,11 +102,17 @@ class Places:
         self._desk.resize(needed)
         return True
 
-    def rest(self) -> None:
-        """No row is left: keep the room of one."""
-        if not self.rows and self._memory.rows > 1:
+    def rest(self, *, borrowed: bool = False) -> None:
+        """No row is left: keep the room of one, or nothing where it was borrowed: buffers keep the length of
+        their longest row.
+        """
+        if self.rows:
+            return
+        if self._memory.rows > 1:
             self._memory.resize(1)
             self._desk.resize(1)
+        if borrowed:
+            self._memory.resize(0)
 
     def reset(self) -> None:
         """Forget all rows, and what was computed for them."""

@@ -26,6 +26,10 @@ class Shares:
         """What may be kept now."""
         return max((self._kept_limit or 0) - self._borrowed, 0)
 
+    @property
+    def borrowed(self) -> bool:
+        return self._borrowed > 0
+
     def limit_layers(self, limit_bytes: int) -> None:
         """Besides what was taken from what may be kept."""
         self._budget.limit_bytes = limit_bytes + self._borrowed
@@ -59,7 +63,7 @@ class Shares:
         limit_bytes = self._budget.limit_bytes
         if not self._borrowed or limit_bytes is None:
             return
-        self._budget.make_room(self._borrowed)  # buffers keep the length of their longest row until asked
+        self._budget.make_room(self._borrowed)  # claims keep what their longest row had until asked
         given = min(self._borrowed, max(limit_bytes - self._budget.held_bytes, 0))
         self._borrowed -= given
         self._budget.limit_bytes = limit_bytes - given
