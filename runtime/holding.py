@@ -86,7 +86,10 @@ def fill(
                 module[name] = dense(array)
             else:
                 full = f"{path}.{name}" if path else name
-                module[name] = array.astype(_type(array.dtype, holding, full))
+                array = array.astype(_type(array.dtype, holding, full))
+                # CUDA's gathered product takes the distance of two experts from the shape of their stack, and
+                # half of one, as files have gate and up together, has another.
+                module[name] = dense(array) if array.ndim > 2 else array
             # One at a time: a cast's stored twin is freed before the next tensor is read.
             mx.eval(module[name])
             told(module[name].nbytes)

@@ -1,6 +1,7 @@
 """The column of a GPU: MLX's own kernels, which fuse what a definition says in several steps."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -11,12 +12,17 @@ from runtime.cpu.turn import Rotary
 from runtime.nn import plain
 from runtime.step import Step
 
+CUDA = mx.cuda.is_available()
 SORTED_FROM = 64
 """Rows from which bringing them into the order of their experts pays."""
+UNPACKED_FROM = 12
+"""Rows per expert from which unpacking a whole stack first pays on CUDA: docs/performance.md."""
+MOST_UNPACKED = 1 / 16
+"""Of the device's memory, that one unpacked stack may take."""
 
 
 def linear(module: Any, x: mx.array) -> mx.array:
-    if "blocks" in vars(module):
+    if "blocks" in vars(module) or _unserved(module, x):
         return plain.linear(module, x)
     kind = nn.QuantizedLinear if "scales" in module else nn.Linear
     return kind.__call__(module, x)
@@ -30,8 +36,13 @@ def embed(module: Any, ids: mx.array) -> mx.array:
 
 
 def by_heads(module: Any, x: mx.array, back: bool) -> mx.array:
-    if "scales" not in module:
+    if "scales" not in module or (_unserved(module, x) and not back):
         return plain.by_heads(module, x, back)
+    if x.shape[0] > 1:  # each head's weights are read once for all rows
+        rows, heads, length, _ = x.shape
+        together = x.swapaxes(0, 1).reshape(heads, rows * length, -1)
+        answers = by_heads(module, together[None], back)
+        return answers.reshape(-1, rows, length, answers.shape[-1]).swapaxes(0, 1)
     return mx.quantized_matmul(
         x,
         module["weight"],
@@ -45,9 +56,25 @@ def by_heads(module: Any, x: mx.array, back: bool) -> mx.array:
 
 
 def gather(module: Any, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
-    if "blocks" in vars(module):
+    if "blocks" in vars(module) or _unserved(module, x):
         return plain.gather(module, x, chosen, ordered)
-    if "scales" in module:
+    if ordered:
+        # CUDA's product of sorted rows takes the stride of the axis before `in` for the distance of two rows.
+        # An axis that somebody put in has another, and so has what is computed in such an array's memory:
+        # silently wrong. What is flattened and unflattened has the strides of its shape (mlx#4253).
+        x = x.reshape(x.shape[0], -1).reshape(x.shape)
+    if "scales" in module and ordered and _pays_unpacked(module, chosen.size):
+        weight = mx.dequantize(
+            module["weight"],
+            module["scales"],
+            module.get("biases"),
+            group_size=module.group_size,
+            bits=module.bits,
+            mode=module.mode,
+            dtype=x.dtype,
+        )
+        y = mx.gather_mm(x, weight.swapaxes(-1, -2), rhs_indices=chosen, sorted_indices=True)
+    elif "scales" in module:
         y = mx.gather_qmm(
             x,
             module["weight"],
@@ -64,6 +91,35 @@ def gather(module: Any, x: mx.array, chosen: mx.array, ordered: bool) -> mx.arra
         weight = module["weight"].swapaxes(-1, -2)
         y = mx.gather_mm(x, weight, rhs_indices=chosen, sorted_indices=ordered)
     return y + module["bias"][chosen][..., None, :] if "bias" in module else y
+
+
+def _unserved(module: Any, x: mx.array) -> bool:
+    """CUDA has products of many rows with packed weights whose width is a multiple of 64."""
+    return CUDA and x.shape[-1] % 64 != 0 and "scales" in module
+
+
+def _pays_unpacked(module: Any, rows: int) -> bool:
+    """On CUDA, whose product with packed stacks reads an expert's weights once for every row that asks it."""
+    experts, outputs, packed = module["weight"].shape
+    unpacked = 2 * experts * outputs * packed * 32 // module.bits
+    return CUDA and rows >= UNPACKED_FROM * experts and unpacked <= _total_memory() * MOST_UNPACKED
+
+
+@cache
+def _total_memory() -> int:
+    return int(mx.device_info().get("total_memory", 0))
+
+
+def pick(
+    x: mx.array, matrices: mx.array, at: mx.array, own: mx.array | None = None, same: int | None = None
+) -> mx.array:
+    """CUDA's gathered product takes half a minute to compile, and reads where it must not (a misaligned
+    address, behind which the process can use the device no more) where the rows of a matrix are no multiple
+    of 16 bytes, as of low rank.
+    """
+    if CUDA:
+        return x @ (matrices[at] if same is None else matrices[same])
+    return mx.gather_mm(x, matrices, own, at)
 
 
 def ask(x: mx.array, chosen: mx.array, answer: Callable[..., mx.array], experts: int | None) -> mx.array:

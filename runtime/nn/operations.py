@@ -279,6 +279,12 @@ class Operations:
     it, stack being all that adapters add behind the module; None: not as one operation.
     """
 
+    pick: Callable[..., mx.array]
+    """(x [..., L, in], matrices [n, in, out], at [...], own=None, same=None) -> [..., L, out], each by the
+    matrix that it is given. own: x's own places, counted, where somebody has them; same: the place of the one
+    that all are given, where it is one.
+    """
+
     settled: Unary
     """Indices as they are: what was chosen by scores has no gradient, and MLX refuses to look for one. The
     plain column says so to MLX, since it is the one that is differentiated; the others say nothing.

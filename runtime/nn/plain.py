@@ -68,6 +68,12 @@ def guess(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.speculate.draft_model`)."""
 
 
+def pick(
+    x: mx.array, matrices: mx.array, at: mx.array, own: mx.array | None = None, same: int | None = None
+) -> mx.array:
+    return x @ matrices[at]
+
+
 def add_pairs(*_: Any, **__: Any) -> None:
     """Step by step (`runtime.nn.row_adapters`)."""
 

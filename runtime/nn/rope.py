@@ -99,8 +99,8 @@ class Rope:
             spec.dims,
             traditional=spec.traditional,
             base=None,
-            scale=1.0,
-            offset=by,
+            scale=1.0 if by >= 0 else -1.0,
+            offset=abs(by),  # GPUs add it to an unsigned number
             freqs=self._wavelengths,
         )
         return turned.reshape(keys.shape)

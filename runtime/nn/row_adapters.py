@@ -33,6 +33,8 @@ class Place:
     """float32 [B], 0 for rows without one; None: all are 1."""
     alike: float | None
     """The scale, where all rows have the same adapter at the same scale."""
+    same: int | None
+    """The place of that adapter."""
     rows: tuple[tuple[int, Adapter, float], ...]
     """(row, adapter, scale) of those that have one."""
 
@@ -89,7 +91,7 @@ class RowAdapters:
                 tokens, rank = stack.down.shape[-2:]
                 at = place.slots[:, None] * tokens + ids.reshape(ids.shape[0], -1)
                 inner = place.scaled(_as(stack.down.reshape(-1, rank)[at], y))
-                more = mx.gather_mm(inner, _as(stack.up, y), rhs_indices=place.slots)
+                more = ops.table.pick(inner, _as(stack.up, y), place.slots)
                 out = out + more.reshape(y.shape)
             if stack.factor is not None:
                 out = out + place.scaled(y * place.of(stack.factor, y))
@@ -111,9 +113,9 @@ class RowAdapters:
                 form = (-1, *[1] * (chosen.ndim - 1))
                 at = chosen + (place.slots * experts).reshape(form)
                 scale = None if place.scales is None else _as(place.scales, x).reshape(*form, 1, 1)
-            inner = mx.gather_mm(x, _as(stack.down.flatten(0, 1), x), rhs_indices=at)
+            inner = ops.table.pick(x, _as(stack.down.flatten(0, 1), x), at)
             inner = inner if scale is None else inner * scale
-            out = out + _as(mx.gather_mm(inner, _as(stack.up.flatten(0, 1), x), rhs_indices=at), y)
+            out = out + _as(ops.table.pick(inner, _as(stack.up.flatten(0, 1), x), at), y)
         return out
 
     def by_heads(self, module: object, x: mx.array, y: mx.array) -> mx.array:
@@ -121,9 +123,9 @@ class RowAdapters:
         for place in self._places(stack):
             assert stack is not None
             if stack.down is not None and stack.up is not None:
-                inner = mx.gather_mm(x, _as(stack.down, x), rhs_indices=place.slots[:, None])
+                inner = ops.table.pick(x, _as(stack.down, x), place.slots[:, None])
                 up, at = _as(stack.up.flatten(0, 1), x), place.flat(stack.up.shape[1])
-                out = out + mx.gather_mm(place.scaled(inner), up, rhs_indices=at)
+                out = out + ops.table.pick(place.scaled(inner), up, at)
             if stack.factor is not None:
                 out = out + place.scaled(y * _as(stack.factor, y)[place.slots][:, :, None])
         return out
@@ -134,9 +136,9 @@ class RowAdapters:
             assert stack is not None
             if stack.down is not None and stack.up is not None:
                 up, at = _as(stack.up.flatten(0, 1), x).swapaxes(-1, -2), place.flat(stack.up.shape[1])
-                inner = place.scaled(mx.gather_mm(x, up, rhs_indices=at))
+                inner = place.scaled(ops.table.pick(x, up, at))
                 down = _as(stack.down, x).swapaxes(-1, -2)
-                out = out + mx.gather_mm(inner, down, rhs_indices=place.slots[:, None])
+                out = out + ops.table.pick(inner, down, place.slots[:, None])
             if stack.factor is not None:
                 out = out + module.back(place.scaled(x * _as(stack.factor, x)[place.slots][:, :, None]))
         return out
@@ -153,8 +155,9 @@ class RowAdapters:
         for place in self._places(stack):
             if stack.down is not None and stack.up is not None:
                 flat = x if x.ndim == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
-                inner = mx.gather_mm(flat, _as(stack.down, x), place.own, place.slots)
-                more = mx.gather_mm(place.scaled(inner), _as(stack.up, x), place.own, place.slots)
+                up = _as(stack.up, x)
+                inner = ops.table.pick(flat, _as(stack.down, x), place.slots, place.own, place.same)
+                more = ops.table.pick(place.scaled(inner), up, place.slots, place.own, place.same)
                 out = out + _as(more if x.ndim == 3 else more.reshape(y.shape), y)
             if stack.factor is not None:
                 base = y - module["bias"] if "bias" in module else y
@@ -188,9 +191,8 @@ def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Plac
             at[i], scales[i] = slots[adapter], scale
         alike = len(having) == len(rows) and len(set(zip(at, scales, strict=True))) == 1
         array = None if all(scale == 1 for scale in scales) else mx.array(scales, dtype=mx.float32)
-        places.append(
-            Place(mx.array(at, dtype=mx.uint32), own_rows, array, scales[0] if alike else None, having)
-        )
+        scale, same = (scales[0], at[0]) if alike else (None, None)
+        places.append(Place(mx.array(at, dtype=mx.uint32), own_rows, array, scale, same, having))
     return places
 
 

@@ -1,6 +1,7 @@
 """LongRoPE has two sets of wavelengths; a row uses one of them for all tokens that it has."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -90,3 +91,20 @@ def test_layers_that_turn_at_different_lengths_are_refused() -> None:
     other = read_rope({**ORIGINAL, "original_max_position_embeddings": 32}, head_dim=4, max_positions=64)
     with pytest.raises(UnsupportedModel, match="16, 32"):
         long_after(Config((LONG, other)))
+
+
+def test_keys_are_turned_back_by_no_negative_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPUs add an offset to an unsigned number, so that -1 would be four thousand million."""
+    offsets: list[int] = []
+    turn = mx.fast.rope
+
+    def seen(x: mx.array, *rest: Any, offset: int, **more: Any) -> mx.array:
+        offsets.append(offset)
+        return turn(x, *rest, offset=offset, **more)
+
+    rope = Rope(RopeSpec(8, (1.0, 10.0, 100.0, 1000.0)))
+    keys = mx.random.normal((2, 3, 5, 8))
+    there = rope.shifted(keys, 7)
+    monkeypatch.setattr(mx.fast, "rope", seen)
+    assert mx.allclose(rope.shifted(there, -7), keys, atol=1e-5)
+    assert offsets == [7]

@@ -1,5 +1,7 @@
 """Stacked experts: every way to gather rows gives what a loop over tokens gives; routing picks the best."""
 
+from typing import Any
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from runtime.cpu import blocks
 from runtime.cpu.stated import Routing
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
+from runtime.models.experts import split_gate_up
 from runtime.nn import operations, ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, choose, open_groups, softmax_then_top, top_then_softmax
@@ -69,6 +72,35 @@ def test_rows_come_back_in_their_places(experts: int | None, name: operations.Na
 
     got = ops.COLUMNS[name].ask(x, chosen, answer, experts)
     assert mx.array_equal(got[..., 0], x * 10 + chosen)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_sorted_rows_lie_as_their_shape_says(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's product goes by that; elsewhere strides make no difference, so they are looked at themselves."""
+    strides: list[tuple[int, ...]] = []
+    product = mx.gather_mm
+
+    def seen(x: mx.array, *rest: mx.array, **more: Any) -> mx.array:
+        if more.get("sorted_indices"):
+            mx.eval(x)
+            strides.append(memoryview(x).strides)
+        return product(x, *rest, **more)
+
+    monkeypatch.setattr(mx, "gather_mm", seen)
+    x = mx.random.normal((2, 70, HIDDEN))
+    with ops.using("gpu"):
+        mx.eval(experts(bias=bias)(x, softmax_then_top(mx.random.normal((2, 70, COUNT)), 2)))
+    assert strides == [(HIDDEN * 4, HIDDEN * 4, 4)] * 2 + [(INNER * 4, INNER * 4, 4)]
+
+
+def test_halves_of_one_stack_lie_apart_once_they_are_loaded() -> None:
+    """Files have gate and up in one tensor, and CUDA takes a stack's strides from its shape."""
+    made = experts()
+    opening = mx.concatenate([made.gate_proj.weight, made.up_proj.weight], axis=1)
+    stored = split_gate_up({"x.gate_up_proj.weight": opening, "x.down_proj.weight": made.down_proj.weight})
+    fill(made, {name.removeprefix("x."): stack for name, stack in stored.items()}, Holding(mx.float32))
+    stacks = (made.gate_proj, made.up_proj, made.down_proj)
+    assert all(memoryview(stack.weight).c_contiguous for stack in stacks)
 
 
 def test_blocks_hold_when_one_expert_gets_every_row() -> None:
