@@ -160,7 +160,7 @@ def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
 
     folder = place / shape.split()[-1].strip("()")
     if not (folder / "config.json").is_file():
-        _write(folder, SHAPES[shape])
+        write(folder, SHAPES[shape])
     recipe = folder / "Modelfile"
     recipe.write_text("FROM .\n", encoding="utf-8")
     name = f"{folder.name.lower().replace('.', '-')}-{packed}"
@@ -180,7 +180,7 @@ def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
     return Pair(shape, packed, name, gguf, size)
 
 
-def _write(folder: Path, config: dict[str, Any]) -> None:
+def write(folder: Path, config: dict[str, Any]) -> None:
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
