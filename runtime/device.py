@@ -8,7 +8,9 @@ packed or in 16 bits, beside f32 activations. Metal and CUDA have real kernels f
 source's own types.
 """
 
+import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -56,6 +58,23 @@ def device() -> Device:
         cores=host.cores(),
         as_stored=as_stored,
     )
+
+
+KEPT_IN = "MLX_PTX_CACHE_DIR"
+"""The environment variable that says where MLX keeps the CUDA kernels that it compiles at their first use."""
+
+
+def keep_compiled(folder: Path) -> None:
+    """Have MLX keep them below this folder, unless somebody has said where. Left to itself it takes a
+    temporary folder, which the next start of the machine empties and which may be another user's. Nothing
+    elsewhere than on CUDA. To be said before anything is computed there.
+    """
+    if mx.cuda.is_available():
+        from importlib.metadata import version  # only here: slow to import
+
+        # By release and architecture: neither is in the names of the files, and homes may be shared.
+        made_for = f"mlx-{version('mlx')}-{mx.device_info().get('architecture', 'unknown')}"
+        os.environ.setdefault(KEPT_IN, str(folder / made_for))
 
 
 _stranded = False

@@ -129,6 +129,7 @@ def start_engine(
     load.
     """
     ops.use(settings.operations)  # first: how weights are held depends on it
+    device.keep_compiled(settings.home / "compiled")
     described = describe(opened.inventory.config)
     guesses = wanted.draft_num_predict != 0 and described.writes
     crew = present()

@@ -1,13 +1,15 @@
 """What the device report says of the machine the tests run on."""
 
 import json
+import os
 from importlib.metadata import version
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
 
 from runtime.cpu import native
-from runtime.device import describe, device
+from runtime.device import KEPT_IN, describe, device, keep_compiled
 from runtime.nn import ops
 
 
@@ -43,3 +45,17 @@ def test_the_description_is_plain_data() -> None:
     found = json.loads(json.dumps(describe()))
     assert found["mlx"] == version("mlx")
     assert set(found) == {"mlx", "device"}
+
+
+@pytest.mark.parametrize(("on_cuda", "said"), [(True, None), (True, "/elsewhere"), (False, None)])
+def test_what_cuda_compiles_is_kept_unless_somebody_says_where(
+    on_cuda: bool, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mx.cuda, "is_available", lambda: on_cuda)
+    monkeypatch.setattr(mx, "device_info", lambda: {"architecture": "sm_90"})
+    monkeypatch.delenv(KEPT_IN, raising=False)
+    if said is not None:
+        monkeypatch.setenv(KEPT_IN, said)
+    keep_compiled(tmp_path)
+    kept = os.environ.pop(KEPT_IN, None)
+    assert kept == (said or (str(tmp_path / f"mlx-{version('mlx')}-sm_90") if on_cuda else None))
