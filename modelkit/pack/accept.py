@@ -15,7 +15,7 @@ from modelkit.pack.plan import plan
 from modelkit.pack.planned import Role
 from modelkit.pack.sources import Source
 from modelkit.pack.tying import settle_head, settle_headless
-from modelkit.source.prequantized import BlockFp8Weights
+from modelkit.source.prequantized import Fp8Weights
 from runtime.quant import Format
 
 
@@ -48,9 +48,9 @@ def decide(
 
 def refuse_unconverted(part: Part) -> None:
     """Raise LoadError for weights that run only after `create` has converted them."""
-    if isinstance(part.source.kind, BlockFp8Weights):
+    if isinstance(part.source.kind, Fp8Weights):
         origin = part.source.inventory.origin
         raise LoadError(
-            f"{origin} stores its weights as block FP8, which cannot be run as it is",
+            f"{origin} stores its weights as FP8, which cannot be run as it is",
             hint="`modelkit create` converts them: make a package of it, with FROM in a Modelfile.",
         )

@@ -1,7 +1,7 @@
 """An inventory and a wanted format -> a Plan: every tensor's fate. Pure; no weight is read, no file opened.
 
     float            unchanged, cast, or quantized as the policy says
-    block FP8        decoded to BF16, then as float; mxfp8 where nothing else is asked for
+    FP8              decoded to BF16, then as float; mxfp8 where nothing else is asked for
     mlx              quantized already: kept as it is
     mxfp4 blocks     GPT-OSS: the same codes in MLX's layout
     gguf             its own packing, exactly (`imported`)
@@ -21,7 +21,7 @@ from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.imported import gguf_matrices, keep, mended, requantized, torn
 from modelkit.pack.left_out import left_out_notes, to_decide
-from modelkit.pack.notes import quantizing_notes, requantizing_notes
+from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
 from modelkit.pack.placed import files_of, in_order
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
@@ -30,8 +30,8 @@ from modelkit.pack.slabs import Tiles, whole
 from modelkit.pack.spelling import both_spellings
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
-    BlockFp8Weights,
     FloatWeights,
+    Fp8Weights,
     GgufWeights,
     MlxWeights,
     Mxfp4Blocks,
@@ -79,12 +79,12 @@ def plan(
             return _changed(kept, inventory, kind, repacked) if rewrite else kept
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
-        case BlockFp8Weights():
-            return _convert(
-                inventory, _tiles(inventory, kind), wanted, role, left, plain, chosen or {}, rewrite
-            )
+        case Fp8Weights():
+            tiles = _tiles(inventory, kind)
+            made = _convert(inventory, tiles, kind.unused, wanted, role, left, plain, chosen or {}, rewrite)
+            return replace(made, notes=(*made.notes, *_unused_notes(kind)))
         case FloatWeights():
-            return _convert(inventory, {}, wanted, role, left, plain, chosen or {}, rewrite)
+            return _convert(inventory, {}, (), wanted, role, left, plain, chosen or {}, rewrite)
         case GgufWeights():
             return _import(inventory, kind, wanted, role, left, plain, chosen or {})
 
@@ -92,6 +92,7 @@ def plan(
 def _convert(
     inventory: Inventory,
     tiles: Mapping[str, Tiles],
+    unused: Collection[str],
     wanted: Format | None,
     role: Role,
     left: set[str],
@@ -102,7 +103,7 @@ def _convert(
     if wanted is None and not tiles and not rewrite:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
-    folded = {tile.scales.name for tile in tiles.values()} | left
+    folded = {tile.scales.name for tile in tiles.values()} | left | {*unused}
     planned = _decide_all(inventory, tiles, folded, wanted, role, plain, searched)
     notes = quantizing_notes(planned, chosen) if (wanted or tiles) and not searched else ()
     if all(_untouched(tensor) for tensor in planned) and not rewrite:
@@ -110,7 +111,7 @@ def _convert(
         return replace(_keep_files(inventory, role, "float", decided), format=wanted, notes=notes)
     return Plan(
         role=role,
-        source_kind="block fp8" if tiles else "float",
+        source_kind="fp8" if tiles else "float",
         format=wanted,
         tensors=planned,
         files=files_of(planned, inventory.config),
@@ -246,8 +247,16 @@ def _keep_files(inventory: Inventory, role: Role, kind: str, decided: Mapping[st
     )
 
 
-def _tiles(inventory: Inventory, kind: BlockFp8Weights) -> dict[str, Tiles]:
-    return {name: Tiles(inventory.tensors[scales], kind.block) for name, scales in kind.scales.items()}
+def _tiles(inventory: Inventory, kind: Fp8Weights) -> dict[str, Tiles]:
+    return {name: Tiles(inventory.tensors[scales.name], scales.block) for name, scales in kind.scales.items()}
+
+
+def _unused_notes(kind: Fp8Weights) -> tuple[str, ...]:
+    if not kind.unused:
+        return ()
+    return (
+        f"{counted(len(kind.unused), 'scale')} of activations left out: they are not rounded to FP8 here",
+    )
 
 
 def _untouched(tensor: Planned) -> bool:

@@ -5,7 +5,7 @@
     tensor, safetensors      headers that are exact or refused
     shards, belongings       which files are the weights, which to keep, which stay behind and why
     inventory                all of the above for one source
-    claims, foreign, fp8,    what the weights already are: floats, MLX's packing, block FP8, GPT-OSS blocks,
+    claims, foreign, fp8,    what the weights already are: floats, MLX's packing, FP8, GPT-OSS blocks,
     mlx_block, mlx_layout,   or refused by name
     prequantized
 

@@ -1,16 +1,20 @@
-"""FP8 weights with one scale per block of 128 x 128, as DeepSeek and Qwen publish them. Every other FP8 is
-refused.
+"""FP8 weights with scales: one per block of 128 x 128, as DeepSeek and Qwen publish them; one per row, or one
+per matrix, as compressed-tensors, FBGEMM and ModelOpt write them. Every other FP8 is refused.
 
-A weight `X` (F8_E4M3) has its scales in `X_scale_inv`, or `X_scale`: one number per block, the last blocks of
-a row or column possibly smaller. The block size stands in config.json only; weights without it cannot be told
-apart from other schemes, so it must be there.
+A weight `X` (F8_E4M3) has its scales in `X_scale_inv`, or `X_scale`; the number of a code is what it says
+times its scale. That config.json says which tool has made them is asked for, since tensors alone do not tell
+what a scale means; blocks have to be 128 x 128 where it gives their size.
+
+Such files may say, too, by how much activations, keys and values are scaled before they are rounded to FP8.
+Nothing is rounded so here, so these scales are of no use.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.claims import quantization_blocks
+from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.source.display import shown
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.inventory import Inventory
@@ -20,19 +24,32 @@ from runtime.records import dataclass
 BLOCK = (128, 128)
 _SCALE_DTYPES = ("F32", "BF16", "F16")
 _NOT_E4M3 = {"F8_E5M2": "FP8 E5M2", "F8_E5M2FNUZ": "FP8 E5M2FNUZ", "F8_E4M3FNUZ": "FP8 E4M3FNUZ"}
+_METHODS = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt")
+_UNUSED = re.compile(r".*\.(?:(?:input|output|activation|[qkv])_scale|input_scale_ub)")
+"""Names of scales that are no weight's."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlockFp8Weights:
-    """F8_E4M3 weights, one scale for each block."""
+class Scales:
+    """Of one weight."""
 
+    name: str
+    """Of their tensor."""
     block: tuple[int, int]
-    """Its rows and columns."""
-    scales: Mapping[str, str]
-    """From a weight's name to the name of its scales."""
+    """Rows and columns of a matrix that share one; the last ones may be fewer."""
 
 
-def read_fp8_weights(inventory: Inventory) -> BlockFp8Weights | None:
+@dataclass(frozen=True, slots=True)
+class Fp8Weights:
+    """F8_E4M3 weights."""
+
+    scales: Mapping[str, Scales]
+    """By the weight's name."""
+    unused: frozenset[str] = frozenset()
+    """Names of the scales of activations, keys and values."""
+
+
+def read_fp8_weights(inventory: Inventory) -> Fp8Weights | None:
     """None when no tensor is FP8.
 
     Raises UnsupportedSource for other kinds of FP8, MalformedFile when scales do not fit their weight.
@@ -46,28 +63,48 @@ def read_fp8_weights(inventory: Inventory) -> BlockFp8Weights | None:
     weights = [tensor for tensor in tensors.values() if tensor.dtype == "F8_E4M3"]
     if not weights:
         return None
+    _check_config(inventory.config, origin)
     scales = {weight.name: _scales_of(weight, tensors, origin) for weight in weights}
-    _check_block(inventory.config, origin)
-    for weight in weights:
-        _check_scales(weight, scales[weight.name], origin)
-    return BlockFp8Weights(BLOCK, {name: tensor.name for name, tensor in scales.items()})
+    return Fp8Weights(scales, frozenset(filter(_UNUSED.fullmatch, tensors)))
 
 
-def _scales_of(weight: TensorInfo, tensors: Mapping[str, TensorInfo], origin: str) -> TensorInfo:
-    """The scales of one weight; a weight scaled as a whole, by row, or not at all is another kind of FP8."""
+def _scales_of(weight: TensorInfo, tensors: Mapping[str, TensorInfo], origin: str) -> Scales:
     scales = tensors.get(f"{weight.name}_scale_inv") or tensors.get(f"{weight.name}_scale")
     if scales is None:
         raise UnsupportedSource(
             f"{origin}: `{weight.name}` is FP8 without scales of its own", hint=FLOAT_HINT
         )
-    if len(weight.shape) >= 2 and scales.shape != _blocks(weight.shape):
-        kind = _coarser(weight.shape, scales.shape)
-        if kind:
-            raise UnsupportedSource(
-                f"{origin}: `{weight.name}` is FP8 with one scale per {kind}; blocks of 128 x 128 are read",
-                hint=FLOAT_HINT,
-            )
-    return scales
+    if len(weight.shape) not in (2, 3):
+        raise UnsupportedSource(
+            f"{origin}: `{weight.name}` is FP8 with {len(weight.shape)} dimensions; 2 or 3 are read"
+        )
+    if scales.dtype not in _SCALE_DTYPES:
+        raise UnsupportedSource(
+            f"{origin}: `{scales.name}` is {scales.dtype}; {', '.join(_SCALE_DTYPES)} are read"
+        )
+    block = _block(weight.shape, scales.shape)
+    if block is None:
+        *stack, rows, _ = weight.shape
+        raise MalformedFile(
+            f"{origin}: `{scales.name}` has shape {list(scales.shape)}; `{weight.name}` {list(weight.shape)} "
+            f"takes {list(_blocks(weight.shape))} in blocks of 128 x 128, {[*stack, rows, 1]} by rows, "
+            f"{[*stack, 1, 1]} as a whole"
+        )
+    return Scales(scales.name, block)
+
+
+def _block(weight: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, int] | None:
+    """What of a matrix shares a scale; None where the scales have no such form."""
+    stack, (rows, columns) = weight[:-2], weight[-2:]
+    if scales == _blocks(weight):
+        return BLOCK
+    if scales in (weight[:-1], (*weight[:-1], 1)):
+        return 1, columns
+    if scales == (*stack, 1, columns):
+        return rows, 1
+    if scales in (stack, (*stack, 1), (*stack, 1, 1)):
+        return rows, columns
+    return None
 
 
 def _blocks(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -75,29 +112,21 @@ def _blocks(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-2], -(-rows // BLOCK[0]), -(-columns // BLOCK[1]))
 
 
-def _coarser(weight: tuple[int, ...], scales: tuple[int, ...]) -> str | None:
-    if all(size == 1 for size in scales):
-        return "tensor"
-    if scales in (weight[:-1], (*weight[:-1], 1)):
-        return "row"
-    if scales in (weight[:-2], (*weight[:-2], 1), (*weight[:-2], 1, 1)):
-        return "expert"
-    return None
-
-
-def _check_block(config: Mapping[str, Any], origin: str) -> None:
-    sizes = [size for _, block in quantization_blocks(config) for size in _block_sizes(block)]
-    if not sizes:
+def _check_config(config: Mapping[str, Any], origin: str) -> None:
+    method = claimed_method(config)
+    if method not in _METHODS:
+        made = "does not say which tool has made them" if method is None else f"says `{shown(method)}`"
         raise UnsupportedSource(
-            f"{origin}: the weights are FP8, and config.json gives no block size for their scales",
+            f"{origin}: the weights are FP8, and config.json {made}; {', '.join(_METHODS)} are read",
             hint=FLOAT_HINT,
         )
-    for size in sizes:
-        if size != list(BLOCK):
-            raise UnsupportedSource(
-                f"{origin}: FP8 weights in blocks of {shown(repr(size))}; [128, 128] was expected",
-                hint=FLOAT_HINT,
-            )
+    for _, block in quantization_blocks(config):
+        for size in _block_sizes(block):
+            if size != list(BLOCK):
+                raise UnsupportedSource(
+                    f"{origin}: FP8 weights in blocks of {shown(repr(size))}; [128, 128] was expected",
+                    hint=FLOAT_HINT,
+                )
 
 
 def _block_sizes(block: Mapping[str, Any]) -> list[object]:
@@ -107,19 +136,3 @@ def _block_sizes(block: Mapping[str, Any]) -> list[object]:
     weights = [group.get("weights") for group in inner if isinstance(group, Mapping)]
     stated = [args.get("block_structure") for args in weights if isinstance(args, Mapping)]
     return [size for size in (block.get("weight_block_size"), *stated) if size is not None]
-
-
-def _check_scales(weight: TensorInfo, scales: TensorInfo, origin: str) -> None:
-    if len(weight.shape) not in (2, 3):
-        raise UnsupportedSource(
-            f"{origin}: `{weight.name}` is FP8 with {len(weight.shape)} dimensions; 2 or 3 are read"
-        )
-    if scales.dtype not in _SCALE_DTYPES:
-        raise UnsupportedSource(
-            f"{origin}: `{scales.name}` is {scales.dtype}; {', '.join(_SCALE_DTYPES)} are read"
-        )
-    if scales.shape != _blocks(weight.shape):
-        raise MalformedFile(
-            f"{origin}: `{scales.name}` has shape {list(scales.shape)}; `{weight.name}` {list(weight.shape)} "
-            f"in blocks of 128 x 128 takes {list(_blocks(weight.shape))}"
-        )

@@ -1,4 +1,4 @@
-"""What the weights of a source already are: floats, MLX's own packing, block FP8, GPT-OSS blocks, or refused
+"""What the weights of a source already are: floats, MLX's own packing, FP8, GPT-OSS blocks, or refused
 by name.
 
 Decided from tensor names and dtypes and from config.json together; where the two contradict each other the
@@ -8,7 +8,7 @@ can rely on every scale having the shape and dtype that its weight takes.
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.foreign import FLOAT_HINT, check_floats, refuse_foreign
-from modelkit.source.fp8 import BlockFp8Weights, read_fp8_weights
+from modelkit.source.fp8 import Fp8Weights, read_fp8_weights
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_block import MlxQuantization, Packing
@@ -16,8 +16,8 @@ from modelkit.source.mlx_layout import MlxWeights, read_mlx_weights
 from runtime.records import dataclass
 
 __all__ = [
-    "BlockFp8Weights",
     "FloatWeights",
+    "Fp8Weights",
     "GgufWeights",
     "MlxQuantization",
     "MlxWeights",
@@ -43,7 +43,7 @@ class Mxfp4Blocks:
     """The X of its `X_blocks`, U8 [..., groups, 16], and `X_scales`, U8 [..., groups]."""
 
 
-SourceKind = FloatWeights | MlxWeights | BlockFp8Weights | Mxfp4Blocks | GgufWeights
+SourceKind = FloatWeights | MlxWeights | Fp8Weights | Mxfp4Blocks | GgufWeights
 
 
 def recognise(inventory: Inventory) -> SourceKind:

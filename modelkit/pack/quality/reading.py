@@ -16,7 +16,7 @@ from modelkit.pack.part import Part
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan
 from modelkit.source.display import UTF_8
-from modelkit.source.prequantized import BlockFp8Weights, FloatWeights, MlxWeights
+from modelkit.source.prequantized import FloatWeights, Fp8Weights, MlxWeights
 from runtime.quant import Format, find_format
 from runtime.records import dataclass
 
@@ -178,7 +178,7 @@ def _stored(part: Part) -> "tuple[Mapping[str, Any], list[Path] | dict[str, mx.a
         return part.plan.config, [file.path for file in part.source.inventory.weights]
     from modelkit.pack.arrays import read_arrays
 
-    decoded = find_format("bf16") if isinstance(part.source.kind, BlockFp8Weights) else None
+    decoded = find_format("bf16") if isinstance(part.source.kind, Fp8Weights) else None
     as_it_is = replace(part, plan=_plan(part, decoded))
     return as_it_is.plan.config, read_arrays(as_it_is)
 

@@ -11,10 +11,11 @@ from modelkit.modelfile.quantizing import parse_format
 from modelkit.pack import placed
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan
+from modelkit.source.fp8 import Scales
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
-    BlockFp8Weights,
     FloatWeights,
+    Fp8Weights,
     MlxQuantization,
     MlxWeights,
     Mxfp4Blocks,
@@ -219,9 +220,8 @@ FP8 = {
 
 
 def fp8(make: Make, wanted: str | None) -> Plan:
-    kind = BlockFp8Weights(
-        (128, 128), {f"{AT}self_attn.q_proj.weight": f"{AT}self_attn.q_proj.weight_scale_inv"}
-    )
+    scales = Scales(f"{AT}self_attn.q_proj.weight_scale_inv", (128, 128))
+    kind = Fp8Weights({f"{AT}self_attn.q_proj.weight": scales})
     config = {"quantization_config": {"quant_method": "fp8"}, "num_hidden_layers": 1}
     return plan(make(FP8, config), kind, parse_format(wanted) if wanted else None)
 

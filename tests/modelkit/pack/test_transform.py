@@ -110,23 +110,31 @@ def test_zero_sized_tensors_are_written(tmp_path: Path, save: Save) -> None:
 # FP8: values are exact in bfloat16 until the scale, so the reference is plain numpy.
 
 
+Block = tuple[int, int] | None
+
+
 def save_fp8(
-    folder: Path, save: Save, shape: tuple[int, ...], scale_dtype: mx.Dtype
+    folder: Path, save: Save, shape: tuple[int, ...], scale_dtype: mx.Dtype, block: Block = (128, 128)
 ) -> tuple[Inventory, mx.array]:
-    """A checkpoint with one FP8 weight, and the bfloat16 values it stands for."""
+    """A checkpoint with one FP8 weight, and the bfloat16 values it stands for. block: what shares a scale, 0
+    for all rows or columns; None: all of a matrix, in a shape without any.
+    """
     rows, width = shape[-2:]
+    height, breadth = (block or (0, 0))[0] or rows, (block or (0, 0))[1] or width
     codes = np.random.default_rng(0).integers(0, 0x7E, shape, dtype=np.uint8)
-    tiles = (*shape[:-2], -(-rows // 128), -(-width // 128))
+    tiles = (*shape[:-2], -(-rows // height), -(-width // breadth))
     scales = mx.array(np.random.default_rng(1).uniform(0.5, 2, tiles).astype(np.float32)).astype(scale_dtype)
     name = f"{AT}self_attn.q_proj.weight" if len(shape) == 2 else f"{AT}mlp.experts.down_proj"
-    config = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    save(folder, {name: mx.array(codes), f"{name}_scale_inv": scales}, config)
+    stated = {"weight_block_size": [128, 128]} if block == (128, 128) else {}
+    config = {"quantization_config": {"quant_method": "fp8", **stated}}
+    stored = scales.reshape(shape[:-2]) if block is None else scales
+    save(folder, {name: mx.array(codes), f"{name}_scale_inv": stored}, config)
     relabel(folder / "model.safetensors")
     from modelkit.source.inventory import read_inventory
     from modelkit.source.tree import read_directory
 
     wide = np.array(scales.astype(mx.float32))
-    spread = wide.repeat(128, axis=-2)[..., :rows, :].repeat(128, axis=-1)[..., :width]
+    spread = wide.repeat(height, axis=-2)[..., :rows, :].repeat(breadth, axis=-1)[..., :width]
     values = np.array(mx.from_fp8(mx.array(codes), mx.float32)) * spread
     return read_inventory(read_directory(folder), "fp8"), mx.array(values).astype(mx.bfloat16)
 
@@ -145,6 +153,16 @@ def test_fp8_is_decoded_tile_by_tile(
     tmp_path: Path, save: Save, shape: tuple[int, ...], scale_dtype: mx.Dtype
 ) -> None:
     inventory, values = save_fp8(tmp_path, save, shape, scale_dtype)
+    (written,) = convert(inventory, "bf16", tmp_path).values()
+    assert equal(written, values)
+
+
+@pytest.mark.parametrize("shape", [(256, 256), (200, 130), (3, 200, 192)], ids=["even", "ragged", "stack"])
+@pytest.mark.parametrize("block", [(1, 0), (0, 1), (0, 0), None], ids=["rows", "columns", "whole", "flat"])
+def test_fp8_by_rows_and_as_a_whole_is_decoded(
+    tmp_path: Path, save: Save, shape: tuple[int, ...], block: Block
+) -> None:
+    inventory, values = save_fp8(tmp_path, save, shape, mx.bfloat16, block)
     (written,) = convert(inventory, "bf16", tmp_path).values()
     assert equal(written, values)
 

@@ -4,9 +4,10 @@ from typing import Any
 import pytest
 
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
+from modelkit.source.fp8 import Scales
 from modelkit.source.prequantized import (
-    BlockFp8Weights,
     FloatWeights,
+    Fp8Weights,
     MlxWeights,
     Mxfp4Blocks,
     Packing,
@@ -191,7 +192,35 @@ def test_block_fp8(tmp_path: Path, suffix: str, shape: tuple[int, ...], blocks: 
         "norm.weight": ("BF16", (4,)),
     }
     kind = kind_of(tmp_path, tensors, quantization_config=FP8)
-    assert kind == BlockFp8Weights((128, 128), {"a.weight": f"a.weight{suffix}"})
+    assert kind == Fp8Weights({"a.weight": Scales(f"a.weight{suffix}", (128, 128))})
+
+
+@pytest.mark.parametrize(
+    ("shape", "scales", "block"),
+    [
+        ((256, 130), (256, 1), (1, 130)),
+        ((256, 130), (256,), (1, 130)),
+        ((256, 130), (), (256, 130)),
+        ((256, 130), (1,), (256, 130)),
+        ((3, 256, 130), (3, 256, 1), (1, 130)),
+        ((3, 256, 130), (3, 1, 130), (256, 1)),
+        ((3, 256, 130), (3,), (256, 130)),
+        ((3, 256, 130), (3, 1, 1), (256, 130)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["fp8", "compressed-tensors", "fbgemm_fp8", "modelopt"])
+def test_fp8_by_rows_and_as_a_whole(
+    tmp_path: Path, method: str, shape: tuple[int, ...], scales: tuple[int, ...], block: tuple[int, int]
+) -> None:
+    others = ("a.input_scale", "self_attn.k_scale", "self_attn.v_proj.v_scale", "a.input_scale_ub")
+    tensors: Specs = {
+        "a.weight": ("F8_E4M3", shape),
+        "a.weight_scale": ("BF16", scales),
+        **dict.fromkeys(others, ("F32", ())),
+    }
+    kind = kind_of(tmp_path, tensors, quantization_config={"quant_method": method})
+    assert kind == Fp8Weights({"a.weight": Scales("a.weight_scale", block)}, frozenset(others))
 
 
 def test_block_fp8_of_compressed_tensors(tmp_path: Path) -> None:
@@ -202,7 +231,7 @@ def test_block_fp8_of_compressed_tensors(tmp_path: Path) -> None:
         "format": "float-quantized",
         "config_groups": {"group_0": group},
     }
-    assert isinstance(kind_of(tmp_path, tensors, quantization_config=block), BlockFp8Weights)
+    assert isinstance(kind_of(tmp_path, tensors, quantization_config=block), Fp8Weights)
 
 
 E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
@@ -212,10 +241,14 @@ E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
     ("tensors", "block", "error", "said"),
     [
         (E4M3, FP8, UnsupportedSource, "without scales"),
-        ({**E4M3, "a.weight_scale": ("F32", ())}, FP8, UnsupportedSource, "one scale per tensor"),
-        ({**E4M3, "a.weight_scale": ("F32", (1,))}, FP8, UnsupportedSource, "one scale per tensor"),
-        ({**E4M3, "a.weight_scale": ("F32", (256, 1))}, FP8, UnsupportedSource, "one scale per row"),
-        ({**E4M3, "a.weight_scale_inv": ("F32", (2, 2))}, {}, UnsupportedSource, "no block size"),
+        (
+            {**E4M3, "a.weight_scale": ("F32", (1, 2))},
+            FP8,
+            MalformedFile,
+            "[256, 1] by rows, [1, 1]",
+        ),
+        ({**E4M3, "a.weight_scale_inv": ("F32", (2, 2))}, {}, UnsupportedSource, "does not say which tool"),
+        ({**E4M3, "a.weight_scale": ("F32", ())}, {"quant_method": "x"}, UnsupportedSource, "says `x`"),
         (
             {**E4M3, "a.weight_scale_inv": ("F32", (2, 2))},
             {**FP8, "weight_block_size": [64, 64]},
@@ -226,7 +259,7 @@ E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
             {**E4M3, "a.weight_scale_inv": ("F32", (2, 3))},
             FP8,
             MalformedFile,
-            "[2, 3]; `a.weight` [256, 256] in",
+            "[2, 3]; `a.weight` [256, 256] takes",
         ),
         ({**E4M3, "a.weight_scale_inv": ("F8_E8M0", (2, 2))}, FP8, UnsupportedSource, "is F8_E8M0"),
         (
