@@ -2,14 +2,14 @@
 #include "products_lanes.h"
 #include "widen.h"
 
-/* Tokens whose sums stay in registers: of the first product with four chains each, of the second with PANELS
- * sixteens of outputs. */
+/* Tokens whose sums stay in registers: of the first product with two chains each, or with all four, and of the second
+ * with PANELS sixteens of outputs. */
 #if defined(__AVX512F__)
-enum { NARROW = 4, TILE = 8, PANELS = 2 };
+enum { NARROW = 8, WHOLE = 4, TILE = 8, PANELS = 2 };
 #elif defined(MK_NO_SIMD)
-enum { NARROW = 1, TILE = 1, PANELS = 1 };
+enum { NARROW = 1, WHOLE = 1, TILE = 1, PANELS = 1 };
 #else
-enum { NARROW = 1, TILE = 4, PANELS = 1 };
+enum { NARROW = 2, WHOLE = 1, TILE = 4, PANELS = 1 };
 #endif
 
 /* Sixteen numbers from `at` on, of which so many are there; zeros behind them. */
@@ -20,27 +20,38 @@ INLINE vf numbers(const void* from, size_t at, size_t there, const int type) {
   return floats16(there >= LANES ? p : memcpy(some, p, there * size), type);
 }
 
-INLINE void chain(const void* down, size_t readable, int i, int rank, int v, const float* const* x, vf (*a)[4], int c, const int type,
-                  const int R) {
-  const size_t at = (size_t)i * (size_t)rank + (size_t)v;
-  const vf w = numbers(down, at, readable - at, type);
+INLINE void store(float* to, vf a, int lanes) {
+  if (lanes < LANES) vf_store_some(to, a, lanes);
+  else vf_store(to, a);
+}
+
+INLINE void chain(const void* down, size_t at, size_t readable, float const* const* x, int i, vf (*a)[4], int c, const int type, const int R) {
+  const vf w = numbers(down, at, readable, type);
   UNROLL for (int r = 0; r < R; r++) a[r][c] = vf_fma(vf_set(x[r][i]), w, a[r][c]);
 }
 
-/* Ranks [v, v + 16) of R tokens. Lanes behind the last rank have numbers of the next k, and are dropped. */
-INLINE void narrowed(const void* down, size_t readable, int k, int rank, int v, const float* const* x, float scale, float* const* to,
-                     const int type, const int R) {
+enum { AHEAD = 2048 }; /* bytes to what is called for: it is read once, and there is little to do with it */
+
+/* Ranks [v, v + 16) of R tokens: halves from `first` on, C chains. Lanes behind the last rank have numbers of the next
+ * k, and are dropped. */
+INLINE void narrowed(const void* down, size_t readable, int k, int rank, int v, const float* const* x, int first, float* const* to,
+                     const int type, const int R, const int C) {
   vf a[NARROW][4];
-  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < 4; c++) a[r][c] = vf_set(0);
-  int i = 0;
-  for (; i + 4 <= k; i += 4) UNROLL for (int c = 0; c < 4; c++) chain(down, readable, i + c, rank, v, x, a, c, type, R);
-  UNROLL for (int c = 0; c < 3; c++)
-    if (i + c < k) chain(down, readable, i + c, rank, v, x, a, c, type, R);
-  const int lanes = rank - v < LANES ? rank - v : LANES;
-  UNROLL for (int r = 0; r < R; r++) {
-    const vf sum = vf_mul(vf_add(vf_add(a[r][0], a[r][1]), vf_add(a[r][2], a[r][3])), vf_set(scale));
-    vf_store_some(to[r] + v, sum, lanes);
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) a[r][c] = vf_set(0);
+  const size_t each = (size_t)rank, bytes = type == MK_F32 ? 4 : 2;
+  int i = 2 * first;
+  size_t at = (size_t)i * each + (size_t)v;
+  for (; i + C <= k / 4 * 4 && at + (C - 1) * each + LANES <= readable; i += 4, at += 4 * each) {
+    UNROLL for (int c = 0; c < C; c++) {
+      if (c % 2 == 0) __builtin_prefetch((const char*)down + (at + (size_t)c * each) * bytes + AHEAD, 0, 3);
+      chain(down, at + (size_t)c * each, LANES, x, i + c, a, c, type, R);
+    }
   }
+  for (; i < k; i += 4, at += 4 * each) UNROLL for (int c = 0; c < C; c++)
+    if (i + c < k) chain(down, at + (size_t)c * each, readable - at - (size_t)c * each, x, i + c, a, c, type, R);
+  const int lanes = rank - v < LANES ? rank - v : LANES;
+  UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c += 2)
+    store(to[r] + (first + c / 2) * rank + v, vf_add(a[r][c], a[r][c + 1]), lanes);
 }
 
 /* For each type and each number of tokens a function of its own. */
@@ -55,14 +66,22 @@ INLINE void narrowed(const void* down, size_t readable, int k, int rank, int v, 
 #define UP_TO_8(MOST, CALL) \
   UP_TO_4(MOST, CALL) EACH_TYPE(5, MOST, CALL) EACH_TYPE(6, MOST, CALL) EACH_TYPE(7, MOST, CALL) EACH_TYPE(8, MOST, CALL)
 
-static void narrow(const void* down, int type, size_t readable, int k, int rank, const float* const* x, int tokens, float scale,
+static void narrow(const void* down, int type, size_t readable, int k, int rank, const float* const* x, int tokens, int first, int halves,
                    float* const* to) {
   for (int v = 0; v < rank; v += LANES)
-    for (int first = 0, n; first < tokens; first += n) {
-      n = tokens - first < NARROW ? tokens - first : NARROW;
-#define CALL(TYPE, R) narrowed(down, readable, k, rank, v, x + first, scale, to + first, TYPE, R)
-      switch (n) { UP_TO_4(NARROW, CALL) }
+    for (int at = 0, n; at < tokens; at += n) {
+      n = tokens - at < NARROW ? tokens - at : NARROW;
+      if (n <= WHOLE && halves == MK_HALVES) {
+#define CALL(TYPE, R) narrowed(down, readable, k, rank, v, x + at, 0, to + at, TYPE, R, 4)
+        switch (n) { UP_TO_4(WHOLE, CALL) }
 #undef CALL
+        continue;
+      }
+      for (int half = first; half < first + halves; half++) {
+#define CALL(TYPE, R) narrowed(down, readable, k, rank, v, x + at, half, to + at, TYPE, R, 2)
+        switch (n) { UP_TO_8(NARROW, CALL) }
+#undef CALL
+      }
     }
 }
 
@@ -82,8 +101,7 @@ INLINE void pair(const struct mk_term* t, int n0, int i, size_t there, const flo
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int p = 0; p < P; p++) {
     float* to = y[r] + i + p * LANES;
     const vf sum = vf_add(numbers(to, 0, there, MK_F32), a[r][p]);
-    if (there < LANES) vf_store_some(to, sum, (int)there);
-    else vf_store(to, sum);
+    store(to, sum, (int)there);
   }
 }
 
@@ -107,7 +125,7 @@ static void with_vectors(const struct mk_term* t, int n0, int count, const float
       sum = vf_add(sum, vf_mul(product, scale));
     }
     if (t->bias) sum = vf_add(sum, vf_mul(numbers(t->bias, at, there, MK_F32), scale));
-    vf_store_some(y + i, sum, (int)there);
+    store(y + i, sum, (int)there);
   }
 }
 

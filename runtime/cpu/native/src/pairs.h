@@ -34,9 +34,12 @@ struct mk_members {
   int most;                 /* adapters of a row, at most */
 };
 
-enum {
-  MK_PAIR_TOKENS = 8, /* that meet an adapter together */
-  MK_PAIR_ROWS = 32,  /* up to which what adapters add is computed behind the products; of more, strip by strip with them */
+enum { MK_PAIR_TOKENS = 8 }; /* that meet an adapter together */
+
+/* Tokens of kin, as rows of a product. */
+struct mk_group {
+  const struct mk_kin* kin;
+  int count, at[MK_PAIR_TOKENS];
 };
 
 /* One adapter behind one matrix. */
@@ -48,18 +51,23 @@ struct mk_term {
   int at;            /* where in a token's numbers those are that `up` multiplies */
 };
 
+/* Sums over k in two halves, of two chains each: halves can be had from different threads. A token's numbers are
+ * [adapters of it][halves][rank]; added up they lie where the first half was. */
+enum { MK_HALVES = 2 };
+
 struct pairs {
-  /* to[token] [rank] = scale * x[token] down. readable: numbers from `down` on that may be read. */
-  void (*narrow)(const void* down, int type, size_t readable, int k, int rank, const float* const* x, int tokens, float scale, float* const* to);
+  /* to[token] [half] [rank] = x[token] down, of `halves` from `first` on. readable: numbers from `down` on that may be read. */
+  void (*narrow)(const void* down, int type, size_t readable, int k, int rank, const float* const* x, int tokens, int first, int halves,
+                 float* const* to);
   /* y[token] [count] += what the term adds to the outputs from n0 on. base: the same outputs of the product. */
   void (*widen)(const struct mk_term* term, int n0, int count, const float* const* narrow, int tokens, const float* const* base, float* const* y);
 };
 DECLARE_COLUMNS(pairs, pairs);
 
-/* The first halves of a matrix's pairs, multiplied. */
+/* Rows through the first matrices of pairs. */
 struct mk_narrow {
   const struct mk_matrix* w;
-  float* numbers; /* [tokens][adapters of a row][rank] */
+  float* numbers; /* of every row, mk_narrow_floats of one */
   int tokens;     /* of each row of the step */
 };
 
@@ -77,13 +85,14 @@ extern "C" {
 size_t mk_narrow_floats(const struct mk_matrix* w, int rows);
 /* Rows of x through the pairs of several matrices, as far as they have some; `numbers` has room for them. */
 void mk_narrow_rows(struct mk_narrow* all, int count, const float* x, size_t ldx, int rows);
-/* To y, outputs [n0, n0 + n) of the rows from `first` on, n <= MK_STRIP, what the adapters add. */
-void mk_widen_rows(const struct mk_narrow* by, int n0, int n, int first, int rows, float* y, size_t ldy);
-/* To products of several matrices, which lie in `out`, what adapters add. For few rows: one walk through each adapter. */
-void mk_add_pairs(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows);
-/* As mk_products and mk_gated_products, for few rows and matrices some of which have pairs. */
-void mk_products_with_pairs(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows);
-void mk_gated_with_pairs(const struct mk_matrix w[2], struct mk_gate kind, float* y, const float* x, size_t ldx, int rows);
+/* Rows [first, stop) in groups, at most as many as rows; how many there are. */
+int mk_group_rows(const struct mk_members* who, int tokens, int first, int stop, struct mk_group* groups);
+/* What will be read for outputs [n0, n0 + n) is called for, while something else is computed. */
+void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n);
+/* To y, outputs [n0, n0 + n) of the rows from `first` on, n <= MK_STRIP, what the adapters of some groups add. */
+void mk_widen_rows(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int first, float* y, size_t ldy);
+/* To y, x's product with a matrix, what adapters add. */
+void mk_add_pairs(const struct mk_matrix* w, float* y, const float* x, int rows);
 #ifdef __cplusplus
 }
 #endif

@@ -70,8 +70,7 @@ class AddPairs : public Node {
     dispatch(stream(), [w, to = out[0].data<float>(), x = x.data<float>(), y = y.data<float>(), rows = rows_of(x), same, pairs = pairs_,
                         members = members_] {
       if (!same) std::copy_n(y, (size_t)rows * w.n, to);
-      const mk_output sum = {to, (size_t)w.n, nullptr};
-      mk_add_pairs(&w, &sum, 1, x, (size_t)w.k, rows);
+      mk_add_pairs(&w, to, x, rows);
     });
   }
 

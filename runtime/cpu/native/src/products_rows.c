@@ -18,6 +18,12 @@ struct prepared { /* rows, which several matrices may share */
   char* rows;
 };
 
+/* Rows that are computed together, and those that have adapters. */
+struct piece {
+  int first, rows, group_count;
+  const struct mk_group* groups;
+};
+
 struct job {
   struct kernels by;
   const struct mk_matrix* w;
@@ -31,7 +37,9 @@ struct job {
   int pieces, step;   /* rows are cut into pieces, and strips taken by `step` */
   const struct mk_gate* gate; /* the first matrix's answers are gates of the second one's, which are not given out */
   const struct mk_narrow* narrow; /* of each matrix; NULL where none has pairs */
+  struct mk_group* groups;        /* room for one a row */
   int before;                     /* rows that were computed before these */
+  struct piece by_piece[ROWS / SPLIT];
 };
 
 /* Memory of a thread, kept for the next product unless it is much. */
@@ -59,45 +67,56 @@ static void prepare_row(void* with, int r) {
 static int strips(const struct mk_matrix* w) { return (w->n + MK_STRIP - 1) / MK_STRIP; }
 
 /* y: out[matrix]'s rows, or `sums` themselves. */
-static void compute(const struct job* j, int matrix, int strip, int first, int rows, float* sums, const struct mk_output* y) {
-  const struct mk_matrix* w = &j->w[matrix];
+static void compute(const struct job* j, int matrix, int strip, const struct piece* p, float* sums, const struct mk_output* y) {
+  struct mk_matrix w = j->w[matrix];
   const struct prepared* x = &j->forms[j->form_of[matrix]];
-  const int n0 = strip * MK_STRIP, n = w->n - n0 < MK_STRIP ? w->n - n0 : MK_STRIP;
-  strip_of(&j->by, x->form, w, n0, x->rows, j->rows, first, rows, sums);
-  if (j->narrow && mk_has_pairs(w)) {
-    for (int r = 0; r < rows; r++) j->by.products->finish(w, n0, n, sums + r * MK_STRIP, NULL, sums + r * MK_STRIP);
-    mk_widen_rows(&j->narrow[matrix], n0, n, j->before + first, rows, sums, MK_STRIP);
-    if (!y) return;
+  const int n0 = strip * MK_STRIP, n = w.n - n0 < MK_STRIP ? w.n - n0 : MK_STRIP, paired = j->narrow && mk_has_pairs(&w);
+  if (paired) mk_call_for_pairs(&j->narrow[matrix], p->groups, p->group_count, n0, n);
+  strip_of(&j->by, x->form, &w, n0, x->rows, j->rows, p->first, p->rows, sums);
+  if (paired) {
+    for (int r = 0; w.added && r < p->rows; r++) j->by.products->finish(&w, n0, n, sums + r * MK_STRIP, NULL, sums + r * MK_STRIP);
+    w.added = NULL;
+    mk_widen_rows(&j->narrow[matrix], p->groups, p->group_count, n0, n, j->before + p->first, sums, MK_STRIP);
   }
-  struct mk_matrix done = *w;
-  if (j->narrow && mk_has_pairs(w)) done.added = NULL;
-  for (int r = 0; r < rows; r++, sums += MK_STRIP) {
-    const size_t at = y ? (size_t)(first + r) * y->ld + (size_t)n0 : 0;
-    j->by.products->finish(&done, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
+  for (int r = 0; r < p->rows && (y || w.added); r++, sums += MK_STRIP) {
+    const size_t at = y ? (size_t)(p->first + r) * y->ld + (size_t)n0 : 0;
+    j->by.products->finish(&w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
   }
 }
 
-static void compute_gated(const struct job* j, int strip, int first, int rows, float* sums) {
+static void compute_gated(const struct job* j, int strip, const struct piece* p, float* sums) {
   const int n0 = strip * MK_STRIP, n = j->w->n - n0 < MK_STRIP ? j->w->n - n0 : MK_STRIP;
   float* up = sums + (size_t)ROWS * MK_STRIP;
-  compute(j, 0, strip, first, rows, sums, NULL);
-  compute(j, 1, strip, first, rows, up, NULL);
-  for (int r = 0; r < rows; r++, sums += MK_STRIP, up += MK_STRIP)
-    activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(first + r) * j->out->ld + (size_t)n0, n);
+  compute(j, 0, strip, p, sums, NULL);
+  compute(j, 1, strip, p, up, NULL);
+  for (int r = 0; r < p->rows; r++, sums += MK_STRIP, up += MK_STRIP)
+    activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(p->first + r) * j->out->ld + (size_t)n0, n);
 }
-
-static int start_of(const struct job* j, int piece) { return (int)((long)j->rows * piece / j->pieces); }
 
 static void chunk(void* with, int c) {
   const struct job* j = with;
-  const int piece = c % j->pieces, start = c / j->pieces * j->step;
-  const int first = start_of(j, piece), stop = start_of(j, piece + 1);
+  const struct piece* p = &j->by_piece[c % j->pieces];
+  const int start = c / j->pieces * j->step;
   float* sums = memory(&for_sums, (size_t)2 * ROWS * MK_STRIP * 4);
   for (int m = 0, at = 0; m < (j->gate ? 1 : j->count); at += strips(&j->w[m++]))
     for (int s = start > at ? start : at; s < start + j->step && s < at + strips(&j->w[m]); s++) {
-      if (j->gate) compute_gated(j, s, first, stop - first, sums);
-      else compute(j, m, s - at, first, stop - first, sums, &j->out[m]);
+      if (j->gate) compute_gated(j, s, p, sums);
+      else compute(j, m, s - at, p, sums, &j->out[m]);
     }
+}
+
+/* Rows of each piece, in groups where they have adapters. */
+static void cut(struct job* j) {
+  const struct mk_narrow* any = NULL; /* adapters are those of the step, so the same for every matrix */
+  for (int m = 0; j->narrow && m < j->count; m++)
+    if (mk_has_pairs(&j->w[m])) any = &j->narrow[m];
+  struct mk_group* groups = j->groups;
+  for (int i = 0; i < j->pieces; i++) {
+    const int first = (int)((long)j->rows * i / j->pieces), stop = (int)((long)j->rows * (i + 1) / j->pieces);
+    const int count = any ? mk_group_rows(any->w->members, any->tokens, j->before + first, j->before + stop, groups) : 0;
+    j->by_piece[i] = (struct piece){first, stop - first, count, groups};
+    groups += count;
+  }
 }
 
 static void some_rows(struct job* j) {
@@ -111,6 +130,7 @@ static void some_rows(struct job* j) {
   j->step = total / wanted > 1 ? total / wanted : 1;
   j->pieces = 1;
   while (total * j->pieces < wanted && j->rows / (j->pieces + 1) >= SPLIT) j->pieces++;
+  cut(j);
   mk_run(chunk, j, (total + j->step - 1) / j->step * j->pieces);
 }
 
@@ -135,9 +155,11 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
   size_t bytes = 0, numbers = 0;
   for (int f = 0; f < form_count; f++) bytes += forms[f].form.ld * (size_t)most;
   for (int m = 0; m < count; m++) numbers += mk_narrow_floats(&w[m], rows);
-  char* at = memory(&for_rows, bytes + numbers * sizeof(float));
+  const size_t groups = paired ? (size_t)most * sizeof(struct mk_group) : 0;
+  char* at = memory(&for_rows, bytes + groups + numbers * sizeof(float));
   for (int f = 0; f < form_count; at += forms[f++].form.ld * (size_t)most) forms[f].rows = at;
-  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate, paired ? narrow : NULL, 0};
+  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate, paired ? narrow : NULL, (struct mk_group*)at};
+  at += groups;
   for (int m = 0; paired && m < count; m++) {
     narrow[m] = (struct mk_narrow){&w[m], (float*)at, 0};
     at += mk_narrow_floats(&w[m], rows) * sizeof(float);
@@ -156,13 +178,11 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
 }
 
 void mk_products(const struct mk_matrix* w, const struct mk_output* out, int count, const float* x, size_t ldx, int rows) {
-  if (rows <= MK_PAIR_ROWS && mk_have_pairs(w, count)) return mk_products_with_pairs(w, out, count, x, ldx, rows);
   for (; count > MOST; w += MOST, out += MOST, count -= MOST) all_rows(w, out, MOST, x, ldx, rows, NULL);
   all_rows(w, out, count, x, ldx, rows, NULL);
 }
 
 void mk_gated_products(const struct mk_matrix w[2], struct mk_gate kind, float* y, const float* x, size_t ldx, int rows) {
-  if (rows <= MK_PAIR_ROWS && mk_have_pairs(w, 2)) return mk_gated_with_pairs(w, kind, y, x, ldx, rows);
   const struct mk_output out = {y, (size_t)w->n, NULL};
   all_rows(w, &out, 2, x, ldx, rows, &kind);
 }

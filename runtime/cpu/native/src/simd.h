@@ -32,8 +32,11 @@ INLINE vf vf_ldexp(vf a, vf n) { /* a * 2^n, n whole and within [-126, 127] */
   __m512i e = _mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23);
   return _mm512_mul_ps(a, _mm512_castsi512_ps(e));
 }
-INLINE vf vf_bf16(const uint16_t* p) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i*)p)), 16));
+INLINE vf vf_bf16(const uint16_t* p) { /* to the upper halves of lanes, in one operation */
+  const __m512i at = _mm512_set_epi32(0xf0000, 0xe0000, 0xd0000, 0xc0000, 0xb0000, 0xa0000, 0x90000, 0x80000, 0x70000, 0x60000, 0x50000,
+                                      0x40000, 0x30000, 0x20000, 0x10000, 0);
+  const __m512i all = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)p));
+  return _mm512_castsi512_ps(_mm512_maskz_permutexvar_epi16(0xaaaaaaaa, at, all));
 }
 INLINE vf vf_f16(const uint16_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p)); }
 INLINE vf vf_if_less(vf a, vf b, vf yes, vf no) { /* a < b ? yes : no, lane by lane */

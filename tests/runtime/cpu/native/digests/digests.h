@@ -20,6 +20,7 @@ void say_bytes(const void* y, size_t count, const char* name, ...) __attribute__
 
 void digest_draws(void);
 void digest_norms(void);
+void digest_pairs(void);
 void digest_products(void);
 void digest_quantize(void);
 void digest_convolution(void);

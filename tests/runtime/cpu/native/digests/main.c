@@ -77,7 +77,7 @@ void say_bytes(const void* y, size_t count, const char* name, ...) {
   va_end(args);
 }
 
-static void (*const topics[])(void) = {digest_draws, digest_norms, digest_products, digest_quantize, digest_convolution, digest_recurrences};
+static void (*const topics[])(void) = {digest_draws, digest_norms, digest_pairs, digest_products, digest_quantize, digest_convolution, digest_recurrences};
 
 int main(int argc, char** argv) {
   if (argc < 2) {
