@@ -4,6 +4,8 @@ Invariants, at the end: the texts of all pieces joined are the answer's text, th
 pushed, in order, and a special token is alone in its piece.
 """
 
+from collections.abc import Sequence
+
 from modelkit.tokenizer import TextStream, Tokenizer
 from runtime.engine.request import TokenLogprob
 from runtime.records import dataclass
@@ -38,6 +40,12 @@ class Pieces:
         if token in self._special:
             return Piece("", (token,), self._tokenizer.id_to_piece(token), logprobs)
         return Piece(self._text.push(token), (token,), None, logprobs)
+
+    def texts(self, tokens: Sequence[int]) -> list[str] | None:
+        """What `push` of each would have as its text; None, and nothing is pushed, where one of them is a
+        special token.
+        """
+        return self._text.push_each(tokens) if self._special.isdisjoint(tokens) else None
 
     def finish(self) -> list[Piece]:
         """What was held back: an unfinished character."""

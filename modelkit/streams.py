@@ -130,7 +130,7 @@ class GenerationStream:
         """What is there, without waiting, neighbours of one kind as one (`joined`); a Finish last of all,
         unless somebody has left. As `take`.
         """
-        events: list[Event | Finish] = [*joined(event for out in self._take_ready() for event in out.events)]
+        events: list[Event | Finish] = [*self._take_joined()]
         if self.ended and not self._finished:
             self._finished = True
             if finish := self._finish():
@@ -142,6 +142,25 @@ class GenerationStream:
         Raises what the generation failed with.
         """
         return [out.piece for out in self._take_ready() if out.piece is not None]
+
+    def _take_joined(self) -> list[Event]:
+        if self._ready:  # somebody has read piece by piece until now
+            return joined(event for out in self._take_ready() for event in out.events)
+        with self._reading:
+            deltas = self._read(self._stream.take)
+            events = self._parting.take_joined(deltas) if deltas and not self._over else []
+            if self._parting.stop is not None and not self._over:
+                self._over = True
+                self._stream.cancel()
+            if self._stream.ended and not self._over:
+                self._end()
+                events = joined([*events, *(event for out in self._ready for event in out.events)])
+                self._ready.clear()
+            if self._left:
+                return []
+            for event in events:
+                self._given.add(event)
+            return events
 
     def _take_ready(self) -> list[Out]:
         with self._reading:

@@ -1,12 +1,14 @@
 """What every splitter does with pieces: they go to a reader that waits for more, and events come out."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from modelkit.output.events import Event, Text, Thinking
 from modelkit.output.reading.feed import Cut, Feed, Waiting
 from modelkit.output.reading.marks import Marks
 from modelkit.output.sink import Sink
 from modelkit.pieces import Piece
+from runtime.engine.request import TokenLogprob
 
 
 class Machine(ABC):
@@ -33,6 +35,19 @@ class Machine(ABC):
                 self._feed.push_special(special)
         self._resume()
         return self._sink.take()
+
+    def push_each(
+        self, texts: Sequence[str], ids: Sequence[int], logprobs: Sequence[TokenLogprob]
+    ) -> list[Event]:
+        whole = "".join(texts)
+        # A last token without a text waits for the one that it begins in (`Feed`).
+        if texts[-1] and self._quiet is not None and self._feed.empty and not self._quiet.loud.search(whole):
+            return [self._kind(whole, tuple(ids), tuple(logprobs))]
+        pieces = (
+            Piece(text, (ids[place],), None, tuple(logprobs[place : place + 1]))
+            for place, text in enumerate(texts)
+        )
+        return [event for piece in pieces for event in self.push(piece)]
 
     def finish(self) -> list[Event]:
         self._feed.ended = True

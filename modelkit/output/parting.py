@@ -4,9 +4,10 @@
 of them may hold something back for a token or more.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from modelkit.output.events import Event, Text
+from modelkit.output.joining import joined
 from modelkit.output.splitter import Splitter
 from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
@@ -54,6 +55,23 @@ class Parting:
             if self.stop is not None:
                 break
         return outs
+
+    def take_joined(self, deltas: Sequence[Delta]) -> list[Event]:
+        """As `take` of all of them, for who wants no pieces: neighbours of one kind are one event."""
+        ids = [token for delta in deltas for token in delta.ids]
+        texts = None if self._stopping.looks or not ids else self._pieces.texts(ids)
+        if texts is None:
+            return joined(self._one_by_one(deltas))
+        logprobs = [one for delta in deltas for one in delta.logprobs]
+        self.ids += ids
+        self.logprobs += logprobs
+        return joined(self._splitter.push_each(texts, ids, logprobs))
+
+    def _one_by_one(self, deltas: Sequence[Delta]) -> Iterator[Event]:
+        for delta in deltas:
+            if self.stop is None:
+                for out in self.take(delta):
+                    yield from out.events
 
     def finish(self) -> list[Out]:
         """What was held back. No token comes after it."""

@@ -1,11 +1,13 @@
 """Who tells an answer's parts apart, as the stream above sees it."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.output.events import Event, Text
 from modelkit.pieces import Piece
+from runtime.engine.request import TokenLogprob
 
 
 class Splitter(Protocol):
@@ -13,6 +15,14 @@ class Splitter(Protocol):
 
     def push(self, piece: Piece) -> list[Event]:
         """What this piece lets out; what may yet become a mark is held back."""
+        ...
+
+    def push_each(
+        self, texts: Sequence[str], ids: Sequence[int], logprobs: Sequence[TokenLogprob]
+    ) -> list[Event]:
+        """As `push` of a piece for each of these tokens, at least one and none of them special. What they let
+        out may be joined (`joining`). logprobs: one for each, or none.
+        """
         ...
 
     def finish(self) -> list[Event]:
@@ -25,6 +35,11 @@ class Plain:
 
     def push(self, piece: Piece) -> list[Event]:
         return [] if piece.special is not None else [Text(piece.text, piece.ids, piece.logprobs)]
+
+    def push_each(
+        self, texts: Sequence[str], ids: Sequence[int], logprobs: Sequence[TokenLogprob]
+    ) -> list[Event]:
+        return [Text("".join(texts), tuple(ids), tuple(logprobs))]
 
     def finish(self) -> list[Event]:
         return []

@@ -107,6 +107,16 @@ class ByteLevel:
             data = piece.encode("utf-8")
         return (self._decoder.decode(data),)
 
+    def push_each(self, pieces: Sequence[str]) -> list[str]:
+        """As `push` of one after the other."""
+        if not self._decoder.getstate()[0]:  # between two characters, as nearly always
+            try:
+                data = [codecs.charmap_encode(piece, "strict", _BYTES)[0] for piece in pieces]
+                return [one.decode("utf-8") for one in data]
+            except UnicodeError:  # an added token, or a character that its piece leaves unfinished
+                pass
+        return ["".join(self.push(piece)) for piece in pieces]
+
     def finish(self) -> Sequence[str]:
         return (self._decoder.decode(b"", final=True),)
 

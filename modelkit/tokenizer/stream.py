@@ -8,7 +8,7 @@ byte tokens, which is valid or not as a whole).
 
 from collections.abc import Sequence
 
-from modelkit.tokenizer.decoding import stages_of
+from modelkit.tokenizer.decoding import ByteLevel, stages_of
 from modelkit.tokenizer.tokenizer import Tokenizer
 
 
@@ -32,6 +32,14 @@ class TextStream:
         if piece is None:
             return ""
         return "".join(self._only.push(piece)) if self._only else self._through([piece], 0)
+
+    def push_each(self, ids: Sequence[int]) -> list[str]:
+        """As `push` of one after the other, of ids that a model has drawn."""
+        if isinstance(self._only, ByteLevel) and self._skipped.isdisjoint(ids):
+            pieces = [piece for piece in self._tokenizer.ids_to_pieces(ids) if piece is not None]
+            if len(pieces) == len(ids):
+                return self._only.push_each(pieces)
+        return [self.push(one) for one in ids]
 
     def finish(self) -> str:
         """What is still held back. An unfinished character becomes U+FFFD, as in `decode`."""

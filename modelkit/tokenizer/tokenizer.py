@@ -94,6 +94,10 @@ class Tokenizer:
         """The vocabulary entry of an id as it stands there (`Ġthe`, `<0xE2>`); None where no token is."""
         return self._native.id_to_token(_checked_id(id))
 
+    def ids_to_pieces(self, ids: Sequence[int]) -> list[str | None]:
+        """As `id_to_piece` of each, for ids that a model has drawn: they are not checked."""
+        return [self._native.id_to_token(one) for one in ids]
+
     def bytes_of(self, id: int) -> bytes:  # noqa: A002  # the field's word for it
         """What an id stands for within a text: whole characters or a part of one; a special token is its own
         name; b"" where no token is.

@@ -50,6 +50,19 @@ def test_pieces_are_the_answer(tokenizer: Tokenizer, data: st.DataObject) -> Non
 
 
 @settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_texts_together_are_those_of_each(tokenizer: Tokenizer, data: st.DataObject) -> None:
+    ids = st.one_of(st.integers(0, 300), st.integers(0, tokenizer.vocab_size + 2))
+    each, together = Pieces(tokenizer), Pieces(tokenizer)
+    for some in data.draw(st.lists(st.lists(ids, min_size=1, max_size=6), max_size=8)):
+        texts = together.texts(some)
+        assert (texts is None) == (not tokenizer.special_ids.isdisjoint(some))
+        if texts is not None:
+            assert texts == [each.push(token).text for token in some]
+    assert together.finish() == each.finish()
+
+
+@settings(max_examples=100, deadline=None)
 @given(words=st.lists(st.text("abc XYZ", min_size=1, max_size=6), min_size=2, max_size=4))
 def test_a_special_token_stands_where_it_was_written(tokenizer: Tokenizer, words: list[str]) -> None:
     marker = min(tokenizer.special_ids)

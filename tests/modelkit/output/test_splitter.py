@@ -5,6 +5,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named, styles
 from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
+from modelkit.output.joining import joined
 from modelkit.output.splitter import splitter_for
 from modelkit.pieces import Piece
 from runtime.engine.request import TokenLogprob
@@ -52,6 +54,34 @@ def assert_chunking_does_not_matter(case: Case) -> None:
     events = split(case, plain(list(text)))
     assert folded(events) == whole, case.label
     assert_json_at_every_moment(events)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tokens_together_are_told_as_each_alone(name: str) -> None:
+    for case in cases(name)[:40]:
+        random_ = random.Random(case.label)
+        parts = [case.text[at : at + 2] for at in range(0, len(case.text), 2)]
+        for _ in range(len(parts) // 4):  # tokens that complete no character
+            parts.insert(random_.randrange(len(parts) + 1), "")
+        alone, together = (
+            splitter_for(case.style, case.opening, list(case.tools)),
+            splitter_for(case.style, case.opening, list(case.tools)),
+        )
+        told, at = (list[Event](), list[Event]()), 0
+        while at < len(parts):
+            stop = min(at + random_.randint(1, 5), len(parts))
+            ids, logprobs = range(at, stop), [TokenLogprob(token, -1.0) for token in range(at, stop)]
+            for token in ids:
+                told[0].extend(alone.push(Piece(parts[token], (token,), None, (logprobs[token - at],))))
+            told[1].extend(together.push_each(parts[at:stop], ids, logprobs))
+            assert unnamed(told[0]) == unnamed(told[1]), case.label
+            at = stop
+        assert unnamed([*told[0], *alone.finish()]) == unnamed([*told[1], *together.finish()]), case.label
+
+
+def unnamed(events: Sequence[Event]) -> list[Event]:
+    """Joined, without ids of calls, which are drawn."""
+    return [replace(one, id="") if isinstance(one, CallStart) else one for one in joined(events)]
 
 
 def assert_json_at_every_moment(events: Sequence[Event]) -> None:
