@@ -4,6 +4,7 @@ from importlib import import_module
 
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
+from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modelkit.server.dialect import Dialect
@@ -36,12 +37,27 @@ def make_app(serving: Serving) -> ASGIApp:
     app.router.default = nowhere
     app.state.serving = serving
 
+    near = by_path(app.router)
+
     async def routed(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = app
-        await app.router(scope, receive, send)
+        await near.get(scope.get("path", ""), app.router)(scope, receive, send)
 
     open_paths = frozenset(path for dialect in dialects for path in dialect.open_paths)
     return Gate(routed, serving, Finder(dialects), open_paths)
+
+
+def by_path(router: Router) -> dict[str, Router]:
+    """For each path without parts that vary, a router of the few routes that match it, in their order: to try
+    the expressions of all of them takes longer than to answer.
+    """
+    found = dict[str, Router]()
+    for path in {route.path for route in router.routes if isinstance(route, Route)}:
+        scope = {"type": "http", "method": "GET", "path": path}
+        some = [route for route in router.routes if route.matches(scope)[0] is not Match.NONE]
+        if "{" not in path:
+            found[path] = Router(some, redirect_slashes=False, default=router.default)
+    return found
 
 
 class Finder:

@@ -61,6 +61,13 @@ class Fields:
         """Is it there, and not null?"""
         return self._get(field) is not None
 
+    def first(self, fields: Iterable[str]) -> str | None:
+        """The first of these that is there, and not null."""
+        found = next((one for one in fields if self.peek.get(one) is not None), None)
+        if found is not None:
+            self._read.add(found)
+        return found
+
     def nothing(self, *fields: str) -> None:
         """These say nothing that is not said elsewhere, and are nobody's concern."""
         self._read.update(fields)
@@ -92,8 +99,10 @@ class Fields:
         return self._get(field)
 
     def _get(self, field: str) -> Any:
-        self._read.add(field)
-        return self.peek.get(field)
+        value = self.peek.get(field)
+        if value is not None:  # many are asked for, few are there
+            self._read.add(field)
+        return value
 
     def wrong(self, field: str, expected: str) -> Refused:
         """The error for a field whose value is not what was expected."""

@@ -67,7 +67,8 @@ def parse_json(data: bytes, label: str, *, depth: int = DEPTH, nonfinite: bool =
         value = json.loads(
             data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant, parse_float=_finite
         )
-        _bound(value, depth)
+        if b"\\u" in data or data.count(b"{") + data.count(b"[") > depth:  # else it is too small to be wrong
+            _bound(value, depth)
     except RecursionError as error:
         raise MalformedFile(f"{label} is nested more than {depth} levels deep") from error
     except ValueError as error:  # undecodable bytes and JSON errors are ValueErrors too

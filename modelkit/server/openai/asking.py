@@ -68,7 +68,7 @@ def chat(model: Model, messages: list[Message], options: dict[str, Any]) -> Gene
 def spelt(body: Fields) -> dict[str, str]:
     """What the client calls our keywords: of several fields that may set one, the first that it sent."""
     own = {str(field): str(field) for field in body.peek}
-    said = {word: next((one for one in fields if body.has(one)), None) for word, fields in _SPELT.items()}
+    said = {word: body.first(fields) for word, fields in _SPELT.items()}
     return {**{word: field for word, field in said.items() if field}, **own}
 
 

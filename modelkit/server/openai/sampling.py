@@ -115,7 +115,7 @@ def read_sampling(body: Fields) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for table, read in ((_NUMBERS, body.number), (_WHOLES, body.whole), (_WORDS, body.text)):
         for name, spellings in table.items():
-            spelt = next((one for one in spellings if body.has(one)), None)
+            spelt = body.first(spellings)
             if spelt is not None:
                 found[name] = body.fit(spelt, name, _meant(name, read(spelt)))
     _refuse_unlike_neutral(body)
@@ -169,8 +169,8 @@ def read_priority(body: Fields) -> Priority | None:
 
 
 def _refuse_unlike_neutral(body: Fields) -> None:
-    for field, neutral in _NEUTRAL.items():
-        if body.has(field) and body.raw(field) not in neutral:
+    for field in [one for one in _NEUTRAL if body.peek.get(one) is not None]:
+        if body.raw(field) not in _NEUTRAL[field]:
             raise refused("invalid_request", f"{body.name(field)} is not offered by this server", field)
 
 

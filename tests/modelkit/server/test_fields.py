@@ -105,3 +105,11 @@ def test_words_are_those_of_who_writes_json(read: Callable[[Fields], object], sa
     with pytest.raises(Refused) as error:
         read(Fields(BODY))
     assert error.value.message.startswith(said)
+
+
+def test_the_first_of_several_that_is_there_is_read() -> None:
+    fields = Fields(BODY)
+    assert fields.first(("absent", "nothing", "five", "half")) == "five"
+    assert fields.first(("absent", "nothing")) is None
+    assert "five" not in fields.unread()
+    assert "half" in fields.unread()
