@@ -1,7 +1,7 @@
 """Telling the readers of an event loop what steps of the engine brought: one call for all of them.
 
     the engine's thread   `Bell.ring` calls the one `wake` of all streams that this loop reads
-    the loop              one callback looks which of them have something, and sets their events
+    the loop              one callback looks which of them have something, and calls their readers
 
 A `call_soon_threadsafe` costs the engine's thread a lock and a write to a pipe, for each stream and each step
 if every stream had its own.
@@ -9,7 +9,7 @@ if every stream had its own.
 
 import asyncio
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 
 from runtime.engine.stream import Stream
@@ -19,7 +19,7 @@ class Waker:
     """Of one event loop, for the streams of one engine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.readers: dict[Stream, asyncio.Event] = {}
+        self.readers: dict[Stream, Callable[[], None]] = {}
         """On the loop's thread only."""
         self._loop = loop
         self._due = False
@@ -33,9 +33,8 @@ class Waker:
 
     def _look(self) -> None:
         self._due = False  # first: what comes from here on asks for another look
-        for stream, news in self.readers.items():
-            if stream.has_news:
-                news.set()
+        for told in dict.fromkeys([told for stream, told in self.readers.items() if stream.has_news]):
+            told()
 
 
 _wakers: dict[tuple[int, int], Waker] = {}
@@ -45,16 +44,25 @@ _lock = threading.Lock()
 @contextmanager
 def listening(*streams: Stream) -> Generator[asyncio.Event]:
     """An event that is set when one of the streams, all of one engine, may have something new."""
+    news = asyncio.Event()
+    with following(news.set, *streams):
+        yield news
+
+
+@contextmanager
+def following(told: Callable[[], None], *streams: Stream) -> Generator[None]:
+    """For as long as this is held, `told` is called on the loop's thread when one of the streams, all of one
+    engine, may have something new; once, however many have. It raises nothing and does not wait.
+    """
     loop = asyncio.get_running_loop()
     key = id(loop), id(streams[0].bell)
     with _lock:
         waker = _wakers.setdefault(key, Waker(loop))
-    news = asyncio.Event()
     for stream in streams:
-        waker.readers[stream] = news
+        waker.readers[stream] = told
         stream.listen(waker.wake)
     try:
-        yield news
+        yield
     finally:
         for stream in streams:
             waker.readers.pop(stream, None)

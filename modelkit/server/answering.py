@@ -2,7 +2,8 @@
 
     handler      reads its JSON into an `Ask`, then returns `await streaming.stream(...)` or words
                  `await answering.whole(...)`
-    Underway     holds the lease, starts the rows in a worker thread, and gives their events step by step
+    Underway     holds the lease, starts the rows in a worker thread, and gives their events step by step: to
+                 who waits for them, or (`follow`) to a function that is called where the loop is told of them
 
 Invariants:
 - Whoever leaves cancels: one watcher per request waits for the client to go, and cancels the rows, or the
@@ -12,7 +13,7 @@ Invariants:
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
-from contextlib import aclosing
+from contextlib import AsyncExitStack
 from time import monotonic, time
 from typing import TypeVar
 
@@ -26,14 +27,17 @@ from modelkit.server.chosen import choosing, parted
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
 from modelkit.server.metrics import Histogram
 from modelkit.server.pool import Lease
-from modelkit.server.rows import Batch, merged
+from modelkit.server.rows import Batch, Rows
 from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Outcome, Trace
 from modelkit.server.turns import PRIORITIES, Priority
 from modelkit.streams import GenerationStream
+from modelkit.waking import following
 from runtime.records import dataclass
 
 T = TypeVar("T")
+Take = Callable[[list[Batch]], bool]
+"""Gets what a step brought, which is never nothing; False: it can take no more for now."""
 _PRIORITY = "x-modelkit-priority"
 
 
@@ -138,9 +142,12 @@ class Underway:
         self._priority: Priority = ask.priority or priority_in(request)
         self._started: Started | None = None
         self._gaps: Histogram | None = None
-        self._steps = self._run()
+        self._held = AsyncExitStack()  # the lease, and the ear for the rows
+        self._news = asyncio.Event()
+        self._take: Take | None = None
+        self._turn: asyncio.Future[bool] | None = None
         # The wait for model and first step is a task of its own, so that it can be broken off.
-        self._first: asyncio.Task[list[Batch] | None] = asyncio.ensure_future(anext(self._steps, None))
+        self._first: asyncio.Task[list[Batch] | None] = asyncio.ensure_future(self._begin())
         self._watcher = asyncio.ensure_future(self._watch(request.receive))
         self.serving.state.underway.add(self)
 
@@ -154,7 +161,51 @@ class Underway:
         step = await self._first
         while step is not None:
             yield step
-            step = await anext(self._steps, None)
+            step = await self._next()
+
+    async def follow(self, take: Take, ready: Callable[[], Awaitable[None]]) -> None:
+        """As iterating, with `take` called for each step, on the loop's thread and beside no other. Where it
+        gives False, `ready` is awaited before it gets more. Raises what it raises.
+
+        A step costs no turn of a task: of many streams those turns would take as long as all that is said.
+        """
+        step = await self._first
+        goes_on = step is None or take(step)
+        if step is None:
+            return
+        while True:
+            if not goes_on:
+                await ready()
+            if self._rows.ended:
+                break
+            goes_on = await self._taken_by(take)
+        await self._end()
+
+    async def _taken_by(self, take: Take) -> bool:
+        """Have `take` called until it wants no more for now, which gives False, or all has ended."""
+        self._take, self._turn = take, asyncio.get_running_loop().create_future()
+        try:
+            self._told()  # what has come meanwhile
+            return await self._turn
+        finally:
+            self._take = self._turn = None
+
+    def _told(self) -> None:
+        """The rows may have something new."""
+        take, turn = self._take, self._turn
+        if take is None or turn is None:
+            self._news.set()
+        elif not turn.done():
+            try:
+                step = self._rows.take()
+                if step:
+                    self._note(step)
+                goes_on = not step or take(step)
+            except Exception as error:  # noqa: BLE001 -- raised to who follows
+                turn.set_exception(error)
+            else:
+                if self._rows.ended or not goes_on:
+                    turn.set_result(goes_on)
 
     @property
     def started(self) -> Started:
@@ -188,36 +239,58 @@ class Underway:
         if not self._first.done():
             self._first.cancel()
             await asyncio.wait({self._first})
-        await self._steps.aclose()
+        await self._let_go()
 
     async def _watch(self, receive: Receive) -> None:
         await _gone(receive)
         self.stop(client_gone().fault)
 
-    async def _run(self) -> AsyncGenerator[list[Batch]]:
+    async def _begin(self) -> list[Batch] | None:
+        """The first step. What was held until then is let go where it fails."""
         check_open(self.serving)
         try:
             asked = self._ask
             name, adapters = parted(asked.model)
             lent = self.serving.pool.acquire(name, asked.keep_alive, priority=self._priority)
-            async with lent as lease:
-                self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
-                self.trace.queued_s = lease.queued_s
-                self._started = await self._start(lease, choosing(lease.model, adapters))
-                try:
-                    async with aclosing(merged(self._started.streams)) as steps:
-                        async for step in steps:
-                            self._note(self._started.streams, step)
-                            yield step
-                    self._note_left(self._started.streams)
-                finally:
-                    for one in self._started.streams:
-                        one.cancel()
-        except asyncio.CancelledError:
-            if self.fault is None:
-                raise
+            lease = await self._held.enter_async_context(lent)
+            self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
+            self.trace.queued_s = lease.queued_s
+            self._started = await self._start(lease, choosing(lease.model, adapters))
+            self._rows = Rows(self._started.streams)
+            self._held.enter_context(following(self._told, *(one.source for one in self._started.streams)))
+            return await self._next()
+        except BaseException as error:
+            await self._let_go()
+            if isinstance(error, asyncio.CancelledError) and self.fault is not None:
+                raise Refused(self.fault) from None
+            raise
+
+    async def _next(self) -> list[Batch] | None:
+        """The next step, never without anything; None at the end, when all is let go."""
+        while True:
+            self._news.clear()
+            if step := self._rows.take():
+                self._note(step)
+                return step
+            if self._rows.ended:
+                return await self._end()
+            await self._news.wait()
+
+    async def _end(self) -> None:
+        """The rows have ended."""
+        if self._rows.fault is None:
+            self._note_left(self.started.streams)
+        await self._let_go()
+        if self._rows.fault is not None:
+            raise self._rows.fault
         if self.fault is not None:
             raise Refused(self.fault)
+
+    async def _let_go(self) -> None:
+        if self._started is not None:
+            for one in self._started.streams:
+                one.cancel()
+        await self._held.aclose()
 
     async def _start(self, lease: Lease, model: Model) -> Started:
         """All rows, or none. One that starts after somebody has left is cancelled on the spot. model: the
@@ -243,8 +316,8 @@ class Underway:
         if self.fault is not None:
             self.trace.usages = [one.result.usage for one in streams]
 
-    def _note(self, streams: Sequence[GenerationStream], step: Sequence[Batch]) -> None:
-        trace, now = self.trace, monotonic()
+    def _note(self, step: Sequence[Batch]) -> None:
+        trace, now, streams = self.trace, monotonic(), self.started.streams
         if trace.piece_s is None or self._gaps is None:
             trace.first_token_s = now - trace.began_s
             self._gaps = self.serving.metrics.gaps(trace.model)

@@ -25,6 +25,7 @@ from modelkit.server.answering import Ask, Started, Underway
 from modelkit.server.faults import Fault
 from modelkit.server.own_headers import with_notes
 from modelkit.server.protocol import CHUNKS
+from modelkit.server.rows import Batch
 from runtime.records import dataclass
 
 
@@ -102,6 +103,7 @@ class Stream(Response):
         self._under, self._wire, self._formatter = under, wire, formatter
         self._written_s = under.trace.began_s
         self._chunks: Callable[[bytes], bool] | None = None
+        self._begun, self._unwritten = False, b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._chunks = scope.get("extensions", {}).get(CHUNKS)
@@ -109,8 +111,7 @@ class Stream(Response):
         self._under.trace.status = 200
         beating = asyncio.ensure_future(self._beat(send))
         try:
-            # A task of its own: each step of the engine resumes it, and not every caller up to the server.
-            last = await asyncio.ensure_future(self._write_all(send))
+            last = await self._write_all(send)
             beating.cancel()  # before the last bytes: none may come behind them
             await self._write(send, last, more=False)
         finally:
@@ -119,23 +120,30 @@ class Stream(Response):
 
     async def _write_all(self, send: Send) -> bytes:
         """All but the last bytes, which are given back."""
-        formatter, begun = self._formatter, False
-        try:
-            async for step in self._under:
-                data = b"" if begun else formatter.begin(self._under.started)
-                begun = True
-                for row, events in step:
-                    data += formatter.batch(row, events)
-                if data and not self._written_at_once(data):
-                    await self._write(send, data)
-            return formatter.end()
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
-            return formatter.fail(self._under.failed(error))
 
-    def _written_at_once(self, data: bytes) -> bool:
-        """Could it be written without a message?"""
+        async def rest() -> None:
+            data, self._unwritten = self._unwritten, b""
+            await self._write(send, data)
+
+        try:
+            await self._under.follow(self._wrote, rest)
+            return self._formatter.end()
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the client is told
+            return self._formatter.fail(self._under.failed(error))
+
+    def _wrote(self, step: list[Batch]) -> bool:
+        """What a step brought; False where its bytes have to be a message."""
+        data = b"" if self._begun else self._formatter.begin(self._under.started)
+        self._begun = True
+        for row, events in step:
+            data += self._formatter.batch(row, events)
+        if not data:
+            return True
         self._written_s = monotonic()
-        return self._chunks is not None and self._chunks(data)
+        if self._chunks is not None and self._chunks(data):
+            return True
+        self._unwritten = data
+        return False
 
     async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
         if data or not more:

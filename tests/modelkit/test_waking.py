@@ -47,6 +47,28 @@ def test_streams_of_one_model_share_a_wake(model: Model) -> None:
     assert not waking._wakers
 
 
+def test_who_follows_several_is_called_once_for_all_that_came(model: Model) -> None:
+    async def follow() -> list[int]:
+        options: Any = {"raw": True, "num_predict": TOKENS, "temperature": 1, "stream": True}
+        streams = [model.generate(f"row {row}", seed=row, **options) for row in range(ROWS)]
+        told, over = list[int](), asyncio.Event()
+
+        def take() -> None:
+            told.append(sum(bool(one.take()) for one in streams))
+            if all(one.ended for one in streams):
+                over.set()
+
+        with waking.following(take, *(one.source for one in streams)):
+            take()
+            await asyncio.wait_for(over.wait(), 30)
+        return told
+
+    told = asyncio.run(follow())
+    assert max(told) == ROWS  # all of them had something, and it was called for them together
+    assert told.count(0) <= 2  # before anything came, and for ends without a token
+    assert not waking._wakers
+
+
 def test_readers_of_two_loops_are_told_each(model: Model) -> None:
     async def both() -> list[str]:
         there = asyncio.to_thread(lambda: asyncio.run(_read(model, 1)))

@@ -1,8 +1,11 @@
 """Pieces of an answer go to the connection without messages of ASGI, where they can."""
 
+import asyncio
 import io
 import json
+import re
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,3 +108,35 @@ def test_rows_of_one_request_share_a_write(served: Running, monkeypatch: pytest.
         b'"index":0' in one and b'"index":1' in one and b'"index":2' in one and b'"index":3' in one
         for one in writes
     )
+
+
+def test_who_reads_too_slowly_gets_a_message_and_nothing_beside_it(
+    served: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second write finds the connection full, and a message waits for the client."""
+    order: list[str] = []
+    chunk, send = Chunks.__call__, RequestResponseCycle.send
+
+    def second(self: Chunks, data: bytes) -> bool:
+        order.append("write")
+        return len(order) % 2 == 1 and chunk(self, data)
+
+    async def late(self: RequestResponseCycle, message: Any) -> None:
+        order.append("message")
+        await asyncio.sleep(0.05)
+        await send(self, message)
+        order.append("sent")
+
+    monkeypatch.setattr(Chunks, "__call__", second)
+    monkeypatch.setattr(RequestResponseCycle, "send", late)
+    body = {**BODY, "max_tokens": 300, "n": 2}
+    answer = httpx.post(f"{served.url}/v1/completions", json=body, timeout=60)
+    texts = ["", ""]
+    for line in re.findall(r"^data: ({.*)$", answer.text, re.MULTILINE):
+        for choice in json.loads(line)["choices"]:
+            texts[choice["index"]] += choice["text"]
+    assert order.count("message") >= 3  # the beginning, the end, and one at least of the pieces
+    assert all(here != "message" or there == "sent" for here, there in pairwise(order))
+    monkeypatch.undo()
+    whole = httpx.post(f"{served.url}/v1/completions", json={**body, "stream": False}, timeout=60).json()
+    assert texts == [one["text"] for one in whole["choices"]]
