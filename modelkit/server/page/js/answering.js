@@ -1,7 +1,9 @@
 // One answer on its way: the server's events become fields of a message. The message is kept once a second, so that a
-// closed tab loses little, and `changed` is called at most once per frame.
+// tab that crashes loses little, and as far as it has come where the page is left (left.js). `changed` is called at most
+// once per frame.
 
 import { newId } from "./dom.js";
+import { keptIfLeft } from "./left.js";
 import { answer, ServerError } from "./wire.js";
 
 const KEEP_EVERY_MS = 1_000;
@@ -52,7 +54,16 @@ function take(message, event) {
 
 /** Was the page left while this answer came? running: it comes still, here. Another tab's may be coming there. */
 export function wasLeft(message, running) {
-  return Boolean(message.partial) && !running && message.tab === TAB;
+  return !running && (Boolean(message.left) || (Boolean(message.partial) && message.tab === TAB));
+}
+
+/** The message as an answer that ended where it has got to, since the page goes away. */
+function leftState(message) {
+  const state = { ...message, partial: false, left: true, reason: "cancelled" };
+  endThinking(state);
+  delete state.reading;
+  delete state.tab;
+  return state;
 }
 
 export class Answering {
@@ -73,6 +84,10 @@ export class Answering {
     const begun = performance.now();
     let keptAt = begun;
     Object.assign(message, { partial: true, tab: TAB, error: null, reason: null });
+    delete message.left;
+    // Asked for anew where an earlier try brought no text: what it thought is not part of this one.
+    if (!goOn) for (const key of ["thinking", "thinkingS", "thinkingFrom", "tokens", "firstS"]) delete message[key];
+    const over = keptIfLeft(message.id, () => leftState(message));
     try {
       const messages = conversation.tree.before(message);
       const request = conversation.request(goOn ? [...messages, message] : messages, goOn);
@@ -95,6 +110,7 @@ export class Answering {
     message.partial = false;
     delete message.tab;
     await conversation.keep([message]).catch(() => {}); // a full disk must not hide the answer
+    over();
     this.changed(message);
   }
 

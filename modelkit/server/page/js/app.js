@@ -8,6 +8,7 @@ import { Conversations, whenOthersChange } from "./database.js";
 import { askKey, askText, confirmed } from "./dialogs.js";
 import { $, drawIcons } from "./dom.js";
 import { listenToKeys } from "./keys.js";
+import { takeBack } from "./left.js";
 import { Log } from "./log.js";
 import { Models } from "./models.js";
 import { fileName, fromFile, save, toJson, toMarkdown } from "./portable.js";
@@ -24,6 +25,7 @@ class Page {
     whenKeyIsWanted(askKey);
     this.announcer = new Announcer($("#announcer"));
     this.store = await Conversations.open();
+    await takeBack(this.store);
     this.log = new Log(this.#acts());
     this.settings = new Settings(() => this.#keepSettings());
     this.composer = new Composer({ send: (text, files) => this.send(text, files), stop: () => this.stop(), say: (text) => this.say(text) });
@@ -137,7 +139,7 @@ class Page {
     return {
       again: free((message) => {
         this.chat.record.model = this.models.chosen;
-        const failed = (message.error || message.partial) && !message.content && !message.calls?.length;
+        const failed = (message.error || message.partial || message.left) && !message.content && !message.calls?.length;
         this.#answer(this.chat, parentOf(message), failed ? message : null); // nothing is lost where nothing came
       }),
       goOn: free((message) => this.#answer(this.chat, null, message)),

@@ -1,5 +1,6 @@
 """Conversations are kept, found and changed, and every other way that one took is a branch."""
 
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.support.browser import NEEDS_BROWSER, Tab
@@ -37,6 +38,53 @@ def test_an_answer_whose_page_was_left_says_so_and_is_asked_for_again(tab: Tab, 
     tab.page.get_by_role("button", name="Try again").click()
     tab.said("Hello there.").wait_for()
     assert tab.page.get_by_text("The page was left").count() == 0
+
+
+def test_what_had_come_when_the_page_was_left_is_kept_and_gone_on_with(tab: Tab, fake: Fake) -> None:
+    fake.answers = [[*text("One two"), HOLD, finish()], [*text(" three"), finish()]]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    tab.page.reload()
+    tab.said("One two").wait_for()
+    tab.page.get_by_text("The page was left in the middle of this answer.").wait_for()
+    assert "stopped" in tab.page.locator(".message.assistant .stats").inner_text()
+    tab.page.get_by_role("button", name="Continue").click()
+    tab.said("One two three").wait_for()
+    assert fake.asked[1]["continue_final"] is True
+    assert fake.asked[1]["messages"][-1] == {"role": "assistant", "content": "One two"}
+    assert tab.page.get_by_text("The page was left").count() == 0
+    tab.page.reload()
+    tab.said("One two three").wait_for()
+    assert tab.page.evaluate("Object.keys(localStorage).filter((key) => key.includes('left'))") == []
+
+
+def test_what_was_thought_before_the_page_was_left_is_no_part_of_the_next_try(tab: Tab, fake: Fake) -> None:
+    thought: Event = {"type": "thinking", "text": "Let me count"}
+    fake.answers = [[thought, HOLD, finish()], [{"type": "thinking", "text": "Anew"}, *HELLO]]
+    tab.say("Count")
+    tab.page.locator(".thinking").wait_for()
+    tab.page.reload()
+    tab.page.get_by_role("button", name="Try again").click()
+    tab.said("Hello there.").wait_for()
+    answer = tab.answered()
+    assert answer.locator(".branches").count() == 0
+    answer.locator(".thinking summary").click()
+    assert answer.locator(".thinking .prose").inner_text().strip() == "Anew"
+
+
+def test_what_had_come_when_the_tab_was_closed_is_in_the_next_one(tab: Tab, fake: Fake, context: Any) -> None:
+    fake.answers = [[*text("One two"), HOLD, finish()], HELLO]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    url = tab.page.url
+    tab.page.close(run_before_unload=True)
+    fake.wait_for_leaving(1)
+    tab.page = context.new_page()
+    tab.page.goto(url)
+    tab.said("One two").wait_for()
+    tab.page.get_by_role("button", name="Try again").click()
+    tab.said("Hello there.").wait_for()
+    assert tab.answered().locator(".branches").inner_text().startswith("2 of 2")
 
 
 def test_an_edit_makes_a_branch_that_says_what_was_reused(tab: Tab, fake: Fake) -> None:
