@@ -2,6 +2,7 @@
 matrices packed where they can be and in 16 bits elsewhere.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,21 @@ import pytest
 from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapters import Adapter
+from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
+from runtime.nn.row_adapters import RowAdapters
+from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 from tests.support.same_bits import differing
 
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 GROUP = 32
 LENGTH = 14
+VARIANT = re.compile("|".join(f"{name}_.*" for name in Reference.names()))
+"""Names that say of which they are a variant: `llama_biases`."""
 
 
 def packable(_path: str, module: Any) -> bool:
@@ -44,6 +52,42 @@ def test_packed(name: str, tmp_path: Path) -> None:
         model = reference.load(tmp_path)
         pack(model, 8 if len(name) % 2 else 4)
         assert [*differing(model, [int(token) for token in reference.answers["ids"][:LENGTH]])] == []
+
+
+@pytest.mark.parametrize("name", [name for name in Reference.names() if not VARIANT.fullmatch(name)])
+def test_with_adapters(name: str, tmp_path: Path) -> None:
+    """Of its own, two of them, beside rows with one and with none."""
+    reference = Reference(name)
+    with ops.using("cpu"):
+        model = reference.load(tmp_path)
+        one, two = (Adapter(model.network, LowRanks(pairs_of(model.network, k, dora=k == 2))) for k in (1, 2))
+        deck, own = Deck([one, two]), ((one, 0.8), (two, 1.0))
+
+        def carried(rows: int) -> RowAdapters:
+            return RowAdapters(deck, [own] if rows == 1 else [((two, 0.5),), own, ()])
+
+        ids = [int(token) for token in reference.answers["ids"][:LENGTH]]
+        assert [*differing(model, ids, carried)] == []
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_with_another_head(name: str, tmp_path: Path) -> None:
+    """Some of its rows, or all of it."""
+    reference = Reference(name)
+    with ops.using("cpu"):
+        model = reference.load(tmp_path)
+        shape = (reference.record["config"]["vocab_size"], reference.record["config"]["hidden_size"])
+        where = f"{HEAD if model.network.tied_table is not None else 'lm_head'}.weight"
+        rows = Rows(mx.array([3, 1]), mx.random.normal((2, shape[1])))
+        for brought in (LowRanks(rows={where: rows}), LowRanks(whole={where: mx.random.normal(shape)})):
+            adapter = Adapter(model.network, brought)
+            deck = Deck([adapter])
+
+            def carried(rows: int, deck: Deck = deck, adapter: Adapter = adapter) -> RowAdapters:
+                return RowAdapters(deck, [((adapter, 1.0),)] * rows)
+
+            ids = [int(token) for token in reference.answers["ids"][:LENGTH]]
+            assert [*differing(model, ids, carried)] == []
 
 
 @pytest.mark.slow

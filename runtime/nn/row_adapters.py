@@ -49,10 +49,6 @@ class Place:
         own = _as(stacked, like)[self.slots]
         return own.reshape(own.shape[0], *[1] * (like.ndim - 2), -1)
 
-    def flat(self, each: int) -> mx.array:
-        """uint32 [B, each]: where each row's matrices are in a stack of stacks of `each`."""
-        return self.slots[:, None] * each + mx.arange(each, dtype=mx.uint32)
-
 
 class RowAdapters:
     """`runtime.step.Adapters`. rows: of each row the adapters, () for none; all of them are in the deck."""
@@ -91,7 +87,7 @@ class RowAdapters:
                 tokens, rank = stack.down.shape[-2:]
                 at = place.slots[:, None] * tokens + ids.reshape(ids.shape[0], -1)
                 inner = place.scaled(_as(stack.down.reshape(-1, rank)[at], y))
-                more = ops.table.pick(inner, _as(stack.up, y), place.slots)
+                more = ops.table.matmul(inner, _as(stack.up, y)[place.slots])
                 out = out + more.reshape(y.shape)
             if stack.factor is not None:
                 out = out + place.scaled(y * place.of(stack.factor, y))
@@ -123,9 +119,8 @@ class RowAdapters:
         for place in self._places(stack):
             assert stack is not None
             if stack.down is not None and stack.up is not None:
-                inner = ops.table.pick(x, _as(stack.down, x), place.slots[:, None])
-                up, at = _as(stack.up.flatten(0, 1), x), place.flat(stack.up.shape[1])
-                out = out + ops.table.pick(place.scaled(inner), up, at)
+                inner = ops.table.matmul(x, _as(stack.down, x)[place.slots][:, None])
+                out = out + ops.table.matmul(place.scaled(inner), _as(stack.up, x)[place.slots])
             if stack.factor is not None:
                 out = out + place.scaled(y * _as(stack.factor, y)[place.slots][:, :, None])
         return out
@@ -135,10 +130,9 @@ class RowAdapters:
         for place in self._places(stack):
             assert stack is not None
             if stack.down is not None and stack.up is not None:
-                up, at = _as(stack.up.flatten(0, 1), x).swapaxes(-1, -2), place.flat(stack.up.shape[1])
-                inner = place.scaled(ops.table.pick(x, up, at))
-                down = _as(stack.down, x).swapaxes(-1, -2)
-                out = out + ops.table.pick(inner, down, place.slots[:, None])
+                inner = ops.table.matmul(x, _as(stack.up, x)[place.slots], transposed=True)
+                down = _as(stack.down, x)[place.slots][:, None]
+                out = out + ops.table.matmul(place.scaled(inner), down, transposed=True)
             if stack.factor is not None:
                 out = out + module.back(place.scaled(x * _as(stack.factor, x)[place.slots][:, :, None]))
         return out
@@ -221,7 +215,7 @@ def _multiplied(part: Part, x: mx.array, y: mx.array) -> mx.array:
         y = ops.table.linear(part.whole, x)
     if part.rows is not None:
         y = y + 0  # assignment would reach whoever else holds it
-        y[..., part.rows.ids] = _as(x @ part.rows.values.T, y)
+        y[..., part.rows.ids] = _as(ops.table.matmul(x, part.rows.values, transposed=True), y)
     return y
 
 

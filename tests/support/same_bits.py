@@ -1,6 +1,6 @@
 """One sequence read in many ways: alone, cut, in company, with drafts that are rejected."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -9,16 +9,22 @@ import numpy as np
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
-from runtime.step import Inputs, Step
+from runtime.step import Adapters, Inputs, Step
 
 Row = Sequence[int]
+Carried = Callable[[int], Adapters | None]
+"""The adapters of so many rows, of which the looked at one is alone or between two others."""
+
+
+def nothing(_rows: int) -> None:
+    return None
 
 
 class Batch:
     """Rows of tokens, fed in steps; what was computed for each token that stayed, float32 [T, V] per row."""
 
-    def __init__(self, model: LoadedModel, rows: Sequence[Row]) -> None:
-        self._model = model
+    def __init__(self, model: LoadedModel, rows: Sequence[Row], carried: Carried = nothing) -> None:
+        self._model, self._adapters = model, carried(len(rows))
         self._rows = rows
         self._lengths = [0] * len(rows)
         border = long_after(model.described.config)
@@ -34,7 +40,8 @@ class Batch:
         ]
         width = max(map(len, tokens))
         ids = mx.array([row + [0] * (width - len(row)) for row in tokens])
-        step = Step(tuple(self._lengths), tuple(map(len, tokens)), long=self._long, inputs=Inputs(ids))
+        starts, counts_of = tuple(self._lengths), tuple(map(len, tokens))
+        step = Step(starts, counts_of, long=self._long, inputs=Inputs(ids), adapters=self._adapters)
         self._memory.prepare(step)
         logits = np.array(self._model.network.logits(self._model.network(step, self._memory), step))
         self._memory.commit(step, tuple(counts))
@@ -46,21 +53,23 @@ class Batch:
         return [np.concatenate(parts) for parts in self._out]
 
 
-def one_by_one(model: LoadedModel, row: Row) -> np.ndarray:
-    batch = Batch(model, [row])
+def one_by_one(model: LoadedModel, row: Row, carried: Carried = nothing) -> np.ndarray:
+    batch = Batch(model, [row], carried)
     for _ in row:
         batch.feed([1])
     return batch.answers()[0]
 
 
-def at_once(model: LoadedModel, row: Row) -> np.ndarray:
-    batch = Batch(model, [row])
+def at_once(model: LoadedModel, row: Row, carried: Carried = nothing) -> np.ndarray:
+    batch = Batch(model, [row], carried)
     batch.feed([len(row)])
     return batch.answers()[0]
 
 
-def in_chunks(model: LoadedModel, row: Row, widths: Sequence[int] = (5, 2, 3)) -> np.ndarray:
-    batch, left, turn = Batch(model, [row]), len(row), 0
+def in_chunks(
+    model: LoadedModel, row: Row, carried: Carried = nothing, widths: Sequence[int] = (5, 2, 3)
+) -> np.ndarray:
+    batch, left, turn = Batch(model, [row], carried), len(row), 0
     while left:
         width = min(widths[turn % len(widths)], left)
         batch.feed([width])
@@ -68,18 +77,18 @@ def in_chunks(model: LoadedModel, row: Row, widths: Sequence[int] = (5, 2, 3)) -
     return batch.answers()[0]
 
 
-def in_company(model: LoadedModel, row: Row) -> np.ndarray:
+def in_company(model: LoadedModel, row: Row, carried: Carried = nothing) -> np.ndarray:
     """With two other rows, one of which is behind and one ahead: ragged steps, then one token each."""
     others = [[(3 * token + 1) % 50 + 1 for token in row], [*row[4:], *row[:4]]]
-    batch = Batch(model, [others[0], row, others[1]])
+    batch = Batch(model, [others[0], row, others[1]], carried)
     batch.feed([3, 7, 5])
     for _ in range(len(row) - 7):
         batch.feed([1, 1, 1])
     return batch.answers()[1]
 
 
-def with_rejected_drafts(model: LoadedModel, row: Row) -> np.ndarray:
-    batch, left, turn = Batch(model, [row]), len(row), 0
+def with_rejected_drafts(model: LoadedModel, row: Row, carried: Carried = nothing) -> np.ndarray:
+    batch, left, turn = Batch(model, [row], carried), len(row), 0
     while left:
         count = min(1 + turn % 3, left)
         batch.feed([count], drafts=(turn % 2) * 3 + 1)
@@ -95,12 +104,12 @@ WAYS = {
 }
 
 
-def differing(model: LoadedModel, row: Row) -> Iterator[str]:
+def differing(model: LoadedModel, row: Row, carried: Carried = nothing) -> Iterator[str]:
     """What is not as it is one by one: a sentence for each way of reading."""
-    alone = one_by_one(model, row)
+    alone = one_by_one(model, row, carried)
     spread = float(alone.std())
     for name, read in WAYS.items():
-        got = read(model, row)
+        got = read(model, row, carried)
         tokens = int((got != alone).any(axis=-1).sum())
         if tokens:
             most = float(np.abs(got - alone).max()) / spread
