@@ -158,7 +158,8 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
   const size_t groups = paired ? (size_t)most * sizeof(struct mk_group) : 0;
   char* at = memory(&for_rows, bytes + groups + numbers * sizeof(float));
   for (int f = 0; f < form_count; at += forms[f++].form.ld * (size_t)most) forms[f].rows = at;
-  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate, paired ? narrow : NULL, (struct mk_group*)at};
+  struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate, paired ? narrow : NULL,
+                  (struct mk_group*)at, 0, {{0}}};
   at += groups;
   for (int m = 0; paired && m < count; m++) {
     narrow[m] = (struct mk_narrow){&w[m], (float*)at, 0};
