@@ -16,6 +16,8 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
+from runtime.nn import fused as gpu
+from runtime.nn import ops
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter, kind_of
 from runtime.nn.fused_pairs import floats, fused
@@ -232,3 +234,25 @@ def test_a_row_has_the_same_bits_in_any_company(family: str, tmp_path: Path) -> 
         alone = logits(model, [ids] * 4, RowAdapters(deck, [its] * 4) if its else None)[0]
         company = [its, sets[2], (), sets[0]]
         np.testing.assert_array_equal(logits(model, [ids] * 4, RowAdapters(deck, company))[0], alone)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+def test_pairs_are_picked_without_a_gathered_product_on_cuda(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Reference(family).load(tmp_path)
+    adapters = [Adapter(model.network, LowRanks(pairs_of(model.network, seed, seed == 2))) for seed in (1, 2)]
+    deck, ids = Deck(adapters), Reference(family).answers["ids"].tolist()[:4]
+    rows = [((adapters[0], 1.0),), ((adapters[1], 0.5),)]
+    with ops.using("gpu"):
+        for its in (rows, rows[:1] * 2):
+            wanted = logits(model, [ids] * 2, RowAdapters(deck, its))
+            with monkeypatch.context() as there:
+                there.setattr(gpu, "CUDA", True)
+                there.setattr(mx, "gather_mm", _no_gathering if family == "llama" else mx.gather_mm)
+                got = logits(model, [ids] * 2, RowAdapters(deck, its))
+            np.testing.assert_allclose(got, wanted, atol=1e-4)
+
+
+def _no_gathering(*_: Any, **__: Any) -> mx.array:
+    raise AssertionError("CUDA would read where it must not")

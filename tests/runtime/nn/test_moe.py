@@ -1,6 +1,6 @@
 """Stacked experts: every way to gather rows gives what a loop over tokens gives; routing picks the best."""
 
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,7 +13,7 @@ from runtime.cpu import blocks
 from runtime.cpu.stated import Routing
 from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.models.experts import split_gate_up
-from runtime.nn import operations, ops
+from runtime.nn import fused, operations, ops
 from runtime.nn.moe import Experts
 from runtime.nn.route import CorrectedRouter, choose, open_groups, softmax_then_top, top_then_softmax
 from runtime.step import Step
@@ -74,6 +74,10 @@ def test_rows_come_back_in_their_places(experts: int | None, name: operations.Na
     assert mx.array_equal(got[..., 0], x * 10 + chosen)
 
 
+def lying(array: mx.array) -> memoryview:
+    return memoryview(cast("Any", array))  # MLX's stubs do not say that arrays are buffers
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_sorted_rows_lie_as_their_shape_says(bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA's product goes by that; elsewhere strides make no difference, so they are looked at themselves."""
@@ -83,7 +87,7 @@ def test_sorted_rows_lie_as_their_shape_says(bias: bool, monkeypatch: pytest.Mon
     def seen(x: mx.array, *rest: mx.array, **more: Any) -> mx.array:
         if more.get("sorted_indices"):
             mx.eval(x)
-            strides.append(memoryview(x).strides)
+            strides.append(lying(x).strides)
         return product(x, *rest, **more)
 
     monkeypatch.setattr(mx, "gather_mm", seen)
@@ -100,7 +104,40 @@ def test_halves_of_one_stack_lie_apart_once_they_are_loaded() -> None:
     stored = split_gate_up({"x.gate_up_proj.weight": opening, "x.down_proj.weight": made.down_proj.weight})
     fill(made, {name.removeprefix("x."): stack for name, stack in stored.items()}, Holding(mx.float32))
     stacks = (made.gate_proj, made.up_proj, made.down_proj)
-    assert all(memoryview(stack.weight).c_contiguous for stack in stacks)
+    assert all(lying(stack.weight).c_contiguous for stack in stacks)
+
+
+@pytest.mark.parametrize(
+    ("width", "memory", "unpacked"), [(20, 1 << 40, False), (32, 1 << 40, True), (32, 1 << 10, False)]
+)
+def test_packed_stacks_are_unpacked_first_where_cuda_would_read_them_for_every_row(
+    width: int, memory: int, unpacked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From twelve rows per expert on, and where there is room for a stack."""
+    made = experts(bias=True)
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        made[name] = made[name].to_quantized(32, 8)
+    x, (chosen, weights) = (
+        mx.random.normal((1, width, HIDDEN)),
+        softmax_then_top(mx.random.normal((1, width, COUNT)), 2),
+    )
+    with ops.using("plain"):
+        wanted = made(x, (chosen, weights))
+    monkeypatch.setattr(fused, "CUDA", True)
+    monkeypatch.setattr(fused, "_unserved", lambda *_: False)  # the stacks here are small
+    monkeypatch.setattr(fused, "_total_memory", lambda: memory)
+    stacks: list[str] = []
+    gathered = mx.gather_mm
+
+    def seen(*given: Any, **more: Any) -> mx.array:
+        stacks.append("unpacked")
+        return gathered(*given, **more)
+
+    monkeypatch.setattr(mx, "gather_mm", seen)
+    with ops.using("gpu"):
+        got = made(x, (chosen, weights))
+    assert float(mx.abs(got - wanted).max()) < 1e-3
+    assert stacks == ["unpacked"] * (3 if unpacked else 0)
 
 
 def test_blocks_hold_when_one_expert_gets_every_row() -> None:
