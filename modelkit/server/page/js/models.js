@@ -1,11 +1,12 @@
 // Models: which there are, which are in memory and what they take there, which one answers.
 
 import { $, h } from "./dom.js";
+import { recall, remember } from "./local.js";
 import { bytes, count, taken } from "./numbers.js";
 import * as wire from "./wire.js";
 
 const AGAIN_MS = 500;
-const LAST = "modelkit.model";
+const LAST = "model";
 const STATES = { opening: "loading", waiting: "waits for memory", loading: "loading", ready: "loaded", leaving: "leaving" };
 
 export class Models {
@@ -42,7 +43,7 @@ export class Models {
 
   choose(name) {
     if (this.writers.some((one) => one.name === name)) this.select.value = name;
-    if (this.chosen) localStorage.setItem(LAST, this.chosen);
+    if (this.chosen) remember(LAST, this.chosen);
     this.changed();
   }
 
@@ -55,7 +56,7 @@ export class Models {
     } catch (error) {
       return this.failed(error);
     }
-    const wanted = this.chosen || localStorage.getItem(LAST) || this.loaded[0]?.name;
+    const wanted = this.chosen || recall(LAST) || this.loaded[0]?.name;
     const { writers } = this;
     this.select.replaceChildren(...writers.map(({ name }) => h("option", { value: name, text: name.replace(/:latest$/, "") })));
     if (!writers.length) this.select.append(h("option", { value: "", text: "no models" }));

@@ -2,9 +2,10 @@
 // value, which its placeholder shows.
 
 import { $, h } from "./dom.js";
+import { forget, recall, remember } from "./local.js";
 import { readFormat, readTools } from "./schema.js";
 
-const DEFAULTS = "modelkit.settings";
+const DEFAULTS = "settings";
 
 /** [PARAMETER, label, step, least, most]. */
 const PARAMETERS = [
@@ -19,13 +20,7 @@ const PARAMETERS = [
 ];
 
 /** Settings that new conversations begin with. */
-export function keptSettings() {
-  try {
-    return JSON.parse(localStorage.getItem(DEFAULTS)) ?? {};
-  } catch {
-    return {};
-  }
-}
+export const keptSettings = () => recall(DEFAULTS) ?? {};
 
 /** The values of "name value" lines, as /api/show gives them. */
 function defaultsOf(about) {
@@ -125,14 +120,14 @@ export class Settings {
   }
 
   #keep() {
-    localStorage.setItem(DEFAULTS, JSON.stringify(this.conversation.settings));
+    const kept = remember(DEFAULTS, this.conversation.settings);
     const button = $("#keep-settings");
-    button.textContent = "Kept";
+    button.textContent = kept ? "Kept" : "This browser keeps nothing";
     setTimeout(() => (button.textContent = "Use for new conversations"), 1500);
   }
 
   #reset() {
-    localStorage.removeItem(DEFAULTS);
+    forget(DEFAULTS);
     for (const field of this.fields.values()) field.value = "";
     for (const id of ["system", "stop-texts", "format", "tools", "think"]) $(`#${id}`).value = "";
     $("#probabilities").checked = false;

@@ -1,4 +1,5 @@
-// Light, dark, or as the system has it. A classic script in the head: it runs before anything is drawn.
+// Light, dark, or as the system has it. A classic script in the head: it runs before anything is drawn (and so has no
+// local.js). Where the browser allows no storage, a choice holds until the page is closed.
 
 (() => {
   const NAMES = { "": "Auto", light: "Light", dark: "Dark" };
@@ -7,19 +8,35 @@
     else delete document.documentElement.dataset.theme;
   };
   const kept = () => {
-    const theme = localStorage.getItem("modelkit.theme") ?? "";
-    return theme in NAMES ? theme : "";
+    try {
+      return localStorage.getItem("modelkit.theme");
+    } catch {
+      return "";
+    }
   };
-  set(kept());
+  const keep = (theme) => {
+    try {
+      localStorage.setItem("modelkit.theme", theme);
+    } catch {
+      // it is drawn all the same
+    }
+  };
+  let theme = kept();
+  if (!(theme in NAMES)) theme = "";
+  set(theme);
+  const say = (button) => {
+    button.setAttribute("aria-label", `Colours: ${NAMES[theme]}`);
+    button.querySelector("#theme-name").textContent = NAMES[theme];
+  };
   addEventListener("DOMContentLoaded", () => {
-    const name = document.getElementById("theme-name");
-    name.textContent = NAMES[kept()];
-    document.getElementById("theme").addEventListener("click", () => {
+    const button = document.getElementById("theme");
+    say(button);
+    button.addEventListener("click", () => {
       const order = Object.keys(NAMES);
-      const next = order[(order.indexOf(kept()) + 1) % order.length];
-      localStorage.setItem("modelkit.theme", next);
-      name.textContent = NAMES[next];
-      set(next);
+      theme = order[(order.indexOf(theme) + 1) % order.length];
+      keep(theme);
+      set(theme);
+      say(button);
     });
   });
 })();

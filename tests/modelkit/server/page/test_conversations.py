@@ -72,6 +72,34 @@ def test_what_was_thought_before_the_page_was_left_is_no_part_of_the_next_try(ta
     assert answer.locator(".thinking .prose").inner_text().strip() == "Anew"
 
 
+def test_a_page_opens_whatever_lies_in_the_browsers_storage(tab: Tab, fake: Fake) -> None:
+    fake.answers = [HELLO]
+    tab.page.evaluate("""() => {
+        const texts = ["{", "null", "7", "[]", '{"chat": {}, "id": []}'];
+        for (const [at, text] of texts.entries()) localStorage.setItem(`modelkit.left.${at}`, text);
+        for (const name of ["settings", "model", "theme"]) localStorage.setItem(`modelkit.${name}`, "{");
+    }""")
+    tab.page.reload()
+    tab.page.wait_for_selector(":root[data-ready]")
+    assert tab.page.evaluate("Object.keys(localStorage).filter((key) => key.includes('left'))") == []
+    tab.ask("Hi")
+    tab.said("Hello there.").wait_for()
+
+
+def test_a_page_works_where_the_browser_allows_no_local_storage(tab: Tab, fake: Fake, context: Any) -> None:
+    fake.answers = [HELLO]
+    other = Tab(context.new_page(), tab.url)
+    other.page.add_init_script("""Object.defineProperty(window, "localStorage", {
+        get() { throw new DOMException("no storage", "SecurityError"); },
+    });""")
+    other.open().ask("Hi")
+    other.said("Hello there.").wait_for()
+    other.button("Colours: Auto").click()
+    other.button("Colours: Light").wait_for()
+    assert other.page.locator("html").get_attribute("data-theme") == "light"
+    assert other.noise == []
+
+
 def test_what_had_come_when_the_tab_was_closed_is_in_the_next_one(tab: Tab, fake: Fake, context: Any) -> None:
     fake.answers = [[*text("One two"), HOLD, finish()], HELLO]
     tab.say("Count")
