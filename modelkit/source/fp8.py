@@ -2,8 +2,8 @@
 per matrix, as compressed-tensors, FBGEMM and ModelOpt write them. Every other FP8 is refused.
 
 A weight `X` (F8_E4M3) has its scales in `X_scale_inv`, or `X_scale`; the number of a code is what it says
-times its scale. That config.json says which tool has made them is asked for, since tensors alone do not tell
-what a scale means; blocks have to be 128 x 128 where it gives their size.
+times its scale. Tensors alone do not tell what a scale means, so config.json has to say which tool has made
+them, or the size of their blocks; it has to be 128 x 128.
 
 Such files may say, too, by how much activations, keys and values are scaled before they are rounded to FP8.
 Nothing is rounded so here, so these scales are of no use.
@@ -113,20 +113,20 @@ def _blocks(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _check_config(config: Mapping[str, Any], origin: str) -> None:
+    sizes = [size for _, block in quantization_blocks(config) for size in _block_sizes(block)]
+    for size in sizes:
+        if size != list(BLOCK):
+            raise UnsupportedSource(
+                f"{origin}: FP8 weights in blocks of {shown(repr(size))}; [128, 128] was expected",
+                hint=FLOAT_HINT,
+            )
     method = claimed_method(config)
-    if method not in _METHODS:
+    if method not in _METHODS and not sizes:  # a block of a stated size has one meaning, whoever made it
         made = "does not say which tool has made them" if method is None else f"says `{shown(method)}`"
         raise UnsupportedSource(
             f"{origin}: the weights are FP8, and config.json {made}; {', '.join(_METHODS)} are read",
             hint=FLOAT_HINT,
         )
-    for _, block in quantization_blocks(config):
-        for size in _block_sizes(block):
-            if size != list(BLOCK):
-                raise UnsupportedSource(
-                    f"{origin}: FP8 weights in blocks of {shown(repr(size))}; [128, 128] was expected",
-                    hint=FLOAT_HINT,
-                )
 
 
 def _block_sizes(block: Mapping[str, Any]) -> list[object]:

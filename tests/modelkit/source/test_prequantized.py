@@ -234,6 +234,13 @@ def test_block_fp8_of_compressed_tensors(tmp_path: Path) -> None:
     assert isinstance(kind_of(tmp_path, tensors, quantization_config=block), Fp8Weights)
 
 
+@pytest.mark.parametrize("by", [{}, {"quant_method": "a-tool-of-ours"}])
+def test_blocks_of_a_stated_size_need_no_known_tool(tmp_path: Path, by: dict[str, str]) -> None:
+    tensors: Specs = {"a.weight": ("F8_E4M3", (256, 128)), "a.weight_scale_inv": ("F32", (2, 1))}
+    kind = kind_of(tmp_path, tensors, quantization_config={**by, "weight_block_size": [128, 128]})
+    assert kind == Fp8Weights({"a.weight": Scales("a.weight_scale_inv", (128, 128))})
+
+
 E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
 
 
