@@ -25,14 +25,16 @@ def decide(
     wanted: Format | None = None,
     *,
     settled: bool = False,
+    spare: str | None = None,
     plain: bool = False,
     rewrite: bool = False,
     repacked: Collection[str] = (),
 ) -> Part:
-    """settled: an earlier `decide` made this source, so no weight has to be read again for its head. plain,
-    rewrite, repacked: as for `plan`.
+    """settled: an earlier `decide` made this source, so no weight has to be read again for its head; spare:
+    what it found. plain, rewrite, repacked: as for `plan`.
     """
-    source, spare = (source, None) if settled else settle_head(settle_headless(source))
+    if not settled:
+        source, spare = settle_head(settle_headless(source))
     decided = plan(
         source.inventory,
         source.kind,

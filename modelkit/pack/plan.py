@@ -76,7 +76,7 @@ def plan(
     match kind:
         case MlxWeights():
             kept = _pass_through(inventory, kind, role)
-            return _changed(kept, inventory, kind, repacked) if rewrite else kept
+            return _changed(kept, inventory, kind, repacked, left) if rewrite else kept
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
         case Fp8Weights():
@@ -201,8 +201,11 @@ def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
     return replace(_keep_files(inventory, role, "mlx", packed), config=config)
 
 
-def _changed(kept: Plan, inventory: Inventory, kind: MlxWeights, names: Collection[str]) -> Plan:
-    """The same, but that the tensors of these names are unpacked, changed, and packed as they were."""
+def _changed(
+    kept: Plan, inventory: Inventory, kind: MlxWeights, names: Collection[str], left: set[str]
+) -> Plan:
+    """The same, but that the tensors of these names are unpacked, changed, and packed as they were, and those
+    of `left` are left out."""
     blocks = [name for name in names if name.removesuffix(".weight") in kind.blocks]
     if blocks:
         raise PlanError(
@@ -214,6 +217,7 @@ def _changed(kept: Plan, inventory: Inventory, kind: MlxWeights, names: Collecti
         if one.name in names and one.module in kind.packed
         else one
         for one in kept.tensors
+        if one.name not in left
     )
     count = sum(one.encode is not None for one in planned)
     note = (

@@ -21,7 +21,8 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.models.wrapper import text_block
 
-_HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
+HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
+"""What checkpoints call an output head, behind the names of wrappers."""
 _TABLES = ("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight")
 _ANSWERS = ("shared.weight", "decoder.embed_tokens.weight")
 _KEY = "tie_word_embeddings"
@@ -60,7 +61,7 @@ def settle_headless(source: Source) -> Source:
     made_for_it = any(name in inventory.files for name in POOLING_FILES)
     if bare is None or not made_for_it or _tied(inventory.config) or not _runs(inventory.config):
         return source
-    if any(name.endswith(_HEADS) for name in inventory.tensors):
+    if any(name.endswith(HEADS) for name in inventory.tensors):
         return source
     config: dict[str, Any] = {**deepcopy(inventory.config), "architectures": [bare]}
     files = {name: path for name, path in inventory.files.items() if name != _CONFIG}
@@ -87,7 +88,7 @@ def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
     own = [t for t in inventory.tensors.values() if t.dtype in ("F32", "F16", "BF16")]
     is_head = in_head(inventory.config)
     own = [t for t in own if not is_head(t.name)]
-    heads = [t for t in own if t.name.endswith(_HEADS)]
+    heads = [t for t in own if t.name.endswith(HEADS)]
     # Files with two stacks have tables for both; the answer's is the one that a head repeats.
     ends = next((one for one in _ANSWERS if any(t.name.endswith(one) for t in own)), _TABLES)
     tables = [t for t in own if t.name.endswith(ends)]
@@ -103,17 +104,25 @@ def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:
 
 
 def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Inventory:
+    found = untied(inventory)
+    if found is None:
+        raise PlanError(
+            f"{inventory.origin}: {head.name} differs from {table.name}, and config.json ties them, as this "
+            "architecture must",
+            hint=f"Leave {head.name} out of the checkpoint if it is not meant.",
+        )
+    return found
+
+
+def untied(inventory: Inventory) -> Inventory | None:
+    """One whose config.json says that the head is a matrix of its own; None where it cannot be."""
     config: dict[str, Any] = {**deepcopy(inventory.config), _KEY: False}
     name = text_block(config)
     if name is not None and _KEY in config[name]:
         config[name] = {**config[name], _KEY: False}
     config = {**dict(checkpoint_of(inventory.config).tied_fields), **config}
     if _tied(config) or not _runs(config):
-        raise PlanError(
-            f"{inventory.origin}: {head.name} differs from {table.name}, and config.json ties them, as this "
-            "architecture must",
-            hint=f"Leave {head.name} out of the checkpoint if it is not meant.",
-        )
+        return None
     files = {name: path for name, path in inventory.files.items() if name != _CONFIG}
     return replace(inventory, config=config, files=files)
 

@@ -22,6 +22,7 @@ from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.adapters.fusing import Fusion, Ways
+    from modelkit.pack.adapters.own_head import OwnHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,14 @@ class Fused:
     ways: "Ways"
     digests: Mapping[str, Digest]
     """Of their files, by adapter."""
+    head: "OwnHead | None" = None
+    """Of a checkpoint whose head was its embedding, and that they tell apart."""
 
     def load(self) -> "Fusion":
         from modelkit.pack.adapters.fusing import Fusion
 
-        return Fusion(self.ways, [one.load(self.described) for one in self.adapters])
+        ranks = [one.load(self.described) for one in self.adapters]
+        return Fusion(self.ways, [self.head.ranks(one) for one in ranks] if self.head else ranks)
 
     def facts(self) -> tuple[AdapterFacts, ...]:
         """What modelkit.json says of them."""
@@ -50,7 +54,7 @@ class Fused:
 
 def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | None, store: Store) -> Part:
     """The target with these adapters in its weights, before they are quantized. Raises PlanError."""
-    from modelkit.pack.adapters.fusing import ways  # loads MLX
+    from modelkit.pack.adapters.fusing import parted, ways  # loads MLX
 
     origin = target.source.inventory.origin
     if not adapters:
@@ -65,9 +69,15 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
             "formats cannot be found for weights that are fused in the same step",
             hint="Fuse first, without QUANTIZE, and make the quantized package FROM that one.",
         )
-    described = describe(target.plan.config)
+    source, spare, head, described = target.source, target.spare, None, describe(target.plan.config)
     changed = {name for one in adapters for name in one.parameters}
-    known = ways(described, unpacked(target.source), changed, unties=any(one.unties for one in adapters))
+    table = parted(described, changed, unties=any(one.unties for one in adapters))
+    if table is not None:
+        from modelkit.pack.adapters.own_head import with_own_head
+
+        (source, head), spare = with_own_head(source, table, spare), None
+        described, changed = describe(source.inventory.config), head.parameters(changed)
+    known = ways(described, unpacked(source), changed)
     twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
     if twisted:
         raise PlanError(
@@ -76,10 +86,17 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
         )
     format_, plain = (asked.format, asked.plain) if asked else (None, False)
     part = decide(
-        target.source, "target", format_, settled=True, plain=plain, rewrite=True, repacked=known.of
+        source,
+        "target",
+        format_,
+        settled=True,
+        spare=spare,  # no longer what the embedding is, and the next reader would take it for the head
+        plain=plain,
+        rewrite=True,
+        repacked=known.of,
     )
     digests = {one.name: store.source_digest(one.path) for one in adapters}
-    part = replace(part, asked=asked, fused=Fused(adapters, described, known, digests))
+    part = replace(part, asked=asked, fused=Fused(adapters, described, known, digests, head))
     sources = source_digests(part.source, store, read=False)
     return part if sources is None else replace(part, reused=recall(store, key_of(sources, part)))
 

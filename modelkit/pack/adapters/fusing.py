@@ -57,13 +57,25 @@ class Ways:
     """Which of the parameters are looked up."""
 
 
-def ways(described: Described, inventory: Inventory, changed: Iterable[str], *, unties: bool) -> Ways:
-    """changed: parameters of the network, by name; of head and embedding that are one, the embedding.
-    unties: does a change to the embedding leave a head that is tied to it?
+def ways(described: Described, inventory: Inventory, changed: Iterable[str]) -> Ways:
+    """changed: parameters of the network, by name; of head and embedding that are one, both or none.
 
     Raises PlanError for what cannot be fused into this checkpoint.
     """
-    return ways_of(described, inventory, _without_head(described, set(changed), unties=unties))
+    names = set(changed)
+    if head_beside(described, parameters(described)) is not None:
+        names.discard(f"{HEAD}.weight")
+    return ways_of(described, inventory, names)
+
+
+def parted(described: Described, changed: set[str], *, unties: bool) -> str | None:
+    """The table that is the head, too, where what changes the one is not what changes the other.
+
+    unties: does a change to the embedding leave a head that is tied to it?
+    """
+    tied = head_beside(described, parameters(described))
+    touched = {tied, f"{HEAD}.weight"} & changed
+    return tied if touched and (unties or len(touched) == 1) else None
 
 
 def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways:
@@ -88,19 +100,6 @@ def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways
         _enter(found, arrivals[name], place, shapes)
     tables = frozenset(f"{name}.weight" for name, kind in kinds_of(described).items() if kind == "table")
     return Ways(changing, tuple(arrivals[name].shape for name in changing), found, tables)
-
-
-def _without_head(described: Described, names: set[str], *, unties: bool) -> set[str]:
-    tied = head_beside(described, parameters(described))
-    touched = {tied, f"{HEAD}.weight"} & names
-    if tied is None or not touched:
-        return names
-    if unties or len(touched) == 1:
-        raise PlanError(
-            "the adapter changes only one of head and embedding, or each otherwise, and here they are one",
-            hint="Leave --fuse-adapters out: run time keeps the two apart.",
-        )
-    return names - {f"{HEAD}.weight"}
 
 
 def _enter(

@@ -67,7 +67,7 @@ def fastest(part: Part, target: Part, asked: Quantizing, ready: "Ready", progres
 
 def _plan(part: Part, name: str) -> Plan:
     how = None if name == KEEP else find_format(name)
-    return decide(part.source, part.plan.role, how, settled=True).plan
+    return decide(part.source, part.plan.role, how, settled=True, spare=part.spare).plan
 
 
 def _offers(

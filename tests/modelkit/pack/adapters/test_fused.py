@@ -23,7 +23,6 @@ from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensor
 from tests.support.tiny import write_tokenizer
 
 NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/"), *AdapterReference.names("foreign/")]
-REFUSED = {"llama_tied_table": "here they are one"}
 with_mlx_lm = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
 FAMILIES = ["llama", "gpt2", "gpt_oss", "qwen3_next", "olmo_hybrid", "deepseek_v2", "mixtral", "llama4_text"]
 
@@ -40,10 +39,6 @@ def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     reference = AdapterReference(name)
     reference.write_base(tmp_path / "model")
     reference.write(tmp_path / "lora")
-    if name in REFUSED:
-        with pytest.raises(ModelkitError, match=REFUSED[name]):
-            create(tmp_path)
-        return
     create(tmp_path)
     package = Store(tmp_path).resolve("it")
     assert not any(path.startswith("adapters/") for path in package.files)
