@@ -16,6 +16,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from modelkit.errors import PlanError
+from modelkit.pack.coded import code_matrices, code_notes, kept
 from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
@@ -30,6 +31,7 @@ from modelkit.pack.slabs import Tiles, whole
 from modelkit.pack.spelling import both_spellings
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
+    CodeWeights,
     FloatWeights,
     Fp8Weights,
     GgufWeights,
@@ -87,6 +89,8 @@ def plan(
             return _convert(inventory, {}, (), wanted, role, left, plain, chosen or {}, rewrite)
         case GgufWeights():
             return _import(inventory, kind, wanted, role, left, plain, chosen or {})
+        case CodeWeights():
+            return _codes(inventory, kind, wanted, role, left, plain)
 
 
 def _convert(
@@ -188,6 +192,36 @@ def _import(
         notes += (*requantizing_notes(kind, wanted), *quantizing_notes(ordered, wanted))
     config = imported_config(inventory.config, ordered, wanted)
     return Plan(role, "gguf", wanted, ordered, files_of(ordered, inventory.config), config, notes)
+
+
+def _codes(
+    inventory: Inventory, kind: CodeWeights, wanted: Format | None, role: Role, left: set[str], plain: bool
+) -> Plan:
+    """Codes of another tool: as they are, or unpacked exactly and then by the policy."""
+    matrices = code_matrices(inventory, kind, left)
+    if wanted is None:
+        planned = kept(matrices, kind, inventory)
+    else:
+        request, rows = request_for(wanted, inventory.config), checkpoint_of(inventory.config).rows
+        planned = [
+            decide(
+                one,
+                choose(
+                    Tensor(one.known_as, one.dtype, one.shape),
+                    request,
+                    rows,
+                    draft=role == "draft",
+                    plain=plain,
+                ),
+            )
+            for one in matrices
+        ]
+    ordered = in_order(planned)
+    notes = (*left_out_notes(inventory, left), *code_notes(ordered, kind, wanted))
+    if wanted is not None:
+        notes += quantizing_notes(ordered, wanted)
+    config = imported_config(inventory.config, ordered, wanted)
+    return Plan(role, kind.tool, wanted, ordered, files_of(ordered, inventory.config), config, notes)
 
 
 def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:

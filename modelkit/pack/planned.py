@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from modelkit.pack.slabs import Columns, Joined, Piece
+from modelkit.pack.slabs import Coded, Columns, Joined, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 from runtime.records import dataclass
@@ -74,8 +74,8 @@ class Planned:
     """Is one added to every value first?"""
     tuned: Tuned | None = None
     blocks: Literal["", "repacked", "kept"] = ""
-    """What becomes of GGUF's blocks: the same numbers in MLX's layout, rows of blocks as they are, or (where
-    this is empty) floats."""
+    """What becomes of GGUF's blocks, and of other tools' codes: the same numbers in MLX's layout, rows of
+    blocks as they are, or (where this is empty) floats."""
     exact: bool | None = None
     """Are the numbers exactly those of the source? None: not a question here."""
 
@@ -109,7 +109,8 @@ class Planned:
     @property
     def stored_dtype(self) -> str:
         """The source's dtype, lower case: `f8_e4m3` where `dtype` is the BF16 it decodes to."""
-        return self.slabs[0].tensor.dtype.lower()
+        slab = self.slabs[0]
+        return f"int{slab.matrix.bits}" if isinstance(slab, Coded) else slab.tensor.dtype.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,11 @@ def _tensor_print(tensor: Planned) -> list[Any]:
 
 
 def _slab_print(slab: Piece) -> list[Any]:
+    if isinstance(slab, Coded):
+        matrix = slab.matrix
+        parts = [part and part.name for part in (matrix.codes, matrix.scales, matrix.zeros, matrix.groups)]
+        kind = [matrix.layout, matrix.bits, matrix.group_size, matrix.less_one, matrix.symmetric]
+        return ["codes", *parts, *kind, slab.start, slab.stop]
     if isinstance(slab, Joined):
         return ["joined", *map(_slab_print, slab.parts), list(slab.shape), repr(slab.change)]
     tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []

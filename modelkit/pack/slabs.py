@@ -1,5 +1,5 @@
-"""Where the bytes of an output come from: rows of a source tensor, columns of one to be turned over, or rows
-of several whose numbers change.
+"""Where the bytes of an output come from: rows of a source tensor, columns of one to be turned over, rows of
+several whose numbers change, or rows of codes with what belongs to them.
 
 All say how many rows they give and can be cut into blocks, so what is written streams. Nothing here reads.
 """
@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TypeAlias
 
+from modelkit.source.codes import CodeMatrix
 from modelkit.source.gguf.architectures.changes import Change
 from modelkit.source.tensor import BITS, TensorInfo
 from runtime.records import dataclass
 
 # The system reads whole pages, so columns are read in pieces of rows no smaller than one.
 _PIECE_BYTES = 4096
+_WORD_ROWS = 32  # codes of so many rows fill whole words, whatever their bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,45 @@ class Joined:
         yield self
 
 
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Rows start to stop of a matrix of whole-number codes: their codes, scales and zero points."""
+
+    matrix: CodeMatrix
+    start: int
+    stop: int
+    tiles: None = None
+
+    @property
+    def tensor(self) -> TensorInfo:
+        return self.matrix.codes
+
+    @property
+    def rows(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def nbytes(self) -> int:
+        """Their part of all that is stored."""
+        return self.rows * self.matrix.nbytes // max(self.matrix.shape[0], 1)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.nbytes
+
+    def blocks(self, limit_bytes: int) -> Iterator["Coded"]:
+        """As a Slab's; none that lies by columns is narrower than a page."""
+        row_bytes = max(self.matrix.nbytes // max(self.matrix.shape[0], 1), 1)
+        narrowest = _PIECE_BYTES * 8 // self.matrix.bits if self.matrix.by_columns else 1
+        count = max(limit_bytes // row_bytes, narrowest)
+        count += -count % _WORD_ROWS
+        for start in range(self.start, self.stop, count):
+            yield replace(self, start=start, stop=min(start + count, self.stop))
+
+
 Stored: TypeAlias = Slab | Columns
 """What is read as it lies in one tensor."""
-Piece: TypeAlias = Stored | Joined
+Piece: TypeAlias = Stored | Joined | Coded
 
 
 def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:

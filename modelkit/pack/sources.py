@@ -23,7 +23,7 @@ from modelkit.source.belongings import is_document
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf
 from modelkit.source.inventory import Inventory, read_inventory
-from modelkit.source.prequantized import SourceKind, recognise
+from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
@@ -193,4 +193,7 @@ def open_package(package: Package) -> Origin:
 def open_source(files: Files, label: str, known: Mapping[Path, Digest]) -> Source:
     """One model. `label` is how messages call it."""
     inventory = read_inventory(files, label)
-    return Source(inventory, recognise(inventory), known)
+    kind = recognise(inventory)
+    if isinstance(kind, CodeWeights):
+        inventory = kind.as_floats(inventory)
+    return Source(inventory, kind, known)

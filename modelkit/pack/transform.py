@@ -12,13 +12,14 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.errors import MalformedFile, SourceError
+from modelkit.pack import codes
 from modelkit.pack.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.numbers import DAMAGED
 from modelkit.pack.part import Change
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Columns, Groups, Joined, Piece, Slab, Tiles
+from modelkit.pack.slabs import Coded, Columns, Groups, Joined, Piece, Slab, Tiles
 from modelkit.pack.tuned import with_tuned
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.finite import all_finite, any_nan
@@ -42,8 +43,10 @@ def transform(
     """
     if planned.blocks and isinstance(slab, Slab):
         return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
+    if planned.blocks and isinstance(slab, Coded):
+        return tuple(part.reshape(-1).view(np.uint8).data for part in codes.repacked(slab, reader))
     raw, touched = bytearray(), False
-    if not isinstance(slab, Joined):
+    if not isinstance(slab, Joined | Coded):
         raw = reader.read(slab)
         if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
             check_floats(raw, slab)
@@ -54,7 +57,7 @@ def transform(
             return (every_row(raw, slab),)
     with mx.stream(mx.cpu):
         values = _values(planned, slab, raw, reader)
-        if touched and fusion is not None and not isinstance(slab, Joined):
+        if touched and fusion is not None and not isinstance(slab, Joined | Coded):
             values = fusion.apply(slab, values).astype(values.dtype)
         if planned.encode is not None and planned.encode.quantized:
             _check_finite(planned, values)
@@ -128,6 +131,8 @@ def _turned_over(grid: "np.ndarray") -> "np.ndarray":
 
 def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx.array:
     """The rows as floats of `planned.dtype`, [rows, width]."""
+    if isinstance(slab, Coded):
+        return mx.array(codes.numbers_of(slab, reader)).astype(_FLOATS[planned.dtype])
     if isinstance(slab, Joined):
         parts = [numbers_of(every_row(reader.read(part), part), part) for part in slab.parts]
         return changed(parts, slab).astype(_FLOATS[planned.dtype])

@@ -96,7 +96,7 @@ def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
 
 
 def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:
-    if (head.shape, head.dtype) != (table.shape, table.dtype):
+    if (head.shape, head.dtype, head.nbytes) != (table.shape, table.dtype, table.nbytes):  # one may be codes
         return False
     with Reader(inventory.weights) as reader:
         pairs = zip(whole(head).blocks(_BLOCK_BYTES), whole(table).blocks(_BLOCK_BYTES), strict=True)

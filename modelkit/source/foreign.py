@@ -67,13 +67,7 @@ def check_floats(inventory: Inventory) -> None:
 
     Raises UnsupportedSource for packed matrices, SourceError for a config that says they are quantized.
     """
-    method = claimed_method(inventory.config)
-    for name, tensor in inventory.tensors.items():
-        if name.endswith(".weight") and tensor.dtype in _PACKED:
-            kind = f"with {_title(method)}" if method else "in a way that modelkit does not know"
-            raise UnsupportedSource(
-                f"{inventory.origin} is quantized {kind} (`{name}` is {tensor.dtype})", hint=FLOAT_HINT
-            )
+    refuse_packed(inventory)
     for where, block in quantization_blocks(inventory.config):
         claim = block.get("quant_method") or block.get("bits") or block.get("mode")
         if claim:
@@ -81,6 +75,17 @@ def check_floats(inventory: Inventory) -> None:
                 f"{inventory.origin}/config.json says that the weights are quantized (`{where}`: "
                 f"{shown(str(claim))}); they are plain floats",
                 hint=f"If they were dequantized, remove `{where}` from config.json.",
+            )
+
+
+def refuse_packed(inventory: Inventory) -> None:
+    """Raise UnsupportedSource for matrices that are no floats."""
+    method = claimed_method(inventory.config)
+    for name, tensor in inventory.tensors.items():
+        if name.endswith(".weight") and tensor.dtype in _PACKED:
+            kind = f"with {_title(method)}" if method else "in a way that modelkit does not know"
+            raise UnsupportedSource(
+                f"{inventory.origin} is quantized {kind} (`{name}` is {tensor.dtype})", hint=FLOAT_HINT
             )
 
 

@@ -1,4 +1,4 @@
-"""What the weights of a source already are: floats, MLX's own packing, FP8, GPT-OSS blocks, or refused
+"""What the weights of a source already are: floats, MLX's own packing, FP8, codes, GPT-OSS blocks, or refused
 by name.
 
 Decided from tensor names and dtypes and from config.json together; where the two contradict each other the
@@ -7,7 +7,8 @@ can rely on every scale having the shape and dtype that its weight takes.
 """
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.foreign import FLOAT_HINT, check_floats, refuse_foreign
+from modelkit.source.codes import CodeWeights, read_code_weights
+from modelkit.source.foreign import FLOAT_HINT, check_floats, refuse_foreign, refuse_packed
 from modelkit.source.fp8 import Fp8Weights, read_fp8_weights
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
@@ -16,6 +17,7 @@ from modelkit.source.mlx_layout import MlxWeights, read_mlx_weights
 from runtime.records import dataclass
 
 __all__ = [
+    "CodeWeights",
     "FloatWeights",
     "Fp8Weights",
     "GgufWeights",
@@ -43,7 +45,7 @@ class Mxfp4Blocks:
     """The X of its `X_blocks`, U8 [..., groups, 16], and `X_scales`, U8 [..., groups]."""
 
 
-SourceKind = FloatWeights | MlxWeights | Fp8Weights | Mxfp4Blocks | GgufWeights
+SourceKind = FloatWeights | MlxWeights | Fp8Weights | Mxfp4Blocks | GgufWeights | CodeWeights
 
 
 def recognise(inventory: Inventory) -> SourceKind:
@@ -52,9 +54,15 @@ def recognise(inventory: Inventory) -> SourceKind:
     Raises UnsupportedSource for what is not imported (the message names the tool or the mixture), SourceError
     when config.json and tensors contradict each other, MalformedFile when a scale does not fit its weight.
     """
+    codes = read_code_weights(inventory)
+    if codes is not None:
+        inventory = codes.as_floats(inventory)
     refuse_foreign(inventory)
     readers = (read_mlx_weights, read_fp8_weights, _read_mxfp4_blocks)
-    found = [kind for kind in (reader(inventory) for reader in readers) if kind is not None]
+    found: list[SourceKind] = [kind for kind in (reader(inventory) for reader in readers) if kind is not None]
+    if codes is not None:
+        refuse_packed(inventory)
+        found.append(codes)
     if len(found) > 1:
         raise UnsupportedSource(f"{inventory.origin} mixes several kinds of quantization", hint=FLOAT_HINT)
     if found:

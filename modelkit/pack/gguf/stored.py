@@ -11,7 +11,7 @@ from math import prod
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
-from modelkit.pack.slabs import Columns, Joined, Slab, whole
+from modelkit.pack.slabs import Columns, Slab, whole
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_layout import MlxWeights
@@ -113,8 +113,8 @@ def _plain(tensors: Iterable[TensorInfo], checkpoint: Checkpoint) -> list[tuple[
         first = matrix.slabs[0]
         alone = len(matrix.slabs) == 1 and first == whole(first.tensor)
         shape = first.tensor.shape if alone else matrix.shape
-        slabs = tuple(slab for slab in matrix.slabs if not isinstance(slab, Joined))
-        assert len(slabs) == len(matrix.slabs), "stored tensors are never joined"
+        slabs = tuple(slab for slab in matrix.slabs if isinstance(slab, Slab | Columns))
+        assert len(slabs) == len(matrix.slabs), "stored tensors are never joined, nor other tools' codes"
         part = Part(_float(matrix.name, matrix.dtype), shape, slabs)
         found.append((matrix.name, Stored(flat_name(matrix.name), shape, part, None)))
     return found

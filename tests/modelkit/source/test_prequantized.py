@@ -325,11 +325,11 @@ FLOAT: dict[str, Tensor] = {"a.bias": ("F16", (8,))}
         ({"a.codes": ("I8", (8, 8)), "a.codebooks": ("F16", (8,))}, "aqlm", "AQLM"),
         ({"a.q_weight": ("I32", (8, 8))}, None, "EXL2"),
         ({"a.trellis": ("I16", (8, 8))}, None, "EXL3"),
-        ({"a.weight_packed": ("I32", (8, 8))}, "compressed-tensors", "compressed-tensors (pack-quantized)"),
+        ({"a.weight_packed": ("I32", (8, 8))}, "compressed-tensors", "does not say how its weights are"),
         (
             {"a.weight": ("I8", (8, 8)), "a.weight_scale": ("F32", (8, 1))},
             "compressed-tensors",
-            "compressed-tensors",
+            "does not say how its weights are",
         ),
         ({"a.weight": ("U8", (8, 8)), "a.weight_scale": ("F8_E4M3", (8, 1))}, "modelopt", "NVIDIA ModelOpt"),
         ({"a.weight_scale_2": ("F32", ())}, None, "ModelOpt NVFP4"),

@@ -1,0 +1,131 @@
+"""A checkpoint of whole-number codes -> a decision for each tensor. Matrices keep their codes; nothing is
+quantized again unless that is asked for.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from modelkit.errors import PlanError
+from modelkit.pack.code_forms import bias_dtype, format_of, is_exact
+from modelkit.pack.experts import gather
+from modelkit.pack.families import checkpoint_of
+from modelkit.pack.imported import torn
+from modelkit.pack.left_out import to_decide
+from modelkit.pack.matrix import Matrix
+from modelkit.pack.notes import counted
+from modelkit.pack.outputs import decide
+from modelkit.pack.planned import Output, Planned
+from modelkit.pack.policy import Choice
+from modelkit.pack.slabs import Coded, Piece, Slab
+from modelkit.source.codes import CodeMatrix, CodeWeights
+from modelkit.source.inventory import Inventory
+from runtime.quant import FORMATS, Format
+
+_SAME = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
+
+
+def code_matrices(inventory: Inventory, kind: CodeWeights, left: set[str]) -> list[Matrix]:
+    """The matrices and parameters of a checkpoint, under MLX's names."""
+    found = gather(to_decide(inventory, left), checkpoint_of(inventory.config), {})
+    return [replace(one, slabs=tuple(_real(slab, kind) for slab in one.slabs)) for one in found]
+
+
+def _real(slab: Piece, kind: CodeWeights) -> Piece:
+    matrix = kind.matrices.get(slab.tensor.name)
+    if matrix is None:
+        return slab
+    if not isinstance(slab, Slab) or slab.step != 1:
+        raise PlanError(f"{slab.tensor.name} is stored as codes, and its rows are others here")
+    return Coded(matrix, slab.start, slab.stop)
+
+
+def kept(matrices: Sequence[Matrix], kind: CodeWeights, inventory: Inventory) -> list[Planned]:
+    """Each as it is: codes, scales and biases, or floats. Raises PlanError where MLX has no place for one."""
+    joined = checkpoint_of(inventory.config).joined
+    apart = torn([replace(one, dtype=_form(one)) for one in matrices], joined)
+    return [_kept(one, kind, inventory.origin, apart=one.name in apart) for one in matrices]
+
+
+def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Planned:
+    parts = _coded(matrix)
+    if not parts:
+        return decide(matrix, Choice(None, "as in the source"))
+    if apart or len(parts) < len(matrix.slabs) or len({_form_of(one) for one in parts}) > 1:
+        same = next(row for row in FORMATS if row.name == _SAME[matrix.dtype])
+        reason = "unpacked: it is joined with matrices in other forms"
+        return replace(decide(matrix, Choice(same, reason)), exact=False)
+    target = format_of(parts[0])
+    if target is None:
+        raise PlanError(_why_not(parts[0], kind.tool, origin), hint=_instead(parts[0]))
+    *leading, width = matrix.shape
+    module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
+    groups = (*leading, width // target.group_size)
+    outputs = (
+        Output(matrix.name, "U32", (*leading, width * target.bits // 32), matrix.slabs),
+        Output(f"{module}.scales", dtype, groups),
+        Output(f"{module}.biases", dtype, groups),
+    )
+    return Planned(
+        matrix.name,
+        dtype,
+        matrix.shape,
+        None,
+        target.name,
+        f"{kind.tool}'s codes as they are",
+        outputs,
+        blocks="repacked",
+        exact=all(map(is_exact, parts)),
+    )
+
+
+def _coded(matrix: Matrix) -> list[CodeMatrix]:
+    return [slab.matrix for slab in matrix.slabs if isinstance(slab, Coded)]
+
+
+def _form(matrix: Matrix) -> str:
+    """What has to be the same for matrices that are joined."""
+    parts = _coded(matrix)
+    return _form_of(parts[0]) if parts else matrix.dtype
+
+
+def _form_of(matrix: CodeMatrix) -> str:
+    target = format_of(matrix)
+    return f"{target.name if target else 'none'} {bias_dtype(matrix)}"
+
+
+def _why_not(matrix: CodeMatrix, tool: str, origin: str) -> str:
+    if matrix.by_activation:
+        return (
+            f"{origin}: {matrix.name} has its inputs grouped in the order of activations (desc_act or "
+            f"actorder of {tool}), which MLX's packing has no place for"
+        )
+    return (
+        f"{origin}: {matrix.name} has {matrix.bits}-bit codes in groups of {matrix.group_size}; those of 32, "
+        "64 and multiples of 128 are kept as they are"
+    )
+
+
+def _instead(matrix: CodeMatrix) -> str:
+    name = _SAME[matrix.scales.dtype]
+    return f"-q {name} unpacks all of it, -q q4 (or another format) quantizes what was unpacked."
+
+
+def code_notes(planned: Sequence[Planned], kind: CodeWeights, wanted: Format | None) -> tuple[str, ...]:
+    """For the user."""
+    notes: list[str] = []
+    rounded = sum(one.blocks == "repacked" and one.exact is False for one in planned)
+    if rounded:
+        notes.append(
+            f"{counted(rounded, 'matrix').replace('matrixs', 'matrices')} kept with zero points as float16 "
+            "biases, which are off by less than a hundredth of a step of the codes"
+        )
+    if wanted is not None and wanted.quantized:
+        bits = "+".join(f"{one}" for one in sorted({one.bits for one in kind.matrices.values()}))
+        notes.append(
+            f"the weights were already quantized with {kind.tool} ({bits} bits); {wanted.name} is made of "
+            "exactly those numbers"
+        )
+    scales = sum("scale" in name for name in kind.unused)
+    if scales:
+        notes.append(f"{counted(scales, 'scale')} of activations left out: they are not rounded here")
+    return tuple(notes)

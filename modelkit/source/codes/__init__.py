@@ -1,0 +1,16 @@
+"""Weights as whole-number codes with a scale per group, as GPTQ, AWQ and compressed-tensors write them.
+
+    value        one matrix of codes, and all of a checkpoint
+    stated       what config.json says of them
+    by_columns   tensors of GPTQ and AWQ
+    by_rows      tensors of compressed-tensors
+    read         a checkpoint -> its matrices, or None
+
+MLX holds just such numbers: codes of a row as one stream of bits, a scale and a bias per group, the bias
+being what the zero point takes away. So nothing is quantized again.
+"""
+
+from modelkit.source.codes.read import read_code_weights
+from modelkit.source.codes.value import CodeMatrix, CodeWeights
+
+__all__ = ["CodeMatrix", "CodeWeights", "read_code_weights"]

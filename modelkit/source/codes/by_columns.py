@@ -1,0 +1,71 @@
+"""The tensors of GPTQ and AWQ: `X.qweight`, `X.scales`, `X.qzeros` and, of GPTQ, `X.g_idx`, inputs first."""
+
+from collections.abc import Mapping
+
+from modelkit.errors import MalformedFile
+from modelkit.source.codes.stated import Stated
+from modelkit.source.codes.value import CodeMatrix, Layout
+from modelkit.source.tensor import TensorInfo
+
+CODES = ".qweight"
+_SCALES = ("F16", "BF16", "F32")
+_WORD_BITS = 32
+_OUTPUTS = 8  # of AWQ in a word
+
+
+def matrix_of(
+    module: str, layout: Layout, stated: Stated, tensors: Mapping[str, TensorInfo], origin: str
+) -> CodeMatrix:
+    """Raises MalformedFile for tensors that do not fit each other."""
+    codes = tensors[f"{module}{CODES}"]
+    scales, zeros, order = (tensors.get(f"{module}.{leaf}") for leaf in ("scales", "qzeros", "g_idx"))
+    if scales is None:
+        raise MalformedFile(f"{origin}: `{codes.name}` has no `{module}.scales`")
+    if zeros is None and not stated.symmetric:
+        raise MalformedFile(f"{origin}: `{codes.name}` has no `{module}.qzeros`")
+    inputs, outputs = _size(codes, layout, stated.bits)
+    size = stated.group_size or inputs
+    groups = inputs // size if inputs else 0
+    words = outputs * stated.bits // _WORD_BITS
+    expected: dict[str, tuple[TensorInfo | None, tuple[str, ...], tuple[int, ...]]] = {
+        "codes": (codes, ("I32",), codes.shape),
+        "scales": (scales, _SCALES, (groups, outputs)),
+        "zeros": (zeros, ("I32",), (groups, words)),
+        "order": (order, ("I32",), (inputs,)),
+    }
+    whole = (
+        groups > 0
+        and groups * size == inputs
+        and words * _WORD_BITS == outputs * stated.bits
+        and (layout == "awq" or inputs * stated.bits == codes.shape[0] * _WORD_BITS)
+    )
+    for tensor, dtypes, shape in expected.values():
+        if not whole or (tensor is not None and (tensor.dtype not in dtypes or tensor.shape != shape)):
+            found = tensor or codes
+            raise MalformedFile(
+                f"{origin}: `{found.name}` is {found.dtype} {list(found.shape)}; `{codes.name}` "
+                f"{list(codes.shape)} at {stated.bits} bits in groups of {size} takes "
+                f"{' or '.join(dtypes)} {list(shape)}"
+            )
+    return CodeMatrix(
+        f"{module}.weight",
+        (outputs, inputs),
+        layout,
+        stated.bits,
+        size,
+        codes,
+        scales,
+        zeros,
+        less_one=stated.less_one,
+        symmetric=stated.symmetric,
+        groups=order,
+        by_activation=stated.by_activation and groups > 1,
+    )
+
+
+def _size(codes: TensorInfo, layout: Layout, bits: int) -> tuple[int, int]:
+    """Inputs and outputs; (0, 0) for what is no matrix."""
+    if len(codes.shape) != 2:
+        return 0, 0
+    first, last = codes.shape
+    return (first, last * _OUTPUTS) if layout == "awq" else (first * _WORD_BITS // bits, last)

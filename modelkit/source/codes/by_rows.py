@@ -1,0 +1,85 @@
+"""The tensors of compressed-tensors, outputs first: `X.weight_packed` or, of bytes, `X.weight`; and
+`X.weight_scale`, `X.weight_zero_point`, `X.weight_g_idx`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.codes.stated import Stated
+from modelkit.source.codes.value import CodeMatrix
+from modelkit.source.foreign import FLOAT_HINT
+from modelkit.source.tensor import TensorInfo
+
+CODES = ".weight_packed"
+_SCALES = ("F16", "BF16", "F32")
+_WORD_BITS = 32
+_WORD_BYTES = 4
+
+
+def matrix_of(
+    module: str, ways: Sequence[Stated], tensors: Mapping[str, TensorInfo], origin: str
+) -> CodeMatrix:
+    """ways: those that config.json knows. Raises MalformedFile for tensors that fit none of them,
+    UnsupportedSource for those that fit several.
+    """
+    packed = tensors.get(f"{module}{CODES}")
+    codes = packed or tensors[f"{module}.weight"]
+    scales = tensors.get(f"{module}.weight_scale")
+    if scales is None:
+        raise MalformedFile(f"{origin}: `{codes.name}` has no `{module}.weight_scale`")
+    found = [one for way in ways for one in _fits(module, way, codes, scales, tensors)]
+    if not found:
+        known = ", ".join(f"{way.bits} bits in groups of {way.group_size or 'a row'}" for way in ways)
+        raise MalformedFile(
+            f"{origin}: `{codes.name}` is {codes.dtype} {list(codes.shape)} and `{scales.name}` "
+            f"{scales.dtype} {list(scales.shape)}, which is not {known}"
+        )
+    if len(found) > 1:
+        raise UnsupportedSource(
+            f"{origin}: `{codes.name}` may be any of several ways that config.json knows (config_groups)",
+            hint=FLOAT_HINT,
+        )
+    return found[0]
+
+
+def _fits(
+    module: str, way: Stated, codes: TensorInfo, scales: TensorInfo, tensors: Mapping[str, TensorInfo]
+) -> list[CodeMatrix]:
+    zeros, order = (tensors.get(f"{module}.{leaf}") for leaf in ("weight_zero_point", "weight_g_idx"))
+    if len(codes.shape) != 2 or len(scales.shape) != 2 or scales.dtype not in _SCALES:
+        return []
+    outputs, across = codes.shape
+    as_bytes = codes.name.endswith(".weight")
+    groups = scales.shape[1]
+    inputs = across if as_bytes else across * _WORD_BITS // way.bits
+    size = way.group_size or inputs
+    packed_zeros = (outputs, groups) if as_bytes else (-(-outputs * way.bits // _WORD_BITS), groups)
+    fits = (
+        codes.dtype == ("I8" if as_bytes else "I32")
+        and (not as_bytes or way.bits == 8)
+        and groups > 0
+        and scales.shape == (outputs, groups)
+        and groups * size == inputs
+        and inputs % _WORD_BYTES == 0
+        and inputs * (8 if as_bytes else way.bits) == across * (8 if as_bytes else _WORD_BITS)
+        and (zeros is not None or way.symmetric)
+        and (zeros is None or (zeros.dtype, zeros.shape) == ("I8" if as_bytes else "I32", packed_zeros))
+        and (order is None or (order.dtype, order.shape) == ("I32", (inputs,)))
+    )
+    if not fits:
+        return []
+    return [
+        CodeMatrix(
+            f"{module}.weight",
+            (outputs, inputs),
+            "bytes" if as_bytes else "rows",
+            way.bits,
+            size,
+            codes,
+            scales,
+            None if way.symmetric else zeros,
+            symmetric=way.symmetric,
+            groups=order,
+            by_activation=way.by_activation and groups > 1,
+        )
+    ]

@@ -1,0 +1,69 @@
+"""Which matrices of a checkpoint are codes; their tensors fit each other and what config.json says."""
+
+import re
+from collections.abc import Iterator
+
+from modelkit.errors import MalformedFile
+from modelkit.source.claims import claimed_method
+from modelkit.source.codes import by_columns, by_rows
+from modelkit.source.codes.stated import (
+    stated_block,
+    stated_by_awq,
+    stated_by_compressed_tensors,
+    stated_by_gptq,
+)
+from modelkit.source.codes.value import CodeMatrix, CodeWeights
+from modelkit.source.inventory import Inventory
+
+_TOOLS = {"gptq": "GPTQ", "awq": "AWQ", "compressed-tensors": "compressed-tensors"}
+_UNUSED = re.compile(
+    r".*\.(?:weight_shape|(?:input|output|activation|[qkv])_(?:scale|zero_point|global_scale))"
+)
+"""Names of tensors that are no weight's."""
+
+
+def is_code(name: str, dtype: str, method: str | None) -> bool:
+    """Is this the name of a tensor of codes of such a checkpoint?"""
+    match method:
+        case "gptq":
+            return name.endswith((by_columns.CODES, ".g_idx"))
+        case "awq":
+            return name.endswith(by_columns.CODES)
+        case "compressed-tensors":
+            bytewise = name.endswith(".weight") and dtype == "I8"
+            return bytewise or name.endswith((by_rows.CODES, ".weight_g_idx"))
+        case _:
+            return False
+
+
+def read_code_weights(inventory: Inventory) -> CodeWeights | None:
+    """None when nothing is stored so.
+
+    Raises UnsupportedSource for ways that are not read, MalformedFile for tensors that fit no other.
+    """
+    method, tensors, origin = claimed_method(inventory.config), inventory.tensors, inventory.origin
+    if method not in _TOOLS:
+        return None
+    if not any(is_code(name, tensor.dtype, method) for name, tensor in tensors.items()):
+        return None  # FP8 of compressed-tensors, or floats whose config.json claims more than there is
+    found = {one.name: one for one in _matrices(inventory, method)}
+    for name in found:
+        if name in tensors and found[name].codes is not tensors[name]:
+            raise MalformedFile(f"{origin}: `{name}` is there as codes and as floats")
+    return CodeWeights(_TOOLS[method], found, frozenset(filter(_UNUSED.fullmatch, tensors)))
+
+
+def _matrices(inventory: Inventory, method: str) -> Iterator[CodeMatrix]:
+    tensors, origin, block = inventory.tensors, inventory.origin, stated_block(inventory.config)
+    if method == "compressed-tensors":
+        ways = stated_by_compressed_tensors(block, origin)
+        for name, tensor in tensors.items():
+            if name.endswith(by_rows.CODES) or (name.endswith(".weight") and tensor.dtype == "I8"):
+                module = name.removesuffix(by_rows.CODES).removesuffix(".weight")
+                yield by_rows.matrix_of(module, ways, tensors, origin)
+        return
+    stated = stated_by_gptq(block, origin) if method == "gptq" else stated_by_awq(block, origin)
+    layout = "gptq" if method == "gptq" else "awq"
+    for name in tensors:
+        if name.endswith(by_columns.CODES):
+            yield by_columns.matrix_of(name.removesuffix(by_columns.CODES), layout, stated, tensors, origin)
