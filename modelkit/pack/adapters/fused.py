@@ -13,7 +13,7 @@ from modelkit.pack.metadata import AdapterFacts
 from modelkit.pack.part import Part
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
-from modelkit.source.prequantized import FloatWeights, Fp8Weights, MlxWeights
+from modelkit.source.prequantized import CodeWeights, FloatWeights, Fp8Weights, MlxWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
@@ -59,6 +59,11 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     origin = target.source.inventory.origin
     if not adapters:
         raise PlanError("there is no adapter to fuse", hint="Add an ADAPTER line to the Modelfile.")
+    if isinstance(target.source.kind, CodeWeights):
+        raise PlanError(
+            f"{origin} has the codes of {target.source.kind.tool}, which have to be moved before they change",
+            hint="Make a package of it first, then one FROM that; or leave --fuse-adapters out.",
+        )
     if not isinstance(target.source.kind, FloatWeights | Fp8Weights | MlxWeights):
         raise PlanError(
             f"{origin} is in a packing that nothing here can make, so an adapter cannot become part of it",

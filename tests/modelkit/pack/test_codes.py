@@ -31,7 +31,7 @@ from tests.support.code_checkpoints import (
     random_codes,
 )
 from tests.support.parity import Reference
-from tests.support.peft_folders import is_table, matrices
+from tests.support.peft_folders import is_table, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
 GOLDEN = Path(__file__).parents[2] / "data" / "codes.npz"
@@ -482,3 +482,32 @@ def test_a_matrix_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(ModelkitError, match="there as codes and as floats"):
         create(folder)
+
+
+def test_an_adapter_is_added_to_codes_and_fused_into_their_package(tmp_path: Path) -> None:
+    own, shapes = llama()
+    coded, plain = two(
+        tmp_path, own, shapes, gptq_config(), lambda name, shape: random_codes(name, shape, 4, 32), gptq
+    )
+    tensors: Tensors = {}
+    for name in linear(shapes):
+        tensors |= peft_tensors(name, *pair_for(name, shapes[name], 3, input_first=False))
+    write_peft(tmp_path / "lora", tensors)
+    for folder in (coded, plain):
+        create(folder)
+        (tmp_path / f"{folder.name}.modelfile").write_text(
+            f"FROM ./{folder.name}\nADAPTER ./lora\n", encoding="utf-8"
+        )
+        modelkit.create(tmp_path / f"{folder.name}.modelfile", name=f"with-{folder.name}", home=tmp_path)
+    wanted = logits(tmp_path / "with-plain")
+    assert apart(logits(tmp_path / "with-coded"), wanted) < 1e-3
+    with pytest.raises(ModelkitError, match="Make a package of it first"):
+        modelkit.create(tmp_path / "coded.modelfile", name="fused", home=tmp_path, fuse_adapters=True)
+    Store(tmp_path).copy("coded", "moved")
+    (tmp_path / "moved.modelfile").write_text("FROM moved\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "moved.modelfile", name="fused", home=tmp_path, fuse_adapters=True)
+    before = logits(coded)
+    fused = logits(tmp_path / "fused")
+    assert (
+        np.abs(fused - wanted).mean() < 0.5 * np.abs(before - wanted).mean()
+    )  # four bits round it once more
