@@ -1,8 +1,8 @@
-"""Weights as whole-number codes with a scale per group, as GPTQ, AWQ and compressed-tensors write them.
+"""Weights as whole-number codes with a scale per group, as GPTQ, AWQ, AutoRound and compressed-tensors write.
 
     value        one matrix of codes, and all of a checkpoint
     stated       what config.json says of them
-    by_columns   tensors of GPTQ and AWQ
+    by_columns   tensors of GPTQ, AWQ and AutoRound
     by_rows      tensors of compressed-tensors
     read         a checkpoint -> its matrices, or None
 

@@ -1,21 +1,29 @@
 """Which matrices of a checkpoint are codes; their tensors fit each other and what config.json says."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from modelkit.errors import MalformedFile
 from modelkit.source.claims import claimed_method
 from modelkit.source.codes import by_columns, by_rows
 from modelkit.source.codes.stated import (
+    Stated,
     stated_block,
+    stated_by_auto_round,
     stated_by_awq,
     stated_by_compressed_tensors,
     stated_by_gptq,
 )
-from modelkit.source.codes.value import CodeMatrix, CodeWeights
+from modelkit.source.codes.value import CodeMatrix, CodeWeights, Layout
 from modelkit.source.inventory import Inventory
 
-_TOOLS = {"gptq": "GPTQ", "awq": "AWQ", "compressed-tensors": "compressed-tensors"}
+_TOOLS = {
+    "gptq": "GPTQ",
+    "awq": "AWQ",
+    "auto-round": "AutoRound",
+    "compressed-tensors": "compressed-tensors",
+}
 _UNUSED = re.compile(
     r".*\.(?:weight_shape|(?:input|output|activation|[qkv])_(?:scale|zero_point|global_scale))"
 )
@@ -25,7 +33,7 @@ _UNUSED = re.compile(
 def is_code(name: str, dtype: str, method: str | None) -> bool:
     """Is this the name of a tensor of codes of such a checkpoint?"""
     match method:
-        case "gptq":
+        case "gptq" | "auto-round":
             return name.endswith((by_columns.CODES, ".g_idx"))
         case "awq":
             return name.endswith(by_columns.CODES)
@@ -62,8 +70,18 @@ def _matrices(inventory: Inventory, method: str) -> Iterator[CodeMatrix]:
                 module = name.removesuffix(by_rows.CODES).removesuffix(".weight")
                 yield by_rows.matrix_of(module, ways, tensors, origin)
         return
-    stated = stated_by_gptq(block, origin) if method == "gptq" else stated_by_awq(block, origin)
-    layout = "gptq" if method == "gptq" else "awq"
+    layout, stated = _by_columns(method, block, origin)
     for name in tensors:
         if name.endswith(by_columns.CODES):
-            yield by_columns.matrix_of(name.removesuffix(by_columns.CODES), layout, stated, tensors, origin)
+            module = name.removesuffix(by_columns.CODES)
+            yield by_columns.matrix_of(module, layout, stated.get(module, stated[""]), tensors, origin)
+
+
+def _by_columns(method: str, block: Mapping[str, Any], origin: str) -> tuple[Layout, Mapping[str, Stated]]:
+    match method:
+        case "gptq":
+            return "gptq", {"": stated_by_gptq(block, origin)}
+        case "awq":
+            return "awq", {"": stated_by_awq(block, origin)}
+        case _:
+            return stated_by_auto_round(block, origin)

@@ -3,8 +3,9 @@
 What would change the numbers and is not read is refused by the name of its field.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.claims import quantization_blocks
@@ -13,7 +14,21 @@ from modelkit.source.foreign import FLOAT_HINT
 from runtime.records import dataclass
 
 GPTQ_BITS = (2, 3, 4, 8)
+_AUTO_ROUND: "dict[str, tuple[Layout, bool]]" = {
+    "auto_round:auto_gptq": ("gptq", True),
+    "auto_round:gptqmodel": ("gptq", False),
+    "auto_round:exllamav2": ("gptq", False),
+    "auto_round": ("gptq", False),
+    "auto_round:auto_awq": ("awq", False),
+}
+"""packing_format -> how tensors lie, and whether zeros are stored less one."""
+_AUTO_ROUND_KEYS = ("bits", "group_size", "sym", "data_type")
+_FLOAT_BITS = 16
+_PLAIN_NAME = re.compile(r"[\w.]*", re.ASCII)
 _WHOLE_ROW = -1
+
+if TYPE_CHECKING:
+    from modelkit.source.codes.value import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,47 @@ def stated_by_awq(block: Mapping[str, Any], origin: str) -> Stated:
         raise _refused(origin, "AWQ", "version", version, "gemm is read")
     size = _group_size(block.get("group_size", block.get("q_group_size", 128)), origin, "AWQ")
     return Stated(bits, size, symmetric=block.get("zero_point", True) is False)
+
+
+def stated_by_auto_round(block: Mapping[str, Any], origin: str) -> "tuple[Layout, Mapping[str, Stated]]":
+    """How tensors lie, and what is said of matrices: of all under "", of some under their modules' names.
+
+    Raises UnsupportedSource.
+    """
+    tool = "AutoRound"
+    for key in ("rotation_config", "hadamard_config", "transform_config"):
+        if block.get(key):
+            raise _refused(origin, tool, key, block[key])
+    form = block.get("packing_format", "auto_round")
+    if not isinstance(form, str) or form not in _AUTO_ROUND:
+        raise _refused(origin, tool, "packing_format", form, f"{', '.join(_AUTO_ROUND)} are read")
+    layout, less_one = _AUTO_ROUND[form]
+    more = block.get("extra_config") or {}
+    if not isinstance(more, Mapping):
+        raise _refused(origin, tool, "extra_config", more)
+    usual = {key: block[key] for key in _AUTO_ROUND_KEYS if key in block}
+    found: dict[str, Stated] = {}
+    for name, fields in [("", {}), *more.items()]:
+        if not isinstance(fields, Mapping):
+            raise _refused(origin, tool, f"extra_config of {shown(name)}", fields)
+        said = usual | {key: fields[key] for key in _AUTO_ROUND_KEYS if key in fields}
+        if name and said.get("bits", 16) == _FLOAT_BITS:
+            continue
+        if not _PLAIN_NAME.fullmatch(name):
+            raise _refused(origin, tool, "extra_config", name, "names of modules are read, no patterns")
+        found[name] = _of_auto_round(said, layout, less_one, origin)
+    return layout, found
+
+
+def _of_auto_round(said: Mapping[str, Any], layout: "Layout", less_one: bool, origin: str) -> Stated:
+    tool, bits = "AutoRound", said.get("bits")
+    read = GPTQ_BITS if layout == "gptq" else (4,)
+    if type(bits) is not int or bits not in read:
+        raise _refused(origin, tool, "bits", bits, f"{', '.join(map(str, read))} is what is read")
+    if said.get("data_type", "int") != "int":
+        raise _refused(origin, tool, "data_type", said["data_type"], "int is read")
+    size = _group_size(said.get("group_size", 128), origin, tool)
+    return Stated(bits, size, symmetric=said.get("sym", True) is True, less_one=less_one)
 
 
 def stated_by_compressed_tensors(block: Mapping[str, Any], origin: str) -> tuple[Stated, ...]:

@@ -185,7 +185,15 @@ def test_numbers_are_those_of_the_tools(tmp_path: Path) -> None:
         np.testing.assert_array_equal(part, floats[8:24], err_msg=case)
 
 
+def auto_round_config(packing: str = "auto_round:auto_gptq", **more: Any) -> Config:
+    own = {"quant_method": "auto-round", "packing_format": packing, "bits": 4, "group_size": 32, "sym": True}
+    return {**own, "data_type": "int", **more}
+
+
 CASES = {
+    "gptq auto-round": (auto_round_config(), 4, 32),
+    "gptq auto-round v2": (auto_round_config("auto_round:gptqmodel", bits=8), 8, 32),
+    "awq auto-round": (auto_round_config("auto_round:auto_awq"), 4, 32),
     **{
         f"gptq {bits} {group}": (gptq_config(bits, group), bits, group)
         for bits in (2, 3, 4, 8)
@@ -210,6 +218,7 @@ def test_symmetric_codes_are_kept_bit_for_bit(name: str, tmp_path: Path) -> None
     version = 2 if name.endswith("v2") else 1
     leaves: dict[str, Callable[[Codes], Tensors]] = {
         "gptq": lambda one: gptq(one, version=version),
+        "awq": awq,
         "rows": lambda one: compressed(one, symmetric=True),
         "bytes": lambda one: compressed_bytes(one, symmetric=True),
     }
@@ -430,6 +439,12 @@ def test_what_does_not_fit_is_refused_by_name(change: Changed, said: str, tmp_pa
 @pytest.mark.parametrize(
     ("config", "said"),
     [
+        (auto_round_config("auto_round:fp8_static"), "packing_format is 'auto_round:fp8_static'"),
+        (auto_round_config(bits=6), "bits is 6; 2, 3, 4, 8 is what is read"),
+        (auto_round_config("auto_round:auto_awq", bits=2), "bits is 2; 4 is what is read"),
+        (auto_round_config(data_type="mx_fp"), "data_type is 'mx_fp'"),
+        (auto_round_config(extra_config={".*gate.*": {"bits": 8}}), "no patterns"),
+        (auto_round_config(rotation_config={"algorithm": "hadamard"}), "rotation_config is"),
         (awq_config(version="gemv"), "version is 'gemv'; gemm is read"),
         (awq_config(bits=8), "bits is 8; 4 is read"),
         ({**ct_config(), "transform_config": {"a": 1}}, "transform_config is"),
@@ -444,7 +459,9 @@ def test_what_does_not_fit_is_refused_by_name(change: Changed, said: str, tmp_pa
 )
 def test_other_ways_are_refused_by_name(config: Config, said: str, tmp_path: Path) -> None:
     own, shapes = llama()
-    leaves = awq if config["quant_method"] == "awq" else lambda one: compressed(one, symmetric=True)
+    method = config["quant_method"]
+    by_columns: dict[str, Callable[[Codes], Tensors]] = {"awq": awq, "auto-round": gptq}
+    leaves = by_columns.get(method, lambda one: compressed(one, symmetric=True))
     coded, _ = as_codes(
         random_state(shapes), linear(shapes), lambda name, shape: random_codes(name, shape, 4, 32), leaves
     )
@@ -511,3 +528,21 @@ def test_an_adapter_is_added_to_codes_and_fused_into_their_package(tmp_path: Pat
     assert (
         np.abs(fused - wanted).mean() < 0.5 * np.abs(before - wanted).mean()
     )  # four bits round it once more
+
+
+def test_what_autoround_says_of_single_layers(tmp_path: Path) -> None:
+    own, shapes = llama()
+    special, left = (name for name in linear(shapes) if "k_proj" in name or "v_proj" in name)
+    extra = {special.removesuffix(".weight"): {"bits": 8, "group_size": 64}, "lm_head": {"bits": 16}}
+    coded, plain = two(
+        tmp_path,
+        own,
+        shapes,
+        auto_round_config(extra_config={**extra, ".*norm.*": {"bits": 16}}),
+        lambda name, shape: random_codes(name, shape, *((8, 64) if name == special else (4, 32))),
+        gptq,
+        [name for name in linear(shapes) if name != left],
+    )
+    create(coded)
+    create(plain)
+    assert apart(logits(coded), logits(plain)) < 1e-3
