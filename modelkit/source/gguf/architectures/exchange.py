@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.kinds import wrong
 from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.numbers import shortest
 
@@ -55,6 +56,9 @@ class Reading:
         value = self._metadata.get(name)
         if value is None:
             return None
+        said = wrong(key, value)
+        if said is not None:
+            self.refuse(f"`{name}` {said}")
         if type(value) is float and not math.isfinite(value):
             self.refuse(f"`{name}` is {value}; a number was expected")
         if isinstance(value, (list, tuple)) and kind is None:
@@ -78,6 +82,17 @@ class Reading:
         if value is None or type(value) not in (int, float):
             self.refuse(f"`{self.full(key)}` is {shown(repr(value))}; a number was expected")
         return value
+
+    def each(self, key: str) -> list[int]:
+        """A natural number for each of the model's layers: said one by one, or once for all. What a file says
+        of further blocks is left out. Raises MalformedFile where it is missing.
+        """
+        told = self.get(key)
+        if not isinstance(told, list):
+            return [self.count(key)] * self.layers
+        if len(told) < self.layers or any(type(one) is not int or one < 0 for one in told):
+            self.refuse(f"`{self.full(key)}` is {shown(repr(told))}; a number for each layer was expected")
+        return told[: self.layers]
 
     def skip(self, *keys: str) -> None:
         """Keys that say nothing which is not said elsewhere."""

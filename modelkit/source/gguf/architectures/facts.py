@@ -45,4 +45,4 @@ class Facts:
 
     @property
     def head_dim(self) -> int:
-        return self.count("head_dim", default=self.hidden // self.heads)
+        return self.count("head_dim", default=self.hidden // self.heads if self.heads else 0)

@@ -46,10 +46,7 @@ def _write_sparsity(out: Writing) -> None:
 
 
 def _read_widths(file: Reading) -> None:
-    told = file.get("feed_forward_length")
-    file.config["intermediate_size"] = told if isinstance(told, list) else [told] * file.layers
-    if len(file.config["intermediate_size"]) != file.layers:
-        file.refuse(f"`{file.full('feed_forward_length')}` has to hold a number for each layer")
+    file.config["intermediate_size"] = file.each("feed_forward_length")
 
 
 def _write_widths(out: Writing) -> None:

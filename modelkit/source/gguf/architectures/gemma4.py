@@ -31,10 +31,7 @@ def _read_heads(file: Reading) -> None:
     file.skip("attention.value_length", "attention.value_length_swa")
     file.config["head_dim"] = file.count("attention.key_length_swa")
     kinds = file.config["layer_types"]
-    told = file.get("attention.head_count_kv")
-    counts = told if isinstance(told, list) else [told] * len(kinds)
-    if len(counts) < len(kinds) or any(type(one) is not int for one in counts):
-        file.refuse(f"`{file.full('attention.head_count_kv')}` is {told!r:.80}")
+    counts = file.each("attention.head_count_kv")
     by_kind = {kind: {n for n, k in zip(counts, kinds, strict=False) if k == kind} for kind in kinds}
     if any(len(found) > 1 for found in by_kind.values()):
         file.unsupported("layers of one kind have different numbers of key heads")
@@ -114,8 +111,7 @@ def _read_rope(file: Reading) -> None:
 def _read_widths(file: Reading) -> None:
     """Layers that use the keys of others may have an MLP of twice the width."""
     shared = file.count("attention.shared_kv_layers", 0)
-    told = file.get("feed_forward_length")
-    widths = told if isinstance(told, list) else [told] * file.layers
+    widths = file.each("feed_forward_length")
     first = file.layers - shared
     wide = [2 * widths[0] if i >= first else widths[0] for i in range(file.layers)]
     if widths not in (wide, [widths[0]] * file.layers):

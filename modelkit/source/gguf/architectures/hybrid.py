@@ -43,8 +43,11 @@ TRAINED = 131072
 def attention_layers(file: Reading) -> list[bool]:
     """Which layers attend. Also reads the heads of keys."""
     found = [file.has(layer, "attn_k") for layer in range(file.layers)]
-    told = file.get("attention.head_count_kv")
-    counts = told[: file.layers] if isinstance(told, list) else [told * one for one in found]
+    counts = file.each("attention.head_count_kv")
+    if not isinstance(
+        file.get("attention.head_count_kv"), list
+    ):  # said once, it is meant where there are keys
+        counts = [count * attends for count, attends in zip(counts, found, strict=True)]
     if [bool(count) for count in counts] != found:
         file.unsupported(
             f"`{file.full('attention.head_count_kv')}` is {counts!r:.80}, and the tensors say otherwise",

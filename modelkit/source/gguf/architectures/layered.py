@@ -74,11 +74,9 @@ def _write_ropes(out: Writing) -> None:
 
 
 def _read_laguna_heads(file: Reading) -> None:
-    told = file.get("attention.head_count")
-    heads = told if isinstance(told, list) else [told] * file.layers
-    if len(heads) < file.layers or any(type(one) is not int or one < 1 for one in heads):
-        file.refuse(f"`{file.full('attention.head_count')}` is {told!r:.80}")
-    heads = heads[: file.layers]
+    heads = file.each("attention.head_count")
+    if not all(heads):
+        file.refuse(f"`{file.full('attention.head_count')}` is {heads!r:.80}")
     file.config |= {
         "num_attention_heads": heads[0],
         "num_attention_heads_per_layer": heads,
@@ -172,9 +170,7 @@ LAGUNA = Architecture(
 
 def _read_mimo(file: Reading) -> None:
     size, value = file.count("attention.key_length"), file.count("attention.value_length")
-    told = file.get("attention.head_count_kv")
-    kinds = file.config["layer_types"]
-    counts = told if isinstance(told, list) else [told] * len(kinds)
+    kinds, counts = file.config["layer_types"], file.each("attention.head_count_kv")
     full = {n for n, kind in zip(counts, kinds, strict=False) if kind == "full_attention"}
     window = {n for n, kind in zip(counts, kinds, strict=False) if kind == "sliding_attention"}
     if len(full) != 1 or len(window) > 1:

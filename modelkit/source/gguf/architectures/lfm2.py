@@ -34,10 +34,9 @@ _FILTERS = Kept(_to_ours, _to_theirs)
 def _read_layers(file: Reading) -> None:
     """Which layers are convolutions the tensors say; the heads of keys are an array with zeros for them."""
     conv = [file.has(layer, "shortconv.conv") for layer in range(file.layers)]
-    told = file.get("attention.head_count_kv")
-    counts = told if isinstance(told, list) else [told] * file.layers
-    heads = {count for count, without in zip(counts, conv, strict=False) if not without}
-    if len(counts) != file.layers or len(heads) > 1:
+    counts = file.each("attention.head_count_kv")
+    heads = {count for count, without in zip(counts, conv, strict=True) if not without}
+    if len(heads) > 1:
         file.refuse(f"`{file.full('attention.head_count_kv')}` is not what the tensors of the blocks say")
     file.config["num_key_value_heads"] = next(iter(heads), file.config["num_attention_heads"])
     file.config["layer_types"] = ["conv" if one else "full_attention" for one in conv]

@@ -30,7 +30,7 @@ def _read(file: Reading) -> None:
     rotated = [whole or (i + 1) % _STEP != 0 for i in range(file.layers)]
     config = file.config
     config |= {
-        "intermediate_size_mlp": config["intermediate_size"],
+        "intermediate_size_mlp": file.count("feed_forward_length"),
         "intermediate_size": file.count("expert_feed_forward_length"),
         "interleave_moe_layer_step": step,
         "moe_layers": [i for i, one in enumerate(sparse) if one],

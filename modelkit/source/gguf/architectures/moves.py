@@ -139,6 +139,10 @@ def _origin(side: Side, sources: Sequence[Side], atoms: tuple[Atom, ...], change
     return Origin(side.name, side.shape, tuple(_merged(runs)), side.change or change)
 
 
+class RowsDiffer(Exception):
+    """A tensor has other rows than what its model says it is made of."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     first: int
@@ -184,7 +188,9 @@ def _located(stride: tuple[int, int, int], places: Sequence[_Place]) -> Iterator
     """A stride of an atom's rows as runs of the tensors that have them."""
     start, step, count = stride
     while count:
-        place = next(p for p in places if p.first <= start < p.first + p.rows)
+        place = next((p for p in places if p.first <= start < p.first + p.rows), None)
+        if place is None:
+            raise RowsDiffer
         taken = min(count, -(-(place.first + place.rows - start) // step))
         begin = place.at + start - place.first
         yield Run(place.tensor, place.of, begin, begin + (taken - 1) * step + 1, step)

@@ -41,6 +41,8 @@ class LongRope:
 
     def read(self, file: Reading) -> None:
         size = Facts(file.config).head_dim
+        if not size:
+            file.refuse(f"`{file.full('embedding_length')}` is too small for its heads")
         rotated = file.count("rope.dimension_count", size)
         block: dict[str, Any] = {"rope_theta": file.number("rope.freq_base", 10000.0), "rope_type": "default"}
         original = file.get("rope.scaling.original_context_length", int)

@@ -13,7 +13,7 @@ from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.architecture import Architecture, links_from_theirs
 from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moves import Origin, Shape
+from modelkit.source.gguf.architectures.moves import Link, Origin, RowsDiffer, Shape
 from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
 from runtime.records import dataclass
 
@@ -169,10 +169,18 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
         )
     if towers:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
-    tensors = {origin.name: origin for link in links for origin in link.undo()}
+    tensors = {origin.name: origin for link in links for origin in _undone(link, file)}
     notes, dense = tuple(file.notes), tuple(file.dense)
     config = row.wrapped(file.config) if row.wrapped else file.config
     return Imported(config, tensors, _scales(tensors, factors), file.constants, notes, dense)
+
+
+def _undone(link: Link, file: Reading) -> tuple[Origin, ...]:
+    try:
+        return link.undo()
+    except RowsDiffer:
+        names = ", ".join(f"`{shown(side.name)}` {list(side.shape)}" for side in link.theirs)
+        file.refuse(f"{names}: other rows than the metadata means")
 
 
 def _block(name: str) -> int:
