@@ -3,13 +3,26 @@
 
 import { h, icon } from "./dom.js";
 
-/** The JSON of the arguments laid out; as it is where it is no JSON (yet). */
+const MOST_INDENT = 20;
+const PART = /"(?:[^"\\]|\\.)*"|[{[]\s*[}\]]|[{}[\],:]|[^\s{}[\],:"]+/g;
+
+/** The JSON of the arguments laid out; as it is where it is no JSON (yet). Numbers stay as they were written: those of
+ * JavaScript would round an id of 20 digits. */
 function laidOut(text) {
   try {
-    return JSON.stringify(JSON.parse(text), null, 2);
+    JSON.parse(text);
   } catch {
     return text;
   }
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, MOST_INDENT))}`;
+  return text.replace(/^\s+|\s+$/g, "").match(PART).map((part) => {
+    if (part.startsWith('"')) return JSON.stringify(JSON.parse(part));
+    if (part === "{" || part === "[") return (depth += 1), part + line();
+    if (part === "}" || part === "]") return (depth -= 1), line() + part;
+    if (part === ",") return part + line();
+    return part === ":" ? ": " : part.replace(/\s/g, "");
+  }).join("");
 }
 
 function resultBox(call, draft) {

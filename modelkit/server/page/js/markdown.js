@@ -11,6 +11,9 @@ import { MATH, drawFormulas } from "./math.js";
  * quadratic time, and nobody writes such a paragraph. */
 const LONGEST_BLOCK = 40_000;
 
+/** Elements inside of each other, without those of a formula: a browser's layout ends the whole tab at some hundreds. */
+const DEEPEST = 200;
+
 const escaped = (text) =>
   text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
 
@@ -32,7 +35,16 @@ parser.use({ extensions: MATH });
 
 /** The nodes of one piece of Markdown. settled: no more of it comes, so code gets its colours. */
 function nodesOf(tokens, settled) {
+  try {
+    return drawn(tokens, settled);
+  } catch {
+    return plain(tokens.map(({ raw }) => raw).join("")); // whatever it was, the answer has to be readable
+  }
+}
+
+function drawn(tokens, settled) {
   const fragment = clean(parser.parser(tokens));
+  if (depth(fragment) > DEEPEST) throw new RangeError("too deep");
   drawFormulas(fragment);
   dressCode(fragment, settled);
   for (const table of fragment.querySelectorAll("table")) {
@@ -43,11 +55,37 @@ function nodesOf(tokens, settled) {
   return fragment;
 }
 
+/** How deep a fragment is, without calls inside of calls. */
+function depth(fragment) {
+  let deepest = 0;
+  let here = 0;
+  for (let node = fragment.firstChild; node && node !== fragment; ) {
+    deepest = Math.max(deepest, here + 1);
+    if (node.firstChild) {
+      node = node.firstChild;
+      here += 1;
+      continue;
+    }
+    while (node !== fragment && !node.nextSibling) {
+      node = node.parentNode;
+      here -= 1;
+    }
+    node = node === fragment ? null : node.nextSibling;
+  }
+  return deepest;
+}
+
 const plain = (text) => h("pre", { class: "plain", tabindex: "0", role: "group", "aria-label": "Long text", text });
 
-/** Where the blocks of this text are; null for a text that is too long to look. */
+/** Where the blocks of this text are; null for one that is shown as it is, too long to look at or too deep: a quotation in
+ * a quotation a thousand times over leaves marked's own calls no room. */
 function blocksOf(text) {
-  return text.length > LONGEST_BLOCK ? null : parser.lexer(text);
+  if (text.length > LONGEST_BLOCK) return null;
+  try {
+    return parser.lexer(text);
+  } catch {
+    return null;
+  }
 }
 
 /** One answer, growing inside an element. */

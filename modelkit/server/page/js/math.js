@@ -6,6 +6,11 @@ import { katex } from "./libraries.js";
 
 const OPTIONS = { throwOnError: false, trust: false, strict: "ignore", maxSize: 40, maxExpand: 500 };
 const LONGEST = 5_000;
+/** Elements inside of each other; a browser's layout ends the whole tab at some thousand. */
+const DEEPEST = 250;
+/** A short formula that defines words of its own can stand for millions of signs. */
+const DEFINING = /\\(?:[egx]?def|let|futurelet|(?:re)?newcommand|providecommand)(?![a-zA-Z])/;
+const LONGEST_DEFINING = 300;
 
 const BLOCK = /^ {0,3}(?:\$\$([^$]{1,5000}?)\$\$|\\\[([\s\S]{1,5000}?)\\\])[ \t]*(?:\n+|$)/;
 // A dollar is money where a blank stands inside of it, or a digit behind it.
@@ -59,8 +64,22 @@ export function drawFormulas(fragment) {
   );
 }
 
+/** What cannot be drawn stays as it was written. */
 function draw(place) {
   const source = place.textContent;
-  if (source.length > LONGEST) return;
-  drawer.render(source, place, { ...OPTIONS, displayMode: place.classList.contains("math-display") });
+  if (source.length > (DEFINING.test(source) ? LONGEST_DEFINING : LONGEST)) return;
+  try {
+    const displayMode = place.classList.contains("math-display");
+    const tree = drawer.__renderToDomTree(source, { ...OPTIONS, displayMode });
+    if (!tree.hasClass("katex-error") && depth(tree) <= DEEPEST) place.replaceChildren(tree.toNode());
+  } catch {
+    // Braces a thousand deep leave KaTeX's own calls no room.
+  }
+}
+
+/** How deep it is. MathML's few style attributes are taken out: the policy forbids them, and they only decorate what
+ * nobody sees. */
+function depth(node) {
+  if (node.attributes) delete node.attributes.style;
+  return 1 + (node.children ?? []).reduce((deepest, child) => Math.max(deepest, depth(child)), 0);
 }

@@ -1,5 +1,7 @@
 """What goes with a message: tools and their results, forms, parameters, files, the model that is asked."""
 
+import json
+
 from tests.support.browser import NEEDS_BROWSER, Tab
 from tests.support.fake_chat import HELLO, Fake, call, finish, text
 
@@ -28,8 +30,21 @@ def test_tools_are_cards_that_take_results(tab: Tab, fake: Fake) -> None:
     first, second = fake.asked[1]["messages"][-2:]
     assert first == {"role": "tool", "content": "Sunny", "tool_call_id": "call_0", "name": "weather"}
     assert second["content"].startswith("Error: ")
-    assert fake.asked[1]["messages"][-3]["tool_calls"][0]["function"]["arguments"] == {"city": "Paris"}
+    assert fake.asked[1]["messages"][-3]["tool_calls"][0]["function"]["arguments"] == '{"city": "Paris"}'
     assert page.locator(".result.failed").count() == 1
+
+
+def test_numbers_of_a_call_stay_as_they_were_written(tab: Tab, fake: Fake) -> None:
+    written = {"id": 12345678901234567890, "parts": [1.50, {}], "said": 'a "b": {c}, \u00e9'}
+    fake.answers = [[*call(0, "find", written), finish()], HELLO]
+    tab.ask("Find it")
+    shown = tab.page.get_by_label("Arguments of find").inner_text()
+    assert shown == json.dumps(written, indent=2, ensure_ascii=False)
+    tab.page.get_by_label("Result of find").fill("Found")
+    tab.button("Send result").click()
+    tab.said("Hello there.").wait_for()
+    sent = fake.asked[1]["messages"][-2]["tool_calls"][0]["function"]["arguments"]
+    assert json.loads(sent) == written
 
 
 def test_form_parameters_and_thinking_are_sent_once_they_are_sound(tab: Tab, fake: Fake) -> None:

@@ -3,8 +3,10 @@
 import json
 import re
 
+import pytest
+
 from tests.support.browser import NEEDS_BROWSER, Tab
-from tests.support.fake_chat import Fake, finish
+from tests.support.fake_chat import Fake, finish, text
 
 pytestmark = NEEDS_BROWSER
 HOSTILE = """<script>window.pwned = 1</script>
@@ -63,6 +65,33 @@ def test_hostile_text_does_nothing(tab: Tab, fake: Fake) -> None:
         assert prose.locator(ours).count() == 0
         assert "<script>window.pwned = 1</script>" in prose.inner_text()
     assert tab.page.evaluate("window.pwned") is None
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r"$\frac{a$ and $\def\a{\a\a}\a$",
+        r"$\pmb{x}$ $\fcolorbox{red}{blue}{w}$",
+        f"${'x^{' * 150}y{'}' * 150}$",
+        f"$${'{' * 2400}x{'}' * 2400}$$",
+        r"$$\def\a{" + "x" * 4000 + "}" + r"\a" * 300 + "$$",
+        ">" * 5000 + " so",
+        ">" * 400 + " so",
+        "".join("  " * level + "- so\n" for level in range(190)),
+    ],
+    ids=["broken", "decorated", "tower", "braces", "bomb", "quotes", "fewer quotes", "lists"],
+)
+def test_what_cannot_be_drawn_is_shown_as_it_is(written: str, tab: Tab, fake: Fake) -> None:
+    """Each of these has ended the tab, the answer or the quiet of the console, and again at every reload."""
+    fake.answers = [[*text(written, 500), *text("\n\nAnd **then**."), finish()], [*text("Fine."), finish()]]
+    answer = tab.ask("Hi")
+    answer.get_by_text("then").wait_for()
+    tab.page.reload()
+    tab.page.wait_for_selector(":root[data-ready]")
+    tab.said("then").wait_for()
+    assert tab.page.locator(".katex-error").count() == 0
+    tab.say("Again")
+    tab.said("Fine.").wait_for()
 
 
 def test_a_hostile_file_is_imported_as_text(tab: Tab) -> None:
