@@ -56,12 +56,14 @@ def take(session: "Session", text: str) -> bool:
     """Do what a line says; False when it says to leave. Raises ModelkitError."""
     word, _, rest = text.strip().partition(" ")
     if _COMMAND.fullmatch(word) and word not in WORDS:  # those are for the model: a message may begin so
-        if word in LEAVING:
-            return False
-        if word not in COMMANDS:
+        if word not in COMMANDS and word not in LEAVING:
             raise RequestError(
                 f"there is no command {word:.40}", hint=meant(word, (*COMMANDS, *LEAVING), "/? lists them.")
             )
+        if rest.strip() and word in ALONE:
+            raise RequestError(f"{word} stands alone")
+        if word in LEAVING:
+            return False
         COMMANDS[word](session, rest.strip())
         return True
     if text.strip():
@@ -150,7 +152,9 @@ def _tools(session: "Session", rest: str) -> None:
     if rest == "off":
         session.wishes.tools = None
     elif rest:
-        session.wishes.tools = read_tools(read_text(rest))
+        tools = read_tools(read_text(rest))
+        session.check_tools(tools)
+        session.wishes.tools = tools
     held = session.wishes.tools or []
     names = [str(one.get("function", {}).get("name")) for one in held if isinstance(one, dict)]
     echo(f"The model may call {', '.join(names)}." if names else "The model may call no tools.")
@@ -259,3 +263,5 @@ COMMANDS: dict[str, Callable[["Session", str], Any]] = {
     "/load": _load,
     "/save": _save,
 }
+ALONE = frozenset({*LEAVING, "/retry", "/undo", "/edit", "/cache", "/clear", "/drop"})
+"""They do not act on a part, or on several turns: who asks for that is not to lose more than was meant."""

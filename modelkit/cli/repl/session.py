@@ -15,7 +15,7 @@ from modelkit.cli.screen import echo, note
 from modelkit.cli.speaking import say
 from modelkit.cli.terminal import Reader
 from modelkit.cli.ui import printable
-from modelkit.errors import PromptTooLong
+from modelkit.errors import PromptTooLong, RequestError
 from modelkit.modelfile import Parameters
 from runtime.records import dataclass
 
@@ -95,6 +95,13 @@ class Session:
         self._dropped = 0
         if self._kept:
             self._kept.anew()
+
+    def check_tools(self, tools: list[Any]) -> None:
+        """What this model does not take is said at once, and not with the next message."""
+        if self.plain:
+            raise RequestError("without a chat template there is no place for tools")
+        hello = [Message("user", "Hello")]
+        self.model.chat(hello, stream=True, tools=tools, num_predict=0, truncate=False).close()
 
     def close(self) -> None:
         """Give back what /load has loaded."""

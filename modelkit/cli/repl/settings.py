@@ -136,15 +136,28 @@ def _check_json(schema: str) -> None:
         raise RequestError(f"this schema is not valid JSON: {error}") from error
 
 
-def _set_noform(session: "Session", _: str) -> None:
-    session.wishes.form = {}
-    echo("Answers come as they are.")
+def _set_noform(name: str) -> Callable[["Session", str], None]:
+    def act(session: "Session", rest: str) -> None:
+        _alone(name, rest)
+        session.wishes.form = {}
+        echo("Answers come as they are.")
+
+    return act
+
+
+def _set_nothink(session: "Session", rest: str) -> None:
+    _alone("nothink", rest)
+    _set_think(session, "off")
+
+
+def _alone(name: str, rest: str) -> None:
+    if rest:
+        raise RequestError(f"/set {name} stands alone")
 
 
 def _set_verbose(verbose: bool) -> Callable[["Session", str], None]:
     def act(session: "Session", rest: str) -> None:
-        if rest:
-            raise RequestError(f"/set {'verbose' if verbose else 'quiet'} stands alone")
+        _alone("verbose" if verbose else "quiet", rest)
         session.wishes.verbose = verbose
         echo(f"Timings are {'shown' if verbose else 'not shown'} after each answer.")
 
@@ -168,14 +181,14 @@ SETTINGS: dict[str, Callable[["Session", str], None]] = {
     "parameter": set_parameter,
     "system": _set_system,
     "think": _set_think,
-    "nothink": lambda session, _: _set_think(session, "off"),
+    "nothink": _set_nothink,
     "thinking": _set_thinking,
     "format": _set_form("format"),
-    "noformat": _set_noform,
+    "noformat": _set_noform("noformat"),
     "grammar": _set_form("grammar"),
-    "nogrammar": _set_noform,
+    "nogrammar": _set_noform("nogrammar"),
     "regex": _set_form("regex"),
-    "noregex": _set_noform,
+    "noregex": _set_noform("noregex"),
     "adapters": _set_adapters,
     "verbose": _set_verbose(True),
     "quiet": _set_verbose(False),

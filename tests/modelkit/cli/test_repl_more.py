@@ -135,6 +135,35 @@ def test_what_was_thought_and_called_stays_in_the_conversation(
     assert "The model may call add." in capsys.readouterr().out
 
 
+def test_tools_that_the_model_does_not_take_are_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text('{"name": "add"}')
+
+    class Strict(Model):
+        def chat(self, messages: Iterable[Message], *, stream: bool, **options: Any) -> Answer:
+            if options.get("tools"):
+                raise RequestError("tools have no effect")
+            return super().chat(messages, stream=stream, **options)
+
+    session = talk(Strict(), f"/tools {tools}", "one")
+    assert said(session) == ["one", "answer 1"]
+    assert session.wishes.tools is None
+    assert "tools have no effect" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["/undo 2", "/clear all", "/bye now", "/set noformat json", "/set nothink low"]
+)
+def test_a_command_that_takes_nothing_says_so_and_does_nothing(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = talk(Model(), "one", line, "two")
+    assert said(session) == ["one", "answer 1", "two", "answer 3"]
+    assert " stands alone\n" in capsys.readouterr().err
+
+
 def test_a_result_that_nobody_gives(tmp_path: Path) -> None:
     tools = tmp_path / "tools.json"
     tools.write_text('[{"type": "function", "function": {"name": "add"}}]')
