@@ -127,7 +127,8 @@ def renamed(error: ModelkitError, names: Mapping[str, str]) -> Refused | None:
     word = re.match(r"[a-z_]*", error.message)[0]  # pyright: ignore[reportOptionalSubscript]
     if not isinstance(error, _WRONG_ASKING) or word not in names:
         return None
-    return refused("invalid_request", names[word] + str(error).removeprefix(word), names[word])
+    said = str(error).removeprefix(word).replace(f"Leave {word} out", f"Leave {names[word]} out")
+    return refused("invalid_request", names[word] + said, names[word])
 
 
 def fault_of(error: BaseException) -> Fault:

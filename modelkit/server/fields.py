@@ -106,6 +106,9 @@ class Fields:
 
     def wrong(self, field: str, expected: str) -> Refused:
         """The error for a field whose value is not what was expected."""
+        if field not in self.peek:
+            where = self.name(field)
+            return refused("invalid_request", f"{where} is missing, expected {expected}", where)
         return wrong(self.name(field), self._get(field), expected)
 
     @overload
@@ -230,7 +233,10 @@ class Fields:
 
     def inner(self, field: str) -> "Fields":
         """An object that must be there."""
-        return Fields(self._get(field), self.name(field), self._reads)
+        value = self._get(field)
+        if not isinstance(value, Mapping):
+            raise self.wrong(field, "an object")
+        return Fields(value, self.name(field), self._reads)
 
     def entry(self, value: object, where: str) -> "Fields":
         """An object in one of its lists. where: its whole name."""
@@ -264,7 +270,9 @@ def _in_json(value: object) -> str:
     """A value as who writes JSON knows it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    return "an object" if isinstance(value, Mapping) else shown(value)
+    if isinstance(value, Mapping):
+        return "an object"
+    return "an empty list" if value == [] else shown(value)
 
 
 def _range(low: float, high: float) -> str:

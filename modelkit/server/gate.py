@@ -100,7 +100,7 @@ class Gate:
             added.pop("cross-origin-resource-policy")
             if scope["method"] == "OPTIONS":
                 return await _preflight(headers)(scope, receive, send)
-        elif headers.get("sec-fetch-site") == "cross-site" and scope["method"] not in ("GET", "HEAD"):
+        elif headers.get("sec-fetch-site") == "cross-site" and not _followed(scope, headers):
             raise refused("permission", "pages of other sites may not ask; see --origins")
         if scope["path"] not in self._open and not access.key_fits(_key(headers)):
             raise refused("authentication", "the API key is missing or wrong")
@@ -119,6 +119,13 @@ def worded(dialect: Dialect, fault: Fault, trace: Trace) -> Response:
     if fault.kind == "authentication":
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(dialect.word(fault, trace.id), dialect.status(fault), headers)
+
+
+def _followed(scope: Scope, headers: Headers) -> bool:
+    """Has a person followed a link? All else that a page of another site asks without an Origin are pictures,
+    scripts and forms.
+    """
+    return scope["method"] in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate"
 
 
 def _preflight(headers: Headers) -> Response:

@@ -47,6 +47,8 @@ def read_system(body: Fields) -> str:
     value = body.raw("system")
     if value is None or isinstance(value, str):
         return _without_billing(value or "")
+    if not isinstance(value, list):
+        raise body.wrong("system", "a text, or a list of blocks")
     texts = [_without_billing(_text_of(block)) for block in body.each("system", _MOST_BLOCKS)]
     return _BETWEEN.join(text for text in texts if text)
 

@@ -28,7 +28,7 @@ async def chat(request: Request) -> Response:
         return await _loaded(request, "chat", asked.common)
 
     def start(model: Model, row: int) -> GenerationStream:
-        return start_chat(model, asked)
+        return _noted(model, asked.common, start_chat(model, asked))
 
     return await _answered(request, "chat", asked.common, start, asked.common.ignored)
 
@@ -42,7 +42,7 @@ async def generate(request: Request) -> Response:
     def start(model: Model, row: int) -> GenerationStream:
         if not _has_template(model, asked.common):
             ignored.extend(asked.thinking)
-        return start_generate(model, asked)
+        return _noted(model, asked.common, start_generate(model, asked))
 
     return await _answered(request, "generate", asked.common, start, ignored, context=not asked.raw)
 
@@ -106,6 +106,16 @@ def _options(model: Model, common: Common, keywords: Mapping[str, Any]) -> dict[
     if asked is None and able and "think" not in model.defaults:
         options["think"] = True
     return options
+
+
+def _noted(model: Model, common: Common, stream: GenerationStream) -> GenerationStream:
+    """Says where the context is not as long as it was asked to be: what is left out of a conversation for it
+    would else be a riddle.
+    """
+    wanted, there = common.options.context, model.context_length
+    if wanted is not None and wanted > there:
+        stream.note(f"options.num_ctx is {wanted}; {model.name} was loaded with {there}, and that holds")
+    return stream
 
 
 def _gap(model: Model, asked: Generate) -> list[int]:

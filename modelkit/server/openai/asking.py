@@ -82,7 +82,7 @@ def told(start: Start, names: Mapping[str, str], prompt: str = "messages") -> St
         try:
             return start(model, row)
         except PromptTooLong as error:
-            raise too_long(error, "your messages", prompt) from error
+            raise too_long(error, f"your {prompt}", prompt) from error
         except ModelkitError as error:
             raise renamed(error, names) or error from error
 

@@ -67,7 +67,8 @@ def read_format(given: Fields) -> dict[str, Any]:
         inner = given.fields("json_schema") or given
         inner.nothing("name", "strict")  # an answer is always held to its schema
         if not inner.has("schema"):
-            name = inner.name("schema")
+            framed = inner is given and given.where == "response_format"  # responses have no frame
+            name = inner.name("json_schema" if framed else "schema")
             raise refused("invalid_request", f"{name} is missing, expected a JSON schema", name)
         return _schema(inner, "schema")
     if kind in ("grammar", "regex"):

@@ -71,7 +71,10 @@ def _choice(body: Fields) -> tuple[str, set[str] | None]:
     given = body.inner("tool_choice")
     kind = given.text("type", "function")
     if kind == "function":
-        return (given.fields("function") or given).needed_text("name"), None
+        inner = given.fields("function")
+        if inner is None and not given.has("name"):
+            raise refused("invalid_request", "tool_choice names no function", "tool_choice")
+        return (inner or given).needed_text("name"), None
     if kind == "allowed_tools":
         inner = given.fields("allowed_tools") or given
         return inner.choice("mode", ("auto", "required"), "auto"), set(_names(inner))

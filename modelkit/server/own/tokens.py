@@ -95,7 +95,7 @@ def _piece(model: Model, token: int) -> dict[str, Any]:
 
 
 DIALECT = Dialect(
-    "own",
+    "llama.cpp",
     (
         Route("/tokenize", tokenize, methods=["POST"]),
         Route("/detokenize", detokenize, methods=["POST"]),

@@ -4,9 +4,10 @@ from typing import get_args
 
 import pytest
 
+from modelkit.chat.styles.thinking import no_thinking
 from modelkit.errors import Busy, FetchError, LoadError, ModelNotFound, PromptTooLong, RequestError
 from modelkit.server.anthropic.answers import DIALECT as ANTHROPIC
-from modelkit.server.faults import STATUSES, Fault, Kind, fault_of
+from modelkit.server.faults import STATUSES, Fault, Kind, fault_of, renamed
 from modelkit.server.openai import DIALECT as OPENAI
 
 
@@ -35,3 +36,10 @@ def test_every_dialect_words_every_kind(kind: Kind) -> None:
         said = dialect.word(Fault(kind, "it is so"), "req_1")["error"]
         assert said["message"] == "it is so"
         assert isinstance(said["type"], str)
+
+
+def test_advice_names_the_clients_own_field() -> None:
+    told = renamed(no_thinking("think_tokens cannot be 8"), {"think_tokens": "reasoning_budget"})
+    assert told is not None
+    assert told.fault.message.startswith("reasoning_budget cannot be 8: ")
+    assert told.fault.message.endswith("\nLeave reasoning_budget out.")

@@ -128,6 +128,11 @@ def test_origins(open_to_some: TestClient, method: str, written: str, allowed: b
 def test_pages_of_other_sites_change_nothing(open_to_some: TestClient) -> None:
     crossing = {"sec-fetch-site": "cross-site"}
     assert open_to_some.post("/test/echo", json={}, headers=crossing).status_code == 403
+    link = {**crossing, "sec-fetch-mode": "navigate"}
+    assert open_to_some.post("/test/echo", json={}, headers=link).status_code == 403
+    assert open_to_some.get("/livez", headers=link).status_code == 200
+    picture = {**crossing, "sec-fetch-mode": "no-cors"}
+    assert open_to_some.get("/livez", headers=picture).status_code == 403
     assert (
         open_to_some.post("/test/echo", json={}, headers={"sec-fetch-site": "same-origin"}).status_code == 200
     )

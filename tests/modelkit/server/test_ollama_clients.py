@@ -230,6 +230,13 @@ def test_num_ctx_limits_a_request_and_loads_nothing(client: ollama.Client) -> No
     assert client.generate("tiny", prompt="a", raw=True, options={"num_ctx": 10**7, "num_predict": 2}).done
 
 
+@pytest.mark.parametrize(("wanted", "noted"), [(50, False), (10**7, True)])
+def test_a_context_that_is_not_as_long_as_asked_is_noted(wanted: int, noted: bool, address: str) -> None:
+    body = {"model": "tiny", "prompt": "a", "options": {"num_ctx": wanted, "num_predict": 2}, "stream": False}
+    notes = httpx.post(f"{address}/api/generate", json=body).headers.get("x-modelkit-notes", "")
+    assert ("options.num_ctx is 10000000; " in notes) is noted
+
+
 def test_what_did_nothing_is_named_in_a_header(address: str) -> None:
     options = {"num_gpu": 1, "x y\n": 2, **SHORT}
     body = {"model": "tiny", "prompt": "Hi", "stream": False, "options": options}

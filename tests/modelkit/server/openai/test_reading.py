@@ -196,6 +196,29 @@ def test_a_field_is_refused_by_name(field: str, body: dict[str, Any]) -> None:
     assert error.value.fault.status == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"tools": [{"type": "function"}]}, "tools[0].function is missing, expected an object"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice names no function"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema is missing, expected a JSON schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema is missing, expected a JSON schema",
+        ),
+        ({"metadata": {}, "tool_choice": []}, "tool_choice is an empty list, expected an object"),
+    ],
+    ids=lambda one: str(one)[:60],
+)
+def test_what_is_missing_or_empty_is_said_so(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused) as error:
+        chat(**body)
+    assert error.value.fault.message == said
+
+
 def test_hints_are_named_to_the_client() -> None:
     assert chat(user="u", verbosity=None, prediction={"type": "content"}).hints == ("prediction", "user")
 
