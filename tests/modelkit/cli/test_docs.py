@@ -1,7 +1,11 @@
 """The pages of docs/ say what the program says, and lead to each other."""
 
 import inspect
+import os
 import re
+import shlex
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -12,7 +16,8 @@ from modelkit.server.app import ROOMS
 from tests.support.cli_docs import DOCS, current
 from tests.test_floors import FLOORS
 
-README = DOCS.parent / "README.md"
+ROOT = DOCS.parent
+README = ROOT / "README.md"
 
 
 @pytest.mark.parametrize("page", ["cli.md", "words.md"])
@@ -94,3 +99,36 @@ def test_messages_of_the_page_on_troubles_are_the_programs_own() -> None:
     assert len(quoted) > 10
     parts = [part.strip(" '") for one in quoted for part in one.split("...") if len(part) > 6]
     assert [part for part in parts if part not in said] == []
+
+
+def _shown(page: str) -> list[tuple[str, str]]:
+    """The commands of a page's consoles that a test can run, and what stands under each."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
+    entries = [entry for block in blocks for entry in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    pairs = [entry.partition("\n") for entry in entries]
+    return [(command, said) for command, _, said in pairs if not command.startswith(("curl", "pip"))]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the pages show a processor's texts")
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_a_console_shows_what_one_will_see(page: str, tmp_path: Path) -> None:
+    for name in ("Modelfile.example", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    program = shlex.join([sys.executable, "-m", "modelkit"])
+    environment = {**os.environ, "MODELKIT_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    for command, expected in _shown(page):
+        ran = subprocess.run(
+            command.replace("modelkit ", f"{program} ", 1) + " 2>&1",
+            shell=True,
+            cwd=tmp_path,
+            env={**environment, "COLUMNS": "120"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        said, wanted = " ".join(ran.stdout.split()), " ".join(expected.split())
+        if wanted.startswith("... "):
+            assert said.endswith(wanted.removeprefix("...")), command
+        else:
+            assert said == wanted, command
