@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.address import HubAddress
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.styles.table import style_named
-from modelkit.errors import LoadError, PlanError
+from modelkit.errors import LoadError, PlanError, TemplateError
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import obtain_adapter
 from modelkit.fetch.local import Local
@@ -266,6 +266,9 @@ def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokeniz
         )
     except LoadError as error:
         raise PlanError(error.message, hint=error.hint) from error
+    except TemplateError:  # of a TEMPLATE line: where the model's own does not work, that is a note
+        with recipe.at("TEMPLATE"):
+            raise
 
 
 def _draft_part(origin: Origin, beside: Origin | None, asked: Quantizing | None, store: Store) -> Part | None:

@@ -45,6 +45,25 @@ def test_without_a_modelfile_nothing_is_made_up(
     assert not home.exists()
 
 
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ .Prompt }", "the Go template, line 1, column 12: '}' is not understood here"),
+        ('{{ template "x" . }}', "the Go template, line 1, column 1: 'template' is not supported"),
+        ("{% if %}{{ messages }}", "chat template, line 1: "),
+        ('{{ if eq 1 "1" }}x{{ end }}{{ .Prompt }}', "chat template, line 1: "),
+    ],
+    ids=["lexer", "directive", "jinja", "run"],
+)
+def test_what_is_wrong_with_a_template_is_said_with_its_line(
+    template: str, said: str, modelkit: Run, modelfile: Write
+) -> None:
+    file = modelfile("SYSTEM Be brief.", f'TEMPLATE """{template}"""')
+    result = modelkit("create", "x", "-f", str(file))
+    assert result.exit_code == 1
+    assert f"Modelfile:3:1: {said}" in "".join(result.stderr.split("\n  "))
+
+
 def test_json_is_one_object(modelkit: Run, modelfile: Write, draft_line: str) -> None:
     result = modelkit(
         "create", "a/story:v1", "-f", str(modelfile(draft_line)), "--quantize", "int8", "--json"
