@@ -65,10 +65,10 @@ def number(value: object, where: str) -> float:
     return found
 
 
-def ids(value: object, where: str) -> tuple[int, ...]:
+def ids(value: object, where: str, of: str = "token ids") -> tuple[int, ...]:
     """Token ids: any collection of whole numbers. Whether the vocabulary has them is asked elsewhere."""
     found: list[int] = []
-    for place, one in enumerate(elements(value, where, "token ids")):
+    for place, one in enumerate(elements(value, where, of)):
         number = as_whole(one)
         if number is None:
             several = "One call answers one prompt." if isinstance(one, str) else None

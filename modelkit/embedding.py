@@ -61,7 +61,7 @@ def read_texts(texts: object) -> list[str | tuple[int, ...]]:
     """What a caller hands in: a text or its ids, or several of either. Raises RequestError."""
     if isinstance(texts, str):
         return [texts]
-    given = list(arguments.elements(texts, "texts", "texts"))
+    given = list(arguments.elements(texts, "texts", "texts, or one text"))
     if given and not isinstance(given[0], str) and not isinstance(given[0], Iterable):
         return [arguments.ids(given, "texts")]
     return [

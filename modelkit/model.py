@@ -172,7 +172,7 @@ class Model(AtWork):
         if "think_tokens" in parameters:
             running.check_budget(asked.resolved.think_tokens)
         if not isinstance(prompt, str):
-            read = Prompt(arguments.ids(prompt, "prompt"))
+            read = Prompt(arguments.ids(prompt, "prompt", "token ids, or a text"))
         elif bare:
             read = running.prompter.raw(prompt)
         else:

@@ -228,7 +228,7 @@ def test_every_public_function_is_thrown_at() -> None:
 
 
 BAD: dict[str, tuple[Callable[[modelkit.Model], object], str]] = {
-    "prompt None": (lambda m: m.generate(None), "prompt is None, expected a list of token ids"),  # pyright: ignore
+    "prompt None": (lambda m: m.generate(None), "prompt is None, expected a list of token ids, or a text"),  # pyright: ignore
     "prompt bytes": (lambda m: m.generate(b"x"), "prompt is b'x', expected"),
     "prompt set": (lambda m: m.generate({1, 2}), "prompt is a set, expected"),  # pyright: ignore
     "prompt mapping": (lambda m: m.generate({1: 2}), "prompt is a dict, expected"),  # pyright: ignore
