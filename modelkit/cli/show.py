@@ -1,7 +1,7 @@
 """`modelkit show`: what a package holds, in sections, as one of its texts, or as JSON."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
@@ -202,15 +202,18 @@ def _memory(facts: Facts) -> dict[str, Rows]:
 
 def _speculation(learned: Sequence[Facts]) -> dict[str, Rows]:
     """A block for each machine: what was learned stands last, and is wrapped where it is long."""
+    graded = {"lookup", *(one["drafter"] for one in learned if one["grade"] > 1)}
     return {
-        f"Speculation ({setting})": [_learned(one) for one in learned if one["setting"] == setting]
+        f"Speculation ({setting})": [_learned(one, graded) for one in learned if one["setting"] == setting]
         for setting in dict.fromkeys(one["setting"] for one in learned)
     }
 
 
-def _learned(one: Facts) -> tuple[str, ...]:
-    """What the next run would begin with, for one drafter in one setting."""
-    grade = f" {one['grade']}" if one["drafter"] == "lookup" else ""
+def _learned(one: Facts, graded: Collection[str]) -> tuple[str, ...]:
+    """What the next run would begin with, for one drafter in one setting. graded: those whose guesses are of
+    several grades.
+    """
+    grade = f" {one['grade']}" if one["drafter"] in graded else ""
     kept = ", ".join(f"{share:.0%}" for share in one["acceptance"][: max(one["depth"], 1)])
     return (
         f"{one['drafter']}{grade}" + (f", up to {one['rows']} at once" if one["rows"] > 1 else ""),

@@ -63,6 +63,22 @@ def test_show_tells_what_the_next_run_begins_with(modelkit: Run, created: Run, h
     assert section.startswith("Speculation (a machine)\n")
 
 
+def test_show_names_the_grades_of_every_drafter_that_has_several(
+    modelkit: Run, created: Run, home: Path
+) -> None:
+    created("story")
+    kinds = [
+        {"drafter": "draft", "rows": 1, "costs": [[2, 1.5]], "grades": GRADES[:1]},
+        {"drafter": "grammar", "rows": 1, "costs": [[2, 1.5]], "grades": GRADES},
+    ]
+    Learning(home, str(Store(home).resolve("story").digest), "a machine").keep(
+        {"version": 2, "drafters": kinds}
+    )
+    shown = modelkit("show", "story").stdout
+    rows = [line.split("  ")[2] for line in shown[shown.index("Speculation") :].splitlines()[1:4]]
+    assert rows == ["draft", "grammar 1", "grammar 3"]
+
+
 def test_show_has_it_as_json(modelkit: Run, created: Run, home: Path) -> None:
     created("story")
     Learning(home, str(Store(home).resolve("story").digest), "a machine").keep(LEARNED)
