@@ -93,14 +93,16 @@ def pull(
     quantize: str | None = None,
     offline: bool = False,
     insecure: bool = False,
+    outline: bool = False,
     home: str | os.PathLike[str] | None = None,
     progress: "Progress | None" = None,
 ) -> "Pulled":
     """Fetch a model and make a package of it: "hf.co/org/name", "hf.co/org/name:Q4_K_M", "ollama:x".
 
     name: what to call it; by default as it is called where it comes from, `org/name`. insecure: a registry
-    may be spoken to over plain http. quantize, offline, home and progress: as for `create`. Raises
-    ModelkitError; then no package has changed.
+    may be spoken to over plain http. outline: fetch all of a package in a registry but its weights, of which
+    several machines then fetch their own parts when they run it. quantize, offline, home and progress: as for
+    `create`. Raises ModelkitError; then no package has changed.
     """
     from modelkit.pack import pulling
     from modelkit.store.name import Name
@@ -116,6 +118,10 @@ def pull(
         target = None if named is None else Name.parse(named)
         found, store = pulling.read_wanted(text), Store(settings_at(home).home)
         access = Access(offline=alone, insecure=plain, told=told)
+        if arguments.flag(outline, "outline"):
+            if wanted is not None:
+                raise arguments.refused("quantize", wanted, "nothing: an outline is of a package as it is")
+            return pulling.pull_outline(found, store, access, name=target)
         return pulling.pull(found, store, access, name=target, quantize=wanted)
 
 

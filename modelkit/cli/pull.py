@@ -23,16 +23,26 @@ if TYPE_CHECKING:
 @click.argument("address")
 @click.option("--name", metavar="NAME", help="What to call the package. [as it is called there]")
 @click.option("-q", "--quantize", type=FormatName(), help="Store the weights so, where it is no package yet.")
+@click.option("--outline", is_flag=True, help="Leave out the weights, of which ranks fetch their parts.")
 @click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
 @insecure_option
 @json_option
 def command(
-    address: str, name: str | None, quantize: str | None, offline: bool, insecure: bool, as_json: bool
+    address: str,
+    name: str | None,
+    quantize: str | None,
+    outline: bool,
+    offline: bool,
+    insecure: bool,
+    as_json: bool,
 ) -> None:
     """Fetch the model at ADDRESS and make a package of it.
 
     What will be fetched, and how large it is, is said before anything large moves. What other programs have
     on this machine is not fetched again. A pull that was interrupted goes on where it ended.
+
+    With --outline all of a package in a registry comes but its weights: enough to plan with, and to run it on
+    several machines, each of which fetches its own part of them then.
 
     \b
     modelkit pull hf.co/org/name
@@ -46,7 +56,9 @@ def command(
 
     target = None if name is None else Name.parse(name)
     access = Access(offline=offline, insecure=insecure)
-    pulled = _pull(read_wanted(address), target, quantize, access, quiet=as_json)
+    if outline and quantize is not None:
+        raise click.UsageError("an outline is of a package as it is: give no --quantize with it")
+    pulled = _pull(read_wanted(address), target, quantize, access, quiet=as_json, outline=outline)
     if as_json:
         emit_json(
             {
@@ -77,12 +89,22 @@ def fetched(text: str, *, quiet: bool) -> str:
 
 
 def _pull(
-    address: Address, name: "Name | None", quantize: str | None, access: Access, *, quiet: bool
+    address: Address,
+    name: "Name | None",
+    quantize: str | None,
+    access: Access,
+    *,
+    quiet: bool,
+    outline: bool = False,
 ) -> "Pulled":
-    from modelkit.pack.pulling import pull
+    from modelkit.pack.pulling import pull, pull_outline
 
     with Bars(enabled=not quiet) as bars:
-        pulled = pull(address, open_store(), replace(access, told=bars), name=name, quantize=quantize)
+        access = replace(access, told=bars)
+        if outline:
+            pulled = pull_outline(address, open_store(), access, name=name)
+        else:
+            pulled = pull(address, open_store(), access, name=name, quantize=quantize)
     for text in () if quiet else pulled.notes:
         note(text)
     return pulled

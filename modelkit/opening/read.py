@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
 from modelkit.fetch.find import find_local, what_to_do
@@ -33,9 +34,14 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own, read_directory, subtree
 from modelkit.store.digest import Digest
 from modelkit.store.manifest import Manifest
+from modelkit.store.outline import outlined
+from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    from modelkit.ranks.outline import Outline
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,8 @@ class Opened:
     """What may be added to the target's weights, in the order in which they were named."""
     added: tuple[Path, ...] = ()
     """Where those of them are that are not in the package."""
+    outline: "Outline | None" = None
+    """Where the store has an outline: all but the weights of the target, of which headers alone are here."""
 
 
 @contextmanager
@@ -81,9 +89,10 @@ def open_model(
         yield opened
         return
     try:
-        with Store(settings.home).hold(text) as package:
-            with _refusing():
-                opened = _open(package.files, str(package.name), adapters, model_digest(package.manifest))
+        with (
+            Store(settings.home).hold(text) as package,
+            _opened_package(package, settings, adapters) as opened,
+        ):
             yield replace(opened, package=str(package.digest))
     except (ModelNotFound, InvalidName) as error:
         if Path(text, "config.json").is_file():
@@ -103,6 +112,20 @@ def open_model(
         if hint == error.hint:
             raise
         raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=hint) from error
+
+
+@contextmanager
+def _opened_package(package: Package, settings: Settings, adapters: Sequence[Path]) -> Generator[Opened]:
+    said = outlined(package)
+    if said is None:
+        with _refusing():
+            opened = _open(package.files, str(package.name), adapters, model_digest(package.manifest))
+        yield opened
+        return
+    from modelkit.ranks.outline import laid_out
+
+    with laid_out(package, said, Store(settings.home)) as outline:
+        yield replace(outline.open(str(package.name), adapters), outline=outline)
 
 
 def open_outlined(

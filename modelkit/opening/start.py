@@ -94,9 +94,14 @@ class _Weights:
     copied: frozenset[int] = frozenset()
     """See `read_share`."""
 
+    @property
+    def with_head(self) -> bool:
+        """Is the model's own head read?"""
+        return self.guesses and self.opened.draft is None
+
     def target(self) -> LoadedModel:
         cpu.bind_blas()
-        with_head = self.guesses and self.opened.draft is None
+        with_head = self.with_head
         if self.share is not None:
             return self.share(partial(read_share, with_head=with_head, copied=self.copied), self.told)
         return self._read(self.opened.target, with_head=with_head)
@@ -143,6 +148,10 @@ def start_engine(
             f"shards is {settings.shards}: parts of every layer, for as many ranks, and there are no ranks",
             hint=f"Give the number of processes too: --ranks {settings.shards}.",
         )
+    elif opened.outline is not None:
+        from modelkit.ranks.outline import without_weights
+
+        raise without_weights(opened.outline, opened.label)
     limits = _limits(opened, wanted, settings, crew, guesses=guesses)
     if on_memory is not None:
         on_memory(limits.memory, limits.shortage)
@@ -155,7 +164,9 @@ def start_engine(
     if crew is not None:
         from modelkit.ranks.job import job_of
 
-        lead, job = crew.lead(), job_of(opened, options, settings.shards)
+        head = weights.with_head
+        lead = crew.lead()
+        job = job_of(opened, options, settings.shards, with_head=head, copied=copied)
         weights.share = partial(crew.share, opened, job, settings.home)
         options = replace(options, threads=crew.threads(options.threads))
     adapters = attached.sources(opened.adapters, described)

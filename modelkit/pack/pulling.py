@@ -2,16 +2,20 @@
 of the hub, one of Ollama's) is packaged as `create` does with a Modelfile of one line, FROM and the address.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from modelkit.address import Address, RegistryAddress, read_pullable
-from modelkit.errors import InvalidName, ModelkitError, StoreError
+from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import where_to_get
 from modelkit.fetch.pull import Pulled, name_for
 from modelkit.modelfile import Recipe, Reference, looks_like_path
 from modelkit.pack.build import build
+from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.metadata import read_metadata
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 
@@ -66,6 +70,30 @@ def is_name(text: str, store: Store) -> bool:
     except ModelkitError:
         return False
     return True
+
+
+def pull_outline(address: Address, store: Store, access: Access, *, name: Name | None = None) -> Pulled:
+    """Fetch all of a package but its weights, for those who plan with it or run it on several machines.
+    Raises as `pull` does.
+    """
+    if not isinstance(address, RegistryAddress) or address.dialect != "oci":
+        raise InvalidName(
+            f"{address} names no package in a registry, and nothing else has an outline",
+            hint="An address is oci://HOST/REPOSITORY:TAG.",
+        )
+    from modelkit.fetch.registry.outline import pull_outline as pull_files
+
+    return pull_files(address, name or name_for(address), store, access, _check_outline)
+
+
+def _check_outline(files: Mapping[str, Path]) -> None:
+    """Whatever `create` did not make is converted or looked at when it is opened, which takes its numbers."""
+    metadata = read_metadata(files.get(METADATA), "this package")
+    if metadata.provenance is None:
+        raise FetchError(
+            "this package was not made by `modelkit create`, and has no outline",
+            hint="Pull all of it (without --outline).",
+        )
 
 
 def stored(address: Address, store: Store) -> Name | None:

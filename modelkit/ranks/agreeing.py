@@ -57,7 +57,7 @@ def read_together(
         problem = str(fault)
     agreed(group, {"host": host, "problem": problem, "plan": plan and plan.digest}, ("plan",))
     assert plan is not None
-    given, notes = _given(group, host, opened, plan, brought, progress)
+    given, notes = _given(group, host, opened, plan, job, brought, progress)
 
     def agree(done_bytes: int) -> list[int]:
         said = agreed(group, {"host": host, "read": done_bytes}, within_s=_LOADING_S)
@@ -83,7 +83,13 @@ def read_together(
 
 
 def _given(
-    group: Group, host: str, opened: "Opened", plan: Plan, brought: "Brought", progress: Progress
+    group: Group,
+    host: str,
+    opened: "Opened",
+    plan: Plan,
+    job: Job,
+    brought: "Brought",
+    progress: Progress,
 ) -> "tuple[Given | None, tuple[str, ...]]":
     """What this rank loads of, where it has no files of its own; and sentences for the user."""
     if not brought.in_slices:
@@ -91,6 +97,15 @@ def _given(
     from modelkit.ranks.slicing import give_slices
 
     try:
-        return give_slices(group, host, opened, brought.outline, plan, partial(progress.at, "fetched"))
+        return give_slices(
+            group,
+            host,
+            opened,
+            brought.outline,
+            plan,
+            partial(progress.at, "fetched"),
+            with_head=job.with_head,
+            copied=job.copied,
+        )
     finally:
         progress.over()

@@ -25,7 +25,7 @@ from modelkit.fetch.registry.origin import origin_of
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.ranks.facts import Facts, agreed, called
 from modelkit.ranks.fetching import Fetching, blobs_in
-from modelkit.ranks.outline import Outline, missing_weights, weights_of, write_hollow
+from modelkit.ranks.outline import Outline, hollow_files, is_outline_of, missing_weights, weights_of
 from modelkit.ranks.progress import Progress
 from modelkit.ranks.rounds import Sender, all_rounds
 from modelkit.store.digest import Blob, Digest
@@ -58,25 +58,28 @@ def bring(
     progress: Progress,
     *,
     in_slices: bool = False,
+    outline: Outline | None = None,
 ) -> Generator[Brought]:
     """Have every rank hold the package of that name and digest, or the outline of it. All call it at the same
     time.
 
     hosts: names of the machines, by rank. progress: is told how far they are. in_slices: may a rank that
-    lacks weights have them so? Raises LoadError on all ranks where one cannot have it.
+    lacks weights have them so? outline: what rank 0 itself has in place of the package. Raises LoadError on
+    all ranks where one cannot have it.
     """
     store = Store(home)
-    mine: Facts = {"host": hosts[group.rank], "lacks": False}
+    mine: Facts = {"host": hosts[group.rank], "lacks": False, "outlined": outline is not None}
     try:
         mine["lacks"] = group.rank > 0 and lacks(store, name, Digest.parse(package))
     except ModelkitError as error:
         mine["problem"] = error.message
-    lacking = [rank for rank, facts in enumerate(agreed(group, mine)) if facts["lacks"]]
+    said = agreed(group, mine)
+    lacking = [rank for rank, facts in enumerate(said) if facts["lacks"]]
     if not lacking:
-        yield Brought()
+        yield Brought(outline=outline, in_slices=said[0]["outlined"])
         return
     with ExitStack() as stack:
-        bringing = _Bringing(group, store, package, hosts)
+        bringing = _Bringing(group, store, package, hosts, outline)
         bringing.prepare(stack, lacking, in_slices=in_slices)
         bringing.fetch(lacking, progress)
         yield bringing.ended(stack, name, lacking)
@@ -85,10 +88,15 @@ def bring(
 class _Bringing:
     """Of one package, on one rank. mine: what this one says of itself, with its problem, if it has one."""
 
-    def __init__(self, group: Group, store: Store, package: str, hosts: Sequence[str]) -> None:
+    def __init__(
+        self, group: Group, store: Store, package: str, hosts: Sequence[str], outline: Outline | None
+    ) -> None:
+        """outline: what rank 0 has."""
+        self._own = outline
         self._group, self._store, self._package, self._hosts = group, store, package, hosts
         self._mine: Facts = {"host": hosts[group.rank]}
-        self._sender = Sender(store, Digest.parse(package)) if group.rank == 0 else None
+        hollow = {} if outline is None else {blob: path for path, blob in outline.hollow.items()}
+        self._sender = Sender(store, Digest.parse(package), hollow) if group.rank == 0 else None
         self._raw, self._address = _documents(group, store, self._sender)
         self._fronts: dict[str, bytes] = {}
         self._hollow: list[Layer] = []
@@ -122,7 +130,7 @@ class _Bringing:
             progress.over()
 
     def ended(self, stack: ExitStack, name: str, lacking: Sequence[int]) -> Brought:
-        outline: Outline | None = None
+        outline = self._own
         fetched: Facts = {}
         with self._noting():
             if self._fetching is not None:
@@ -131,7 +139,7 @@ class _Bringing:
                     outline = self._outline(stack, self._fetching)
                 else:
                     self._fetching.store_as(name)
-        said = agreed(self._group, {**self._mine, **fetched, "hollow": bool(self._hollow)})
+        said = agreed(self._group, {**self._mine, **fetched, "hollow": bool(self._hollow or self._own)})
         notes = tuple(
             f"{called(said, rank)} had not all of {name}, and has fetched {size(said[rank]['fetched'])}"
             for rank in lacking
@@ -150,12 +158,8 @@ class _Bringing:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="modelkit-outline-")))
         manifest = Manifest.parse(self._raw)
         files = {layer.path: self._store.blob_path(layer.blob.digest) for layer in manifest.layers}
-        hollow: dict[Path, Digest] = {}
-        for number, layer in enumerate(self._hollow):
-            path = folder / f"{number}.safetensors"
-            write_hollow(path, self._fronts[layer.path], layer.blob.size_bytes)
-            files[layer.path], hollow[path] = path, layer.blob.digest
-        return Outline(manifest, Digest.parse(self._package), files, hollow, fetching.new)
+        here, hollow = hollow_files(folder, self._hollow, self._fronts)
+        return Outline(manifest, Digest.parse(self._package), files | here, hollow, fetching.new)
 
     @contextmanager
     def _noting(self) -> Generator[None]:
@@ -168,8 +172,8 @@ class _Bringing:
 def lacks(store: Store, name: str, digest: Digest) -> bool:
     """Is that package not here, or not whole? One of the same name that is another is left as it is."""
     try:
-        if store.digest(name) != digest:
-            return False  # opening it will say that it differs
+        if store.digest(name) != digest:  # opening another one will say that it differs
+            return is_outline_of(store, name, digest)
         store.resolve(name)
     except (ModelNotFound, StoreError):
         return True

@@ -43,6 +43,7 @@ from runtime.ranks.lead import Leading
 if TYPE_CHECKING:
     from modelkit.opening.read import Opened
     from modelkit.ranks.bringing import Brought
+    from modelkit.ranks.outline import Outline
 
 _LEAVING_S = 5.0
 """How long to wait for a model that is being closed."""
@@ -107,7 +108,7 @@ class Crew:
             )
         try:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
-            with self._brought(job, home) as brought:
+            with self._brought(job, home, opened.outline) as brought:
                 share = read_together(
                     self._group, self._host, opened, None, job, read, self.progress, told, brought
                 )
@@ -169,8 +170,8 @@ class Crew:
         return self._facts[self.rank]["host"]
 
     @contextmanager
-    def _brought(self, job: Job, home: Path) -> "Generator[Brought]":
-        """Have every rank hold the package, or its outline, within the block."""
+    def _brought(self, job: Job, home: Path, outline: "Outline | None" = None) -> "Generator[Brought]":
+        """Have every rank hold the package, or its outline, within the block. outline: what rank 0 has."""
         from modelkit.ranks.bringing import Brought, bring
 
         if job.package is None:
@@ -178,7 +179,14 @@ class Crew:
             return
         hosts = [facts["host"] for facts in self._facts]
         with bring(
-            self._group, home, job.label, job.package, hosts, self.progress, in_slices=job.in_slices
+            self._group,
+            home,
+            job.label,
+            job.package,
+            hosts,
+            self.progress,
+            in_slices=job.in_slices,
+            outline=outline,
         ) as brought:
             yield brought
 

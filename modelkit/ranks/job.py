@@ -44,9 +44,15 @@ class Job:
     """What each may keep on disk of earlier prompts; 0: nothing."""
     in_slices: bool = False
     """May a rank that lacks its weights have slices of them?"""
+    with_head: bool = False
+    """Does rank 0 read the model's own draft head, too?"""
+    copied: tuple[int, ...] = ()
+    """Layers of others that rank 0 has besides its own."""
 
 
-def job_of(opened: "Opened", options: Options, shards: int) -> Job:
+def job_of(
+    opened: "Opened", options: Options, shards: int, *, with_head: bool, copied: frozenset[int]
+) -> Job:
     """What the others are told of a model that is run so here."""
     tokens, kept_format, threads = options.context_length, options.kv_format, options.threads
     added = tuple(str(path.absolute()) for path in opened.added)
@@ -58,11 +64,18 @@ def job_of(opened: "Opened", options: Options, shards: int) -> Job:
         sequences=options.max_rows,
         kept_format=kept_format,
         threads=threads,
-        package=opened.package,
+        package=_package(opened),
         added=added,
         disk_bytes=0 if folder is None else folder.limit_bytes,
         in_slices=opened.package is not None and opened.metadata.provenance is not None,
+        with_head=with_head,
+        copied=tuple(sorted(copied)),
     )
+
+
+def _package(opened: "Opened") -> str | None:
+    """Its digest; of an outline that of what it is an outline of."""
+    return opened.package if opened.outline is None else str(opened.outline.package)
 
 
 def copied_layers(opened: "Opened", *, drafts: bool, shards: int) -> frozenset[int]:
@@ -82,8 +95,9 @@ def copied_layers(opened: "Opened", *, drafts: bool, shards: int) -> frozenset[i
 
 def identity(opened: "Opened") -> str:
     """What tells the weights of one package or folder from those of another, by its headers."""
-    if opened.package is not None:
-        return opened.package
+    package = _package(opened)
+    if package is not None:
+        return package
     tensors = sorted((name, one.dtype, list(one.shape)) for name, one in opened.inventory.tensors.items())
     said = json.dumps([dict(opened.inventory.config), tensors], sort_keys=True)
     return "sha256:" + hashlib.sha256(said.encode()).hexdigest()

@@ -1,4 +1,6 @@
 """A package of which a rank has all but weights: these it knows by their headers, to open it and to plan.
+Others have them all, or rank 0 has an outline in its store (`modelkit.store.outline`) and has them come from
+a registry.
 
 A hollow file is as large as the weights it stands for and has their header; all else in it is a hole, which
 takes no room on disk. It lies in a folder of its own, never among blobs, and is gone when the model is
@@ -6,17 +8,21 @@ loaded. Nothing of a package that `create` has made reads numbers before loading
 slices of tensors (`slicing`).
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from modelkit.errors import StoreError
+from modelkit.address import RegistryAddress, read_address
+from modelkit.errors import LoadError, ModelkitError, StoreError
 from modelkit.opening.read import Opened, open_outlined
 from modelkit.pack.sources import DRAFT_FOLDER
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import storing
 from modelkit.store.manifest import Layer, Manifest
 from modelkit.store.name import as_name
+from modelkit.store.outline import Outlined, apart, outlined
+from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 from runtime.ranks.group import MOST_BYTES
@@ -36,10 +42,62 @@ class Outline:
     hollow: Mapping[Path, Digest]
     """The blobs that hollow files stand for."""
     new: Transaction
+    address: RegistryAddress | None = None
+    """Of the registry that rank 0 has its outline from; None on other ranks."""
+    insecure: bool = False
+    """May that be asked over plain http?"""
 
     def open(self, name: str, adapters: Sequence[Path]) -> Opened:
         """The package as `open_model` opens a whole one. Raises LoadError and its kin."""
         return open_outlined(self.files, str(as_name(name)), self.package, self.manifest, adapters)
+
+
+@contextmanager
+def laid_out(package: Package, said: Outlined, store: Store) -> Generator[Outline]:
+    """A stored outline, within the block. Weights that are in the store for other reasons are used."""
+    address = read_address(said.address)
+    if not isinstance(address, RegistryAddress):
+        raise StoreError(f"the outline {package.name} says no registry: {said.address!r:.200}")
+    kept = {
+        layer.path: package.files[layer.path] for layer in said.manifest.layers if layer.path in package.files
+    }
+    with store.begin() as new, TemporaryDirectory(prefix="modelkit-outline-") as folder:
+        hollow = [one for one in apart(said.manifest) if new.has(one.blob.digest) != one.blob]
+        whole = {
+            one.path: store.blob_path(one.blob.digest) for one in apart(said.manifest) if one not in hollow
+        }
+        files, stands = hollow_files(Path(folder), hollow, said.fronts)
+        yield Outline(said.manifest, said.package, kept | whole | files, stands, new, address, said.insecure)
+
+
+def hollow_files(
+    folder: Path, layers: Sequence[Layer], fronts: Mapping[str, bytes]
+) -> tuple[dict[str, Path], dict[Path, Digest]]:
+    """Hollow files for these, by the package's paths, and which blobs they stand for."""
+    files: dict[str, Path] = {}
+    stands: dict[Path, Digest] = {}
+    for number, layer in enumerate(layers):
+        path = folder / f"{number}.safetensors"
+        write_hollow(path, fronts[layer.path], layer.blob.size_bytes)
+        files[layer.path], stands[path] = path, layer.blob.digest
+    return files, stands
+
+
+def without_weights(outline: Outline, label: str) -> LoadError:
+    """What is said where one process is to run it."""
+    return LoadError(
+        f"{label} is an outline: the weights are not here",
+        hint="Run it on several machines, or with --ranks N; "
+        f"`modelkit pull {outline.address}` has all of it here.",
+    )
+
+
+def is_outline_of(store: Store, name: str, digest: Digest) -> bool:
+    """Does the name stand for an outline of that package?"""
+    with suppress(ModelkitError):
+        said = outlined(store.resolve(name))
+        return said is not None and said.package == digest
+    return False
 
 
 def weights_of(manifest: Manifest) -> list[Layer]:

@@ -6,7 +6,8 @@ rank 0    a round of bytes, which goes from rank to rank and is kept where it is
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import mlx.core as mx
@@ -63,8 +64,9 @@ def next_round(wanted: Sequence[object], blobs: Sequence[Blob]) -> Round | None:
 class Sender:
     """Rank 0's blobs. What cannot be read is said, and other bytes go out: all stay in step."""
 
-    def __init__(self, store: Store, digest: Digest) -> None:
-        self._store = store
+    def __init__(self, store: Store, digest: Digest, hollow: Mapping[Digest, Path]) -> None:
+        """hollow: what stands for blobs that are not here, of which the header alone is asked for."""
+        self._store, self._hollow = store, hollow
         self.digest = digest
         self.problem: str | None = None
 
@@ -81,7 +83,7 @@ class Sender:
         return piece.ljust(stop - start, b"\0")
 
     def front(self, blob: Blob) -> bytes:
-        return read_front(self._store.blob_path(blob.digest))
+        return read_front(self._hollow.get(blob.digest) or self._store.blob_path(blob.digest))
 
     def manifest(self) -> bytes:
         try:

@@ -6,15 +6,17 @@
 
 A rank keeps those that it wants (`modelkit.store.slices`), each when it is whole and has that SHA-256; so an
 attempt that was interrupted goes on with the first slice that is missing. Rank 0 sends what its own blobs
-have, and what those are checked for (`verify`) holds for all.
+have, and what those are checked for (`verify`) holds for all. Files that it has not, it has come from a
+registry (`streaming`).
 """
 
 import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,7 +28,9 @@ from modelkit import attached
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.ranks.facts import Facts, agreed, called
 from modelkit.ranks.outline import Outline
+from modelkit.ranks.streaming import Coming, Keeping, Sieve, Streaming
 from modelkit.source.tensor import TensorInfo
+from modelkit.store.digest import Blob
 from modelkit.store.slices import Sliced, SliceWriter
 from modelkit.units import size
 from runtime.device import Device, device
@@ -93,27 +97,49 @@ def give_slices(
     outline: Outline | None,
     plan: Plan,
     told: Callable[[int, int], None],
+    *,
+    with_head: bool = False,
+    copied: Collection[int] = (),
 ) -> tuple[Given | None, tuple[str, ...]]:
     """All call it at the same time, where some rank has an outline. outline: this one's. told: of the bytes
-    that have come, and of all. Returns what this rank loads of, None for its files, and sentences for the
-    user. Raises LoadError on all ranks where one cannot have what it needs.
+    that have come, and of all. with_head, copied: what rank 0 reads besides, as in `load_share`. Returns what
+    this rank loads of, None for its files, and sentences for the user. Raises LoadError on all ranks where
+    one cannot have what it needs.
     """
     wants, mine, problem = _Wants(opened, outline), list[Slice](), None
     try:
-        mine = wants.find(group, plan)
+        mine = wants.find(group, plan, with_head=with_head, copied=copied)
     except (RuntimeFault, ModelkitError) as fault:
         problem = str(fault)
-    asked, notes = _asked(group, {"host": host, "problem": problem}, mine, wants)
+    asked, apart, notes = _asked(group, {"host": host, "problem": problem}, mine, wants)
     own = frozenset(mine)
-    passing, whole_bytes = _Passing(group, wants), sum(map(wants.nbytes, asked))
+    streamed = [wants.files[number] for number in apart if wants.of_file(wants.files[number], asked)]
+    passed = [one for one in asked if wants.tensors[one.tensor].path not in streamed]
+    passing = _Passing(group, wants)
+    sizes = {path: path.stat().st_size for path in streamed}
+    whole_bytes = sum(sizes.values()) + sum(map(wants.nbytes, passed))
     done_bytes = agreed_bytes = 0
-    for one in asked:
-        passing.send(one, mine=one in own)
-        done_bytes += wants.nbytes(one)
+
+    def came(nbytes: int) -> None:
+        nonlocal done_bytes, agreed_bytes
+        done_bytes += nbytes
         told(done_bytes, whole_bytes)
         if done_bytes >= min(agreed_bytes + ROUND_BYTES, whole_bytes):
-            agreed(group, {"host": host, "problem": passing.problem}, within_s=_patience_s(group))
+            agree()
             agreed_bytes = done_bytes
+
+    def agree() -> None:
+        problem = passing.problem or streaming.problem
+        agreed(group, {"host": host, "problem": problem}, within_s=_patience_s(group))
+
+    streaming = Streaming(group, _patience_s(group), came)
+    for one in passed:
+        passing.send(one, mine=one in own)
+        came(wants.nbytes(one))
+    for path in streamed:
+        coming = wants.coming(path) if group.rank == 0 else None
+        streaming.file(sizes[path], wants.keeping(path, mine), coming)
+        agree()
     return wants.given(), notes
 
 
@@ -124,17 +150,33 @@ class _Wants:
         self._opened, self._outline = opened, outline
         self.tensors: Tensors = opened.inventory.tensors
         self.headers: Headers = {name: (one.dtype, one.shape) for name, one in self.tensors.items()}
+        self.files = [one.path for one in opened.inventory.weights]
         self._on = device()
         self._needed: list[Slice] = []
 
-    def find(self, group: Group, plan: Plan) -> list[Slice]:
+    @property
+    def apart(self) -> list[int]:
+        """Numbers of the files that are not here."""
+        hollow = {} if self._outline is None else self._outline.hollow
+        return [number for number, path in enumerate(self.files) if path in hollow]
+
+    def find(self, group: Group, plan: Plan, *, with_head: bool, copied: Collection[int]) -> list[Slice]:
         """Those that it has not."""
         if self._outline is None:
             return []
         opened = self._opened
         sources = attached.sources(opened.adapters, describe(opened.inventory.config))
         adapters = {source.name: source.read() for source in sources}
-        found = slices_of(opened.inventory.config, self.headers, plan, group, on=self._on, adapters=adapters)
+        found = slices_of(
+            opened.inventory.config,
+            self.headers,
+            plan,
+            group,
+            on=self._on,
+            adapters=adapters,
+            with_head=with_head,
+            copied=copied if group.rank == 0 else (),
+        )
         self._needed = [one for one in found if self.tensors[one.tensor].path in self._outline.hollow]
         wanted = [one for one in self._needed if self._outline.new.find_slice(self.stored(one)) is None]
         self._outline.new.require_space(sum(map(self.nbytes, wanted)))
@@ -144,8 +186,7 @@ class _Wants:
         if self._outline is None:
             return None
         paths = {one: self._outline.new.find_slice(self.stored(one)) for one in self._needed}
-        files = {one.path: None for one in self._opened.inventory.weights}
-        here = tuple(path for path in files if path not in self._outline.hollow)
+        here = tuple(path for path in self.files if path not in self._outline.hollow)
         slices = {one: path for one, path in paths.items() if path is not None}
         return Given(slices, here, self.headers, self._on)
 
@@ -164,16 +205,39 @@ class _Wants:
         assert self._outline is not None
         return self._outline.new.write_slice(self.stored(one))
 
+    def of_file(self, path: Path, slices: Iterable[Slice]) -> list[Slice]:
+        return [one for one in slices if self.tensors[one.tensor].path == path]
 
-def pieces_of(one: Slice, tensor: TensorInfo) -> Iterator[Piece]:
-    """In the order of its numbers; none is of more than PIECE_BYTES."""
+    def coming(self, path: Path) -> Coming:
+        assert self._outline is not None
+        return Coming(self._outline, Blob(self._outline.hollow[path], path.stat().st_size))
+
+    def keeping(self, path: Path, mine: Sequence[Slice]) -> Keeping | None:
+        """None where it keeps nothing of this file."""
+        if self._outline is None:
+            return None
+        found = [(one, self.tensors[one.tensor]) for one in self.of_file(path, mine)]
+        slices = [
+            (Sieve(tensor, *rows_of(one, tensor)), self.nbytes(one), partial(self.writer, one))
+            for one, tensor in found
+        ]
+        return Keeping(path, self._outline.hollow[path], slices) if slices else None
+
+
+def rows_of(one: Slice, tensor: TensorInfo) -> tuple[int, tuple[tuple[int, int], ...], int]:
+    """The bytes of a slice: of so many rows, which of each, and how many a row has in the file."""
     whole = tensor.stop - tensor.start
     rows, inner, chosen = 1, whole, ((0, 1),)
     if one.ranges:
         rows, chosen = math.prod(tensor.shape[: one.axis]), one.ranges
         inner = whole // (rows * tensor.shape[one.axis])
-    ranges = tuple((start * inner, stop * inner) for start, stop in chosen)
-    width, mine = whole // rows, sum(stop - start for start, stop in ranges)
+    return rows, tuple((start * inner, stop * inner) for start, stop in chosen), whole // rows
+
+
+def pieces_of(one: Slice, tensor: TensorInfo) -> Iterator[Piece]:
+    """In the order of its numbers; none is of more than PIECE_BYTES."""
+    rows, ranges, width = rows_of(one, tensor)
+    mine = sum(stop - start for start, stop in ranges)
     if mine <= PIECE_BYTES:
         step = PIECE_BYTES // max(mine, 1)
         for row in range(0, rows if mine else 0, step):
@@ -187,10 +251,13 @@ def pieces_of(one: Slice, tensor: TensorInfo) -> Iterator[Piece]:
 
 def _asked(
     group: Group, mine: Facts, wanted: Sequence[Slice], wants: _Wants
-) -> tuple[list[Slice], tuple[str, ...]]:
-    """What any rank wants, each once, and notes. mine: what this one says besides."""
+) -> tuple[list[Slice], list[int], tuple[str, ...]]:
+    """What any rank wants, each once, the numbers of the files that rank 0 lacks, too, and notes. mine: what
+    this one says besides.
+    """
     raw = zlib.compress(json.dumps([one.said() for one in wanted]).encode())
-    more = {"bytes": len(raw), "wanted": sum(map(wants.nbytes, wanted))}
+    apart = f"{sum(1 << number for number in wants.apart):x}"
+    more = {"bytes": len(raw), "wanted": sum(map(wants.nbytes, wanted)), "apart": apart}
     said = agreed(group, {**mine, **more}, within_s=_patience_s(group))
     longest = max(facts["bytes"] for facts in said)
     if longest > _WANTS_BYTES:
@@ -209,7 +276,8 @@ def _asked(
             notes.append(
                 f"{called(said, rank)} lacks the weights: it has fetched its {size(facts['wanted'])}"
             )
-    return [*found], tuple(notes)
+    mask = int(said[0]["apart"], 16)
+    return [*found], [number for number in range(len(wants.files)) if mask >> number & 1], tuple(notes)
 
 
 def _parsed(raw: bytes, headers: Headers) -> list[Slice]:

@@ -4,9 +4,10 @@
                                                     SHA-256 of the numbers
 
 What a digest covers is a whole blob, so nobody can say of a slice alone that it is right: it is what the
-machine that sent it has vouched for. A file is written elsewhere (ingest) and moved here when its numbers
-have the SHA-256 that was told with them. The slices of a blob stay until a `prune` that finds no operation
-which has pinned that blob.
+machine that sent it has vouched for, or what went by as a part of that blob. A file is written elsewhere
+(ingest) and moved here when its numbers have the SHA-256 that was told with them, or when the blob has been
+seen to be right. The slices of a blob stay until a `prune` that finds no operation which has pinned that
+blob.
 """
 
 import hashlib
@@ -68,7 +69,9 @@ class Sliced:
 
 
 class SliceWriter:
-    """A slice that comes: `write` its numbers, then `commit`. Leaving the block without discards it."""
+    """A slice that comes: `write` its numbers, then `commit`, or `seal` it, and `place` it when it is known
+    to be right. Leaving the block without discards it.
+    """
 
     def __init__(self, layout: Layout, temp: Path, wanted: Sliced) -> None:
         self._layout, self._temp, self._wanted = layout, temp, wanted
@@ -76,6 +79,7 @@ class SliceWriter:
         self._size_bytes = 0
         with storing(temp):
             self._fd = create(temp)
+            self._open = True
             write_all(self._fd, memoryview(wanted.header(_NONE_YET)))
 
     def write(self, data: "ReadableBuffer") -> None:
@@ -89,13 +93,29 @@ class SliceWriter:
         """Put it in its place. Raises StoreError where the numbers are not those of that SHA-256."""
         if (self._hash.hexdigest(), self._size_bytes) != (sha256, self._wanted.nbytes):
             raise StoreError(f"other numbers than those of {self._wanted.tensor} have come")
-        path = self._wanted.path(self._layout)
-        with storing(path), self._layout.adding():
-            os.pwrite(self._fd, self._wanted.header(sha256), 0)
+        self.seal()
+        self.place()
+
+    def seal(self) -> None:
+        """All of it is written: have it on the disk, and let go of the file."""
+        assert self._size_bytes == self._wanted.nbytes
+        with storing(self._temp):
+            os.pwrite(self._fd, self._wanted.header(self._hash.hexdigest()), 0)
             os.fchmod(self._fd, 0o444)
             sync(self._fd)
+            self._close()
+
+    def place(self) -> None:
+        """Put it in its place, once it is sealed."""
+        path = self._wanted.path(self._layout)
+        with storing(path), self._layout.adding():
             make_folder(path.parent)
             os.rename(self._temp, path)
+
+    def _close(self) -> None:
+        if self._open:
+            self._open = False
+            os.close(self._fd)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +123,7 @@ class SliceWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._fd)
+        self._close()
         with storing(self._temp):
             self._temp.unlink(missing_ok=True)
 

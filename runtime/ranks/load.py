@@ -78,16 +78,19 @@ def slices_of(
     *,
     on: Device | None,
     adapters: Mapping[str, LowRanks],
+    with_head: bool = False,
+    copied: Collection[int] = (),
 ) -> list[Slice]:
-    """What `load_share` would read of what is stored, for the same `on`. Nothing is read. Raises what it
-    raises.
+    """What `load_share` would read of what is stored, for the same `on`, head and layers. Nothing is read.
+    Raises what it raises.
     """
     noting, described = Noting(headers), describe(config)
-    cut = CutByPlan(plan, group, (), adapters)
-    planned = plan_to_cut(described, config, noting.stored, on, cut, with_head=False)
+    cut = CutByPlan(plan, group, (), adapters, copied=copied)
+    planned = plan_to_cut(described, config, noting.stored, on, cut, with_head=with_head)
     compute = wanted_dtype(on) or float_of(noting.stored)
     cutting = cut.begin(described, planned, compute, noting)
-    return noting.noted(cutting.read(planned, adapters.values()))
+    beside = [array for _, fitted in planned.parts[1:] for array in fitted.values()]
+    return noting.noted([*cutting.read(planned, adapters.values()), *beside])
 
 
 def _sliced(

@@ -144,6 +144,7 @@ CALLS: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("name", "quantize", "progress")),
         "offline": True,
         "insecure": False,
+        "outline": False,
         **HOME,
     },
     "modelkit.push": {

@@ -27,7 +27,7 @@ from modelkit.store.transaction import Transaction
 
 LARGE_BYTES = 256 << 20
 STREAMS = 4
-_PROGRESS_BYTES = 64 << 10  # what an attempt must bring to count as one that went on
+PROGRESS_BYTES = 64 << 10  # what an attempt must bring to count as one that went on
 _STARTS = 3  # from the first byte, before a server without ranges is given up
 
 _RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
@@ -150,7 +150,7 @@ class Downloads:
             except Interrupted as error:
                 failed = error
             if done_bytes < end:
-                failures = 0 if done_bytes - before >= _PROGRESS_BYTES else failures + 1
+                failures = 0 if done_bytes - before >= PROGRESS_BYTES else failures + 1
                 if failures >= self._registry.limits.attempts:
                     raise failed or Interrupted(f"{self._registry.host} breaks off before the blob's end")
                 if failures:
@@ -175,7 +175,7 @@ class Downloads:
             if answer.status in LATER:
                 self._registry.pause(0, answer)
                 raise Interrupted(f"{self._registry.host} cannot send a blob now (status {answer.status})")
-            if not whole and not (answer.status == 206 and _has_range(answer, blob, first, last)):
+            if not whole and not (answer.status == 206 and has_range(answer, blob, first, last)):
                 raise _StartOver
             if whole and answer.length not in (None, blob.size_bytes):
                 raise FetchError(
@@ -195,7 +195,7 @@ class Downloads:
                 self._advance(count)
 
 
-def _has_range(answer: Answer, blob: Blob, first: int, last: int) -> bool:
+def has_range(answer: Answer, blob: Blob, first: int, last: int) -> bool:
     """Does the answer begin where it was asked to, and end no later?"""
     found = _RANGE.fullmatch(answer.header("content-range") or "")
     if found is None or found[3] not in ("*", str(blob.size_bytes)):

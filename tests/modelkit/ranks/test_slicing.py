@@ -21,7 +21,7 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from modelkit.store.slices import Sliced
 from runtime.device import device
-from runtime.loaded import LoadedModel
+from runtime.models import describe
 from runtime.ranks.group import Group
 from runtime.ranks.load import load_share, slices_of
 from runtime.ranks.parts import parts_of
@@ -29,7 +29,9 @@ from runtime.ranks.plan import Host, decide
 from runtime.ranks.slices import Slice
 from tests.support import ranks
 from tests.support import slicing as scenes
-from tests.support.checkpoints import random_state
+from tests.support.assistants import record_of
+from tests.support.checkpoints import random_state, write_checkpoint
+from tests.support.heads import HeadReference
 from tests.support.parity import Reference
 from tests.support.ranks import Standing
 from tests.support.sharing import FORMS
@@ -83,7 +85,46 @@ def test_of_slices_the_same_is_loaded_as_of_files(
         assert _bits(load_share(config, [], plan, group, on=on, sliced=(headers, paths))) == _bits(whole)
 
 
-def _bits(share: LoadedModel) -> dict[str, tuple[str, bytes]]:
+@pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_5"])
+def test_rank_0_has_slices_of_the_draft_head_too(name: str, tmp_path: Path) -> None:
+    reference = HeadReference(name)
+    folder = write_checkpoint(tmp_path, reference.record["config"], reference.record["tensors"])
+    _same_of_slices(reference.record["config"], folder / "model.safetensors", with_head=True)
+
+
+def test_rank_0_has_slices_of_layers_that_it_copies(tmp_path: Path) -> None:
+    config, tensors = record_of("target")
+    file = tmp_path / "model.safetensors"
+    state = random_state({name: shape for name, (_, shape) in tensors.items()})
+    mx.save_safetensors(str(file), {name: mx.array(value) for name, value in state.items()})
+    last = len(describe(config).layout) - 1
+    _same_of_slices(config, file, copied=(last - 1, last))
+
+
+def _same_of_slices(
+    config: Any, file: Path, *, with_head: bool = False, copied: tuple[int, ...] = ()
+) -> None:
+    """For rank 0 of two stages."""
+    tensors = {tensor.name: tensor for tensor in read_header(file).tensors}
+    headers = {key: (tensor.dtype, tensor.shape) for key, tensor in tensors.items()}
+    on = device()
+    plan = decide(parts_of(config, headers, on=on), [Host("")] * 2)
+    group = cast("Group", SimpleNamespace(rank=0, size=2, ring=None, alike=True))
+    needed = slices_of(config, headers, plan, group, on=on, adapters={}, with_head=with_head, copied=copied)
+    folder = file.with_name(f"slices-{copied}")
+    folder.mkdir()
+    paths = {one: kept(folder, one, tensors[one.tensor]) for one in needed}
+    assert sum(path.stat().st_size - 300 for path in paths.values()) < 0.95 * file.stat().st_size
+    given: Any = {"on": on, "with_head": with_head, "copied": copied}
+    whole = load_share(config, [file], plan, group, **given)
+    share = load_share(config, [], plan, group, **given, sliced=(headers, paths))
+    assert (share.head is not None) == with_head
+    assert _bits(share) == _bits(whole)
+    if share.head is not None and whole.head is not None:
+        assert _bits(share.head) == _bits(whole.head)
+
+
+def _bits(share: Any) -> dict[str, tuple[str, bytes]]:
     """Of all that it holds."""
     arrays = dict(tree_flatten(share.network.parameters())).items()
     return {name: (str(array.dtype), bytes(memoryview(_bytes(array)))) for name, array in arrays}

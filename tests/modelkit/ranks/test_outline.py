@@ -1,0 +1,147 @@
+"""A package of which no machine has the weights: its outline, and what ranks fetch of it from a registry."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import modelkit
+from modelkit.errors import StoreError
+from modelkit.ranks.slicing import pieces_of, rows_of
+from modelkit.ranks.streaming import Sieve
+from modelkit.source.tensor import TensorInfo
+from runtime.ranks.slices import Slice
+from tests.support import outlining, ranks
+from tests.support.debian_registry import DebianRegistry, installed
+from tests.support.ranks import Standing
+from tests.support.tiny import write_model
+
+Crews = Callable[[int], Standing]
+ASKED = ["Once upon", "-p", "temperature=0.8", "-p", "seed=4", "-p", "num_predict=8"]
+
+
+def test_what_goes_by_gives_what_is_read_of_the_file(tmp_path: Path) -> None:
+    """However the file is parted, of columns, rows and all of a tensor."""
+    dice = np.random.default_rng(0)
+    raw = dice.bytes(64 + 6 * 10 * 4 + 30)
+    path = tmp_path / "file"
+    path.write_bytes(raw)
+    tensor = TensorInfo("w", "F16", (6, 10, 2), path, 64, 64 + 6 * 10 * 4)
+    slices = [
+        Slice("w"),
+        Slice("w", 0, ((1, 3), (4, 5))),
+        Slice("w", 1, ((0, 2), (7, 10))),
+        Slice("w", 2, ((1, 2),)),
+    ]
+    for one in slices:
+        expected = b"".join(piece.read(tensor).tobytes() for piece in pieces_of(one, tensor))
+        for _ in range(20):
+            sieve, found, start = Sieve(tensor, *rows_of(one, tensor)), b"", 0
+            while start < len(raw):
+                stop = start + int(dice.integers(1, 90))
+                came = np.frombuffer(raw[start:stop], np.uint8)
+                found += b"".join(part.tobytes() for part in sieve.take(start, came))
+                start = stop
+            assert found == expected
+    with pytest.raises(StoreError, match="another order than the file"):
+        Sieve(tensor, *rows_of(Slice("w", 0, ((4, 5), (1, 3))), tensor))
+
+
+def said(home: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    env = os.environ | {"PYTHONPATH": str(ranks.ROOT), "MODELKIT_HOME": str(home)}
+    command = [sys.executable, "-W", "ignore", "-m", "modelkit", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+
+
+@pytest.mark.skipif(not installed, reason="Debian's docker-registry is not installed")
+def test_an_outline_is_planned_with_and_run_by_ranks(tmp_path: Path) -> None:
+    """As a user does it; the second time without the registry."""
+    home, there = tmp_path / "here", tmp_path / "there"
+    write_model(tmp_path / "model", num_hidden_layers=4, seed=3)
+    (tmp_path / "Modelfile").write_text(f"FROM {tmp_path / 'model'}\nSYSTEM Be brief.\n")
+    modelkit.create(tmp_path / "Modelfile", name="story", quantize="q8", home=there)
+    (tmp_path / "registry").mkdir()
+    with DebianRegistry(tmp_path / "registry") as registry:
+        address = f"oci://{registry.host}/amy/story:q8"
+        assert said(there, "push", "story", address).returncode == 0
+        pulled = said(home, "pull", address, "--outline", "--name", "big", "--json")
+        assert pulled.returncode == 0, pulled.stderr
+        assert "bytes of weights" in json.loads(pulled.stdout)["notes"][0]
+        alone = said(there, "run", "story", *ASKED, "--json")
+        expected = json.loads(alone.stdout)["text"]
+        refused = said(home, "run", "big", *ASKED)
+        assert refused.returncode == 1
+        assert "big is an outline: the weights are not here" in refused.stderr
+        plan = json.loads(said(home, "plan", "big", "--ranks", "2", "--json").stdout)
+        whole = json.loads(said(there, "plan", "story", "--ranks", "2", "--json").stdout)
+        assert [one["weight_bytes"] for one in plan["shares"]] == [
+            one["weight_bytes"] for one in whole["shares"]
+        ]
+        first = said(home, "run", "big", *ASKED, "--ranks", "2")
+        assert first.returncode == 0, first.stderr
+        assert first.stdout.strip() == expected.strip()
+        assert "it has fetched its" in first.stderr
+        slices = {
+            path: path.stat().st_mtime_ns for path in (home / "store/slices").rglob("*") if path.is_file()
+        }
+        assert slices
+    again = said(home, "run", "big", *ASKED, "--ranks", "2", "--json")
+    assert json.loads(again.stdout)["text"] == expected, again.stderr
+    assert slices == {path: path.stat().st_mtime_ns for path in slices}
+    other = said(home, "run", "big", *ASKED, "--ranks", "2", "--shards", "2")
+    assert other.returncode == 1
+    assert "it cannot be run on 2 ranks: rank 0" in other.stderr
+    assert "cannot reach 127.0.0.1" in other.stderr
+    assert said(home, "verify").returncode == 0
+    shown = said(home, "list").stdout
+    assert "big" in shown
+
+
+def played(crew: Standing, folder: Path, *words: str) -> list[Any]:
+    return crew.do(folder, outlining.__name__, "scenes", *words)
+
+
+def test_ranks_fetch_what_they_need_and_nothing_twice(crews: Crews, tmp_path: Path) -> None:
+    """In stages, then in shards. Each blob is asked for once, for all of them."""
+    said = played(crews(2), tmp_path, "came")
+    assert (said[0]["asked"], said[0]["later"]) == (1, 2)
+    for one in said:
+        assert 0 < one["first"]["slices"] < 0.7 * said[0]["whole"]
+        assert one["again"] == {**one["first"], "notes": []}
+        assert one["first"]["slices"] < one["shards"]["slices"]
+        assert (one["problems"], one["pruned"]) == ([], 0)
+        assert [one[turn]["left"] for turn in ("first", "again", "shards")] == [0, 0, 0]
+    assert len(said[0]["first"]["notes"]) == 2
+    assert sum(one["first"]["slices"] for one in said) < 1.1 * said[0]["whole"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("_parted", None),
+        ("_whole", None),
+        ("_elsewhere", "sends other parts of sha256:"),
+        ("_more", "sends more of sha256:"),
+        ("_other", "other bytes than those of sha256:"),
+        ("_front", "has another header than the one that came with the outline"),
+        ("_gone", "does not have"),
+    ],
+)
+def test_a_registry_that_sends_something_else_is_found_out(
+    crews: Crews, tmp_path: Path, name: str, why: str | None
+) -> None:
+    """On all ranks, none of which keeps any of it; the next start gets all."""
+    for one in played(crews(2), tmp_path, "hostile", name):
+        if why is None:
+            assert one["first"]["notes"]
+            assert one["again"] == {**one["first"], "notes": []}
+        else:
+            assert why in one["first"]["problem"]
+            assert (one["first"]["slices"], one["first"]["left"]) == (0, 0)
+            assert one["again"]["notes"]
