@@ -268,7 +268,7 @@ class Asked:
         ) as client:
 
             async def one(route: str, path: Path, body: dict[str, Any]) -> str | None:
-                async with places, asyncio.timeout(60):
+                async with places, asyncio.timeout(300):
                     data = json.dumps(body).encode()
                     headers = {"content-type": "application/json"}
                     said = await client.post(route.partition("?")[0], content=data, headers=headers)
