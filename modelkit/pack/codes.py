@@ -89,10 +89,10 @@ def _words(slab: Coded, reader: Reader) -> np.ndarray:
 
 
 def _awq(tensor: TensorInfo, start: int, stop: int, reader: Reader) -> np.ndarray:
-    """uint32 [R, inputs or groups], one number each."""
+    """uint8 [R, inputs or groups], one number each."""
     first = start // 8
     words = _turned(tensor, first, -(-stop // 8), reader)
-    found = np.empty((len(words), 8, words.shape[1]), np.uint32)
+    found = np.empty((len(words), 8, words.shape[1]), np.uint8)
     for place, output in enumerate(_AWQ_ORDER):
         found[:, output] = (words >> np.uint32(4 * place)) & np.uint32(15)
     return found.reshape(-1, words.shape[1])[start - 8 * first : stop - 8 * first]
@@ -100,10 +100,7 @@ def _awq(tensor: TensorInfo, start: int, stop: int, reader: Reader) -> np.ndarra
 
 def _packed(codes: np.ndarray) -> np.ndarray:
     """Codes of four bits, eight to a word."""
-    words = np.zeros((len(codes), codes.shape[1] // 8), np.uint32)
-    for place in range(8):
-        words |= codes[:, place::8] << np.uint32(4 * place)
-    return words
+    return (codes[:, 0::2] | codes[:, 1::2] << np.uint8(4)).view(np.uint32)
 
 
 def _unpacked(words: np.ndarray, bits: int) -> np.ndarray:
