@@ -37,7 +37,7 @@ from tests.support.parity import Reference
 
 GROUP_SIZE = 32
 CHUNK, TOKENS = 12, 24
-_NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
+NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
 
 Stored = tuple[dict[str, mx.array], Mapping[str, Any]]
 """Tensors and their config."""
@@ -112,7 +112,7 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.safetensors")
         mx.save_safetensors(str(file), weights)
-        headers: Mapping[str, Any] = {key: (_NAMES[one.dtype], one.shape) for key, one in weights.items()}
+        headers: Mapping[str, Any] = {key: (NAMES[one.dtype], one.shape) for key, one in weights.items()}
         plan = decide(parts_of(config, headers, shards=shards, on=on), [Host("")] * group.size)
         model = load_share(config, [file], plan, group, on=on)
         # By kernels, what a token comes to does not depend on how its prompt was cut.
@@ -170,7 +170,7 @@ def _adapted(group: Group, shards: int, form: str, name: str) -> float:
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.safetensors")
         mx.save_safetensors(str(file), weights)
-        headers: Mapping[str, Any] = {key: (_NAMES[one.dtype], one.shape) for key, one in weights.items()}
+        headers: Mapping[str, Any] = {key: (NAMES[one.dtype], one.shape) for key, one in weights.items()}
         plan = decide(parts_of(config, headers, shards=shards), [Host("")] * group.size)
         whole = load_model(config, [file])
         # Seed 2 is DoRA: magnitudes, and norms of what is cut by its inputs.
