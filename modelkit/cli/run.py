@@ -1,5 +1,6 @@
 """`modelkit run`: one answer to a prompt, or a conversation where there is none."""
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -218,7 +219,12 @@ def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
         facts = {"load_s": model.load_s, "notes": list(model.notes)}
         emit_json({"model": model.name, **to_json(answer), **facts})
     else:
-        answer = say(stream, thinking=not wanted.hide_thinking)
+        try:
+            answer = say(stream, thinking=not wanted.hide_thinking)
+        except KeyboardInterrupt:
+            if sys.stdout.isatty():
+                echo()
+            raise
         echo()
         for sentence in filter(None, (left_out(answer, model), forgot(answer))):
             note(sentence)

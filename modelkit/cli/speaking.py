@@ -24,12 +24,19 @@ def say(stream: "Answer", *, thinking: bool = True) -> "Generation":
     An interrupt cancels the generation and is raised again; `stream.result` then has what came until then.
     """
     speaker = Speaker(thinking=thinking) if sys.stdout.isatty() else Piped()
-    with Waiting("reading the prompt", more=lambda: _read(stream)) as waiting, stream:
-        for event in stream.events():
-            if speaker.has_to_say(event):
-                waiting.stop()
-                speaker.take(event)
-        waiting.stop()
+    said = False
+    try:
+        with Waiting("reading the prompt", more=lambda: _read(stream)) as waiting, stream:
+            for event in stream.events():
+                if speaker.has_to_say(event):
+                    waiting.stop()
+                    speaker.take(event)
+                    said = True
+            waiting.stop()
+    except Exception:
+        if said:
+            speaker.break_off()
+        raise
     speaker.end()
     return stream.result
 
@@ -46,6 +53,9 @@ class Piped:
 
     def end(self) -> None:
         pass
+
+    def break_off(self) -> None:
+        """What follows is on another stream."""
 
 
 class Speaker:
@@ -90,6 +100,11 @@ class Speaker:
 
     def end(self) -> None:
         self._color(grey=False)
+
+    def break_off(self) -> None:
+        """What follows says why, on a line of its own."""
+        self.end()
+        echo()
 
     def _color(self, *, grey: bool) -> None:
         if grey != self._grey:

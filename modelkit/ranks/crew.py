@@ -62,6 +62,7 @@ class Crew:
         group.alike = difference(self._facts, ("nodes",)) is None
         if children is not None:
             children.met()
+            group.who_ended = children.ended
         differs = difference(self._facts, _VERSIONS)
         if differs is not None:
             raise LoadError(
@@ -78,6 +79,11 @@ class Crew:
     @property
     def size(self) -> int:
         return self._group.size
+
+    @property
+    def lost(self) -> bool:
+        """Is somebody gone, so that these ranks answer no more?"""
+        return self._group.lost
 
     @property
     def free_bytes(self) -> int:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -21,6 +22,7 @@ _LOOPBACK = "127.0.0.1"
 _FOLDER = "modelkit-ranks-"
 """What names of folders for addresses begin with."""
 _PATIENCE_S = 10.0
+_ENDED_S = 0.2
 
 
 class Children:
@@ -50,6 +52,20 @@ class Children:
         for rank, process in enumerate(self._processes, start=1):
             if process.poll() is not None:
                 raise RankLost(f"the process of rank {rank} ended with code {process.returncode}")
+
+    def ended(self) -> str | None:
+        """Which one has ended, in words: one that was killed, rather than one that has missed it and ended.
+        It is gone a moment after its connections.
+        """
+        until_s = time.monotonic() + _ENDED_S
+        while time.monotonic() < until_s:
+            codes = [(process.poll(), rank) for rank, process in enumerate(self._processes, start=1)]
+            gone = sorted((code, rank) for code, rank in codes if code is not None)
+            if gone:
+                code, rank = gone[0]
+                return f"the process of rank {rank} ended with code {code}"
+            time.sleep(_ENDED_S / 10)
+        return None
 
     def met(self) -> None:
         """All have joined, and need the list of addresses no more."""

@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from modelkit.errors import ModelClosed
 from modelkit.model import Model
+from modelkit.ranks.present import present
 from modelkit.server.dialect import Dialect
 from modelkit.server.metrics import Labels
 from modelkit.server.serving import Serving, serving_of
@@ -28,6 +29,9 @@ def stage(serving: Serving) -> str:
     """ "ok", or what is in the way."""
     if serving.state.draining:
         return "draining"
+    crew = present()
+    if crew is not None and crew.lost:
+        return "ranks lost"
     if serving.state.loading:
         return "loading"
     slowest_s = max((_step_s(model) for model in serving.pool.models()), default=0.0)

@@ -57,6 +57,8 @@ class Group:
         it (`runtime.ranks.seat`).
         """
         self._lost: str | None = None
+        self.who_ended: Callable[[], str | None] = lambda: None
+        """Which of the others has ended, where that is known here."""
         self._bounded = Bounded(self)
         self.stuck: Callable[[RankLost], None] = _leave
         """Called where a thread waits in MLX and can never go on, on another one. The process ends, unless
@@ -215,7 +217,8 @@ class Group:
         returns says why the first time it was called.
         """
         if self._lost is None:
-            self._lost = why
+            why = self.who_ended() or why.removeprefix("[ring] ")
+            self._lost = self._lost or why
             self.links.cut()
         return RankLost(self._lost)
 

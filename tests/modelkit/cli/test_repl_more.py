@@ -3,7 +3,7 @@
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,8 +14,8 @@ from modelkit.cli.repl.completion import offers
 from modelkit.cli.repl.files import quoted, with_files
 from modelkit.cli.repl.kept import MOST_KEPT, Kept, last
 from modelkit.cli.repl.talk import Talk
-from modelkit.cli.speaking import Speaker
-from modelkit.errors import PromptTooLong, RequestError
+from modelkit.cli.speaking import Speaker, say
+from modelkit.errors import ModelClosed, PromptTooLong, RequestError
 from modelkit.generation import Generation
 from modelkit.modelfile import Parameters
 from modelkit.output.collected import Collected
@@ -420,3 +420,23 @@ def test_open_calls_are_those_without_results() -> None:
 
 def test_a_fence_is_longer_than_any_in_the_text() -> None:
     assert quoted("x", "````").startswith("x:\n`````\n")
+
+
+def test_an_answer_that_breaks_off_ends_its_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal: the error that follows is on a line of its own. What is piped is the text alone."""
+
+    def broken(*begun: Event) -> Iterator[Event]:
+        yield from begun
+        raise ModelClosed("gone")
+
+    for terminal, begun, shown in (
+        (True, (Text("Once"),), "Once\n"),
+        (True, (), ""),
+        (False, (Text("Once"),), "Once"),
+    ):
+        monkeypatch.setattr("sys.stdout.isatty", lambda terminal=terminal: terminal)
+        with pytest.raises(ModelClosed):
+            say(cast("Any", Answer(broken(*begun))))
+        assert capsys.readouterr().out == shown

@@ -21,7 +21,7 @@ from tests.support.tiny import write_model
 @pytest.mark.parametrize(
     ("ranks", "shards", "how", "why", "within_s"),
     [
-        (4, 2, "KILL", "connection", 3.0),
+        (4, 2, "KILL", "the process of rank 3 ended with code -9", 3.0),
         (3, 1, "STOP", "has not answered within 2 s", 7.0),
     ],
 )

@@ -11,6 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import modelkit
 from tests.support.ranks import ROOT, free_ports
 from tests.support.tiny import write_model
@@ -38,6 +40,59 @@ def reached(address: str, process: "subprocess.Popen[bytes]") -> bool:
         except OSError:
             time.sleep(0.1)
     return False
+
+
+NOTING = """
+import runpy, sys
+from modelkit.ranks.spawn import Children
+begun, path = Children.__init__, sys.argv.pop(1)
+def begin(self, *given):
+    begun(self, *given)
+    open(path, "w").write(str(self._processes[0].pid))
+Children.__init__ = begin
+runpy.run_module("modelkit", run_name="__main__")
+"""
+"""`modelkit`, which writes down what process is rank 1."""
+
+
+def test_a_server_whose_rank_was_killed_says_so(tmp_path: Path) -> None:
+    """To who asks a model, and to who asks whether one should."""
+    home, log, (port,) = tmp_path / "home", tmp_path / "log", free_ports(1)
+    write_model(tmp_path / "model", num_hidden_layers=4)
+    (tmp_path / "Modelfile").write_text(f"FROM {tmp_path / 'model'}\n")
+    modelkit.create(tmp_path / "Modelfile", name="story", home=home)
+    address = f"http://127.0.0.1:{port}"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                NOTING,
+                str(tmp_path / "pid"),
+                "serve",
+                "story",
+                "--ranks",
+                "2",
+                "--port",
+                str(port),
+            ],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "MODELKIT_HOME": str(home)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        assert reached(f"{address}/health", process), log.read_text()
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        refused = ask(address, "story")
+        assert "the process of rank 1 ended with code -9" in refused["error"]
+        assert ask(address, "story")["status"] == 503
+        with pytest.raises(urllib.error.HTTPError) as said:
+            urllib.request.urlopen(f"{address}/health", timeout=5)
+        assert (said.value.code, json.loads(said.value.read())) == (503, {"status": "ranks lost"})
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_server_of_two_ranks(tmp_path: Path) -> None:
