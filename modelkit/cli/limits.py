@@ -5,21 +5,30 @@ from typing import Any
 
 import click
 
+from modelkit.cli.ui import size
 from modelkit.errors import ParameterError
 from modelkit.settings import read_size
 
 
 class Size(click.ParamType):
-    """A number of bytes, such as 2GB."""
+    """A number of bytes, such as 2GB. least: the fewest that make sense; who writes 5 means 5 GB."""
 
     name = "size"
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         option = param.opts[0] if param is not None else "the size"
         try:
-            return read_size(value, option)
+            found = read_size(value, option)
         except ParameterError as error:
             self.fail(f"{error.message}. {error.hint}", param, ctx)
+        if found < self._least:
+            self.fail(
+                f"{option} is {size(found)}, expected at least {size(self._least)}. Example: 5GB.", param, ctx
+            )
+        return found
 
 
 def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:

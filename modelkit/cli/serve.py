@@ -90,7 +90,10 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     help="How long an idle model stays (MODELKIT_KEEP_ALIVE).  [default: 5m]",
 )
 @click.option(
-    "--memory", type=Size(), metavar="SIZE", help="For all models together.  [default: what is free]"
+    "--memory",
+    type=Size(least=10**6),
+    metavar="SIZE",
+    help="For all models together.  [default: what is free]",
 )
 @click.option(
     "--max-waiting",
@@ -108,7 +111,9 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     show_default=True,
     help="Connections open at once; one more is closed.",
 )
-@click.option("--max-body", type=Size(), metavar="SIZE", help="Most bytes of a request.  [default: 16MiB]")
+@click.option(
+    "--max-body", type=Size(least=1000), metavar="SIZE", help="Most bytes of a request.  [default: 16MiB]"
+)
 @click.option(
     "--grace",
     type=Duration(),

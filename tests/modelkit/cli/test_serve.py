@@ -149,6 +149,8 @@ def test_a_port_in_use(run: Run) -> None:
         (("--ssl-keyfile-password", "@/nowhere"), "/nowhere cannot be read"),
         (("--grace", "soon"), "a duration such as"),
         (("--max-body", "much"), "number of bytes"),
+        (("--max-body", "16"), "--max-body is 16 B, expected at least 1 kB"),
+        (("--memory", "5"), "--memory is 5 B, expected at least 1 MB. Example: 5GB."),
     ],
 )
 def test_wrong_usage(run: Run, options: tuple[str, ...], said: str) -> None:
