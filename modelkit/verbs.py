@@ -198,7 +198,9 @@ def load(
     with (
         uncollected(),
         translated(callbacks),
-        open_model(_stored(arguments.path(name, "name"), settings), settings, added) as opened,
+        open_model(
+            _stored(arguments.path(name, "name"), settings), settings, added, outlines=True
+        ) as opened,  # ranks may have one
     ):
         model = Model(opened, wanted, settings, tell, count)
     model.load_s = time.monotonic() - started

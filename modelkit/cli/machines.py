@@ -77,7 +77,7 @@ def planned(name: str, options: dict[str, Any]) -> "Planned":
     ranks, memory = options["ranks"], options["memory"]
     here = None if ranks is None else hosts_here(ranks, memory)
     hosts = here or read_hosts(options["hosts"], memory)
-    with open_model(name, settings_at(None)) as opened:
+    with open_model(name, settings_at(None), outlines=True) as opened:
         # Other machines are taken for some whose products read weights as they are stored, in any type.
         on = None if here is None else device()
         found = plan_for(

@@ -130,6 +130,7 @@ def _model(facts: Facts) -> Rows:
         ("draft head", _head(facts)),
         ("size", size(facts["size_bytes"])),
         ("digest", facts["digest"]),
+        ("outline of", facts["outline_of"] and facts["outline_of"]["address"]),
         ("from", _fetched_from(facts, "target")),
         ("license", facts["provenance"].get("target", {}).get("upstream", {}).get("licence")),
         ("requires", facts["requires"]),

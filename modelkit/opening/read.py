@@ -34,7 +34,7 @@ from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own, read_directory, subtree
 from modelkit.store.digest import Digest
 from modelkit.store.manifest import Manifest
-from modelkit.store.outline import outlined
+from modelkit.store.outline import outlined, refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.models import describe
@@ -76,9 +76,14 @@ class Opened:
 
 @contextmanager
 def open_model(
-    name: str | os.PathLike[str], settings: Settings, adapters: Sequence[Path] = ()
+    name: str | os.PathLike[str],
+    settings: Settings,
+    adapters: Sequence[Path] = (),
+    *,
+    outlines: bool = False,
 ) -> Generator[Opened]:
     """Open a stored model by name or a model directory by path. adapters: more than the package has.
+    outlines: may its weights be zeros, since no number of them will be read?
 
     Raises ModelNotFound, SourceError, LoadError.
     """
@@ -91,7 +96,7 @@ def open_model(
     try:
         with (
             Store(settings.home).hold(text) as package,
-            _opened_package(package, settings, adapters) as opened,
+            _opened_package(package, settings, adapters, outlines=outlines) as opened,
         ):
             yield replace(opened, package=str(package.digest))
     except (ModelNotFound, InvalidName) as error:
@@ -115,7 +120,11 @@ def open_model(
 
 
 @contextmanager
-def _opened_package(package: Package, settings: Settings, adapters: Sequence[Path]) -> Generator[Opened]:
+def _opened_package(
+    package: Package, settings: Settings, adapters: Sequence[Path], *, outlines: bool
+) -> Generator[Opened]:
+    if not outlines:
+        refuse_outline(package, "run on one machine")
     said = outlined(package)
     if said is None:
         with _refusing():

@@ -27,6 +27,7 @@ from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
+from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.records import dataclass
@@ -179,14 +180,19 @@ def _with_documents(source: Source, files: Files) -> Source:
 
 
 def open_package(package: Package) -> Origin:
-    """A stored package, with its recipe and its draft."""
-    label = str(package.name)
+    """A stored package, with its recipe and its draft. Raises StoreError for an outline."""
+    refuse_outline(package, "read")
     known = {package.files[layer.path]: layer.blob.digest for layer in package.manifest.layers}
-    metadata = read_metadata(package.files.get(METADATA), label)
-    target = {name: path for name, path in package.files.items() if is_own(name) and name != METADATA}
-    inside = subtree(package.files, DRAFT_FOLDER)
+    return open_files(package.files, str(package.name), known)
+
+
+def open_files(files: Files, label: str, known: Mapping[Path, Digest]) -> Origin:
+    """Those of a package. known: the digests of blobs."""
+    metadata = read_metadata(files.get(METADATA), label)
+    target = {name: path for name, path in files.items() if is_own(name) and name != METADATA}
+    inside = subtree(files, DRAFT_FOLDER)
     draft = open_source(inside, f"{label}/{DRAFT_FOLDER}", known) if inside else None
-    adapters = read_stored(package.files, label)
+    adapters = read_stored(files, label)
     return Origin(open_source(target, label, known), metadata, draft, adapters=adapters)
 
 

@@ -83,7 +83,7 @@ class Stored:
             package = self._store.resolve(name)
         except ModelNotFound as error:
             raise ModelNotFound(error.message, hint=what_to_do(name, error)) from error
-        with translated(), open_model(str(package.name), self._settings):
+        with translated(), open_model(str(package.name), self._settings, outlines=True):
             pass
 
     def load(self, found: Found, hearer: Hearer) -> Model:

@@ -16,9 +16,10 @@ from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
 from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.pooling import read_pooling
-from modelkit.pack.sources import Source, open_package
+from modelkit.pack.sources import Origin, Source, open_files, open_package
 from modelkit.showing import texts
 from modelkit.showing.row import describe as describe_row
+from modelkit.store.outline import outlined
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.tokenizer.infill import marks_in
@@ -56,8 +57,9 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         "speculation": _speculation(store, package),
         "adapters": _adapters(package, made),
     }
+    facts["outline_of"] = None
     try:
-        origin = open_package(package)
+        origin = _origin(store, package, facts)
         wanted = made.parameters.resolved()
         kv_format = None if wanted.kv_format == "auto" else wanted.kv_format
         target = _model(origin.source, "target", wanted.num_ctx, tensors, kv_format)
@@ -68,6 +70,18 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         return {**facts, **known, "problem": error.message}
     can = _capabilities(facts["capabilities"], origin.source, writes=target.pop("writes"))
     return {**facts, **target, "capabilities": can, "draft": draft}
+
+
+def _origin(store: Store, package: Package, facts: dict[str, Any]) -> Origin:
+    """Of an outline what it is one of, which `facts` say then. Only headers are read of it."""
+    said = outlined(package)
+    if said is None:
+        return open_package(package)
+    from modelkit.ranks.outline import laid_out
+
+    facts["outline_of"] = {"digest": str(said.package), "address": said.address}
+    with laid_out(package, said, store) as outline:
+        return open_files(outline.files, package.name.short, {})
 
 
 def _capabilities(of_texts: Any, source: Source, *, writes: bool) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Protocol
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, require_space, storing, write_all
+from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.soundness import Progress
 from runtime.records import dataclass
@@ -62,6 +63,7 @@ def export_package(
     made: Mapping[str, Made] | None = None,
 ) -> Exported:
     """Lay out `package`, whose blobs the caller holds, in `folder`, created if need be. `made`: by path."""
+    refuse_outline(package, "exported")
     instead = made or {}
     ways: list[str] = []
     with storing(folder):

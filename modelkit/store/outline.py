@@ -50,6 +50,16 @@ def apart(manifest: Manifest) -> list[Layer]:
     return [one for one in manifest.layers if "/" not in one.path and one.path.endswith(".safetensors")]
 
 
+def refuse_outline(package: Package, what: str) -> None:
+    """Raise StoreError for an outline. what: cannot be done with one."""
+    said = outlined(package)
+    if said is not None:
+        raise StoreError(
+            f"{package.name.short} is an outline, whose weights are not here: it cannot be {what}",
+            hint=f"`modelkit pull {said.address}` has all of it here.",
+        )
+
+
 def outline_files(
     raw: bytes, address: str, fronts: Mapping[str, Blob], manifest_blob: Blob, said: Blob
 ) -> dict[str, Blob]:

@@ -26,6 +26,7 @@ from modelkit.store.canonical import JsonObject, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Manifest
 from modelkit.store.name import Name
+from modelkit.store.outline import FILE as OUTLINE
 from modelkit.store.store import Store
 
 _TAGS_SHOWN = 10
@@ -91,6 +92,11 @@ def _pull_package(
         if weights:
             return make_package(
                 source, files, name, store, access, make, quantize=quantize, notes=package.notes
+            )
+        if OUTLINE in files:  # of which machines here would fetch weights wherever somebody else says
+            raise FetchError(
+                f"{source.address} is the outline of another package, as `pull --outline` makes one here",
+                hint="Pull the package itself, with --outline where no machine has room for it.",
             )
         own = _as_it_is(source.document.raw, config)
         artifact = own or build_artifact(files, **_facts(config))

@@ -18,6 +18,7 @@ from modelkit.fetch.registry.wire import Limits
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import MANIFEST_TYPE
 from modelkit.store.name import Name
+from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
@@ -75,6 +76,7 @@ def push(
         store.hold(name) as package,
         open_registry(address, insecure=access.insecure, limits=limits) as registry,
     ):
+        refuse_outline(package, "pushed")
         registry.ping()
         remembered = Remembered(store.root.parent, address.host)
         sent = _Sent(0, 0)

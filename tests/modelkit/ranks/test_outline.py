@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 import modelkit
-from modelkit.errors import StoreError
+from modelkit.errors import FetchError, ModelkitError, StoreError
 from modelkit.ranks.slicing import pieces_of, rows_of
 from modelkit.ranks.streaming import Sieve
+from modelkit.showing.facts import facts_of
 from modelkit.source.tensor import TensorInfo
+from modelkit.store import Store
 from runtime.ranks.slices import Slice
 from tests.support import outlining, ranks
 from tests.support.debian_registry import DebianRegistry, installed
+from tests.support.fake_registry import FakeRegistry
 from tests.support.ranks import Standing
 from tests.support.tiny import write_model
 
@@ -101,6 +104,42 @@ def test_an_outline_is_planned_with_and_run_by_ranks(tmp_path: Path) -> None:
     assert said(home, "verify").returncode == 0
     shown = said(home, "list").stdout
     assert "big" in shown
+
+
+def test_an_outline_is_taken_for_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What needs weights says so; `show` knows what it is one of; nobody gets somebody else's."""
+    home, there = tmp_path / "here", tmp_path / "there"
+    write_model(tmp_path / "model", num_hidden_layers=2, seed=3)
+    recipe = tmp_path / "Modelfile"
+    recipe.write_text(f"FROM {tmp_path / 'model'}\n")
+    modelkit.create(recipe, name="story", quantize="q8", home=there)
+    with FakeRegistry() as registry:
+        address, other = (f"oci://{registry.host}/amy/{name}:q8" for name in ("story", "outline"))
+        modelkit.push("story", address, home=there)
+        modelkit.pull(address, name="big", outline=True, home=home)
+        recipe.write_text("FROM big\n")
+        store = Store(home)
+        for act in (
+            lambda: modelkit.create(recipe, name="again", home=home),
+            lambda: modelkit.compare("big", "big", home=home),
+            lambda: modelkit.load("big", home=home),
+            lambda: modelkit.push("big", other, home=home),
+            lambda: store.export("big", tmp_path / "out"),
+        ):
+            with pytest.raises(ModelkitError, match=r"is an outline.* weights are not here"):
+                act()
+        shown = facts_of(store, store.resolve("big"))
+        assert shown["outline_of"]["address"].startswith(f"oci://{registry.host}/amy/story@sha256:")
+        whole = Store(there)
+        same = facts_of(whole, whole.resolve("story"))
+        assert {key: shown[key] for key in ("architecture", "format", "weight_bytes")} == {
+            key: same[key] for key in ("architecture", "format", "weight_bytes")
+        }
+        monkeypatch.setattr("modelkit.fetch.registry.push.refuse_outline", lambda *_: None)
+        modelkit.push("big", other, home=home)
+        with pytest.raises(FetchError, match="is the outline of another package"):
+            modelkit.pull(other, name="strange", home=there)
+    assert [str(one.name) for one in whole.packages()] == ["story"]
 
 
 def played(crew: Standing, folder: Path, *words: str) -> list[Any]:
