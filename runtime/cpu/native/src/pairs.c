@@ -30,7 +30,7 @@ INLINE void chain(const void* down, size_t at, size_t readable, float const* con
   UNROLL for (int r = 0; r < R; r++) a[r][c] = vf_fma(vf_set(x[r][i]), w, a[r][c]);
 }
 
-enum { AHEAD = 2048 }; /* bytes to what is called for: it is read once, and there is little to do with it */
+enum { AHEAD = 8192 }; /* bytes to what is called for: it is read once, and there is little to do with it */
 
 /* Ranks [v, v + 16) of R tokens: halves from `first` on, C chains. Lanes behind the last rank have numbers of the next
  * k, and are dropped. */
@@ -43,7 +43,7 @@ INLINE void narrowed(const void* down, size_t readable, int k, int rank, int v, 
   size_t at = (size_t)i * each + (size_t)v;
   for (; i + C <= k / 4 * 4 && at + (C - 1) * each + LANES <= readable; i += 4, at += 4 * each) {
     UNROLL for (int c = 0; c < C; c++) {
-      if (c % 2 == 0) __builtin_prefetch((const char*)down + (at + (size_t)c * each) * bytes + AHEAD, 0, 3);
+      if (c % 2 == 0) __builtin_prefetch((const char*)down + (at + (size_t)c * each) * bytes + AHEAD, 0, 2);
       chain(down, at + (size_t)c * each, LANES, x, i + c, a, c, type, R);
     }
   }
@@ -86,8 +86,8 @@ static void narrow(const void* down, int type, size_t readable, int k, int rank,
 }
 
 /* R tokens, P sixteens of outputs from n0 + i on, the last of which has `there` numbers. */
-INLINE void pair(const struct mk_term* t, int n0, int i, size_t there, const float* const* narrow, float* const* y, const int type, const int R,
-                 const int P) {
+INLINE void pair(const struct mk_term* t, int n0, int i, size_t there, const float* const* narrow, float* const* y, size_t apart,
+                 const int type, const int R, const int P) {
   vf a[TILE][2 * PANELS];
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int p = 0; p < P; p++) a[r][p] = vf_set(0);
   for (int j = 0; j < t->rank; j++) {
@@ -98,47 +98,48 @@ INLINE void pair(const struct mk_term* t, int n0, int i, size_t there, const flo
       UNROLL for (int p = 0; p < P; p++) a[r][p] = vf_fma(by, w[p], a[r][p]);
     }
   }
-  UNROLL for (int r = 0; r < R; r++) UNROLL for (int p = 0; p < P; p++) {
-    float* to = y[r] + i + p * LANES;
-    const vf sum = vf_add(numbers(to, 0, there, MK_F32), a[r][p]);
-    store(to, sum, (int)there);
+  UNROLL for (int p = 0; p < P; p++) {
+    const size_t at = mk_in_strips(i + p * LANES, apart);
+    UNROLL for (int r = 0; r < R; r++) store(y[r] + at, vf_add(numbers(y[r] + at, 0, there, MK_F32), a[r][p]), (int)there);
   }
 }
 
-INLINE void pairs_of(const struct mk_term* t, int n0, int count, const float* const* narrow, float* const* y, const int type, const int R) {
+INLINE void pairs_of(const struct mk_term* t, int n0, int count, const float* const* narrow, float* const* y, size_t apart, const int type,
+                     const int R) {
   int i = 0;
   if (R <= TILE / 2) /* few tokens leave registers for twice as many outputs */
-    for (; i + 2 * PANELS * LANES <= count; i += 2 * PANELS * LANES) pair(t, n0, i, LANES, narrow, y, type, R, 2 * PANELS);
-  for (; i + PANELS * LANES <= count; i += PANELS * LANES) pair(t, n0, i, LANES, narrow, y, type, R, PANELS);
-  for (; i + LANES <= count; i += LANES) pair(t, n0, i, LANES, narrow, y, type, R, 1);
-  if (i < count) pair(t, n0, i, (size_t)(count - i), narrow, y, type, R, 1);
+    for (; i + 2 * PANELS * LANES <= count; i += 2 * PANELS * LANES) pair(t, n0, i, LANES, narrow, y, apart, type, R, 2 * PANELS);
+  for (; i + PANELS * LANES <= count; i += PANELS * LANES) pair(t, n0, i, LANES, narrow, y, apart, type, R, PANELS);
+  for (; i + LANES <= count; i += LANES) pair(t, n0, i, LANES, narrow, y, apart, type, R, 1);
+  if (i < count) pair(t, n0, i, (size_t)(count - i), narrow, y, apart, type, R, 1);
 }
 
-static void with_vectors(const struct mk_term* t, int n0, int count, const float* base, float* y) {
+static void with_vectors(const struct mk_term* t, int n0, int count, const float* base, float* y, size_t apart) {
   const vf scale = vf_set(t->scale);
   for (int i = 0; i < count; i += LANES) {
     const size_t there = count - i < LANES ? (size_t)(count - i) : LANES, at = (size_t)(n0 + i);
-    vf sum = numbers(y, (size_t)i, there, MK_F32);
+    float* to = y + mk_in_strips(i, apart);
+    vf sum = numbers(to, 0, there, MK_F32);
     if (t->factor) {
       const vf own = t->own ? numbers(t->own, at, there, MK_F32) : vf_set(0);
       const vf product = vf_mul(vf_sub(numbers(base, (size_t)i, there, MK_F32), own), numbers(t->factor, at, there, MK_F32));
       sum = vf_add(sum, vf_mul(product, scale));
     }
     if (t->bias) sum = vf_add(sum, vf_mul(numbers(t->bias, at, there, MK_F32), scale));
-    store(y + i, sum, (int)there);
+    store(to, sum, (int)there);
   }
 }
 
 static void widen_tokens(const struct mk_term* t, int n0, int count, const float* const* narrow, int tokens, const float* const* base,
-                         float* const* y) {
+                         float* const* y, size_t apart) {
   const int type = t->type;
   for (int first = 0, n; t->up && first < tokens; first += n) {
     n = tokens - first < TILE ? tokens - first : TILE;
-#define CALL(TYPE, R) pairs_of(t, n0, count, narrow + first, y + first, TYPE, R)
+#define CALL(TYPE, R) pairs_of(t, n0, count, narrow + first, y + first, apart, TYPE, R)
     switch (n) { UP_TO_8(TILE, CALL) }
 #undef CALL
   }
-  for (int token = 0; (t->factor || t->bias) && token < tokens; token++) with_vectors(t, n0, count, base[token], y[token]);
+  for (int token = 0; (t->factor || t->bias) && token < tokens; token++) with_vectors(t, n0, count, base[token], y[token], apart);
 }
 
 const struct pairs COLUMN(pairs) = {narrow, widen_tokens};

@@ -35,6 +35,10 @@ struct mk_members {
 };
 
 enum { MK_PAIR_TOKENS = 8 }; /* that meet an adapter together */
+enum { MK_UNIT = 4 };        /* strips whose products adapters are added to together, at most: what is read of `up` is longer then */
+
+/* Where output i of a token is among strips that lie apart. */
+static inline size_t mk_in_strips(int i, size_t apart) { return (size_t)(i / MK_STRIP) * apart + (size_t)(i % MK_STRIP); }
 
 /* Tokens of kin, as rows of a product. */
 struct mk_group {
@@ -59,8 +63,10 @@ struct pairs {
   /* to[token] [half] [rank] = x[token] down, of `halves` from `first` on. readable: numbers from `down` on that may be read. */
   void (*narrow)(const void* down, int type, size_t readable, int k, int rank, const float* const* x, int tokens, int first, int halves,
                  float* const* to);
-  /* y[token] [count] += what the term adds to the outputs from n0 on. base: the same outputs of the product. */
-  void (*widen)(const struct mk_term* term, int n0, int count, const float* const* narrow, int tokens, const float* const* base, float* const* y);
+  /* y[token] [count] += what the term adds to the outputs from n0 on, y's strips `apart` floats from each other. base: the
+   * same outputs of the product, one behind the other. */
+  void (*widen)(const struct mk_term* term, int n0, int count, const float* const* narrow, int tokens, const float* const* base,
+                float* const* y, size_t apart);
 };
 DECLARE_COLUMNS(pairs, pairs);
 
@@ -89,8 +95,10 @@ void mk_narrow_rows(struct mk_narrow* all, int count, const float* x, size_t ldx
 int mk_group_rows(const struct mk_members* who, int tokens, int first, int stop, struct mk_group* groups);
 /* What will be read for outputs [n0, n0 + n) is called for, while something else is computed. */
 void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n);
-/* To y, outputs [n0, n0 + n) of the rows from `first` on, n <= MK_STRIP, what the adapters of some groups add. */
-void mk_widen_rows(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int first, float* y, size_t ldy);
+/* To y, outputs [n0, n0 + n) of the rows from `first` on, n <= MK_UNIT * MK_STRIP, what the adapters of some groups add. y: rows
+ * are ldy floats from each other, strips `apart`. */
+void mk_widen_rows(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int first, float* y, size_t ldy,
+                   size_t apart);
 /* To y, x's product with a matrix, what adapters add. */
 void mk_add_pairs(const struct mk_matrix* w, float* y, const float* x, int rows);
 #ifdef __cplusplus

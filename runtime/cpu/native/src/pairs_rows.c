@@ -134,26 +134,28 @@ void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups
     }
 }
 
-static void widen_group(const struct mk_narrow* by, const struct mk_group* g, int n0, int n, int first, float* y, size_t ldy) {
+static void widen_group(const struct mk_narrow* by, const struct mk_group* g, int n0, int n, int first, float* y, size_t ldy, size_t apart) {
   const struct mk_pairs* pairs = by->w->pairs;
   const float *narrow[MK_PAIR_TOKENS], *base[MK_PAIR_TOKENS];
   float* to[MK_PAIR_TOKENS];
-  float product[MK_PAIR_TOKENS][MK_STRIP]; /* what the factors of all adapters multiply */
+  float product[MK_PAIR_TOKENS][MK_UNIT * MK_STRIP]; /* what the factors of all adapters multiply */
   for (int t = 0; t < g->count; t++) {
     narrow[t] = numbers_of(by, g->at[t], 0);
     base[t] = product[t], to[t] = y + (size_t)(g->at[t] - first) * ldy;
-    if (pairs->factor) memcpy(product[t], to[t], sizeof(float) * (size_t)n);
+    for (int i = 0; pairs->factor && i < n; i += MK_STRIP)
+      memcpy(product[t] + i, to[t] + mk_in_strips(i, apart), sizeof(float) * (size_t)(n - i < MK_STRIP ? n - i : MK_STRIP));
   }
   for (int m = 0; m < g->kin->count; m++) {
     const int place = place_of(pairs, g->kin->members[m].adapter);
     if (place < 0) continue;
     const struct mk_term term = term_of(pairs, place, g->kin->members[m].scale, m * MK_HALVES * pairs->rank);
-    columns[mk_column()]->widen(&term, n0, n, narrow, g->count, base, to);
+    columns[mk_column()]->widen(&term, n0, n, narrow, g->count, base, to, apart);
   }
 }
 
-void mk_widen_rows(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int first, float* y, size_t ldy) {
-  for (int i = 0; i < count; i++) widen_group(by, &groups[i], n0, n, first, y, ldy);
+void mk_widen_rows(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int first, float* y, size_t ldy,
+                   size_t apart) {
+  for (int i = 0; i < count; i++) widen_group(by, &groups[i], n0, n, first, y, ldy, apart);
 }
 
 /* Some strips of a product. */
@@ -169,8 +171,9 @@ enum { STRIPS = 8 }; /* for a thread at a time */
 static void add_strips(void* with, int c) {
   const struct strips* j = with;
   const int n = j->by->w->n, stop = (c + 1) * STRIPS * MK_STRIP < n ? (c + 1) * STRIPS * MK_STRIP : n;
-  for (int n0 = c * STRIPS * MK_STRIP; n0 < stop; n0 += MK_STRIP)
-    mk_widen_rows(j->by, j->groups, j->count, n0, stop - n0 < MK_STRIP ? stop - n0 : MK_STRIP, 0, j->y + n0, (size_t)n);
+  for (int n0 = c * STRIPS * MK_STRIP; n0 < stop; n0 += MK_UNIT * MK_STRIP)
+    mk_widen_rows(j->by, j->groups, j->count, n0, stop - n0 < MK_UNIT * MK_STRIP ? stop - n0 : MK_UNIT * MK_STRIP, 0, j->y + n0, (size_t)n,
+                  MK_STRIP);
 }
 
 void mk_add_pairs(const struct mk_matrix* w, float* y, const float* x, int rows) {

@@ -66,43 +66,62 @@ static void prepare_row(void* with, int r) {
 
 static int strips(const struct mk_matrix* w) { return (w->n + MK_STRIP - 1) / MK_STRIP; }
 
-/* y: out[matrix]'s rows, or `sums` themselves. */
-static void compute(const struct job* j, int matrix, int strip, const struct piece* p, float* sums, const struct mk_output* y) {
-  struct mk_matrix w = j->w[matrix];
-  const struct prepared* x = &j->forms[j->form_of[matrix]];
-  const int n0 = strip * MK_STRIP, n = w.n - n0 < MK_STRIP ? w.n - n0 : MK_STRIP, paired = j->narrow && mk_has_pairs(&w);
-  if (paired) mk_call_for_pairs(&j->narrow[matrix], p->groups, p->group_count, n0, n);
-  strip_of(&j->by, x->form, &w, n0, x->rows, j->rows, p->first, p->rows, sums);
-  if (paired) {
-    for (int r = 0; w.added && r < p->rows; r++) j->by.products->finish(&w, n0, n, sums + r * MK_STRIP, NULL, sums + r * MK_STRIP);
-    w.added = NULL;
-    mk_widen_rows(&j->narrow[matrix], p->groups, p->group_count, n0, n, j->before + p->first, sums, MK_STRIP);
-  }
-  for (int r = 0; r < p->rows && (y || w.added); r++, sums += MK_STRIP) {
+/* The first n <= MK_STRIP of a strip's outputs. y: out[matrix]'s rows, or `sums` themselves. */
+static void finish_rows(const struct job* j, const struct mk_matrix* w, int n0, int n, const struct piece* p, float* sums,
+                        const struct mk_output* y) {
+  for (int r = 0; r < p->rows; r++, sums += MK_STRIP) {
     const size_t at = y ? (size_t)(p->first + r) * y->ld + (size_t)n0 : 0;
-    j->by.products->finish(&w, n0, n, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
+    j->by.products->finish(w, n0, n < MK_STRIP ? n : MK_STRIP, sums, y && y->residual ? y->residual + at : NULL, y ? y->y + at : sums);
   }
 }
 
-static void compute_gated(const struct job* j, int strip, const struct piece* p, float* sums) {
-  const int n0 = strip * MK_STRIP, n = j->w->n - n0 < MK_STRIP ? j->w->n - n0 : MK_STRIP;
+/* `count` strips from `strip` on, those of sums one behind the other. y: out[matrix]'s rows, or `sums` themselves. */
+static void compute(const struct job* j, int matrix, int strip, int count, const struct piece* p, float* sums, const struct mk_output* y) {
+  struct mk_matrix w = j->w[matrix];
+  const struct prepared* x = &j->forms[j->form_of[matrix]];
+  const int n0 = strip * MK_STRIP, n = w.n - n0 < count * MK_STRIP ? w.n - n0 : count * MK_STRIP, paired = j->narrow && mk_has_pairs(&w);
+  const size_t apart = (size_t)p->rows * MK_STRIP;
+  if (paired) mk_call_for_pairs(&j->narrow[matrix], p->groups, p->group_count, n0, n);
+  for (int i = 0; i < n; i += MK_STRIP)
+    strip_of(&j->by, x->form, &w, n0 + i, x->rows, j->rows, p->first, p->rows, sums + (size_t)(i / MK_STRIP) * apart);
+  if (paired) {
+    for (int i = 0; w.added && i < n; i += MK_STRIP) finish_rows(j, &w, n0 + i, n - i, p, sums + (size_t)(i / MK_STRIP) * apart, NULL);
+    w.added = NULL;
+    mk_widen_rows(&j->narrow[matrix], p->groups, p->group_count, n0, n, j->before + p->first, sums, MK_STRIP, apart);
+  }
+  for (int i = 0; i < n && (y || w.added); i += MK_STRIP) finish_rows(j, &w, n0 + i, n - i, p, sums + (size_t)(i / MK_STRIP) * apart, y);
+}
+
+static void compute_gated(const struct job* j, int strip, int count, const struct piece* p, float* sums) {
   float* up = sums + (size_t)ROWS * MK_STRIP;
-  compute(j, 0, strip, p, sums, NULL);
-  compute(j, 1, strip, p, up, NULL);
-  for (int r = 0; r < p->rows; r++, sums += MK_STRIP, up += MK_STRIP)
-    activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(p->first + r) * j->out->ld + (size_t)n0, n);
+  compute(j, 0, strip, count, p, sums, NULL);
+  compute(j, 1, strip, count, p, up, NULL);
+  for (int i = strip; i < strip + count; i++) {
+    const int n0 = i * MK_STRIP, n = j->w->n - n0 < MK_STRIP ? j->w->n - n0 : MK_STRIP;
+    for (int r = 0; r < p->rows; r++, sums += MK_STRIP, up += MK_STRIP)
+      activations[mk_column()]->gate(*j->gate, sums, up, j->out->y + (size_t)(p->first + r) * j->out->ld + (size_t)n0, n);
+  }
+}
+
+/* Strips that are computed together. */
+static int unit_of(const struct job* j, const struct piece* p) {
+  if (!j->narrow || !p->group_count) return 1;
+  return p->rows * MK_UNIT <= ROWS ? MK_UNIT : ROWS / p->rows;
 }
 
 static void chunk(void* with, int c) {
   const struct job* j = with;
   const struct piece* p = &j->by_piece[c % j->pieces];
-  const int start = c / j->pieces * j->step;
+  const int start = c / j->pieces * j->step, unit = unit_of(j, p);
   float* sums = memory(&for_sums, (size_t)2 * ROWS * MK_STRIP * 4);
-  for (int m = 0, at = 0; m < (j->gate ? 1 : j->count); at += strips(&j->w[m++]))
-    for (int s = start > at ? start : at; s < start + j->step && s < at + strips(&j->w[m]); s++) {
-      if (j->gate) compute_gated(j, s, p, sums);
-      else compute(j, m, s - at, p, sums, &j->out[m]);
+  for (int m = 0, at = 0; m < (j->gate ? 1 : j->count); at += strips(&j->w[m++])) {
+    const int end = at + strips(&j->w[m]) < start + j->step ? at + strips(&j->w[m]) : start + j->step;
+    for (int s = start > at ? start : at; s < end; s += unit) {
+      const int count = end - s < unit ? end - s : unit;
+      if (j->gate) compute_gated(j, s, count, p, sums);
+      else compute(j, m, s - at, count, p, sums, &j->out[m]);
     }
+  }
 }
 
 /* Rows of each piece, in groups where they have adapters. */

@@ -23,7 +23,7 @@ struct Taken {
   size_t at;
   mx::Stream stream;
   const mk_members* members = nullptr;  // which adapters the step's rows have
-  bool still = false;                   // every step takes the same
+  bool settled = false;                 // every step with these members takes the same
 
   const float* floats() { return dense(arrays[at++], stream).data<float>(); }
 };
@@ -129,7 +129,7 @@ class Weights {
     return (int)(inputs.size() - arrays_.size());
   }
   Taken take(const Arrays& inputs, int at, mx::Stream stream, const mk_members* members = nullptr) const {
-    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream, members, at < 0 && !members};
+    return {at < 0 ? arrays_ : inputs, at < 0 ? 0 : (size_t)at, stream, members, at < 0};
   }
 
  private:
@@ -218,12 +218,12 @@ class Sublayer {
   // For eval_cpu, with the node's inputs and outputs.
   virtual Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const = 0;
 
-  // What `make` makes of weights; once, where every step takes the same. Arrays are spread over memory, and a pass through
+  // What `make` makes of weights; once, for as long as steps take the same. Arrays are spread over memory, and a pass through
   // the weights has pushed them out of all caches.
   template <class T, class Make>
-  static std::shared_ptr<const T> once(std::shared_ptr<const T>& kept, const Taken& from, Make make) {
-    if (!from.still) return std::make_shared<const T>(make());
-    if (!kept) kept = std::make_shared<const T>(make());
+  std::shared_ptr<const T> once(std::shared_ptr<const T>& kept, const Taken& from, Make make) const {
+    if (!from.settled) return std::make_shared<const T>(make());
+    if (!kept || kept_for_ != from.members) kept = std::make_shared<const T>(make()), kept_for_ = from.members;
     return kept;
   }
 
@@ -231,6 +231,9 @@ class Sublayer {
   float share = 1;      // how much of its answer is added, where there is no norm behind it
   Summing summing;
   bool beside = false;  // it reads what the one before it read, and adds to what that gave
+
+ private:
+  mutable const mk_members* kept_for_ = nullptr;  // what is kept points there; others may lie there by now
 };
 
 // As Python holds it.

@@ -1,7 +1,7 @@
 #include "pairs.h"
 #include "digests.h"
 
-enum { ROWS = 5, ADAPTERS = 2, K = 198, N = 75 };
+enum { ROWS = 5, ADAPTERS = 2, K = 198, N = 203 };
 
 static const struct mk_member first[] = {{0, 1}}, both[] = {{1, 0.5f}, {0, -2}};
 static const int rows_of_first[] = {0, 2, 4}, rows_of_both[] = {1};
