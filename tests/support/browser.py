@@ -69,7 +69,10 @@ class Tab:
 
     def ask(self, words: str) -> Any:
         """Say it, and wait for the end of the answer, which is given."""
+        answers = self.page.locator(".message.assistant")
+        before = answers.count()
         self.say(words)
+        answers.nth(before).wait_for()  # until then the latest answer is an earlier one, and at its end
         return self.answered()
 
     def answered(self) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 import modelkit
@@ -32,7 +33,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         modelkit.create(recipe, name=name, home=home)
     settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
     serving = Serving(Pool(Stored(settings)), settings, log=Log(io.StringIO()))
-    with running(serving) as here:
+    with running(serving) as here:  # loaded, whichever of the tests comes first
+        httpx.post(f"{here.url}/modelkit/v1/load", json={"model": "tiny"}).raise_for_status()
         yield here
 
 
@@ -76,6 +78,7 @@ def test_a_conversation_with_a_model(tab: Tab, server: Running) -> None:
 def test_a_stopped_answer_leaves_the_engine(tab: Tab, server: Running) -> None:
     page = tab.page
     tab.button("New conversation").click()
+    page.locator("#model").select_option("tiny:latest")
     tab.button("Settings of this conversation").click()
     page.get_by_label("Most tokens").fill("200")
     page.keyboard.press("Escape")
