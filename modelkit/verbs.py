@@ -225,7 +225,7 @@ def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLi
     store = Store(settings.home)
     if pulling.is_name(str(name), store):
         return name
-    return str(pulling.stored_or_pulled(address, store, Access()))
+    return str(pulling.stored_or_pulled(address, store, Access(), outlines=True))
 
 
 class _Told:

@@ -74,7 +74,7 @@ def command(
 
 def fetched(text: str, *, quiet: bool) -> str:
     """The name of the package that `text` stands for, pulled where it is an address of a model that no pull
-    has stored; any other text as it is.
+    has stored, not even its outline; any other text as it is.
     """
     address = read_address(text)
     if address is None:
@@ -84,7 +84,7 @@ def fetched(text: str, *, quiet: bool) -> str:
     store = open_store()
     if is_name(text, store):
         return text
-    found = stored(address, store)
+    found = stored(address, store, outlines=True)
     return str(found or _pull(address, None, None, Access(), quiet=quiet).name)
 
 

@@ -83,7 +83,10 @@ def pull_outline(address: Address, store: Store, access: Access, *, name: Name |
         )
     from modelkit.fetch.registry.outline import pull_outline as pull_files
 
-    return pull_files(address, name or name_for(address), store, access, _check_outline)
+    pulled = pull_files(address, name or name_for(address), store, access, _check_outline)
+    with suppress(StoreError):
+        store.memo_put(_outline_key(address), {"package": str(pulled.digest)})
+    return pulled
 
 
 def _check_outline(files: Mapping[str, Path]) -> None:
@@ -96,21 +99,22 @@ def _check_outline(files: Mapping[str, Path]) -> None:
         )
 
 
-def stored(address: Address, store: Store) -> Name | None:
-    """The package that an earlier pull of the same address made; None where there is none, or where its name
-    stands for something else now.
+def stored(address: Address, store: Store, *, outlines: bool = False) -> Name | None:
+    """The package that an earlier pull of the same address made, or its outline where that will do; None
+    where there is none, or where its name stands for something else now.
     """
-    name, made = name_for(address), store.memo_get(_key(address))
+    name, keys = name_for(address), [_key(address), *([_outline_key(address)] if outlines else [])]
+    made = [found.get("package") for found in map(store.memo_get, keys) if found is not None]
     try:
-        same = made is not None and made.get("package") == str(store.resolve(name).digest)
+        same = bool(made) and str(store.resolve(name).digest) in made
     except ModelkitError:
         return None
     return name if same else None
 
 
-def stored_or_pulled(address: Address, store: Store, access: Access) -> Name:
-    """The package of that address, fetched where no pull has stored it yet."""
-    return stored(address, store) or pull(address, store, access).name
+def stored_or_pulled(address: Address, store: Store, access: Access, *, outlines: bool = False) -> Name:
+    """The package of that address, fetched where no pull has stored it yet. outlines: as for `stored`."""
+    return stored(address, store, outlines=outlines) or pull(address, store, access).name
 
 
 def bring(recipe: Recipe, store: Store, access: Access) -> Access:
@@ -127,3 +131,7 @@ def bring(recipe: Recipe, store: Store, access: Access) -> Access:
 
 def _key(address: Address) -> str:
     return f"pulled:{address}"
+
+
+def _outline_key(address: Address) -> str:
+    return f"outlined:{address}"

@@ -10,6 +10,7 @@ slices of tensors (`slicing`).
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -68,6 +69,19 @@ def laid_out(package: Package, said: Outlined, store: Store) -> Generator[Outlin
         }
         files, stands = hollow_files(Path(folder), hollow, said.fronts)
         yield Outline(said.manifest, said.package, kept | whole | files, stands, new, address, said.insecure)
+
+
+@contextmanager
+def in_whole(package: Package, store: Store) -> Generator[Package]:
+    """What an outline is an outline of, with hollow files for its weights, within the block; any other
+    package as it is.
+    """
+    said = outlined(package)
+    if said is None:
+        yield package
+        return
+    with laid_out(package, said, store) as outline:
+        yield replace(package, files=outline.files, manifest=outline.manifest)
 
 
 def hollow_files(

@@ -16,7 +16,8 @@ from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan, Role
 from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.pooling import read_pooling
-from modelkit.pack.sources import Origin, Source, open_files, open_package
+from modelkit.pack.sources import Source, open_package
+from modelkit.ranks.outline import in_whole
 from modelkit.showing import texts
 from modelkit.showing.row import describe as describe_row
 from modelkit.store.outline import outlined
@@ -57,31 +58,21 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         "speculation": _speculation(store, package),
         "adapters": _adapters(package, made),
     }
-    facts["outline_of"] = None
+    said = outlined(package)
+    facts["outline_of"] = said and {"digest": str(said.package), "address": said.address}
     try:
-        origin = _origin(store, package, facts)
-        wanted = made.parameters.resolved()
-        kv_format = None if wanted.kv_format == "auto" else wanted.kv_format
-        target = _model(origin.source, "target", wanted.num_ctx, tensors, kv_format)
-        draft = _model(origin.draft, "draft", wanted.num_ctx, tensors) if origin.draft else None
+        with in_whole(package, store) as shown:
+            origin = open_package(shown)
+            wanted = made.parameters.resolved()
+            kv_format = None if wanted.kv_format == "auto" else wanted.kv_format
+            target = _model(origin.source, "target", wanted.num_ctx, tensors, kv_format)
+            draft = _model(origin.draft, "draft", wanted.num_ctx, tensors) if origin.draft else None
     except ModelkitError as error:
         row = describe_row(package)
         known = {key: row[key] for key in ("architecture", "format", "draft")}
         return {**facts, **known, "problem": error.message}
     can = _capabilities(facts["capabilities"], origin.source, writes=target.pop("writes"))
     return {**facts, **target, "capabilities": can, "draft": draft}
-
-
-def _origin(store: Store, package: Package, facts: dict[str, Any]) -> Origin:
-    """Of an outline what it is one of, which `facts` say then. Only headers are read of it."""
-    said = outlined(package)
-    if said is None:
-        return open_package(package)
-    from modelkit.ranks.outline import laid_out
-
-    facts["outline_of"] = {"digest": str(said.package), "address": said.address}
-    with laid_out(package, said, store) as outline:
-        return open_files(outline.files, package.name.short, {})
 
 
 def _capabilities(of_texts: Any, source: Source, *, writes: bool) -> list[str]:

@@ -86,6 +86,16 @@ def test_an_outline_is_planned_with_and_run_by_ranks(tmp_path: Path) -> None:
         assert [one["weight_bytes"] for one in plan["shares"]] == [
             one["weight_bytes"] for one in whole["shares"]
         ]
+        shown, whole = (
+            json.loads(said(*one, "--json").stdout)
+            for one in ((home, "show", "big"), (there, "show", "story"))
+        )
+        assert {key: shown[key] for key in ("parameters", "architecture")} == {
+            key: whole[key] for key in ("parameters", "architecture")
+        }
+        (tmp_path / "from-it").write_text("FROM big\n")
+        made = said(home, "create", "more", "-f", str(tmp_path / "from-it"))
+        assert "big is an outline: the weights are not here" in made.stderr
         first = said(home, "run", "big", *ASKED, "--ranks", "2")
         assert first.returncode == 0, first.stderr
         assert first.stdout.strip() == expected.strip()
@@ -94,7 +104,8 @@ def test_an_outline_is_planned_with_and_run_by_ranks(tmp_path: Path) -> None:
             path: path.stat().st_mtime_ns for path in (home / "store/slices").rglob("*") if path.is_file()
         }
         assert slices
-    again = said(home, "run", "big", *ASKED, "--ranks", "2", "--json")
+        assert said(home, "pull", address, "--outline").returncode == 0
+    again = said(home, "run", address, *ASKED, "--ranks", "2", "--json")  # an outline of it is here
     assert json.loads(again.stdout)["text"] == expected, again.stderr
     assert slices == {path: path.stat().st_mtime_ns for path in slices}
     other = said(home, "run", "big", *ASKED, "--ranks", "2", "--shards", "2")
