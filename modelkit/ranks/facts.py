@@ -20,6 +20,13 @@ _BYTES = 4096
 """What one rank may say; longer texts are cut."""
 _LONGEST = 1500
 
+_HINTS = {
+    "package": "Remove the one there (`modelkit rm`), and that machine gets its part of rank 0's; "
+    "or pull or create the same on both.",
+    "adapters": "Adapters beside a package have to be the same files on every machine.",
+}
+"""By what ranks differ in."""
+
 Facts = dict[str, Any]
 
 
@@ -84,5 +91,13 @@ def agreed(
     said = exchanged(group, mine, within_s)
     differs = difference(said, names)
     if differs is not None:
-        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}")
+        raise LoadError(f"it cannot be run on {group.size} ranks: {differs}", hint=_what_to_do(said, names))
     return said
+
+
+def _what_to_do(said: Sequence[Facts], names: Sequence[str]) -> str | None:
+    """Where ranks differ in what people can change."""
+    if any(facts.get("problem") for facts in said):
+        return None
+    other = [name for name in names if any(facts.get(name) != said[0].get(name) for facts in said)]
+    return _HINTS.get(other[0])

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from modelkit.ranks import crew
+from modelkit.errors import LoadError
+from modelkit.ranks import crew, facts
 from modelkit.ranks.facts import difference, exchanged, free_bytes, own_facts
 from runtime.ranks.group import Group
 
@@ -33,6 +34,20 @@ def test_long_texts_are_cut_and_facts_stay_small() -> None:
 )
 def test_where_ranks_differ(other: dict[str, Any], said: str | None) -> None:
     assert difference([HERE, {**HERE, "host": "bob", **other}], ("mlx",)) == said
+
+
+@pytest.mark.parametrize(
+    ("other", "hint"),
+    [({"package": "b"}, "modelkit rm"), ({"adapters": "b"}, "same files"), ({"problem": "x"}, None)],
+)
+def test_what_to_do_is_said_where_packages_differ(
+    monkeypatch: pytest.MonkeyPatch, other: dict[str, Any], hint: str | None
+) -> None:
+    mine = {**HERE, "package": "a", "adapters": "a"}
+    monkeypatch.setattr(facts, "exchanged", lambda _group, mine, _within_s: [mine, {**mine, **other}])
+    with pytest.raises(LoadError) as refused:
+        facts.agreed(Group.alone(), mine, ("package", "adapters"))
+    assert refused.value.hint is None if hint is None else hint in str(refused.value.hint)
 
 
 def test_ranks_of_one_machine_share_what_is_free_there() -> None:
