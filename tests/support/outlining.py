@@ -1,8 +1,10 @@
-"""One rank of several of which rank 0 has the outline of a package, and a registry its weights (`scenes`).
-Each rank has a store of its own in its folder, `home-RANK`; the registry runs in rank 0's process.
+"""One rank of several of which rank 0 has the outline of a package, and a registry its weights (`scenes`),
+and such a rank that is killed. Each has a store of its own in its folder, `home-RANK`; the registry runs in
+rank 0's process.
 """
 
 import os
+import signal
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +24,9 @@ from modelkit.ranks.progress import Progress
 from modelkit.ranks.slicing import give_slices
 from modelkit.settings import Settings
 from modelkit.store import Store
+from modelkit.store.slices import SliceWriter
+from runtime.cpu import native
+from runtime.errors import RankLost
 from runtime.ranks.group import Group
 from tests.support.fake_registry import Call, FakeRegistry, Rule
 from tests.support.tiny import write_model
@@ -235,6 +240,27 @@ def hostile(scene: Scene, name: str) -> Any:
         return {"first": first, "again": scene.give(), "whole": len(scene.blob)}
 
 
+def killed() -> None:
+    """A rank 1 that dies when it has the second of its slices, before it knows that they are right."""
+    group = Group.join("ring", 10, native.kernels)
+    sealed, done = SliceWriter.seal, list[int]()
+
+    def seal(self: SliceWriter) -> None:
+        sealed(self)
+        done.append(1)
+        if group.rank and len(done) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    streaming.PIECE_BYTES, SliceWriter.seal = 3000, seal
+    scene = Scene(group)
+    try:
+        with scene.registry("killed"):
+            scene.give()
+    except RankLost as error:
+        print(error, flush=True)
+    os._exit(0)
+
+
 def scenes(group: Group, name: str, *words: str) -> Any:
     """What it gave on this rank."""
     done: dict[str, Callable[..., Any]] = {"came": came, "hostile": hostile}
@@ -244,3 +270,7 @@ def scenes(group: Group, name: str, *words: str) -> Any:
         patched.setattr(ranges, "PROGRESS_BYTES", 3000)
         patched.setattr(os, "fsync", lambda fd: None)
         return done[name](Scene(group), *words)
+
+
+if __name__ == "__main__":
+    killed()

@@ -195,3 +195,21 @@ def test_a_registry_that_sends_something_else_is_found_out(
             assert why in one["first"]["problem"]
             assert (one["first"]["slices"], one["first"]["left"]) == (0, 0)
             assert one["again"]["notes"]
+
+
+def test_a_kill_while_weights_go_by_leaves_no_slice_of_them(tmp_path: Path) -> None:
+    """Nobody knows yet whether they are right. What was written goes with the next prune."""
+    processes = ranks.start(tmp_path, 2, outlining.__name__)
+    try:
+        out, err = processes[0].communicate(timeout=40)
+        assert "cannot be reached" in out, err
+        assert processes[1].wait(5) == -9
+    finally:
+        ranks.stop(processes)
+    for rank in range(2):
+        home = tmp_path / f"home-{rank}" / "killed"
+        store = Store(home)
+        assert store.verify().problems == ()
+        assert not [path for path in (home / "store/slices").rglob("*") if path.is_file()]
+        assert (len(store.prune().temp_files) > 0) == (rank == 1)
+        assert [str(one.name) for one in store.packages()] == (["story"] if rank == 0 else [])
