@@ -58,9 +58,11 @@ def facts_of(store: Store, package: Package, *, tensors: bool = False) -> dict[s
         "speculation": _speculation(store, package),
         "adapters": _adapters(package, made),
     }
-    said = outlined(package)
-    facts["outline_of"] = said and {"digest": str(said.package), "address": said.address}
+    facts["outline_of"] = None
     try:
+        said = outlined(package)
+        if said is not None:
+            facts["outline_of"] = {"digest": str(said.package), "address": said.address}
         with in_whole(package, store) as shown:
             origin = open_package(shown)
             wanted = made.parameters.resolved()
