@@ -74,7 +74,7 @@ class Scene:
         group, hosts = self.group, ["here"] * self.group.size
         outline = opened = None
         if group.rank == 0:
-            opened = stack.enter_context(open_model(NAME, Settings(home=self.home)))
+            opened = stack.enter_context(open_model(NAME, Settings(home=self.home), outlines=True))
             outline = opened.outline
             assert outline is not None
             group.tell(str(outline.package).encode())

@@ -95,7 +95,7 @@ def test_an_outline_is_planned_with_and_run_by_ranks(tmp_path: Path) -> None:
         }
         (tmp_path / "from-it").write_text("FROM big\n")
         made = said(home, "create", "more", "-f", str(tmp_path / "from-it"))
-        assert "big is an outline: the weights are not here" in made.stderr
+        assert "big:latest is an outline, whose weights are not here" in made.stderr
         first = said(home, "run", "big", *ASKED, "--ranks", "2")
         assert first.returncode == 0, first.stderr
         assert first.stdout.strip() == expected.strip()
