@@ -21,12 +21,11 @@ from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER, REFUSED
 from modelkit.modelfile.parameters import PARAMETERS, Parameters
 from modelkit.modelfile.quantizing import Quantizing, of_draft, parse_quantizing
 from modelkit.modelfile.reference import Reference, resolve
-from modelkit.modelfile.syntax import Directive
+from modelkit.modelfile.syntax import Directive, together
 from runtime.records import dataclass
 
 T = TypeVar("T")
 
-_MOST_ERRORS = 20
 _MAY_BE_EMPTY = frozenset({"SYSTEM", "MESSAGE", "PARAMETER"})  # a parameter's own check has better words
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
@@ -141,19 +140,8 @@ class _Maker:
 
     def raise_errors(self) -> None:
         """One ModelfileError for all, in the order of their lines; none where nothing is wrong."""
-        found = sorted(self._errors, key=lambda error: (error.line, error.column))
-        if not found:
-            return
-        first, *others = found
-        if not others:
-            raise first
-        texts = [
-            error.message + (f"\n  {error.hint}" if error.hint else "") for error in found[:_MOST_ERRORS]
-        ]
-        if len(found) > _MOST_ERRORS:
-            texts.append(f"and {len(found) - _MOST_ERRORS} more")
-        whole = "\n".join(texts).removeprefix(f"{first.file}:{first.line}:{first.column}: ")
-        raise ModelfileError(whole, file=first.file, line=first.line, column=first.column)
+        if self._errors:
+            raise together(self._errors)
 
     def places(self) -> tuple[tuple[str, str], ...]:
         return tuple(

@@ -20,7 +20,7 @@ import difflib
 import re
 import reprlib
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from string import ascii_letters
 
@@ -43,6 +43,7 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+MOST_FAULTS = 20  # lines at fault that are told
 _NO_MARK = "It looks like UTF-16 without a byte order mark. Save the file as UTF-8."
 
 
@@ -105,17 +106,41 @@ def decode(data: bytes, file: str = "Modelfile") -> str:
 
 
 def parse(text: str, file: str = "Modelfile") -> tuple[Directive, ...]:
-    """All directives in order. `file` is only for messages. Raises ModelfileError and nothing else."""
+    """All directives in order. `file` is only for messages.
+
+    Raises ModelfileError and nothing else, one for all lines at fault.
+    """
     source = _Source(text, file)
     if surrogate := _SURROGATE.search(text):
         raise source.error(surrogate.start(), "half a surrogate pair, which is no character")
     directives: list[Directive] = []
+    faults: list[ModelfileError] = []
     at = source.skip(_BETWEEN, 1 if text.startswith("\ufeff") else 0)
     while at < len(text):
-        directive, at = _directive(source, at)
-        directives.append(directive)
+        try:
+            directive, at = _directive(source, at)
+            directives.append(directive)
+        except ModelfileError as fault:
+            faults.append(fault)
+            at = len(text) if len(faults) > MOST_FAULTS else _behind(source, at)
         at = source.skip(_BETWEEN, at)
+    if faults:
+        raise together(faults[:MOST_FAULTS], more=len(faults) > MOST_FAULTS)
     return tuple(directives)
+
+
+def together(faults: Sequence[ModelfileError], *, more: bool = False) -> ModelfileError:
+    """One for all, in the order of their lines. more: there are others that nobody has looked for."""
+    first, *others = found = sorted(faults, key=lambda fault: (fault.line, fault.column))
+    if not others:
+        return first
+    texts = [fault.message + (f"\n  {fault.hint}" if fault.hint else "") for fault in found[:MOST_FAULTS]]
+    if len(found) > MOST_FAULTS:
+        texts.append(f"and {len(found) - MOST_FAULTS} more")
+    elif more:
+        texts.append("and more")
+    whole = "\n".join(texts).removeprefix(f"{first.file}:{first.line}:{first.column}: ")
+    return ModelfileError(whole, file=first.file, line=first.line, column=first.column)
 
 
 def format(directives: Iterable[Directive]) -> str:  # noqa: A001 - the pair of parse, used as syntax.format
@@ -171,6 +196,19 @@ def _directive(source: _Source, at: int) -> tuple[Directive, int]:
     value, at = _value(source, at)
     line, column = source.place(start)
     return Directive(row.keyword, value, name=name, line=line, column=column), at
+
+
+def _behind(source: _Source, at: int) -> int:
+    """Behind a directive at fault and its value, wherever that ends; the end of a text that never does."""
+    word = source.word(at)
+    row = DIRECTIVES.get(word.upper())
+    at = source.skip(_BLANKS, at + len(word))
+    if row is not None and row.named is not None:
+        at = source.skip(_BLANKS, at + len(source.word(at)))
+    try:
+        return _value(source, at)[1]
+    except ModelfileError:
+        return len(source.text)
 
 
 def _argument(source: _Source, start: int, at: int, row: DirectiveRow, before: str) -> int:

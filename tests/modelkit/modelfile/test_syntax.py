@@ -263,3 +263,45 @@ def test_any_bytes_are_read_or_refused(data: bytes):
 def test_a_large_text_takes_linear_time(text: str):
     with contextlib.suppress(ModelfileError):
         syntax.parse(text)
+
+
+def test_all_lines_at_fault_are_told_at_once() -> None:
+    text = """FORM ./a
+SYSTM \"\"\"a text of
+FROM several lines\"\"\"
+FROM ./a
+MESSAGE nobody hello
+PARAMETER to-p 1
+SYSTEM
+PARAMETER temperature 0.5
+"""
+    with pytest.raises(ModelfileError) as caught:
+        syntax.parse(text)
+    assert (caught.value.line, caught.value.column) == (1, 1)
+    told = str(caught.value)
+    for place, said in (
+        ("Modelfile:1:1", "'FORM' is no directive"),
+        ("Modelfile:2:1", "'SYSTM' is no directive"),
+        ("Modelfile:5:9", "'nobody' is no role"),
+        ("Modelfile:6:11", "'to-p' is no parameter name"),
+        ("Modelfile:7:1", "SYSTEM needs"),
+    ):
+        assert f"{place}: {said}" in told
+    assert "Modelfile:3" not in told, "that is inside of a text"
+    assert "Modelfile:8" not in told
+
+
+def test_a_text_that_never_closes_ends_what_is_told() -> None:
+    with pytest.raises(ModelfileError) as caught:
+        syntax.parse('FORM x\nSYSTEM """a\nTHIS is text\n')
+    told = str(caught.value)
+    assert "never closes" in told
+    assert "FORM" in told
+    assert "THIS" not in told
+
+
+def test_a_file_that_is_no_modelfile_is_not_told_at_length() -> None:
+    with pytest.raises(ModelfileError) as caught:
+        syntax.parse("x y\n" * 100_000)
+    assert len(str(caught.value)) < 4_000
+    assert "and more" in str(caught.value)
