@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import modelkit
-from modelkit.errors import FetchError, ModelkitError, StoreError
+from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
 from modelkit.ranks.slicing import pieces_of, rows_of
 from modelkit.ranks.streaming import Sieve
 from modelkit.showing.facts import facts_of
 from modelkit.source.tensor import TensorInfo
-from modelkit.store import Store
+from modelkit.store import Store, build_artifact
 from runtime.ranks.slices import Slice
 from tests.support import outlining, ranks
 from tests.support.debian_registry import DebianRegistry, installed
@@ -213,3 +213,24 @@ def test_a_kill_while_weights_go_by_leaves_no_slice_of_them(tmp_path: Path) -> N
         assert not [path for path in (home / "store/slices").rglob("*") if path.is_file()]
         assert (len(store.prune().temp_files) > 0) == (rank == 1)
         assert [str(one.name) for one in store.packages()] == (["story"] if rank == 0 else [])
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"config.json": b"{}", "model.safetensors": b"x" * 99}, "not made by `modelkit create`"),
+        ({"config.json": b"{}", "model.gguf": b"x" * 99}, "has no safetensors files, and so no outline"),
+    ],
+)
+def test_what_has_no_outline_is_refused(tmp_path: Path, files: dict[str, bytes], why: str) -> None:
+    home, there = tmp_path / "here", Store(tmp_path / "there")
+    with there.begin() as new:
+        new.commit("story", build_artifact({path: new.add_bytes(data) for path, data in files.items()}))
+    with FakeRegistry() as running:
+        address = f"oci://{running.host}/amy/story:q8"
+        modelkit.push("story", address, home=tmp_path / "there")
+        with pytest.raises(FetchError, match=why):
+            modelkit.pull(address, outline=True, home=home)
+    assert Store(home).packages() == []
+    with pytest.raises(InvalidName, match="names no package in a registry"):
+        modelkit.pull("hf.co/amy/story", outline=True, home=home)
