@@ -32,8 +32,7 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import CodeWeights, GgufWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own, read_directory, subtree
-from modelkit.store.digest import Digest
-from modelkit.store.manifest import Manifest
+from modelkit.store.name import as_name
 from modelkit.store.outline import outlined, refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
@@ -134,20 +133,19 @@ def _opened_package(
     from modelkit.ranks.outline import laid_out
 
     with laid_out(package, said, Store(settings.home)) as outline:
-        yield replace(outline.open(str(package.name), adapters), outline=outline)
+        yield replace(open_outline(outline, str(package.name), adapters), outline=outline)
 
 
-def open_outlined(
-    files: Files, label: str, package: Digest, manifest: Manifest, adapters: Sequence[Path] = ()
-) -> Opened:
-    """Open a package that `create` has made, of whose weights the headers alone are here (see
-    `modelkit.ranks.outline`). Raises as `open_model` does.
+def open_outline(outline: "Outline", name: str, adapters: Sequence[Path] = ()) -> Opened:
+    """Open a package that `create` has made, of whose weights the headers alone are here. Raises as
+    `open_model` does.
     """
+    label = str(as_name(name))
     with _refusing():
-        opened = _open(files, label, adapters, model_digest(manifest))
+        opened = _open(outline.files, label, adapters, model_digest(outline.manifest))
     if opened.metadata.provenance is None:
         raise LoadError(f"{label} was not made by `modelkit create`, and cannot be run in slices")
-    return replace(opened, package=str(package))
+    return replace(opened, package=str(outline.package))
 
 
 @contextmanager

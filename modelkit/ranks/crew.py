@@ -149,7 +149,7 @@ class Crew:
 
     def _follow(self, job: Job, settings: Settings, read: Read) -> None:
         """One model, from its start to its end."""
-        from modelkit.opening.read import open_model
+        from modelkit.opening.read import open_model, open_outline
 
         with ExitStack() as stack:
             brought = stack.enter_context(self._brought(job, settings.home))
@@ -158,7 +158,7 @@ class Crew:
                 if brought.outline is None:
                     opened = stack.enter_context(open_model(job.label, settings, added))
                 else:
-                    opened = brought.outline.open(job.label, added)
+                    opened = open_outline(brought.outline, job.label, added)
             except ModelkitError as error:
                 problem = str(error)
             share = read_together(

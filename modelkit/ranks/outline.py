@@ -16,12 +16,10 @@ from tempfile import TemporaryDirectory
 
 from modelkit.address import RegistryAddress, read_address
 from modelkit.errors import LoadError, ModelkitError, StoreError
-from modelkit.opening.read import Opened, open_outlined
 from modelkit.pack.sources import DRAFT_FOLDER
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import storing
 from modelkit.store.manifest import Layer, Manifest
-from modelkit.store.name import as_name
 from modelkit.store.outline import Outlined, apart, outlined
 from modelkit.store.package import Package
 from modelkit.store.store import Store
@@ -47,10 +45,6 @@ class Outline:
     """Of the registry that rank 0 has its outline from; None on other ranks."""
     insecure: bool = False
     """May that be asked over plain http?"""
-
-    def open(self, name: str, adapters: Sequence[Path]) -> Opened:
-        """The package as `open_model` opens a whole one. Raises LoadError and its kin."""
-        return open_outlined(self.files, str(as_name(name)), self.package, self.manifest, adapters)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import pytest
 import modelkit
 from modelkit.errors import LoadError
 from modelkit.fetch.registry import ranges
-from modelkit.opening.read import open_model
+from modelkit.opening.read import open_model, open_outline
 from modelkit.ranks import slicing, streaming
 from modelkit.ranks.bringing import bring
 from modelkit.ranks.facts import own_facts
@@ -87,7 +87,7 @@ class Scene:
             )
         )
         assert brought.outline is not None
-        opened = opened or brought.outline.open(NAME, ())
+        opened = opened or open_outline(brought.outline, NAME)
         job = Job(NAME, shards=shards, tokens=64, sequences=1, kept_format=None, threads=None)
         plan = plan_of(opened, job, [{**own_facts(), "host": "here"}] * group.size)
         return give_slices(group, "here", opened, brought.outline, plan, lambda _done, _whole: None)

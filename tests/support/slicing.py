@@ -14,7 +14,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import LoadError
-from modelkit.opening.read import open_model
+from modelkit.opening.read import open_model, open_outline
 from modelkit.ranks import slicing
 from modelkit.ranks.bringing import bring
 from modelkit.ranks.facts import own_facts
@@ -68,7 +68,7 @@ class Scene:
         if brought.outline is None:
             opened = stack.enter_context(open_model(NAME, Settings(home=self.home)))
         else:
-            opened = brought.outline.open(NAME, ())
+            opened = open_outline(brought.outline, NAME)
         job = Job(NAME, shards=1, tokens=64, sequences=1, kept_format=None, threads=None)
         plan = plan_of(opened, job, [{**own_facts(), "host": "here"}] * group.size)
         return give_slices(group, "here", opened, brought.outline, plan, lambda _done, _whole: None)
