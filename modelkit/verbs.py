@@ -54,6 +54,7 @@ def create(
     MODELKIT_HOME. progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what
     is fetched. Raises ModelkitError; then nothing has changed.
     """
+    from modelkit.chat.find import check_explicit
     from modelkit.pack import pulling
     from modelkit.pack.build import build
     from modelkit.store.name import Name, valid_name_from
@@ -71,7 +72,7 @@ def create(
         folder = Path(parsed.file).absolute().parent
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.parse(named)
-        store, recipe = Store(settings_at(home).home), parsed.recipe(folder)
+        store, recipe = Store(settings_at(home).home), parsed.recipe(folder, check_template=check_explicit)
         access = pulling.bring(recipe, store, Access(offline=alone, told=told or Untold()))
         return build(
             recipe,

@@ -40,6 +40,17 @@ def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str
     return None
 
 
+def check_explicit(text: str) -> None:
+    """Raises TemplateError for the text of a TEMPLATE that cannot be read. Whether it works for a model is
+    asked when that is known.
+    """
+    from modelkit.chat.template import ChatTemplate
+
+    source = find_template({}, text)
+    if source is not None:
+        ChatTemplate(source)
+
+
 def _instead() -> str:
     raw = "Give a raw prompt (--raw, raw=True, /v1/completions)"
     return f"{raw}, or add TEMPLATE to its Modelfile: jinja, or {_names()}."

@@ -109,6 +109,7 @@ def command(
     """
     from tempfile import TemporaryDirectory
 
+    from modelkit.chat.find import check_explicit
     from modelkit.fetch.access import Access
     from modelkit.modelfile import Modelfile
     from modelkit.pack.build import write_package
@@ -117,7 +118,7 @@ def command(
 
     wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
-    recipe = Modelfile.read(file).recipe()
+    recipe = Modelfile.read(file).recipe(check_template=check_explicit)
     bars = Bars(enabled=not as_json)
     with TemporaryDirectory(prefix="modelkit-plan-") as folder, bars:
         hollow = Path(folder) if dry_run else None

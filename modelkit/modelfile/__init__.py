@@ -12,6 +12,7 @@ wrong type.
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import field
 from pathlib import Path
 
@@ -96,14 +97,19 @@ class Modelfile:
             raise _refused(file, f"{lines:,} lines, expected at most {MAX_LINES:,}", "Is this a Modelfile?")
         return cls.parse(text, file=file)
 
-    def recipe(self, folder: str | os.PathLike[str] | None = None) -> Recipe:
-        """What it means. Paths count from `folder`, by default the folder that `file` is in.
+    def recipe(
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        check_template: Callable[[str], object] | None = None,
+    ) -> Recipe:
+        """What it means. Paths count from `folder`, by default the folder that `file` is in. check_template:
+        raises TemplateError for a TEMPLATE that cannot be read, so that this is told with the rest.
 
-        Raises ModelfileError: a path that is not there, a bad parameter, a repeated directive, a Go template.
+        Raises ModelfileError: a path that is not there, a bad parameter, a repeated directive, that TEMPLATE.
         """
-        return Recipe.of(
-            self.directives, Path(self.file).parent if folder is None else Path(folder), self.file
-        )
+        place = Path(self.file).parent if folder is None else Path(folder)
+        return Recipe.of(self.directives, place, self.file, check_template=check_template)
 
     def __str__(self) -> str:
         return syntax.format(self.directives)

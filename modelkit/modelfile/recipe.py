@@ -15,7 +15,7 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from modelkit.errors import ModelfileError, ModelkitError, ParameterError, PlanError
+from modelkit.errors import ModelfileError, ModelkitError, ParameterError, PlanError, TemplateError
 from modelkit.modelfile.directives import DIRECTIVES
 from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER, REFUSED
 from modelkit.modelfile.parameters import PARAMETERS, Parameters
@@ -65,8 +65,16 @@ class Recipe:
     """Where directives stand, those of a keyword in their order: (keyword, `file:line:column`)."""
 
     @classmethod
-    def of(cls, directives: Sequence[Directive], folder: Path, file: str = "Modelfile") -> "Recipe":
-        """The meaning of `directives` in a Modelfile of `folder`.
+    def of(
+        cls,
+        directives: Sequence[Directive],
+        folder: Path,
+        file: str = "Modelfile",
+        *,
+        check_template: Callable[[str], object] | None = None,
+    ) -> "Recipe":
+        """The meaning of `directives` in a Modelfile of `folder`. check_template: raises TemplateError for a
+        TEMPLATE that cannot be read.
 
         Raises ModelfileError at the first line at fault; its message has those of all others too.
         """
@@ -79,7 +87,7 @@ class Recipe:
             quantize_draft=quantize_draft,
             adapters=made.adapters(),
             parameters=made.parameters(),
-            template=made.part(made.template, None),
+            template=made.part(lambda: made.template(check_template), None),
             system=made.text("SYSTEM"),
             licenses=tuple(d.value for d in made.all("LICENSE")),
             messages=tuple((d.name or "", d.value) for d in made.all("MESSAGE")),
@@ -237,9 +245,16 @@ class _Maker:
         except ParameterError as error:
             raise self._error(directive, error.message, error.hint) from error
 
-    def template(self) -> str | None:
+    def template(self, check: Callable[[str], object] | None) -> str | None:
         directive = self._one("TEMPLATE")
-        return None if directive is None else directive.value
+        if directive is None:
+            return None
+        if check is not None:
+            try:
+                check(directive.value)
+            except TemplateError as error:
+                raise self._error(directive, error.message, error.hint) from error
+        return directive.value
 
     def requires(self) -> str | None:
         directive = self._one("REQUIRES")

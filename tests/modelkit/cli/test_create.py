@@ -45,6 +45,23 @@ def test_without_a_modelfile_nothing_is_made_up(
     assert not home.exists()
 
 
+def test_all_complaints_about_a_modelfile_come_at_once(modelkit: Run, modelfile: Write) -> None:
+    file = modelfile(
+        'TEMPLATE """{{ .Prompt }"""', "PARAMETER tempo 1", "ADAPTER ./nothing", "PARAMETER top_p x"
+    )
+    result = modelkit("create", "x", "-f", str(file))
+    assert result.exit_code == 1
+    told = "".join(result.stderr.split("\n  "))
+    for place, said in (
+        ("2:1", "the Go template, line 1, column 12"),
+        ("3:1", "unknown parameter 'tempo'"),
+        ("4:1", "'./nothing'"),
+        ("5:1", "top_p"),
+    ):
+        assert f"Modelfile:{place}: " in told
+        assert said in told
+
+
 @pytest.mark.parametrize(
     ("template", "said"),
     [
