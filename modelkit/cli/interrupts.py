@@ -5,8 +5,9 @@ once. While it works, the first one is a KeyboardInterrupt, so that everything i
 whom that takes too long, ends the process at once. One answer is not worth more than a moment of putting away
 (`Soon`). Exit code 130 in every case.
 
-One moment is no good for an exception: while a module of C or C++ is imported. An interrupt that comes then
-has its effect as soon as that is done.
+Two moments are no good for an exception: while a module of C or C++ is imported, and while Python calls back
+for an object that goes (`__del__`, weak references), where it would be printed and lost. An interrupt that
+comes then has its effect as soon as that is done.
 
 Relies on nothing that takes time to import: `entry` sets the handler before all else. Where it was never set
 (commands called from Python, an ignored SIGINT) these functions only count.
@@ -20,6 +21,8 @@ from types import FrameType, TracebackType
 
 INTERRUPTED = 130
 LATER_S = 0.02  # until an interrupt that came at a wrong moment is tried again
+
+_FORGETTING = tuple(f"{os.sep}{name}.py" for name in ("_weakrefset", "weakref"))  # their callbacks
 
 _at_once = 1  # above 0: nothing to lose
 _pending = False  # a KeyboardInterrupt is on its way through the command
@@ -108,7 +111,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
     global _pending, _put_off
     if _at_once > 0 or _pending or (_put_off and number == signal.SIGINT):
         _leave()
-    _put_off = _makes_extension(frame)
+    _put_off = _makes_extension(frame) or _is_called_back(frame)
     if _put_off:
         _again_soon()
         return
@@ -128,6 +131,16 @@ def _makes_extension(frame: FrameType | None) -> bool:
     """
     while frame is not None:
         if type(frame.f_locals.get("self")).__name__ == "ExtensionFileLoader":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_called_back(frame: FrameType | None) -> bool:
+    """Is an object being forgotten? What is raised there is printed with a traceback, and goes no further."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "__del__" or code.co_filename.endswith(_FORGETTING):
             return True
         frame = frame.f_back
     return False

@@ -12,7 +12,7 @@ import modelkit
 from modelkit.chat import patience
 from modelkit.chat.guarded import environment
 from modelkit.chat.guarded.budget import Budget
-from modelkit.errors import ModelkitError, RequestError, TemplateError
+from modelkit.errors import ModelfileError, ModelkitError, RequestError, TemplateError
 from tests.support.tiny import TEMPLATE, write_model
 
 USER = [{"role": "user", "content": "Hi"}]
@@ -166,7 +166,7 @@ def test_templates_that_are_no_text(value: Any, good: Path, tmp_path: Path) -> N
 
 
 def test_a_broken_template_directive_is_refused(good: Path, tmp_path: Path) -> None:
-    with pytest.raises(TemplateError):
+    with pytest.raises(ModelfileError, match=r"Modelfile:2:1: chat template, line 1"):
         modelkit.create(
             modelkit.Modelfile.parse(f"FROM {good}\nTEMPLATE {{% for %}}"), name="it", home=tmp_path
         )

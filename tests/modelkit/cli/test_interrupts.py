@@ -128,3 +128,40 @@ def test_one_that_meets_the_import_of_an_extension_waits_for_its_end(call: int) 
     program = IMPORTING.replace("{call}", str(call))
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "put away\n", "")
+
+
+FORGETTING = """
+import signal, sys, time, weakref
+from modelkit.cli import interrupts
+signal.signal(signal.SIGINT, signal.default_int_handler)
+interrupts.install()
+class Known:
+    pass
+class Gone:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+def look(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "_remove":
+        sys.setprofile(None)
+        signal.raise_signal(signal.SIGINT)
+with interrupts.InOrder():
+    try:
+        {how}
+        print("put off", flush=True)
+        time.sleep(20)
+    except KeyboardInterrupt:
+        print("put away")
+        sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["Gone()", "one = Known(); held = weakref.WeakSet([one]); sys.setprofile(look); del one"],
+    ids=["finalizer", "weak reference"],
+)
+def test_one_that_meets_an_object_that_goes_waits_for_its_end(how: str) -> None:
+    """Python prints what is raised there, and goes on as if nothing had been."""
+    program = FORGETTING.replace("{how}", how)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "put off\nput away\n", "")
