@@ -140,10 +140,10 @@ def test_an_interrupt_of_a_waiting_reader_keeps_nobody_waiting(pool: ThreadPoolE
             rng, stream = random.Random(seed), Stream()
             engine = pool.submit(run_engine, stream, 10_000, Finish("length"), nap(rng))
             closing = pool.submit(stream.close) if seed % 5 == 0 else None
-            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 3e-3))
             try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-4, 3e-3))  # may strike at once
                 read_all(stream)
-                time.sleep(0.01)  # the interrupt is still to come
+                time.sleep(PATIENCE_S)  # the interrupt is still to come
             except KeyboardInterrupt:
                 stream.cancel()  # it may have struck outside of `read`, in our own loop
             engine.result(PATIENCE_S)
