@@ -17,7 +17,7 @@ from modelkit.faults import Callbacks, translated
 from modelkit.fetch.access import Access, Untold
 from modelkit.memory import Memory
 from modelkit.model import Model
-from modelkit.modelfile import Modelfile, Parameters
+from modelkit.modelfile import Modelfile, Parameters, read_recipe
 from modelkit.modelfile.keywords import LoadParameters
 from modelkit.opening import open_model
 from modelkit.settings import Settings, read_size, settings_at
@@ -66,13 +66,16 @@ def create(
     callbacks = Callbacks()
     told = None if progress is None else _Told(progress, callbacks)
     with translated(callbacks):
-        parsed = modelfile
-        if not isinstance(parsed, Modelfile):
-            parsed = Modelfile.read(arguments.path(modelfile, "modelfile"))
-        folder = Path(parsed.file).absolute().parent
+        if isinstance(modelfile, Modelfile):
+            folder = Path(modelfile.file).absolute().parent
+            recipe = modelfile.recipe(folder, check_template=check_explicit)
+        else:
+            path = arguments.path(modelfile, "modelfile")
+            folder = Path(path).absolute().parent
+            recipe = read_recipe(path, folder, check_template=check_explicit)
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.parse(named)
-        store, recipe = Store(settings_at(home).home), parsed.recipe(folder, check_template=check_explicit)
+        store = Store(settings_at(home).home)
         access = pulling.bring(recipe, store, Access(offline=alone, told=told or Untold()))
         return build(
             recipe,

@@ -111,14 +111,14 @@ def command(
 
     from modelkit.chat.find import check_explicit
     from modelkit.fetch.access import Access
-    from modelkit.modelfile import Modelfile
+    from modelkit.modelfile import read_recipe
     from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
     from modelkit.pack.pulling import bring
 
     wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
-    recipe = Modelfile.read(file).recipe(check_template=check_explicit)
+    recipe = read_recipe(file, check_template=check_explicit)
     bars = Bars(enabled=not as_json)
     with TemporaryDirectory(prefix="modelkit-plan-") as folder, bars:
         hollow = Path(folder) if dry_run else None

@@ -47,6 +47,7 @@ __all__ = [
     "looks_like_path",
     "parse_parameter",
     "parse_quantizing",
+    "read_recipe",
 ]
 
 MAX_BYTES = 1 << 20
@@ -90,11 +91,7 @@ class Modelfile:
 
         Raises ModelfileError, for a file that is not there as well.
         """
-        file = os.fspath(arguments.path(path, "path"))
-        text = syntax.decode(_read(file), file)
-        lines = syntax.count_lines(text)
-        if lines > MAX_LINES:
-            raise _refused(file, f"{lines:,} lines, expected at most {MAX_LINES:,}", "Is this a Modelfile?")
+        file, text = _text_of(path)
         return cls.parse(text, file=file)
 
     def recipe(
@@ -113,6 +110,31 @@ class Modelfile:
 
     def __str__(self) -> str:
         return syntax.format(self.directives)
+
+
+def read_recipe(
+    path: str | os.PathLike[str],
+    folder: Path | None = None,
+    *,
+    check_template: Callable[[str], object] | None = None,
+) -> Recipe:
+    """What a file means, as `Modelfile.read(path).recipe(folder)` says it, but that all which is wrong comes in
+    one ModelfileError: lines that cannot be read, and what the others say.
+    """
+    file, text = _text_of(path)
+    directives, faults = syntax.scan(text, file)
+    place = Path(file).parent if folder is None else folder
+    return Recipe.of(directives, place, file, check_template=check_template, faults=faults)
+
+
+def _text_of(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """What errors call the file, and what is in it. Raises ModelfileError."""
+    file = os.fspath(arguments.path(path, "path"))
+    text = syntax.decode(_read(file), file)
+    lines = syntax.count_lines(text)
+    if lines > MAX_LINES:
+        raise _refused(file, f"{lines:,} lines, expected at most {MAX_LINES:,}", "Is this a Modelfile?")
+    return file, text
 
 
 def _read(file: str) -> bytes:

@@ -72,13 +72,14 @@ class Recipe:
         file: str = "Modelfile",
         *,
         check_template: Callable[[str], object] | None = None,
+        faults: Sequence[ModelfileError] = (),
     ) -> "Recipe":
         """The meaning of `directives` in a Modelfile of `folder`. check_template: raises TemplateError for a
-        TEMPLATE that cannot be read.
+        TEMPLATE that cannot be read. faults: of other lines, to be told with these.
 
         Raises ModelfileError at the first line at fault; its message has those of all others too.
         """
-        made = _Maker(directives, folder, file)
+        made = _Maker(directives, folder, file, faults)
         quantize, quantize_draft = made.quantizing()
         recipe = cls(
             from_=made.source(),
@@ -127,11 +128,14 @@ class _Maker:
     `raise_errors`; a part that is wrong is as if it was not there.
     """
 
-    def __init__(self, directives: Sequence[Directive], folder: Path, file: str) -> None:
-        require_from(directives, file)
+    def __init__(
+        self, directives: Sequence[Directive], folder: Path, file: str, faults: Sequence[ModelfileError]
+    ) -> None:
+        if not faults:  # else one of those lines may have been meant for it
+            require_from(directives, file)
         self._folder = folder
         self._file = file
-        self._errors: list[ModelfileError] = []
+        self._errors = [*faults]
         self.notes: list[str] = []
         self._found: dict[str, list[Directive]] = {keyword: [] for keyword in DIRECTIVES}
         for directive in directives:

@@ -110,6 +110,16 @@ def parse(text: str, file: str = "Modelfile") -> tuple[Directive, ...]:
 
     Raises ModelfileError and nothing else, one for all lines at fault.
     """
+    directives, faults = scan(text, file)
+    if faults:
+        raise together(faults, more=len(faults) == MOST_FAULTS)
+    return directives
+
+
+def scan(text: str, file: str = "Modelfile") -> tuple[tuple[Directive, ...], tuple[ModelfileError, ...]]:
+    """The directives that can be read, and what is wrong with the other lines: the first MOST_FAULTS of them,
+    behind which nothing is read. Raises ModelfileError for what is no text at all.
+    """
     source = _Source(text, file)
     if surrogate := _SURROGATE.search(text):
         raise source.error(surrogate.start(), "half a surrogate pair, which is no character")
@@ -122,11 +132,9 @@ def parse(text: str, file: str = "Modelfile") -> tuple[Directive, ...]:
             directives.append(directive)
         except ModelfileError as fault:
             faults.append(fault)
-            at = len(text) if len(faults) > MOST_FAULTS else _behind(source, at)
+            at = len(text) if len(faults) == MOST_FAULTS else _behind(source, at)
         at = source.skip(_BETWEEN, at)
-    if faults:
-        raise together(faults[:MOST_FAULTS], more=len(faults) > MOST_FAULTS)
-    return tuple(directives)
+    return tuple(directives), tuple(faults)
 
 
 def together(faults: Sequence[ModelfileError], *, more: bool = False) -> ModelfileError:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from modelkit import create
+from modelkit.errors import ModelfileError
 from modelkit.store import memo
 from runtime.quant import MAIN
 
@@ -46,17 +48,21 @@ def test_without_a_modelfile_nothing_is_made_up(
 
 
 def test_all_complaints_about_a_modelfile_come_at_once(modelkit: Run, modelfile: Write) -> None:
-    file = modelfile(
-        'TEMPLATE """{{ .Prompt }"""', "PARAMETER tempo 1", "ADAPTER ./nothing", "PARAMETER top_p x"
-    )
+    lines = ["PARAMETER tempo 1", "ADAPTER ./nothing", "PARAMETER top_p x", "SISTEM Be brief.", "MESSAGE x y"]
+    file = modelfile('TEMPLATE """{{ .Prompt }"""', *lines)
     result = modelkit("create", "x", "-f", str(file))
     assert result.exit_code == 1
     told = "".join(result.stderr.split("\n  "))
+    with pytest.raises(ModelfileError) as caught:
+        create(file, home=file.parent)
+    assert caught.value.message.count("Modelfile:") == 6
     for place, said in (
         ("2:1", "the Go template, line 1, column 12"),
         ("3:1", "unknown parameter 'tempo'"),
         ("4:1", "'./nothing'"),
         ("5:1", "top_p"),
+        ("6:1", "'SISTEM' is no directive"),
+        ("7:9", "'x' is no role"),
     ):
         assert f"Modelfile:{place}: " in told
         assert said in told
