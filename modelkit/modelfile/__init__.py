@@ -118,8 +118,8 @@ def read_recipe(
     *,
     check_template: Callable[[str], object] | None = None,
 ) -> Recipe:
-    """What a file means, as `Modelfile.read(path).recipe(folder)` says it, but that all which is wrong comes in
-    one ModelfileError: lines that cannot be read, and what the others say.
+    """What a file means, as `Modelfile.read(path).recipe(folder)` says it, but that all which is wrong comes
+    in one ModelfileError: lines that cannot be read, and what the others say.
     """
     file, text = _text_of(path)
     directives, faults = syntax.scan(text, file)

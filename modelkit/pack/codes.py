@@ -115,8 +115,6 @@ def _unpacked(words: np.ndarray, bits: int) -> np.ndarray:
 
 def _plus_one(words: np.ndarray, bits: int) -> np.ndarray:
     """One more for every code of a word, carried on: a zero point of 0 had borrowed of the next one."""
-    if _WORD_BITS % bits:
-        return words
     return words + np.uint32(sum(1 << place for place in range(0, _WORD_BITS, bits)))
 
 
@@ -132,24 +130,12 @@ def _zeros(slab: Coded, reader: Reader) -> np.ndarray:
     middle = 1 << (matrix.bits - 1)
     if matrix.zeros is None:
         return np.full((stop - start, matrix.per_row), middle, np.int32)
-    match matrix.layout:
-        case "awq":
-            found = _awq(matrix.zeros, start, stop, reader).astype(np.int32)
-        case "bytes":
-            found = _by_rows(matrix.zeros, start, stop, reader).view(np.int8).astype(np.int32) + middle
-        case _:  # outputs are packed, in words of their own: [G, words] of GPTQ, [words, G] of the other
-            whole = start - start % _WORD_BITS  # so many outputs fill whole words, whatever their bits
-            first, last = whole * matrix.bits // _WORD_BITS, -(-stop * matrix.bits // _WORD_BITS)
-            words = (
-                _turned(matrix.zeros, first, last, reader)
-                if matrix.by_columns
-                else _by_rows(matrix.zeros, first, last, reader).view(np.uint32)
-            )
-            if matrix.less_one:
-                words = _plus_one(words, matrix.bits)
-            found = _unpacked(_filled(words.T, matrix.bits), matrix.bits).T[start - whole : stop - whole]
-    if matrix.less_one and _WORD_BITS % matrix.bits:
-        found = (found + 1) & ((1 << matrix.bits) - 1)
+    if matrix.layout == "awq":
+        found = _awq(matrix.zeros, start, stop, reader).astype(np.int32)
+    elif matrix.zeros.dtype == "I8":
+        found = _by_rows(matrix.zeros, start, stop, reader).view(np.int8).astype(np.int32) + middle
+    else:
+        found = _packed_zeros(matrix, matrix.zeros, start, stop, reader)
     if matrix.symmetric and not (found == middle).all():
         raise MalformedFile(
             f"{matrix.zeros.path.name}: `{matrix.zeros.name}` has zero points other than {middle}, and "
@@ -157,6 +143,23 @@ def _zeros(slab: Coded, reader: Reader) -> np.ndarray:
             hint="Correct config.json, or fetch it again.",
         )
     return np.ascontiguousarray(found)
+
+
+def _packed_zeros(matrix: CodeMatrix, zeros: TensorInfo, start: int, stop: int, reader: Reader) -> np.ndarray:
+    """Outputs are packed, in words of their own: [G, words] of GPTQ, [words, G] of the other. [R, G]."""
+    bits = matrix.bits
+    whole = start - start % _WORD_BITS  # so many outputs fill whole words, whatever their bits
+    first, last = whole * bits // _WORD_BITS, -(-stop * bits // _WORD_BITS)
+    if matrix.by_columns:
+        words = _turned(zeros, first, last, reader)
+    else:
+        words = _by_rows(zeros, first, last, reader).view(np.uint32)
+    if matrix.less_one and _WORD_BITS % bits == 0:
+        words = _plus_one(words, bits)
+    found = _unpacked(_filled(words.T, bits), bits).T[start - whole : stop - whole]
+    if matrix.less_one and _WORD_BITS % bits:
+        found = (found + 1) & ((1 << bits) - 1)
+    return found
 
 
 def _group_of_each(matrix: CodeMatrix, reader: Reader) -> np.ndarray:

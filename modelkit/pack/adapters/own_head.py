@@ -24,7 +24,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     from runtime.nn.low_rank import LowRanks
 
-_PARTS = ("weight", "scales", "biases")
+_PARTS = ("weight", "scales", "biases", "factor")
 _HINT = "Leave --fuse-adapters out: run time keeps the two apart."
 
 
@@ -82,8 +82,10 @@ def with_own_head(source: Source, table: str, spare: str | None) -> tuple[Source
     tensors = {name: tensor for name, tensor in inventory.tensors.items() if name != spare}
     tensors |= {tensor.name: tensor for tensor in again}
     kind = source.kind
-    if isinstance(kind, MlxWeights) and module in kind.packed:
-        kind = replace(kind, packed={**kind.packed, head: kind.packed[module]})
+    if isinstance(kind, MlxWeights):
+        packed = {head: kind.packed[module]} if module in kind.packed else {}
+        blocks = {head: kind.blocks[module]} if module in kind.blocks else {}
+        kind = replace(kind, packed={**kind.packed, **packed}, blocks={**kind.blocks, **blocks})
     added = size(sum(tensor.nbytes for tensor in again))
     note = f"the adapter tells head and embedding apart, which are one: the head is stored besides ({added})"
     apart = replace(

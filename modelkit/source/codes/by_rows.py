@@ -53,7 +53,8 @@ def _fits(
     groups = scales.shape[1]
     inputs = across if as_bytes else across * _WORD_BITS // way.bits
     size = way.group_size or inputs
-    packed_zeros = (outputs, groups) if as_bytes else (-(-outputs * way.bits // _WORD_BITS), groups)
+    packed_zeros = ("I32", (-(-outputs * way.bits // _WORD_BITS), groups))
+    byte_zeros = ("I8", (outputs, groups))  # of bytes, and of symmetric ones by older versions
     fits = (
         codes.dtype == ("I8" if as_bytes else "I32")
         and (not as_bytes or way.bits == 8)
@@ -63,7 +64,11 @@ def _fits(
         and inputs % _WORD_BYTES == 0
         and inputs * (8 if as_bytes else way.bits) == across * (8 if as_bytes else _WORD_BITS)
         and (zeros is not None or way.symmetric)
-        and (zeros is None or (zeros.dtype, zeros.shape) == ("I8" if as_bytes else "I32", packed_zeros))
+        and (
+            zeros is None
+            or (zeros.dtype, zeros.shape) == (byte_zeros if as_bytes else packed_zeros)
+            or (way.symmetric and (zeros.dtype, zeros.shape) == byte_zeros)
+        )
         and (order is None or (order.dtype, order.shape) == ("I32", (inputs,)))
     )
     if not fits:
@@ -77,7 +82,7 @@ def _fits(
             size,
             codes,
             scales,
-            None if way.symmetric else zeros,
+            zeros,
             symmetric=way.symmetric,
             groups=order,
             by_activation=way.by_activation and groups > 1,

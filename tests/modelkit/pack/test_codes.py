@@ -546,3 +546,24 @@ def test_what_autoround_says_of_single_layers(tmp_path: Path) -> None:
     create(coded)
     create(plain)
     assert apart(logits(coded), logits(plain)) < 1e-3
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_zero_points_of_symmetric_matrices_are_looked_at(right: bool, tmp_path: Path) -> None:
+    """Older versions of compressed-tensors write them, one byte each."""
+    own, shapes = llama()
+
+    def leaves(one: Codes) -> Tensors:
+        zeros = np.full(one.zeros.shape, 0 if right else 1, np.int8)
+        return {**compressed(one, symmetric=True), "weight_zero_point": zeros}
+
+    coded, plain = two(
+        tmp_path, own, shapes, ct_config(), lambda name, shape: random_codes(name, shape, 4, 32), leaves
+    )
+    if right:
+        create(coded)
+        create(plain)
+        assert apart(logits(coded), logits(plain)) < 1e-3
+    else:
+        with pytest.raises(ModelkitError, match="zero points other than 8"):
+            create(coded)

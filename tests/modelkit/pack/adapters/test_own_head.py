@@ -12,7 +12,9 @@ import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.store.store import Store
 from runtime.models import Described, describe
+from tests.support import gguf_llama
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
+from tests.support.gguf import Gguf
 from tests.support.parity import Reference
 from tests.support.peft_folders import is_table, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
@@ -173,3 +175,16 @@ def test_the_config_says_what_the_weights_are(tmp_path: Path) -> None:
     base.create("it", fuse=True)
     config = json.loads(Store(tmp_path).resolve("it").files["config.json"].read_bytes())
     assert config["tie_word_embeddings"] is False
+
+
+@pytest.mark.parametrize("matrix", ["lm_head.weight", "model.embed_tokens.weight"])
+def test_a_table_in_blocks_of_gguf_is_refused_by_name(matrix: str, tmp_path: Path) -> None:
+    tied = [tensor for tensor in gguf_llama.tensors(["q4_k"]) if tensor.name != "output.weight"]
+    (tmp_path / "m.gguf").write_bytes(bytes(Gguf(gguf_llama.metadata(), tied)))
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="packed", home=tmp_path)
+    left, right = pair_for(matrix, (gguf_llama.VOCABULARY, gguf_llama.HIDDEN), 3, input_first=False)
+    write_peft(tmp_path / "lora", peft_tensors(matrix, left, right))
+    (tmp_path / "Modelfile").write_text("FROM packed\nADAPTER ./lora\n", encoding="utf-8")
+    with pytest.raises(ModelkitError, match=f"keeps {matrix} in GGUF's blocks"):
+        modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
