@@ -1,14 +1,14 @@
 """Checkpoints of GPTQ, AWQ and compressed-tensors: their codes are kept, and their numbers are right."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 import modelkit
 from modelkit.errors import ModelkitError
@@ -19,23 +19,34 @@ from modelkit.pack.sources import open_source
 from modelkit.source.codes import CodeWeights
 from modelkit.source.tree import read_directory
 from modelkit.store.store import Store
-from tests.support.checkpoints import random_state
 from tests.support.code_checkpoints import (
     Codes,
     Tensors,
-    as_codes,
     awq,
     compressed,
     compressed_bytes,
     gptq,
     random_codes,
 )
+from tests.support.code_folders import (
+    IDS,
+    apart,
+    auto_round_config,
+    awq_config,
+    create,
+    ct_config,
+    gptq_config,
+    linear,
+    llama,
+    logits,
+    stored,
+    two,
+    write,
+)
 from tests.support.parity import Reference
-from tests.support.peft_folders import is_table, matrices, pair_for, peft_tensors, write_peft
-from tests.support.tiny import write_tokenizer
+from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 
 GOLDEN = Path(__file__).parents[2] / "data" / "codes.npz"
-IDS = list(range(3, 20))
 FAMILIES = [
     "llama",
     "qwen3_moe",
@@ -48,109 +59,6 @@ FAMILIES = [
     "falcon_h1",
     "phi",
 ]
-
-Config = dict[str, Any]
-
-
-def gptq_config(bits: int = 4, group: int = 32, **more: Any) -> Config:
-    return {"quant_method": "gptq", "bits": bits, "group_size": group, "sym": True, "desc_act": False, **more}
-
-
-def awq_config(group: int = 32, **more: Any) -> Config:
-    return {
-        "quant_method": "awq",
-        "bits": 4,
-        "group_size": group,
-        "zero_point": True,
-        "version": "gemm",
-        **more,
-    }
-
-
-def ct_config(bits: int = 4, group: int | None = 32, *, symmetric: bool = True, **more: Any) -> Config:
-    weights = {"num_bits": bits, "type": "int", "symmetric": symmetric, "group_size": group, **more}
-    weights["strategy"] = "group" if group else "channel"
-    group_0 = {"targets": ["Linear"], "weights": weights, "input_activations": None}
-    return {
-        "quant_method": "compressed-tensors",
-        "format": "pack-quantized",
-        "config_groups": {"group_0": group_0},
-    }
-
-
-def write(folder: Path, config: Mapping[str, Any], tensors: Tensors) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    write_tokenizer(folder, tokens=128)
-    save_file(
-        {name: np.array(array, order="C") for name, array in tensors.items()}, folder / "model.safetensors"
-    )
-    (folder.parent / f"{folder.name}.modelfile").write_text(f"FROM ./{folder.name}\n", encoding="utf-8")
-    return folder
-
-
-def create(folder: Path, **options: Any) -> Any:
-    recipe = folder.parent / f"{folder.name}.modelfile"
-    return modelkit.create(recipe, name=folder.name, home=folder.parent, **options)
-
-
-def logits(folder: Path) -> np.ndarray:
-    with modelkit.load(folder.name, home=folder.parent) as model:
-        return model.logits(IDS)
-
-
-def apart(got: np.ndarray, wanted: np.ndarray) -> float:
-    return float(np.abs(got - wanted).max() / wanted.std())
-
-
-def stored(folder: Path) -> dict[str, Any]:
-    path = Store(folder.parent).resolve(folder.name).files["model.safetensors"]
-    found = mx.load(str(path), format="safetensors")
-    assert isinstance(found, dict)
-    return found
-
-
-def llama(width: int = 256) -> tuple[Config, dict[str, tuple[int, ...]]]:
-    """A llama of one layer, wide enough for every group."""
-    record = Reference("llama").record
-    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
-    config |= {"hidden_size": width, "intermediate_size": width, "num_hidden_layers": 1}
-    config |= {"num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": width // 4}
-    sizes = {
-        name: tuple(size if size == config["vocab_size"] else width for size in shape)
-        for name, shape in record["tensors"].items()
-        if ".layers." not in name or ".layers.0." in name
-    }
-    return config, sizes
-
-
-def linear(shapes: Mapping[str, Any]) -> list[str]:
-    return [
-        name
-        for name, shape in matrices(shapes).items()
-        if "layers." in name
-        and len(shape) == 2
-        and shape[0] % 32 == 0
-        and shape[1] % 32 == 0
-        and not is_table(name)
-    ]
-
-
-def two(
-    folder: Path,
-    config: Config,
-    shapes: Mapping[str, Any],
-    quantization: Config,
-    make: Callable[[str, tuple[int, int]], Codes],
-    leaves: Callable[[Codes], Tensors],
-    chosen: list[str] | None = None,
-) -> tuple[Path, Path]:
-    """A checkpoint of codes, and one of the same numbers as floats."""
-    coded, plain = as_codes(random_state(shapes), chosen or linear(shapes), make, leaves)
-    return (
-        write(folder / "coded", {**config, "quantization_config": quantization}, coded),
-        write(folder / "plain", config, plain),
-    )
 
 
 def test_numbers_are_those_of_the_tools(tmp_path: Path) -> None:
@@ -183,11 +91,6 @@ def test_numbers_are_those_of_the_tools(tmp_path: Path) -> None:
             part = numbers_of(Coded(matrix, 8, 24), reader)
         np.testing.assert_array_equal(whole, floats, err_msg=case)
         np.testing.assert_array_equal(part, floats[8:24], err_msg=case)
-
-
-def auto_round_config(packing: str = "auto_round:auto_gptq", **more: Any) -> Config:
-    own = {"quant_method": "auto-round", "packing_format": packing, "bits": 4, "group_size": 32, "sym": True}
-    return {**own, "data_type": "int", **more}
 
 
 CASES = {
@@ -373,104 +276,6 @@ def test_a_package_says_what_it_is_made_of(tmp_path: Path) -> None:
     assert kept["quantization"] == {"group_size": 128, "bits": 4, "mode": "affine"}
 
 
-Changed = Callable[[Config, Tensors], None]
-
-
-def _set(**fields: Any) -> Changed:
-    return lambda config, _: config.update(fields)
-
-
-def _tensor(leaf: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Changed:
-    def apply(_: Config, tensors: Tensors) -> None:
-        name = next(one for one in sorted(tensors) if one.endswith(leaf))
-        made = change(tensors.pop(name))
-        if made is not None:
-            tensors[name] = made
-
-    return apply
-
-
-def _nan(scales: np.ndarray) -> np.ndarray:
-    scales = scales.copy()
-    scales[0, 3] = np.nan
-    return scales
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (_set(bits=5), "bits is 5; 2, 3, 4, 8 are read"),
-        (_set(bits=True), "bits is True"),
-        (_set(group_size=0), "group_size is 0"),
-        (_set(group_size="128"), "group_size is '128'"),
-        (_set(group_size=48), "in groups of 48 takes"),
-        (_set(group_size=16), "groups of 16"),
-        (_set(checkpoint_format="marlin"), "checkpoint_format is 'marlin'"),
-        (_set(is_marlin_format=True), "is_marlin_format is True"),
-        (_set(dynamic={"+:.*down.*": {"bits": 8}}), "dynamic is"),
-        (_set(pack_dtype="int16"), "pack_dtype is 'int16'"),
-        (_set(quant_method="hqq"), "is quantized with GPTQ (`"),
-        (_tensor(".scales", lambda _: None), "has no"),
-        (_tensor(".qweight", lambda one: one[:-1]), "in groups of 32 takes"),
-        (_tensor(".qweight", lambda one: one.reshape(1, *one.shape)), "takes"),
-        (_tensor(".qzeros", lambda one: one[:, :-1]), "takes I32"),
-        (_tensor(".g_idx", lambda one: one[:-1]), "takes I32"),
-        (_tensor(".g_idx", lambda one: one[::-1].copy()), "in another order than config.json says"),
-        (_tensor(".g_idx", lambda one: one + 99), "names groups beyond"),
-        (_tensor(".scales", _nan), "NaN or infinite"),
-        (_tensor(".scales", lambda one: one.astype(np.float64)), "is F64"),
-        (_tensor(".qzeros", lambda one: one + 1), "zero points other than 8"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_name(change: Changed, said: str, tmp_path: Path) -> None:
-    config, shapes = llama()
-    quantization = gptq_config()
-    coded, _ = as_codes(
-        random_state(shapes), linear(shapes), lambda name, shape: random_codes(name, shape, 4, 32), gptq
-    )
-    change(quantization, coded)
-    folder = write(tmp_path / "coded", {**config, "quantization_config": quantization}, coded)
-    with pytest.raises(ModelkitError) as caught:
-        create(folder)
-    assert said in str(caught.value)
-    assert not Store(tmp_path).packages()
-
-
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (auto_round_config("auto_round:fp8_static"), "packing_format is 'auto_round:fp8_static'"),
-        (auto_round_config(bits=6), "bits is 6; 2, 3, 4, 8 is what is read"),
-        (auto_round_config("auto_round:auto_awq", bits=2), "bits is 2; 4 is what is read"),
-        (auto_round_config(data_type="mx_fp"), "data_type is 'mx_fp'"),
-        (auto_round_config(extra_config={".*gate.*": {"bits": 8}}), "no patterns"),
-        (auto_round_config(rotation_config={"algorithm": "hadamard"}), "rotation_config is"),
-        (awq_config(version="gemv"), "version is 'gemv'; gemm is read"),
-        (awq_config(bits=8), "bits is 8; 4 is read"),
-        ({**ct_config(), "transform_config": {"a": 1}}, "transform_config is"),
-        ({**ct_config(), "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config.format is"),
-        ({**ct_config(), "config_groups": {}}, "does not say how its weights are packed"),
-        (ct_config(type="float"), "weights.type is 'float'"),
-        (ct_config(7), "num_bits is 7"),
-        (ct_config(8), "which is not 8 bits in groups of 32"),
-        (ct_config(4, 64), "which is not 4 bits in groups of 64"),
-        (ct_config(symmetric=False), "which is not 4 bits"),
-    ],
-)
-def test_other_ways_are_refused_by_name(config: Config, said: str, tmp_path: Path) -> None:
-    own, shapes = llama()
-    method = config["quant_method"]
-    by_columns: dict[str, Callable[[Codes], Tensors]] = {"awq": awq, "auto-round": gptq}
-    leaves = by_columns.get(method, lambda one: compressed(one, symmetric=True))
-    coded, _ = as_codes(
-        random_state(shapes), linear(shapes), lambda name, shape: random_codes(name, shape, 4, 32), leaves
-    )
-    folder = write(tmp_path / "coded", {**own, "quantization_config": config}, coded)
-    with pytest.raises(ModelkitError) as caught:
-        create(folder)
-    assert said in str(caught.value)
-
-
 def test_layers_of_several_ways_are_told_by_their_tensors(tmp_path: Path) -> None:
     own, shapes = llama()
     config = ct_config()
@@ -486,19 +291,6 @@ def test_layers_of_several_ways_are_told_by_their_tensors(tmp_path: Path) -> Non
     create(coded)
     create(plain)
     assert apart(logits(coded), logits(plain)) < 1e-3
-
-
-def test_a_matrix_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    own, shapes = llama()
-    coded, plain = as_codes(
-        random_state(shapes), linear(shapes), lambda name, shape: random_codes(name, shape, 4, 32), gptq
-    )
-    name = linear(shapes)[0]
-    folder = write(
-        tmp_path / "coded", {**own, "quantization_config": gptq_config()}, {**coded, name: plain[name]}
-    )
-    with pytest.raises(ModelkitError, match="there as codes and as floats"):
-        create(folder)
 
 
 def test_an_adapter_is_added_to_codes_and_fused_into_their_package(tmp_path: Path) -> None:
