@@ -5,14 +5,15 @@ Everybody hears all of it, so that all come to the same verdict without another 
 
 import json
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, cast
 
 import mlx.core as mx
 
 from modelkit import __version__
-from modelkit.errors import LoadError
+from modelkit.errors import LoadError, ModelkitError
 from runtime.device import device
 from runtime.ranks.group import Group
 
@@ -28,6 +29,22 @@ _HINTS = {
 """By what ranks differ in."""
 
 Facts = dict[str, Any]
+
+
+class InStep:
+    """Work that all ranks do together: what goes wrong on one is noted there, and it goes on, until all agree
+    to stop.
+    """
+
+    problem: str | None = None
+    """The first."""
+
+    @contextmanager
+    def noting(self) -> Generator[None]:
+        try:
+            yield
+        except (ModelkitError, OSError, ValueError) as error:
+            self.problem = self.problem or str(error)
 
 
 def own_facts() -> Facts:

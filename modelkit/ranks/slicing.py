@@ -14,8 +14,8 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +26,7 @@ import numpy as np
 
 from modelkit import attached
 from modelkit.errors import LoadError, ModelkitError
-from modelkit.ranks.facts import Facts, agreed, called
+from modelkit.ranks.facts import Facts, InStep, agreed, called
 from modelkit.ranks.outline import Outline
 from modelkit.ranks.streaming import Coming, Keeping, Sieve, Streaming
 from modelkit.source.tensor import TensorInfo
@@ -288,42 +288,34 @@ def _parsed(raw: bytes, headers: Headers) -> list[Slice]:
     return [Slice.parse(one, headers) for one in said]
 
 
-class _Passing:
-    """Slices on their way. problem: what has gone wrong here; the others still have to be kept in step."""
+class _Passing(InStep):
+    """Slices on their way."""
 
     def __init__(self, group: Group, wants: _Wants) -> None:
         self._group, self._wants = group, wants
-        self.problem: str | None = None
 
     def send(self, one: Slice, *, mine: bool) -> None:
         """Rank 0 sends it, and who wants it (`mine`) keeps it."""
         tensor, state = self._wants.tensors[one.tensor], hashlib.sha256()
         with ExitStack() as stack:
             writer: SliceWriter | None = None
-            with self._noting():
+            with self.noting():
                 writer = stack.enter_context(self._wants.writer(one)) if mine else None
             for piece in pieces_of(one, tensor):
                 came = self._broadcast(lambda piece=piece: self._read(piece, tensor), piece.nbytes)
                 state.update(came)
-                with self._noting():
+                with self.noting():
                     if writer is not None:
                         writer.write(came)
             sha256 = self._broadcast(lambda: np.frombuffer(state.digest(), np.uint8), _SHA256_BYTES)
-            with self._noting():
+            with self.noting():
                 if writer is not None:
                     writer.commit(bytes(sha256).hex())
 
     def _read(self, piece: Piece, tensor: TensorInfo) -> "np.ndarray":
-        with self._noting():
+        with self.noting():
             return piece.read(tensor)
         return np.zeros(piece.nbytes, np.uint8)
-
-    @contextmanager
-    def _noting(self) -> Generator[None]:
-        try:
-            yield
-        except (ModelkitError, OSError, ValueError) as error:
-            self.problem = self.problem or str(error)
 
     def _broadcast(self, read: Callable[[], "np.ndarray"], nbytes: int) -> memoryview:
         """read: what rank 0 sends."""

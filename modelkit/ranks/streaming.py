@@ -14,8 +14,8 @@ attempt that was interrupted goes on with the first file of which somebody lacks
 import hashlib
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +23,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.errors import FetchError, ModelkitError, StoreError
+from modelkit.ranks.facts import InStep
 from modelkit.ranks.outline import Outline, read_front
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Blob, Digest
@@ -201,16 +202,12 @@ class Coming:
         return False
 
 
-class Streaming:
-    """Files on their way to all ranks, which call all of it at the same time.
-
-    problem: what has gone wrong here; the others still have to be kept in step.
-    """
+class Streaming(InStep):
+    """Files on their way to all ranks, which call all of it at the same time."""
 
     def __init__(self, group: Group, patience_s: float, each: Callable[[int], None]) -> None:
         """each: called with the bytes that came, after each piece; what it raises is raised."""
         self._group, self._patience_s, self._each = group, patience_s, each
-        self.problem: str | None = None
 
     def file(self, size_bytes: int, keeping: Keeping | None, coming: Coming | None) -> None:
         """One file. keeping: what this rank keeps of it. coming: rank 0's."""
@@ -223,12 +220,12 @@ class Streaming:
                 came = self._next(coming)
                 if came is None:
                     return
-                with self._noting():
+                with self.noting():
                     if keeping is not None and self.problem is None:
                         keeping.take(start, came)
                 start += len(came)
                 self._each(len(came))
-            with self._noting():
+            with self.noting():
                 if keeping is not None and self.problem is None:
                     keeping.end()
 
@@ -238,7 +235,7 @@ class Streaming:
             piece, length = b"", 0
             if coming is not None:
                 length = -1
-                with self._noting():
+                with self.noting():
                     piece = coming.next()
                     length = len(piece)
             told = mx.array(length, mx.int32).reshape(1) if coming is not None else None
@@ -254,10 +251,3 @@ class Streaming:
             came = self._group.broadcast(sent, (count,), dtype)
             mx.eval(came)  # before the next is read: no more than one is on its way from here
         return came
-
-    @contextmanager
-    def _noting(self) -> Generator[None]:
-        try:
-            yield
-        except (ModelkitError, OSError, ValueError) as error:
-            self.problem = self.problem or str(error)

@@ -3,8 +3,8 @@
     python -m tests.support.make_code_references AUTOAWQ GPTQMODEL
 
 Run by hand, where torch and compressed-tensors (0.20.0) are installed. The two are unpacked source
-distributions of autoawq (0.2.9) and gptqmodel (7.7.0), which build no wheel without a GPU: their own functions
-are taken out of the files that have them.
+distributions of autoawq (0.2.9) and gptqmodel (7.7.0), which build no wheel without a GPU: their own
+functions are taken out of the files that have them.
 """
 
 import importlib.util
