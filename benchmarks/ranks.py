@@ -5,8 +5,9 @@ would do.
     python benchmarks/ranks.py --simulate [--step-ms 40] [--head-ms 2] [--layers 64] [--width 6144]
 
 The model is a made-up llama in 4 bits. Each rank is a process on loopback with one thread for products. Per
-way: tokens per second of one sequence, milliseconds of all processes' processor time per token, what the
-fullest one holds once weights are loaded, and what the plan said. --peer: a Python with mlx-lm, whose
+way: tokens per second of one sequence, of eight together, and of a prompt of 1024 that is read, both by an
+engine; milliseconds of all processes' processor time per token of one sequence, what the fullest one holds
+once weights are loaded, and what the plan said. --peer: a Python with mlx-lm, whose
 tensor-parallel llama is measured on the same ranks. A decoded token is fed back by rank 0, as an engine does.
 "pairs" are two stages, each of them shared by --ranks processes, so twice as many.
 
@@ -30,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.ranks_goals import PEER, Rank, counting, goals, led, step_of  # noqa: E402
 from benchmarks.ranks_simulation import print_tables  # noqa: E402
+from benchmarks.ranks_traffic import crowd  # noqa: E402
 from tests.support.ranks import environments  # noqa: E402
 
 GROUP_SIZE, BITS, PROMPT = 64, 4, 32
@@ -72,7 +74,8 @@ def measure(options: argparse.Namespace) -> None:
         if options.peer:
             peer = str(ROOT / "benchmarks" / "ranks_peer.py")
             ways[PEER] = [options.peer, peer, name, str(options.tokens)]
-        print(f"{'way':<16}{'tokens/s':>10}{'ms CPU':>10}{'MB held':>10}{'MB planned':>12}")
+        names = ("tokens/s", "of rows", "prompt", "ms CPU", "MB held", "MB planned")
+        print(f"{'way':<16}" + "".join(f"{name:>{12 if name == names[-1] else 10}}" for name in names))
         found: dict[str, list[list[Rank]]] = {}
         for way, command in ways.items():
             size = {"one": 1, "pairs": 2 * options.ranks}.get(way, options.ranks)
@@ -89,7 +92,11 @@ def show(way: str, rounds: list[list[Rank]]) -> None:
     cpu = min(sum(one["cpu_ms"] for one in found) for found in rounds)
     held, planned = (max(one[what] for one in ranks) / 1e6 for what in ("held", "planned"))
     said = f"{planned:>12.1f}" if planned else ""
-    print(f"{way:<16}{ranks[0]['rate']:>10.1f}{cpu:>10.2f}{held:>10.1f}{said}", flush=True)
+    many = "".join(
+        f"{max(found[0][what] for found in rounds):>10.1f}" if what in ranks[0] else f"{'':10}"
+        for what in ("rows_rate", "read_rate")
+    )
+    print(f"{way:<16}{ranks[0]['rate']:>10.1f}{many}{cpu:>10.2f}{held:>10.1f}{said}", flush=True)
 
 
 def at_once(folder: Path, size: int, command: list[str], threads: int) -> list[Rank]:
@@ -157,13 +164,13 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
         "thread_ms": (time.thread_time() - own_s) / tokens * 1e3,
     }
     if group.size == 1:
-        return found
+        return found | led(group, model, PROMPT, tokens, ranks) | crowd(group, model, ranks)
     before = dict(calls())
     forward(token)
     broadcast = group.rank + 1 < group.size  # of the token that was drawn
     found["sums"] = calls()["sums"] - before["sums"]
     found["hops"] = calls()["sends"] - before["sends"] - broadcast
-    return found | led(group, model, PROMPT, tokens)
+    return found | led(group, model, PROMPT, tokens, 1) | crowd(group, model, 1)
 
 
 def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:

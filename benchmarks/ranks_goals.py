@@ -1,7 +1,8 @@
 """What several ranks should reach, and whether they did: for benchmarks/ranks.py.
 
     exchanges   one of the stream for a stage, two sums for a layer that is shared
-    engine      what an engine that leads, and others that follow, take for a step beyond a bare loop of steps
+    engine      what an engine takes for a step beyond a bare loop of steps: in one process, and one that
+                leads where others follow
     memory      what weights take, beside the plan
     speed       n shards of one thread each beside one process of n threads
 
@@ -38,7 +39,7 @@ def goals(found: Found, ranks: int) -> Iterator[str]:
         if way == "shards" and PEER in found:
             figure += f" (mlx-lm: {found[PEER][-1][0]['sums']:g} sums)"
         yield _line(f"exchanges of a step, {way}", figure, f"<= {bar}", met=sums <= most and hops <= limit)
-    for way in several:
+    for way in ("one", *several):
         more = median(rank["engine_ms"] - rank["step_ms"] for rank, *_ in found[way])
         own = median(rank["engine_thread_ms"] - rank["thread_ms"] for rank, *_ in found[way])
         figure = f"{more:+.2f} ms on {median(rank['step_ms'] for rank, *_ in found[way]):.2f}"
@@ -49,15 +50,22 @@ def goals(found: Found, ranks: int) -> Iterator[str]:
     for way in several:
         off = max(abs(one["held"] / one["planned"] - 1) for one in found[way][-1])
         yield _line(f"memory beside the plan, {way}", f"{off:.1%} off", f"<= {MEMORY:.0%}", met=off <= MEMORY)
-    fastest = {way: max(rank["rate"] for rank, *_ in rounds) for way, rounds in found.items()}
     for way in several:
         if len(found[way][-1]) == ranks:
-            part = fastest[way] / fastest["one"]
-            figure = f"{part:.2f} of its speed"
-            if PEER in found:
-                figure += f" (mlx-lm: {fastest[PEER] / fastest['one']:.2f})"
-            name = f"{ranks} {way} beside {ranks} threads"
-            yield _line(name, figure, f">= {SPEED}", met=part >= SPEED)
+            yield from _speeds(way, found, ranks)
+
+
+def _speeds(way: str, found: Found, ranks: int) -> Iterator[str]:
+    """One sequence has one stage at a time; several, and the chunks of a prompt, have all of them."""
+    for what, name in (("rate", "a sequence"), ("rows_rate", "eight rows"), ("read_rate", "a prompt")):
+        fastest = {
+            one: max(rank[what] for rank, *_ in found[one]) for one in found if what in found[one][0][0]
+        }
+        part = fastest[way] / fastest["one"]
+        figure = f"{part:.2f} of its speed"
+        if PEER in fastest:
+            figure += f" (mlx-lm: {fastest[PEER] / fastest['one']:.2f})"
+        yield _line(f"{name}, {ranks} {way} by {ranks} threads", figure, f">= {SPEED}", met=part >= SPEED)
 
 
 def _line(name: str, figure: str, bar: str, *, met: bool) -> str:
@@ -91,7 +99,7 @@ def counting(group: Any) -> Callable[[], dict[str, int]]:
     return lambda: calls if group.ring is None else calls | {"sums": group.ring.summed}
 
 
-def led(group: Any, model: Any, prompt: int, tokens: int) -> Rank:
+def led(group: Any, model: Any, prompt: int, tokens: int, threads: int) -> Rank:
     """Milliseconds of a step of an engine that leads, and of its thread's processor time, which grows less
     where others use the machine; 0 for ranks that follow.
     """
@@ -103,7 +111,8 @@ def led(group: Any, model: Any, prompt: int, tokens: int) -> Rank:
     if group.rank:
         Follower(group, model).run()
         return {"engine_ms": 0.0, "engine_thread_ms": 0.0}
-    engine = Engine(lambda: model, Options(context_length=prompt + LONG + 1), crew=Leading(group))
+    options = Options(context_length=prompt + LONG + 1, threads=threads)
+    engine = Engine(lambda: model, options, crew=None if group.size == 1 else Leading(group))
     try:
         answers = [
             (_answer(engine, prompt, CHUNK), _answer(engine, prompt, LONG))

@@ -119,6 +119,9 @@ class Step:
     adapters: Adapters | None = None
     """What some rows have that others do not; None: no row has an adapter."""
 
+    kept_only: bool = False
+    """Only what layers remember of it is wanted, and nobody looks at what leaves the last one."""
+
     width: int = field(init=False)
     _memo: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
@@ -201,7 +204,7 @@ class Step:
     def again(self, inputs: Inputs) -> "Step":
         """The same tokens' places with other inputs: masks and tables that were made for this serve that."""
         assert inputs.positions is self.inputs.positions
-        other = Step(self.starts, self.counts, self.first, self.long, inputs, self.adapters)
+        other = Step(self.starts, self.counts, self.first, self.long, inputs, self.adapters, self.kept_only)
         other._memo = self._memo
         return other
 

@@ -20,7 +20,7 @@ from runtime.engine.pace import Pace
 from runtime.engine.request import Request
 from runtime.engine.room import Furnish, own_prefix_bytes
 from runtime.engine.row import Row
-from runtime.engine.scheduler import Load, decide
+from runtime.engine.scheduler import Load, budget, decide
 from runtime.engine.shares import Shares
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
@@ -40,6 +40,7 @@ class Loop:
         self._prefixes, self._sources, self._desk = room.prefixes, room.sources, room.desk
         self._places, self._steps, self._adapters = room.places, room.steps, room.adapters
         self._decoding = room.places.decoding
+        self._budget_tokens = budget(options.budget_tokens, 1 if self._lead is None else self._lead.parts)
         self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
 
     def enter(self, row: Row) -> None:
@@ -160,7 +161,7 @@ class Loop:
     def _next(self) -> bool:
         self._drop_cancelled()
         self._make_room()
-        work = decide(self._load(), self._options.budget_tokens, self._pace.beside)
+        work = decide(self._load(), self._budget_tokens, self._pace.beside)
         if work.idle:
             self._threads.rest()
             self._places.rest(borrowed=self._shares.borrowed)

@@ -113,7 +113,8 @@ def _furnished(
         sharing=Sharing if lead is None else lead.sharing,
     )
     places = Places(memory, prefixes, desk, options.max_rows)
-    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, bell)
+    parts = 1 if lead is None else lead.parts
+    steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, bell, parts)
     threads = Threads(options.threads)
     return Room(model, memory, desk, prefixes, prompts, threads, places, steps, adapters, lead)
 

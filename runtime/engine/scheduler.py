@@ -8,6 +8,9 @@ then need slices only.
 
 from runtime.records import dataclass
 
+LEAST_BUDGET = 128
+"""What several stages read at once at the least: less does not fill a product."""
+
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -37,6 +40,13 @@ class Work:
     @property
     def idle(self) -> bool:
         return not (self.decode or self.prefill or self.admit)
+
+
+def budget(tokens: int, stages: int) -> int:
+    """What one step computes where it computes `tokens` on one machine. A prompt is read by all stages at a
+    time, each at another chunk of it, and they wait for its first and its last: so chunks are smaller.
+    """
+    return tokens if stages == 1 else min(tokens, max(tokens // (2 * stages), LEAST_BUDGET))
 
 
 def decide(load: Load, budget_tokens: int, beside_tokens: int) -> Work:

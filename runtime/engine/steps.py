@@ -3,9 +3,10 @@ them.
 
 A step serves every decoding row with one token each, or with as many as a drafter guessed right, and reads
 one chunk of the row that is being prefilled. Plain tokens are read on the host one step late, so that the
-device never waits for Python.
+device never waits for Python (`runtime.engine.flight`).
 
-Invariant: `_flying` are the tokens drawn by the last step; the rows' ids hold all that were drawn before.
+Invariant: in `_flight` is at most one token of each row, the last that was drawn for it; the rows' ids hold
+all that were drawn before.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from runtime.cpu.stated import stated_by
 from runtime.engine.adapters import Adapters
 from runtime.engine.bell import Bell
 from runtime.engine.drawing import Drawing, Drawn, grammatical
+from runtime.engine.flight import Flight
 from runtime.engine.places import Places
 from runtime.engine.prefixes import Prefixes
 from runtime.engine.row import Row
@@ -38,7 +40,8 @@ from runtime.step import Inputs, Step
 
 class Steps:
     """release: called with each row that has ended, to free its place. bell: told when all is on its way to
-    the device and has to be waited for; whatever is to be done by others has its time then.
+    the device and has to be waited for; whatever is to be done by others has its time then. parts: as in
+    Flight.
 
     beside: the last step was prepared while the device computed the one before.
     """
@@ -56,13 +59,15 @@ class Steps:
         adapters: Adapters,
         release: Callable[[Row], None],
         bell: Bell,
+        parts: int = 1,
     ) -> None:
         self._model, self._memory, self._prefixes, self._sources = model, memory, prefixes, sources
         self._desk, self._places, self._release, self._bell = desk, places, release, bell
         self._adapters = adapters
         self._decoding = places.decoding
         self._drawing = Drawing(model.vocab_size)
-        self._flying: list[Drawn] = []
+        self._flight = Flight(parts)
+        self._chunk: tuple[int, Row] | None = None
         self._plain = False
 
     def run(self, prefill: int) -> None:
@@ -73,9 +78,15 @@ class Steps:
         """
         if prefill:
             self._bell.hurry()
-        if any(row.last_is_drawn for row in self._decoding):
+        if not self._splits:
+            self._flight.whole()
+        if self._flight.begins and any(row.last_is_drawn for row in self._decoding):
             self.read_back()  # such a row is over then, and computes no token that would be thrown away
-        if not grammatical(self._decoding) and self._desk.pauses(len(self._decoding), shared=prefill > 0):
+        if not self._flight.begins:
+            if prefill:
+                self._desk.disturbed()
+            drawn = self._decode(self._desk)
+        elif not grammatical(self._decoding) and self._desk.pauses(len(self._decoding), shared=prefill > 0):
             drawn = self._decode(self._desk)
         else:
             drawn = self._round(shared=prefill > 0)
@@ -86,15 +97,25 @@ class Steps:
         except CacheFull as error:
             full = error  # the rows that decode have taken their step
         # This step is on its way before the last one's tokens are waited for: the device never idles.
-        self.beside = bool(self._flying) and not prefill
-        mx.async_eval([array for group in drawn for array in group.arrays])
+        self.beside = len(self._flight) > 0 and not prefill
+        due = self._flight.send_off(drawn)
+        self._end_chunk()
         self._desk.meanwhile()
         if self._desk.listens:
             self._listen()
-        self.read_back()
-        self._flying = [self._checked(group) for group in drawn]
+        self._read(due)
+        for group in drawn:
+            found = self._drawing.checked(group)
+            if found is not group:
+                self._flight.replace(group, found)  # what is drawn again is on its way, too
         if full is not None:
             raise full
+
+    @property
+    def _splits(self) -> bool:
+        """Do rows decode in parts? Not where somebody has to see one part's tokens, or all of a step."""
+        desk = self._desk
+        return self._flight.splits and not (grammatical(self._decoding) or desk.observes or desk.listens)
 
     def _round(self, *, shared: bool) -> list[Drawn]:
         """The rows that decode take their step, with guesses where somebody has some that pay. shared:
@@ -115,7 +136,9 @@ class Steps:
 
     def read_back(self) -> None:
         """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
-        groups, self._flying = self._flying, []
+        self._read(self._flight.land())
+
+    def _read(self, groups: list[Drawn]) -> None:
         if groups:
             self._bell.device_waited_for()
         over: list[Row] = []
@@ -131,7 +154,9 @@ class Steps:
 
     def reset(self) -> None:
         """Forget what is in flight: its rows are gone."""
-        self._flying = []
+        self._flight.land()
+        self._flight.whole()
+        self._chunk = None
         self._drawing.forget()
 
     def _outlook(self) -> Outlook:
@@ -140,7 +165,7 @@ class Steps:
         if self._plain:
             return Outlook(len(rows))
         limits = [row.most_drafts for row in rows]
-        flying = sum(len(group.rows) for group in self._flying) == len(rows)
+        flying = sum(len(group.rows) for group in self._flight) == len(rows)
         forced = self._forced(rows, flying=flying) if grammatical(rows) else ()
         return self._desk.outlook([row.ids for row in rows], limits, flying=flying, forced=forced)
 
@@ -205,15 +230,17 @@ class Steps:
         return []
 
     def _decode(self, here: Round | Desk) -> list[Drawn]:
-        """Feed every decoding row its newest token and draw the next; nothing is waited for. here: the desk
-        where the step is no round.
+        """Feed every decoding row, or those whose turn it is, its newest token and draw the next; nothing is
+        waited for but what has to be. here: the desk where the step is no round.
         """
-        if not self._decoding:
+        if self._flight.holds(self._turn()):
+            self.read_back()
+        rows = self._turn()
+        if not rows:
             return []
-        rows = list(self._decoding)
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
-        inputs = Inputs(self._newest(rows))
-        step = Step(starts, (1,) * len(rows), long=long, inputs=inputs, adapters=self._adapters.of(rows))
+        inputs, first = Inputs(self._newest(rows)), self._decoding.index(rows[0])
+        step = Step(starts, (1,) * len(rows), first, long, inputs, self._adapters.of(rows))
         self._prepare(step)
         if (drawn := self._at_once(rows, step)) is not None:
             self._kept(rows, step, None, here)
@@ -222,7 +249,13 @@ class Steps:
             drawn = self._draw(rows, hidden, step, step.ids, [row.length for row in rows])
         for row in rows:
             row.rounds += 1
+        if self._splits:
+            self._flight.taken(self._decoding)
         return [drawn]
+
+    def _turn(self) -> list[Row]:
+        """The rows that decode now."""
+        return self._flight.part(self._decoding) if self._splits else list(self._decoding)
 
     def _prefill(self, count: int) -> list[Drawn]:
         """Read `count` more prompt tokens; the first token is drawn when the prompt is done."""
@@ -232,7 +265,8 @@ class Steps:
         place, count = len(self._decoding), self._prefixes.chunk(row, count)
         inputs = Inputs(mx.array([row.ids[row.length : row.length + count]], dtype=mx.int32))
         long, adapters = self._prefixes.long([row]), self._adapters.of([row])
-        step = Step((row.length,), (count,), place, long, inputs, adapters)
+        kept_only = count < row.unread and not self._desk.observes
+        step = Step((row.length,), (count,), place, long, inputs, adapters, kept_only)
         begins = bool(row.request.source) and not row.length
         if begins:
             self._sources.bring(row, step)
@@ -242,12 +276,18 @@ class Steps:
             self._sources.keep(row, place)
         row.tell_progress()
         if row.unread:
-            self._bell.device_waited_for()
-            self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
-            self._prefixes.reached(place, row)
+            self._chunk = place, row
             return []
         self._places.start_decoding()
         return [self._draw([row], hidden[:, -1:], step, step.ids[:, -1:], [row.length])]
+
+    def _end_chunk(self) -> None:
+        """Wait for the chunk that was read, where more of its prompt follows."""
+        chunk, self._chunk = self._chunk, None
+        if chunk is not None:
+            self._bell.device_waited_for()
+            self._memory.evaluate()  # and nothing else: the last layer's outputs are never computed
+            self._prefixes.reached(*chunk)
 
     def _at_once(self, rows: list[Row], step: Step) -> Drawn | None:
         """The tokens behind each of the step's, as one operation from ids to ids; None, with nothing done,
@@ -281,9 +321,10 @@ class Steps:
 
     def _newest(self, rows: list[Row]) -> mx.array:
         """int32 [n, 1]: each row's last token, straight from the device where it has not been read back."""
-        flying = [row for group in self._flying for row in group.rows]
+        mine = [group for group in self._flight if any(row in rows for row in group.rows)]
+        flying = [row for group in mine for row in group.rows]
         known = [row for row in rows if row not in flying]
-        groups = [group.tokens for group in self._flying]
+        groups = [group.tokens for group in mine]
         if known:
             groups.append(mx.array([[row.ids[-1]] for row in known], dtype=mx.int32))
         tokens, order = mx.concatenate(groups) if len(groups) > 1 else groups[0], flying + known
@@ -301,7 +342,7 @@ class Steps:
         """The tokens that follow each of `inputs` [n, L], whose hidden states are [n, L, D]. See Drawing."""
         logits = self._model.network.logits(hidden, step)
         if grammatical(rows):
-            flying = guesses is None and any(grammatical(group.rows) for group in self._flying)
+            flying = guesses is None and any(grammatical(group.rows) for group in self._flight)
             if flying and (assumed := self._drawing.steady(rows)) is not None:
                 return self._drawing.draw(rows, logits, inputs, positions, assumed=assumed)
             # The device computes the logits while the host looks at what came before them.
@@ -311,13 +352,6 @@ class Steps:
                     self.read_back()
                 self._drawing.look_ahead(rows)
         return self._drawing.draw(rows, logits, inputs, positions, guesses)
-
-    def _checked(self, group: Drawn) -> Drawn:
-        """See Drawing.checked. What is drawn again is on its way, too."""
-        found = self._drawing.checked(group)
-        if found is not group:
-            mx.async_eval(found.arrays)
-        return found
 
     def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> bool:
         """Hand the row its next token; True where it is over with that."""

@@ -30,12 +30,13 @@ class Forward:
     """Of each row, as every rank counts them; None: no row has any."""
     memory: int = 0
     """Which one its layers read and write; 0: the engine's."""
+    kept_only: bool = False
 
     @classmethod
     def of(cls, step: Step, memory: int = 0) -> "Forward":
         its = step.adapters
         members = None if its is None else tuple(map(tuple, its.members))
-        return cls(step.starts, step.counts, step.first, step.long, members, memory)
+        return cls(step.starts, step.counts, step.first, step.long, members, memory, step.kept_only)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -44,7 +45,7 @@ class Forward:
 
     def step(self, inputs: Inputs, adapters: Adapters | None = None) -> Step:
         """adapters: those that it names."""
-        return Step(self.starts, self.counts, self.first, self.long, inputs, adapters)
+        return Step(self.starts, self.counts, self.first, self.long, inputs, adapters, self.kept_only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Decision:
             raise ValueError(f"this is no decision: {said[:80]!r}") from error
 
 
-_TOLD = ("starts", "counts", "first", "long", "adapters", "memory")
+_TOLD = ("starts", "counts", "first", "long", "adapters", "memory", "kept_only")
 
 
 def _forward(
@@ -83,12 +84,19 @@ def _forward(
     long: list[bool] | None,
     adapters: list[Any] | None,
     memory: int,
+    kept_only: bool,
 ) -> Forward:
     members = None
     if adapters is not None:
         members = tuple(tuple((place, scale) for place, scale in row) for row in adapters)
     return Forward(
-        tuple(starts), tuple(counts), first, None if long is None else tuple(long), members, memory
+        tuple(starts),
+        tuple(counts),
+        first,
+        None if long is None else tuple(long),
+        members,
+        memory,
+        kept_only,
     )
 
 

@@ -91,7 +91,9 @@ class Follower:
         its = self._memories[forward.memory]
         hidden = self._model.network(step, its.memory)
         its.pass_by(step)
-        self._land([ids, hidden])
+        if step.kept_only:
+            its.memory.evaluate()  # and nothing else: what nobody asks for is not computed
+        self._land([ids] if step.kept_only else [ids, hidden])
 
     def _land(self, flying: list[mx.array]) -> None:
         """Wait for the step before; this one is on its way meanwhile, where the next can be heard of then."""

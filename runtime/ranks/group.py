@@ -48,14 +48,13 @@ class Group:
         self._raw, self.links, self.ring = raw, links, ring
         self.limit_s = limit_s
         self.rank, self.size = raw.rank(), raw.size()
-        self.shared = False
-        """Do all ranks share all layers of the model that was loaded last? Then nothing is sent to the rank
-        behind but messages.
-        """
+        self.shards = 1
+        """Among how many ranks each stage is shared of the model that was loaded last."""
         self.alike = True
         """Do all ranks make their graphs of the same nodes? Else each sum is begun where the network asks for
         it (`runtime.ranks.seat`).
         """
+        self._owed: mx.array | None = None
         self._lost: str | None = None
         self.who_ended: Callable[[], str | None] = lambda: None
         """Which of the others has ended, where that is known here."""
@@ -88,6 +87,11 @@ class Group:
         """A group of one."""
         return cls(mx.distributed.init(), Links([]))
 
+    @property
+    def shared(self) -> bool:
+        """Do all ranks share all layers? Then nothing is sent to the rank behind but messages."""
+        return self.shards == self.size > 1
+
     def sum(self, x: mx.array) -> mx.array:
         """The sum of all ranks' x, in their order: the same bits on each rank, and for every number the same
         whatever else is in x. A ring's own sum begins at a rank that depends on where in x a number lies; for
@@ -107,7 +111,7 @@ class Group:
 
     def gather(self, x: mx.array) -> mx.array:
         """All ranks' x, one after the other along the first axis."""
-        self.check()
+        self.settle()
         return mx.distributed.all_gather(x, group=self._raw)
 
     def least(self, count: int) -> int:
@@ -130,6 +134,43 @@ class Group:
         if self.ring is not None:
             return self.ring.receive(shape, dtype, source)
         return mx.distributed.recv(shape, dtype, source, group=self._raw)
+
+    def send_on(self, x: mx.array) -> mx.array:
+        """As `send`, to the rank behind. It does not wait for one that waits until what was sent to this rank
+        is taken, where `takes_turns`.
+        """
+        if self.ring is None or self.rank:
+            return self.send(x, (self.rank + 1) % self.size)
+        self.check()
+        return self.ring.send(x, 1, hears=True)
+
+    def receive_in_turn(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
+        """Rank 0: what comes from the last one. Where it `takes_turns` that is received when it is asked for,
+        and what was to come before it then comes before it; else at once.
+        """
+        source = self.size - 1
+        if not self.takes_turns:
+            x = self.receive(shape, dtype, source)
+            mx.async_eval(x)
+            return x
+        self.check()
+        assert self.ring is not None
+        x = self._owed = self.ring.receive(shape, dtype, source, self._owed)
+        return x
+
+    def settle(self) -> None:
+        """Begin to receive all that comes in turn: nobody may ever ask for it, and it stands before what
+        comes next.
+        """
+        self.check()
+        if self._owed is not None:
+            mx.async_eval(self._owed)
+            self._owed = None
+
+    @property
+    def takes_turns(self) -> bool:
+        """May rank 0 send what belongs to one step before it receives what belongs to the step before?"""
+        return self.ring is not None and self.shards == 1
 
     def broadcast(self, x: mx.array | None, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
         """Rank 0's x, on every rank; others give None. It passes on when what is returned is evaluated."""

@@ -60,6 +60,11 @@ class Lead:
             beside=self._memories.beside,
         )
 
+    @property
+    def parts(self) -> int:
+        """In how many parts rows may decode, so that every stage always has one."""
+        return self.group.size if self.group.takes_turns else 1
+
     def memory(self, kept_format: str | None, budget: Budget) -> LayerMemory:
         """For the target, on all ranks. kept_format: as in build_memory. The budget is for all of them."""
         return self._memories.own(self.model.dtype, kept_format, budget=budget)
@@ -89,14 +94,17 @@ class Lead:
     def rest(self) -> None:
         """Nothing is computed for now: let the others know what was done last."""
         self._memories.let_go()
-        if self._deeds and not self.group.lost:
-            self._tell()
+        if not self.group.lost:
+            self.group.settle()
+            if self._deeds:
+                self._tell()
 
     def end(self) -> bool:
         """The model is closed here. False where the others cannot be told any more."""
         with suppress(RankLost), self.group.bounded():
             # What was done last, too: the others have disks to keep it on.
             self._tell(ends=True)
+            self.group.settle()
             mx.synchronize()  # whoever tells them something next may do so on another thread
         self._ended()
         return not self.group.lost
@@ -172,7 +180,8 @@ class LeadingNetwork:
         try:
             hidden = self._network(step, memory)
             memory.pass_by(step)
-            mx.async_eval(hidden)  # whoever asks for it: the others compute it now
+            if not (step.kept_only or self._lead.group.takes_turns):
+                mx.async_eval(hidden)  # whoever asks for it: the others compute it now
         except Exception as error:
             raise self._lead.group.lose(f"rank 0 could not do its part: {error}") from error
         return hidden

@@ -160,7 +160,7 @@ class CutByPlan:
     def __call__(
         self, described: Described, planned: Holding, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> Held:
-        self.group.shared = self.plan.shards == self.group.size
+        self.group.shards = self.plan.shards
         cutting = self.begin(described, planned, dtype, self.sliced or Taking(self.files, stored))
         if self.sliced is not None:
             self.sliced.check(cutting.read(planned, self.adapters.values()))

@@ -72,11 +72,15 @@ class Ring:
         """How many sums this rank has taken part in, those inside of other nodes included."""
         return self._nodes.sums
 
-    def send(self, x: mx.array, to: int) -> mx.array:
-        return self._nodes.send(x, to)
+    def send(self, x: mx.array, to: int, *, hears: bool = False) -> mx.array:
+        """hears: to the right, and what comes from the left meanwhile is put by until it is asked for."""
+        return self._nodes.send(x, to, hears)
 
-    def receive(self, shape: Sequence[int], dtype: mx.Dtype, source: int) -> mx.array:
-        return self._nodes.receive(list(shape), dtype, source)
+    def receive(
+        self, shape: Sequence[int], dtype: mx.Dtype, source: int, after: mx.array | None = None
+    ) -> mx.array:
+        """after: received before this is, if that has not been."""
+        return self._nodes.receive(list(shape), dtype, source, after)
 
 
 def own_place() -> Place | None:

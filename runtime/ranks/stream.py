@@ -40,6 +40,8 @@ class Stream:
 
     def leaving(self, x: mx.array, given: Sequence[Any]) -> mx.array:
         """x again, which is handed on to the next stage."""
+        if self._stop > self._last and not self._returns(given):
+            return self._seat.ending(x)
         carried = self._carried(self._stop)
         if not carried or self._trunk is None:
             return self._seat.leaving(x)
@@ -48,7 +50,9 @@ class Stream:
         return x
 
     def coming_back(self, x: mx.array, given: Sequence[Any]) -> mx.array:
-        """Rank 0: what the last stage has made of x."""
+        """Rank 0: what the last stage has made of x; x where nobody asks for that."""
+        if not self._returns(given):
+            return x
         shape, carried = self._shape(x, self._last)
         return self._unpacked(self._seat.coming_back(shape, x.dtype), carried, given)
 
@@ -56,6 +60,10 @@ class Stream:
         """What left this layer in a step, on rank 0: it is one of those that are wanted."""
         assert self._trunk is not None
         return self._trunk.tapped(_step(given), [layer])
+
+    def _returns(self, given: Sequence[Any]) -> bool:
+        """Does the last stage answer? Drafts that read states between layers read those of all steps."""
+        return not _step(given).kept_only or (self._trunk is not None and self._trunk.is_tapped)
 
     def _carried(self, stop: int) -> list[int]:
         """Layers before `stop`, and not of the first stage, whose states are wanted."""
@@ -76,6 +84,6 @@ class Stream:
 
 
 def _step(given: Sequence[Any]) -> Step:
-    """Trunks that can be tapped give it to their layers first."""
+    """Trunks that call their layers in turn give it to them first."""
     assert isinstance(given[0], Step)
     return given[0]

@@ -129,6 +129,12 @@ class Desk:
         self._round = Round(self._standby, self._learners, self._memory, outlook, shared)
         return self._round
 
+    def disturbed(self) -> None:
+        """The round that has begun does other work, too, or the pause: its time says nothing."""
+        self._paused_since = None
+        if self._round is not None:
+            self._round.shared = True
+
     def done(self, now: Moment | None) -> None:
         """The round that was is over, as another step begins; None when none follows. What it teaches is
         thought about by `learn`, unless it was a try out of plain decoding.

@@ -48,6 +48,29 @@ def seats(group: Group, shards: int, count: int) -> object:
     return all(bool(mx.array_equal(*two)) for two in zip(sums, expected, strict=True))
 
 
+def circle(group: Group) -> object:
+    """All send on what no connection holds before any of them takes what was sent to it, but that rank 0
+    hears beside; and rank 0 asks for the last of what comes in turn first.
+    """
+    big = [mx.full((3 << 20,), float(10 * group.rank + number)) for number in range(3)]
+    mx.eval(big)
+    left = (group.rank - 1) % group.size
+    for one in big:
+        mx.async_eval(group.send_on(one))
+    if group.rank:
+        came = [group.receive(one.shape, one.dtype, left) for one in big]
+        for one in came:
+            mx.async_eval(one)  # in this order
+    else:
+        came = [group.receive_in_turn(one.shape, one.dtype) for one in big]
+        mx.eval(came[-1])
+        group.settle()
+    mx.eval(came)
+    return [one.tolist() for one in (array[:: len(array) - 1] for array in came)] == [
+        [10.0 * left + number] * 2 for number in range(3)
+    ]
+
+
 def orders(group: Group) -> object:
     """Sums of which none needs another, which graphs ask for in other orders; every other rank exchanges as
     MLX does.
@@ -96,14 +119,14 @@ def ahead(group: Group, *, without: bool = False) -> object:
     """Messages are heard beside a sum that nobody can finish before. without: every other rank has no
     kernels, and hears them behind it.
     """
-    ring, shared = group.ring, group.shared
+    ring, shards = group.ring, group.shards
     if without and group.rank % 2:
         group.ring = None
-    group.shared = True
+    group.shards = group.size
     try:
         return _ahead(group, group.size if not without else 1)
     finally:
-        group.ring, group.shared = ring, shared
+        group.ring, group.shards = ring, shards
 
 
 def ahead_without(group: Group) -> object:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.engine.scheduler import Load, Work, decide
+from runtime.engine.scheduler import Load, Work, budget, decide
 
 LOADS = st.builds(
     Load,
@@ -30,16 +30,16 @@ def test_examples(load: Load, work: Work) -> None:
 
 
 @given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
-def test_work_is_done_whenever_there_is_some(load: Load, budget: int, beside: int) -> None:
+def test_work_is_done_whenever_there_is_some(load: Load, tokens: int, beside: int) -> None:
     nothing = not load.decoding and not load.prefilling and not (load.waiting and load.free_rows)
-    assert decide(load, budget, beside).idle == nothing
+    assert decide(load, tokens, beside).idle == nothing
 
 
 @given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
-def test_a_prefill_never_stalls_decoders(load: Load, budget: int, beside: int) -> None:
-    work = decide(load, budget, beside)
+def test_a_prefill_never_stalls_decoders(load: Load, tokens: int, beside: int) -> None:
+    work = decide(load, tokens, beside)
     assert work.admit or work.decode == (load.decoding > 0)
-    assert work.prefill <= max(budget - load.decoding, 1)
+    assert work.prefill <= max(tokens - load.decoding, 1)
     assert work.prefill <= beside or not load.decoding
 
 
@@ -48,6 +48,14 @@ def test_a_prompt_that_is_read_alone_takes_the_whole_budget() -> None:
     assert decide(Load(1, 1000, 0, 8), 512, 64).prefill == 64
 
 
+@pytest.mark.parametrize(
+    ("tokens", "stages", "of_a_step"),
+    [(512, 1, 512), (512, 2, 128), (512, 4, 128), (2048, 2, 512), (64, 2, 64), (64, 1, 64)],
+)
+def test_stages_read_a_prompt_in_smaller_chunks(tokens: int, stages: int, of_a_step: int) -> None:
+    assert budget(tokens, stages) == of_a_step
+
+
 @given(LOADS, st.integers(1, 4096), st.integers(1, 4096))
-def test_one_prompt_is_read_at_a_time(load: Load, budget: int, beside: int) -> None:
-    assert not (decide(load, budget, beside).admit and load.prefilling)
+def test_one_prompt_is_read_at_a_time(load: Load, tokens: int, beside: int) -> None:
+    assert not (decide(load, tokens, beside).admit and load.prefilling)

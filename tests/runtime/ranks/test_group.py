@@ -48,6 +48,14 @@ def test_ranks_without_kernels_exchange_the_same(crews: Crews, tmp_path: Path, s
 
 
 @pytest.mark.parametrize("size", [2, 4])
+def test_nobody_waits_for_ever_where_all_send_on_at_once(crews: Crews, tmp_path: Path, size: int) -> None:
+    """Three times 12 MiB are more than a connection holds."""
+    if native.kernels is None:
+        pytest.skip(f"rank 0 hears beside by kernels: {native.status.reason}")
+    assert crews(size).do(tmp_path, EXCHANGING, "circle") == [True] * size
+
+
+@pytest.mark.parametrize("size", [2, 4])
 def test_ranks_of_other_nodes_make_sums_in_one_order(crews: Crews, tmp_path: Path, size: int) -> None:
     answers = crews(size).do(tmp_path, EXCHANGING, "orders")
     assert all(found == [[1, 1], [3, 3]] for its in answers for found in its)

@@ -1,5 +1,6 @@
 """What an engine that leads owes the others when it cannot start."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from runtime.engine.request import Request
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
 from runtime.sampling.params import SamplingParams
+from tests.support import returning
 from tests.support.parity import Reference
+from tests.support.ranks import Standing
 
 
 def _leading(ended: list[str]) -> Leading:
@@ -58,3 +61,10 @@ def test_nothing_is_waited_for_without_end_while_it_is_closed(
     engine.close()
     assert len(until) > 2
     assert None not in until
+
+
+def test_of_a_prompt_only_its_last_chunk_comes_back(crews: Callable[[int], Standing], tmp_path: Path) -> None:
+    """Else no stage could read a chunk before the last one has read the one before."""
+    said = crews(2).do(tmp_path, returning.__name__, "answers", 40, 8, 3)
+    assert said == [3, 3]  # of five chunks, and of each token behind the first
+    assert crews(2).do(tmp_path, returning.__name__, "answers", 40, 64, 1) == [1, 1]

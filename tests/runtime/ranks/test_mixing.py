@@ -57,6 +57,18 @@ def test_k_quants_of_every_kind_are_cut(crews: Crews, tmp_path: Path, size: int,
     assert [run(crews(size), tmp_path, seed, **changes) for seed in (3, 4)] == [""] * 2
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_rows_that_decode_in_parts_change_nothing(crews: Crews, tmp_path: Path, size: int) -> None:
+    """Nobody guesses, so stages take turns; of so many rows some leave, and others come in their places."""
+    options = {**ALL["options"], "max_rows": 5, "budget_tokens": 7}
+    changes = {**ALL, "options": options, "guesses": False, "adapted": True, "cut": "stages"}
+    families = ("llama", "gemma3_text", "qwen3_next", "nemotron_h")
+    found = [
+        run(crews(size), tmp_path, seed, **changes, family=family) for family in families for seed in (11, 12)
+    ]
+    assert found == [""] * len(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 4])
 def test_many_random_runs(crews: Crews, tmp_path: Path, size: int) -> None:

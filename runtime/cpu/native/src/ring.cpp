@@ -20,6 +20,7 @@ constexpr int NO_SIGNAL = MSG_NOSIGNAL;
 constexpr int NO_SIGNAL = 0;  // Python ignores it
 #endif
 constexpr size_t AT_ONCE = 1 << 30;  // more is refused by some systems
+constexpr size_t PIECE = 1 << 18;    // of what is put by
 
 // One part of what happens at once: bytes that go to a neighbour, or come from one.
 struct Transfer {
@@ -79,8 +80,33 @@ void Ring::send(const char* data, size_t bytes, int to) const {
   if (bytes) transfer({{to == (rank + 1) % size ? right : left, true, const_cast<char*>(data), bytes}}, patience, 0);
 }
 
+void Ring::send_and_hear(const char* data, size_t bytes) const {
+  Transfer out{right, true, const_cast<char*>(data), bytes};
+  while (out.left) {
+    if (advance(out)) continue;
+    const size_t known = heard_.size();
+    heard_.resize(known + PIECE);
+    Transfer in{left, false, heard_.data() + known, PIECE};
+    const bool came = advance(in);
+    heard_.resize(known + PIECE - in.left);
+    if (!came) sleep_for({out, in});
+  }
+}
+
 void Ring::receive(char* data, size_t bytes, int from) const {
-  if (bytes) transfer({{from == (rank + size - 1) % size ? left : right, false, data, bytes}}, patience, 0);
+  const bool from_left = from == (rank + size - 1) % size;
+  if (from_left && !heard_.empty()) {
+    const size_t some = std::min(bytes, heard_.size() - taken_);
+    std::memcpy(data, heard_.data() + taken_, some);
+    taken_ += some;
+    data += some;
+    bytes -= some;
+    if (taken_ == heard_.size()) {
+      heard_ = {};
+      taken_ = 0;
+    }
+  }
+  if (bytes) transfer({{from_left ? left : right, false, data, bytes}}, patience, 0);
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace modelkit {
 // How long somebody who waits stays awake before sleeping. It pays where the wait is over by then, as to be woken takes longer
@@ -28,6 +29,9 @@ struct Ring {
 
   bool beside(int peer) const { return peer == (rank + 1) % size || peer == (rank + size - 1) % size; }
   void send(const char* data, size_t bytes, int to) const;
+  // The same to the right, while what comes from the left is put by for `receive`. The first rank of stages sends so: where all of
+  // them wait until the next one takes what they send, one has to take what was sent to it.
+  void send_and_hear(const char* data, size_t bytes) const;
   void receive(char* data, size_t bytes, int from) const;
 
   int left, right;  // connections, which stay open as long as the process
@@ -35,6 +39,10 @@ struct Ring {
   size_t one_way;  // bytes of a sum that are summed at once
   mutable Patience patience;
   mutable std::atomic<long> sums{0};  // that it took part in
+
+ private:
+  mutable std::vector<char> heard_;  // from the left, and not asked for yet
+  mutable size_t taken_ = 0;         // of its bytes
 };
 
 // Sums over `count` ranks from the first on, in their order: a number's bits do not depend on what else is summed with it. For

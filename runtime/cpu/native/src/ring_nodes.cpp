@@ -28,17 +28,22 @@ class Summed : public Node {
 
 class Sent : public Node {
  public:
-  Sent(mx::Stream stream, std::shared_ptr<const Ring> ring, int to) : Node(stream), ring_(std::move(ring)), to_(to) {}
+  Sent(mx::Stream stream, std::shared_ptr<const Ring> ring, int to, bool hears)
+      : Node(stream), ring_(std::move(ring)), to_(to), hears_(hears) {}
   const char* name() const override { return "ModelkitRingSend"; }
   void eval_cpu(const Arrays& in, Arrays& out) override {
     const Array x = dense(in[0], stream());
     out[0].copy_shared_buffer(x);
-    dispatch(stream(), [ring = ring_, to = to_, data = x.data<char>(), bytes = x.nbytes()] { ring->send(data, bytes, to); });
+    dispatch(stream(), [ring = ring_, to = to_, hears = hears_, data = x.data<char>(), bytes = x.nbytes()] {
+      if (hears) ring->send_and_hear(data, bytes);
+      else ring->send(data, bytes, to);
+    });
   }
 
  private:
   std::shared_ptr<const Ring> ring_;
   int to_;
+  bool hears_;
 };
 
 class Received : public Node {
@@ -66,14 +71,17 @@ Array summed(const Held<Sums>& sums, const Array& x) {
   return Array(x.shape(), x.dtype(), std::make_shared<Summed>(processor(), sums.by), {x});
 }
 
-Array sent(const Held<Ring>& ring, const Array& x, int to) {
+Array sent(const Held<Ring>& ring, const Array& x, int to, bool hears) {
   want(ring.by->beside(to), "only neighbours exchange");
-  return Array(x.shape(), x.dtype(), std::make_shared<Sent>(processor(), ring.by, to), {x});
+  want(!hears || to == (ring.by->rank + 1) % ring.by->size, "who hears beside sends to the right");
+  return Array(x.shape(), x.dtype(), std::make_shared<Sent>(processor(), ring.by, to, hears), {x});
 }
 
-Array received(const Held<Ring>& ring, const std::vector<int>& dims, mx::Dtype dtype, int source) {
+Array received(const Held<Ring>& ring, const std::vector<int>& dims, mx::Dtype dtype, int source, const std::optional<Array>& after) {
   want(ring.by->beside(source), "only neighbours exchange");
-  return Array(mx::Shape(dims.begin(), dims.end()), dtype, std::make_shared<Received>(processor(), ring.by, source), {});
+  Arrays before;
+  if (after) before.push_back(*after);
+  return Array(mx::Shape(dims.begin(), dims.end()), dtype, std::make_shared<Received>(processor(), ring.by, source), std::move(before));
 }
 
 void define(nb::module_& m) {
@@ -81,8 +89,8 @@ void define(nb::module_& m) {
       .def("__init__", &hold<Ring, int, int, int, int, size_t>, nb::arg("left"), nb::arg("right"), nb::arg("rank"), nb::arg("size"),
            nb::arg("one_way"))
       .def_prop_ro("sums", [](const Held<Ring>& ring) { return ring.by->sums.load(); })
-      .def("send", &sent, nb::arg("x"), nb::arg("to"))
-      .def("receive", &received, nb::arg("shape"), nb::arg("dtype"), nb::arg("source"));
+      .def("send", &sent, nb::arg("x"), nb::arg("to"), nb::arg("hears") = false)
+      .def("receive", &received, nb::arg("shape"), nb::arg("dtype"), nb::arg("source"), nb::arg("after") = nb::none());
   nb::class_<Held<Sums>>(m, "Sums")
       .def("__init__", &make_sums, nb::arg("ring"), nb::arg("first"), nb::arg("count"), nb::arg("awake_us"))
       .def("__call__", &summed, nb::arg("x"));
