@@ -18,6 +18,7 @@ ModelkitError                where · what is · what was expected · what to do
 │   └── PromptTooLong        a prompt that leaves no room in the context for an answer
 ├── Busy                     as many requests wait for a model as may
 └── ModelClosed              a request to a model that was closed, or whose engine has ended
+    └── RanksLost            the other machines of this one are gone
 """
 
 import re
@@ -148,6 +149,12 @@ class Busy(ModelkitError):
 
 class ModelClosed(ModelkitError):
     """A loaded model that can answer no more: it was closed, or its engine has ended."""
+
+
+class RanksLost(ModelClosed):
+    """A model that runs on several machines, of which one cannot be reached any more. It has to be started
+    again, on all of them.
+    """
 
 
 def readable(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from modelkit.errors import Busy, ModelClosed, ModelkitError, RequestError, StoreError
+from modelkit.errors import Busy, ModelClosed, ModelkitError, RanksLost, RequestError, StoreError
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
 
@@ -29,7 +29,7 @@ def worded(error: Exception) -> ModelkitError:
             hint="Try again when some of them have ended, or load the model with a larger max_waiting.",
         )
     if isinstance(error, RankLost):
-        return ModelClosed(str(error), hint="Start the model again, on all of its machines.")
+        return RanksLost(str(error), hint="Start the model again, on all of its machines.")
     if isinstance(error, CacheFull):
         return RequestError(
             "there is no memory for so long a conversation: it takes "

@@ -23,6 +23,7 @@ from modelkit.errors import (
     ParameterError,
     PlanError,
     PromptTooLong,
+    RanksLost,
     RequestError,
     TemplateError,
 )
@@ -41,6 +42,7 @@ Kind = Literal[
     "headers",
     "media_type",
     "busy",
+    "ranks_lost",
     "draining",
     "gone",
     "upstream",
@@ -60,6 +62,7 @@ STATUSES: dict[Kind, int] = {
     "headers": 431,
     "media_type": 415,
     "busy": 503,
+    "ranks_lost": 503,
     "draining": 503,
     "gone": 499,
     "upstream": 502,
@@ -145,6 +148,8 @@ def fault_of(error: BaseException) -> Fault:
         return Fault("model_not_found", str(error), "model")
     if isinstance(error, InvalidName):
         return Fault("invalid_request", str(error), "model")
+    if isinstance(error, RanksLost):  # nothing to try again here: the server has to be started anew
+        return Fault("ranks_lost", str(error))
     if isinstance(error, ModelClosed):
         return Fault("busy", str(error), retry_after_s=RETRY_AFTER_S)
     if isinstance(error, PromptTooLong):

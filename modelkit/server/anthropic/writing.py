@@ -28,6 +28,7 @@ _KINDS = {
     "timeout": "timeout_error",
     "busy": "overloaded_error",
     "draining": "overloaded_error",
+    "ranks_lost": "api_error",
     "internal": "api_error",
     "gone": "api_error",
     "upstream": "api_error",

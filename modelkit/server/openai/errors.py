@@ -22,6 +22,7 @@ _TYPES: dict[Kind, tuple[str, str | None]] = {
     "headers": ("invalid_request_error", "request_header_fields_too_large"),
     "media_type": ("invalid_request_error", None),
     "busy": ("server_error", "overloaded"),
+    "ranks_lost": ("server_error", "ranks_lost"),
     "draining": ("server_error", "overloaded"),
     "gone": ("server_error", "client_gone"),
     "upstream": ("server_error", "upstream_error"),

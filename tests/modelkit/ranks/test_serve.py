@@ -87,6 +87,7 @@ def test_a_server_whose_rank_was_killed_says_so(tmp_path: Path) -> None:
         refused = ask(address, "story")
         assert "the process of rank 1 ended with code -9" in refused["error"]
         assert ask(address, "story")["status"] == 503
+        assert " error=ranks_lost" in log.read_text()
         with pytest.raises(urllib.error.HTTPError) as said:
             urllib.request.urlopen(f"{address}/health", timeout=5)
         assert (said.value.code, json.loads(said.value.read())) == (503, {"status": "ranks lost"})
