@@ -27,6 +27,8 @@ class Local:
     """The digests that whoever keeps these files says they have; they count once they are checked."""
     directives: tuple[Directive, ...] = ()
     """What was packaged with it: parameters, a system text, licences."""
+    adapters: "tuple[Local, ...]" = ()
+    """Those that were packaged with it, in their order; `label` is what they are called in a package."""
     hollow: bool = False
     """Are there files of weights without their numbers among them?"""
     notes: tuple[str, ...] = ()

@@ -73,6 +73,10 @@ class OllamaManifest:
         """The layers of a kind, in their order."""
         return [layer.blob for layer in self.layers if layer.kind == kind]
 
+    def adapters(self) -> dict[str, Blob]:
+        """Adapters in GGUF by the names that they get, which Ollama keeps none of, in their order."""
+        return {f"adapter-{number}": blob for number, blob in enumerate(self.all("adapter"), 1)}
+
     def gguf(self, label: str) -> Blob:
         """The GGUF file of the package that messages call `label`. Raises FetchError where there is none, or
         more than one.
@@ -97,7 +101,7 @@ class OllamaManifest:
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """What a Modelfile says beside FROM and ADAPTER for such a package."""
+    """What a Modelfile says beside FROM for such a package; its adapters come with the model."""
 
     directives: tuple[Directive, ...]
     notes: tuple[str, ...]

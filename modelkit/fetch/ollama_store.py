@@ -41,7 +41,13 @@ def open_stored(address: OllamaAddress, folders: Iterable[Path]) -> Local:
         promised={path: weights.digest},
         notes=said.notes,
         directives=said.directives,
+        adapters=tuple(_adapter(name, folder, blob) for name, blob in manifest.adapters().items()),
     )
+
+
+def _adapter(name: str, folder: Path, blob: Blob) -> Local:
+    path = _blob_path(folder, blob)
+    return Local(name, {f"{name}.gguf": path}, promised={path: blob.digest})
 
 
 def _find(address: OllamaAddress, folders: tuple[Path, ...]) -> tuple[Path, OllamaManifest, Digest]:

@@ -8,6 +8,7 @@ more. No weight is read, but where a file has a head beside a config that ties i
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -39,6 +40,7 @@ from modelkit.pack.ready import Ready, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.source.gguf.alone import HeadAlone
+from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.records import dataclass
@@ -134,11 +136,11 @@ def _prepare(
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
     checks.refuse_texts(target, own)
-    at = partial(recipe.at, "ADAPTER")
+    at = partial(_adapter_at, recipe, len(origin.beside))
     places: list[Path | Local] = []
-    for number, one in enumerate(recipe.adapters):
+    for number, one in enumerate((*origin.beside, *recipe.adapters)):
         with at(number):
-            places.append(_adapter_place(one, access))
+            places.append(_adapter_place(one, access, store))
     adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse, at=at)
     if fuse:
         with recipe.at("ADAPTER"):
@@ -228,12 +230,24 @@ def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
     )
 
 
-def _adapter_place(reference: Reference, access: Access) -> Path | Local:
-    """Where an ADAPTER line finds its files. Those of an address are fetched."""
-    if reference.path is not None:
-        return reference.path
-    assert isinstance(reference.address, HubAddress)  # no other text is taken for ADAPTER
-    return obtain_adapter(reference.address, replace(access, hollow=None))
+def _adapter_at(recipe: Recipe, brought: int, number: int) -> AbstractContextManager[None]:
+    """Where the adapter of that number is named: the first `brought` come with what FROM names."""
+    return recipe.at("FROM") if number < brought else recipe.at("ADAPTER", number - brought)
+
+
+def _adapter_place(one: Reference | Local, access: Access, store: Store) -> Path | Local:
+    """Where an adapter's files are. Those of an address are fetched; what others keep under a digest has to
+    have it. Raises SourceError.
+    """
+    if isinstance(one, Reference):
+        if one.path is not None:
+            return one.path
+        assert isinstance(one.address, HubAddress)  # no other text is taken for ADAPTER
+        one = obtain_adapter(one.address, replace(access, hollow=None))
+    for path, digest in one.promised.items():
+        if store.source_digest(path) != digest:
+            raise broken_promise(path, digest)
+    return one
 
 
 def _part(
@@ -297,6 +311,8 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
         yield from (f"draft: {note}" for note in _part_notes(draft))
     if beside and beside.draft:
         yield f"{beside.source.inventory.origin} has a draft of its own; as a draft it goes without"
+    if beside and (beside.adapters or beside.beside):
+        yield f"{beside.source.inventory.origin} has adapters; as a draft it goes without"
     if recipe.renderer and recipe.renderer.strip() not in builtin_templates():
         yield f"RENDERER {recipe.renderer} is recorded; here the chat template decides"
     if recipe.parser and style_named(recipe.parser) is None:

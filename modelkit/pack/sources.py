@@ -69,6 +69,8 @@ class Origin:
     """The one beside it, if any."""
     said: tuple[Directive, ...] = ()
     """What was packaged with it elsewhere, as lines under those of the Modelfile."""
+    beside: tuple[Local, ...] = ()
+    """Adapters that were packaged with it elsewhere."""
     adapters: Mapping[str, StoredAdapter] = field(default_factory=dict[str, StoredAdapter])
     """Those beside it, by name."""
 
@@ -169,7 +171,7 @@ def _open_local(local: Local) -> Origin:
         upstream=local.upstream,
         hollow=local.hollow,
     )
-    return Origin(source, Metadata(), None, said=local.directives)
+    return Origin(source, Metadata(), None, said=local.directives, beside=local.adapters)
 
 
 def _with_documents(source: Source, files: Files) -> Source:

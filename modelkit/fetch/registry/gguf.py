@@ -21,7 +21,6 @@ from modelkit.store.name import Name
 from modelkit.store.store import Store
 
 _TEXT_KINDS = ("template", "system", "license", "params", "messages")
-_ADAPTER = "adapter-"
 
 
 def pull_ollama(
@@ -36,12 +35,14 @@ def pull_ollama(
 ) -> Pulled:
     """A package of Ollama's: its GGUF file, adapters, and what a Modelfile says beside them."""
     files = {"model.gguf": manifest.gguf(str(source.address))}
-    files.update({f"{_ADAPTER}{n}.gguf": blob for n, blob in enumerate(manifest.all("adapter"), 1)})
+    adapters = manifest.adapters()
     texts = [blob for kind in _TEXT_KINDS for blob in manifest.all(kind)]
     with store.begin() as new:
-        fetch(source, [*texts, *files.values()], store, new, access)
+        fetch(source, [*texts, *files.values(), *adapters.values()], store, new, access)
         said = belongings(manifest, lambda blob: store.blob_path(blob.digest).read_bytes())
-        return make_package(source, files, name, store, access, make, quantize=quantize, said=said)
+        return make_package(
+            source, files, name, store, access, make, quantize=quantize, said=said, adapters=adapters
+        )
 
 
 def make_package(
@@ -54,16 +55,17 @@ def make_package(
     *,
     quantize: str | None = None,
     said: Belongings | None = None,
+    adapters: Mapping[str, Blob] | None = None,
     notes: Sequence[str] = (),
 ) -> Pulled:
-    """Import stored files, one of which is a model in GGUF. The caller keeps them meanwhile.
+    """Import stored files, one of which is a model in GGUF. The caller keeps them meanwhile. adapters: by
+    name, those that belong to it.
 
     Raises FetchError where there are several, and what `create` raises.
     """
     weights = [path for path in sorted(files) if path.lower().endswith(".gguf")]
     images = [path for path in weights if "mmproj" in path.lower()]
-    adapters = [path for path in weights if path.startswith(_ADAPTER)]
-    models = [path for path in weights if path not in (*images, *adapters)]
+    models = [path for path in weights if path not in images]
     first = [path for path in models if "-of-" not in path or "-00001-of-" in path]
     if len(first) != 1:
         raise FetchError(f"{source.address} holds {len(first)} models in GGUF; exactly one is read")
@@ -76,19 +78,24 @@ def make_package(
             upstream=_upstream(source, files),
             promised={paths[path]: files[path].digest for path in files},
             directives=said.directives if said else (),
+            adapters=tuple(
+                _adapter(one, Path(folder), store, blob) for one, blob in (adapters or {}).items()
+            ),
             notes=(
                 *notes,
                 *(said.notes if said else ()),
                 *(f"{path} is left out: images are not read here" for path in images),
             ),
         )
-        recipe = Recipe(
-            from_=Reference(str(source.address), None, source.address),
-            adapters=tuple(Reference(path, paths[path]) for path in adapters),
-        )
+        recipe = Recipe(from_=Reference(str(source.address), None, source.address))
         here = replace(access, here={source.address: local})
         made = make(recipe, name, store, quantize=quantize, progress=access.told, access=here)
     return Pulled(name, made.digest, made.size_bytes, made.notes)
+
+
+def _adapter(name: str, folder: Path, store: Store, blob: Blob) -> Local:
+    path = _linked(folder / "adapters" / f"{name}.gguf", store, blob)
+    return Local(name, {path.name: path}, promised={path: blob.digest})
 
 
 def _linked(path: Path, store: Store, blob: Blob) -> Path:

@@ -42,7 +42,9 @@ class Builder:
             "files": {path: place.read_bytes() for path, place in local.files.items()},
             "gguf": local.gguf.name,
             "directives": [f"{one.keyword} {one.name or ''} {one.value}" for one in local.directives],
-            "adapters": [one.path.name for one in recipe.adapters],
+            "adapters": {
+                one.label: [path.read_bytes() for path in one.files.values()] for one in local.adapters
+            },
             "upstream": local.upstream.to_json(),
             "promised": {place.name: str(digest) for place, digest in local.promised.items()},
             "quantize": given["quantize"],
@@ -81,8 +83,9 @@ def test_a_package_of_ollamas(dialect: Any, store: Store, registry: FakeRegistry
     address = replace(at(registry, "library/story"), dialect=dialect)
     pulled = pull(address, NAME, store, Access(), builder, limits=QUICK, quantize="q4")
     seen = builder.seen
-    assert seen["files"] == {"model.gguf": MODEL, "adapter-1.gguf": b"GGUF adapter"}
-    assert (seen["gguf"], seen["adapters"], seen["quantize"]) == ("model.gguf", ["adapter-1.gguf"], "q4")
+    assert seen["files"] == {"model.gguf": MODEL}
+    assert seen["adapters"] == {"adapter-1": [b"GGUF adapter"]}
+    assert (seen["gguf"], seen["quantize"]) == ("model.gguf", "q4")
     assert seen["directives"] == ["SYSTEM  Be terse.", "PARAMETER temperature 0.5", "LICENSE  MIT"]
     assert seen["promised"]["model.gguf"] == digest_of(MODEL)
     assert (seen["upstream"]["commit"], seen["upstream"]["requested"]) == (digest, "q4")

@@ -5,13 +5,18 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import modelkit
 from modelkit.errors import FetchError, ModelNotFound, SourceError, StoreError
 from modelkit.fetch.find import find_local, where_to_get
+from modelkit.pack.origins import recall
 from modelkit.settings import HubSettings, hub_cache, llama_cpp_folders, lm_studio_folders, ollama_folders
 from modelkit.store.digest import Digest
+from modelkit.store.store import Store
+from tests.support.gguf import Gguf, Tensor
+from tests.support.gguf_llama import llama
 from tests.support.tiny import write_model
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -221,3 +226,45 @@ def test_a_blob_that_ollama_lacks_or_that_is_damaged(tmp_path: Path) -> None:
     blob.unlink()
     with pytest.raises(StoreError, match="is missing"):
         modelkit.pull("ollama:story", home=tmp_path / "home")
+
+
+def _lora(rank: int) -> bytes:
+    """An adapter of `gguf_llama.llama()` as llama.cpp writes them."""
+    left = np.ones((256, rank), np.float32)
+    stored = {"blk.0.attn_q.weight.lora_a": left.T, "blk.0.attn_q.weight.lora_b": left}
+    metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
+    return bytes(Gguf({**metadata, "adapter.lora.alpha": 6.0}, tensors))
+
+
+def test_adapters_that_ollama_keeps_with_a_model_come_along(tmp_path: Path) -> None:
+    root, home = tmp_path / "ollama", tmp_path / "home"
+    model = _layer(root, "model", llama(["f32"]))
+    _ollama(tmp_path, [model, _layer(root, "adapter", _lora(2)), _layer(root, "adapter", _lora(3))])
+    made = modelkit.pull("ollama:story", home=home)
+    with modelkit.load("story", home=home) as brought:
+        assert brought.adapters == ("adapter-1", "adapter-2")
+    # The one line that `show` prints of it says all: nothing names a file of another program's.
+    (line,) = recall(Store(home), made.digest)
+    assert line.keyword == "FROM"
+    assert line.value.startswith("ollama.com/library/story:latest@sha256:")
+
+
+def test_an_adapter_of_ollamas_that_is_damaged(tmp_path: Path) -> None:
+    root = tmp_path / "ollama"
+    _ollama(tmp_path, [_layer(root, "model", llama(["f32"])), _layer(root, "adapter", _lora(2))])
+    blob = root / "blobs" / f"sha256-{Digest.of(_lora(2)).hex}"
+    data = bytearray(blob.read_bytes())
+    data[-3] ^= 1
+    blob.write_bytes(data)
+    with pytest.raises(SourceError, match="is not what it should be"):
+        modelkit.pull("ollama:story", home=tmp_path / "home")
+
+
+def test_a_draft_goes_without_its_adapters(tmp_path: Path) -> None:
+    root, home = tmp_path / "ollama", tmp_path / "home"
+    _ollama(tmp_path, [_layer(root, "model", llama(["f32"])), _layer(root, "adapter", _lora(2))])
+    (tmp_path / "target.gguf").write_bytes(llama(["f16"]))
+    (tmp_path / "Modelfile").write_text("FROM ./target.gguf\nDRAFT ollama:story\n")
+    created = modelkit.create(tmp_path / "Modelfile", name="pair", home=home)
+    assert "ollama:story:latest has adapters; as a draft it goes without" in created.notes

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import modelkit
 from modelkit.cli.main import cli
-from modelkit.errors import FetchError, StoreError, UnsupportedSource
+from modelkit.errors import FetchError, SourceError, StoreError, UnsupportedSource
 from modelkit.fetch.hub import obtain
 from modelkit.showing.texts import modelfile
 from modelkit.store.store import Store
@@ -220,6 +220,24 @@ def test_an_adapter_of_the_hub_goes_into_the_package(hub: Hub, tmp_path: Path) -
     (tmp_path / "Modelfile").write_text("FROM hf.co/Amy/tale-1.5\n")
     with pytest.raises(UnsupportedSource, match="is a LoRA adapter, not a model"):
         modelkit.create(tmp_path / "Modelfile", name="told", home=tmp_path / "home")
+
+
+def test_an_adapter_that_the_cache_has_damaged_is_refused(hub: Hub, tmp_path: Path, cache: Path) -> None:
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    tensors = {
+        f"{layer}.lora_A.weight": np.ones((3, 64), "f4"),
+        f"{layer}.lora_B.weight": np.ones((64, 3), "f4"),
+    }
+    hub.repositories["Amy/tale"] = Repository.of(write_peft(tmp_path / "adapter", tensors))
+    (tmp_path / "Modelfile").write_text(f"FROM {STORY}\nADAPTER hf.co/Amy/tale\n")
+    modelkit.create(tmp_path / "Modelfile", name="told", home=tmp_path / "home")
+    (blob,) = {path.resolve() for path in cache.rglob("snapshots/*/adapter_model.safetensors")}
+    data = bytearray(blob.read_bytes())
+    data[-3] ^= 1
+    blob.chmod(0o644)
+    blob.write_bytes(data)
+    with pytest.raises(SourceError, match="is not what it should be"):
+        modelkit.create(tmp_path / "Modelfile", name="again", home=tmp_path / "other")
 
 
 def test_a_cache_without_links_is_read(hub: Hub, tmp_path: Path, cache: Path) -> None:
