@@ -65,17 +65,24 @@ class Pull(Protocol[AddressT]):
 
 def name_for(address: Address) -> Name:
     """What a package is called that comes from there, if nobody says: `hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M` gives
-    `qwen/qwen3-8b-gguf:q4_k_m`, `ollama.com/library/llama3.2:1b` gives `llama3.2:1b`.
+    `qwen/qwen3-8b-gguf:q4_k_m`, `ollama.com/library/llama3.2:1b` gives `llama3.2:1b`. A file of a repository
+    that was named is in it, so that another one does not take its place.
     """
     path = address.repository.removeprefix("library/").split("/")
     if isinstance(address, HubAddress):
-        tag = "-".join(filter(None, (address.quant, _short(address.revision))))
+        named = address.quant or _stem(address.file)
+        tag = "-".join(filter(None, (named, _short(address.revision))))
     elif isinstance(address, OllamaAddress):
         tag = address.tag
     else:
         tag = address.tag or _short((address.digest or "").removeprefix("sha256:"))
     namespace = _part(path[-2], dots=False) if len(path) > 1 else ""
     return Name.parse(f"{namespace}/{_part(path[-1])}:{_part(tag or 'latest')}".removeprefix("/"))
+
+
+def _stem(file: str | None) -> str:
+    """A file without its ending and the number of its shard; folders are part of it."""
+    return re.sub(r"(?:-[0-9]{5}-of-[0-9]{5})?\.[^./]+$", "", file or "")
 
 
 def _short(revision: str | None) -> str:

@@ -11,6 +11,8 @@ NAMES = {
     "hf.co/01.ai/Yi_1@refs/pr/3": "01-ai/yi_1:refs-pr-3",
     f"hf.co/a/b@{'0123456789' * 4}": "a/b:012345678901",
     "hf.co/a/b:q8@v1": "a/b:q8-v1",
+    "hf.co/a/b-GGUF/b-Q8_0.gguf": "a/b-gguf:b-q8_0",
+    "hf.co/a/b-GGUF/UD/b.IQ2_M-00002-of-00003.gguf@v1": "a/b-gguf:ud-b.iq2_m-v1",
     f"hf.co/a/{'x' * 95}": f"a/{'x' * 80}",
     "ollama.com/library/llama3.2:1b": "llama3.2:1b",
     "ollama.com/amy/story": "amy/story",
