@@ -80,7 +80,7 @@ class Hub:
     """What is sent of an answer that has no end."""
     sent_bytes: int = 0
     stalled: threading.Event = field(default_factory=threading.Event)
-    """Set when an answer hangs (the fault `stall`)."""
+    """Set when an answer hangs (the fault `stall`), or does not begin (`mute`)."""
 
     @property
     def endpoint(self) -> str:
@@ -191,6 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
         extra = {"Content-Range": f"bytes {start}-{len(data) - 1}/{len(data)}"} if start else {}
         if fault.isdecimal():
             self._answer(int(fault), b"")
+        elif fault == "mute":
+            self.hub.stalled.set()
+            threading.Event().wait(30)
+            self.close_connection = True
         elif fault == "endless 403":
             self._endless(403)
         elif fault.startswith("429 "):

@@ -131,8 +131,8 @@ def require_secure(endpoint: str) -> None:
 
 
 @contextmanager
-def asking(address: HubAddress, endpoint: str) -> Generator[None]:
-    """Whatever goes wrong in a question to the server, as a FetchError."""
+def asking(address: HubAddress, endpoint: str, file: str | None = None) -> Generator[None]:
+    """Whatever goes wrong in a question to the server, as a FetchError. file: which one it is about."""
     import httpx2
     from huggingface_hub import errors as hub
 
@@ -142,7 +142,7 @@ def asking(address: HubAddress, endpoint: str) -> Generator[None]:
     except hub.OfflineModeIsEnabled as error:
         raise Unreachable(f"{address} cannot be fetched: HF_HUB_OFFLINE is set") from error
     except hub.HfHubHTTPError as error:
-        _explain(error, address, endpoint)
+        _explain(error, address, endpoint, file)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
         why = shown(str(error)) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in why:
@@ -163,7 +163,7 @@ def asking(address: HubAddress, endpoint: str) -> Generator[None]:
         raise FetchError(f"{address} is no model of a hub: {shown(str(error))}") from error
 
 
-def _explain(error: Any, address: HubAddress, endpoint: str) -> NoReturn:
+def _explain(error: Any, address: HubAddress, endpoint: str, file: str | None) -> NoReturn:
     """An answer that is none, in our words."""
     from huggingface_hub import errors as hub
     from huggingface_hub import get_token
@@ -190,9 +190,13 @@ def _explain(error: Any, address: HubAddress, endpoint: str) -> NoReturn:
         wait_s = _wait_s(error.response.headers)
         when = f"in {wait_s:.0f} s" if wait_s else "later"
         asked = f"asks to come back {when}" if status == 429 else f"answers with error {status}"
-        raise Unreachable(f"{server(endpoint)} {asked}", wait_s=wait_s) from error
+        about = f" for {file}" if file else ""
+        raise Unreachable(f"{server(endpoint)} {asked}{about}", wait_s=wait_s) from error
     said = shown(error.server_message or "") if error.server_message else f"status {status}"
-    raise FetchError(f"{address}: {server(endpoint)} refuses ({said})") from error
+    if status == 404:  # of a server that has no word of the hub's for what it lacks
+        raise FetchError(f"{address}: {server(endpoint)} does not have {file or 'it'} ({said})") from error
+    about = f" {file}" if file else ""
+    raise FetchError(f"{address}: {server(endpoint)} refuses{about} ({said})") from error
 
 
 def _wait_s(headers: Any) -> float:

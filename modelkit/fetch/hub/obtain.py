@@ -10,8 +10,8 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
@@ -24,6 +24,7 @@ from modelkit.fetch.hub.choose import Choice, choose_model, local_name
 from modelkit.fetch.hub.hollow import write_hollow
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
+from modelkit.fetch.hub.together import side_by_side
 from modelkit.fetch.hub.transfer import Transfer, git_hash
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream, bare_endpoint
@@ -34,7 +35,6 @@ from modelkit.source.tree import open_regular
 from modelkit.store.digest import Blob, Digest
 from modelkit.units import size
 
-WORKERS = 8
 _SPARE = 1.02
 _FRONT_BYTES = 64_000
 _LICENCE = re.compile(r"^license: *[\"']?([A-Za-z0-9][A-Za-z0-9._-]{0,80})[\"']? *$", re.MULTILINE)
@@ -112,9 +112,11 @@ class _Fetcher:
         inside = Path(tempfile.mkdtemp(dir=folder))
         places = {file.name: inside / local_name(file.name) for file in wanted}
         transfer = Transfer(self._address, self._hub.endpoint, lambda _bytes: None)
-        _all(
-            lambda file: write_hollow(transfer, self._listing.commit, file, places[file.name]),
-            wanted,
+        side_by_side(
+            [
+                partial(write_hollow, transfer, self._listing.commit, file, places[file.name])
+                for file in wanted
+            ],
             transfer.stop,
         )
         return places
@@ -145,13 +147,14 @@ class _Fetcher:
 
         transfer = Transfer(self._address, self._hub.endpoint, advance)
 
-        def one(file: Listed) -> None:
-            transfer.fetch(self._listing.commit, file, self._blob(file))
-
         unique = {file.blob_name: file for file in files}.values()  # two names of one content: one transfer
         told.begin(f"fetch {self._address.model}", sum(file.size_bytes for file in unique))
         try:
-            _all(one, sorted(unique, key=lambda file: -file.size_bytes), transfer.stop)
+            ordered = sorted(unique, key=lambda file: -file.size_bytes)
+            side_by_side(
+                [partial(transfer.fetch, self._listing.commit, file, self._blob(file)) for file in ordered],
+                transfer.stop,
+            )
         finally:
             told.finish()
 
@@ -175,16 +178,6 @@ class _Fetcher:
         if self._access.hollow is not None:
             more += "; for a plan, headers of weights are enough"
         return f"{what}: {files} to fetch, {size(needed)}{more}"
-
-
-def _all(one: Callable[[Listed], None], files: list[Listed], stop: Callable[[], None]) -> None:
-    pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="fetch")
-    try:
-        for done in [pool.submit(one, file) for file in files]:
-            done.result()
-    finally:
-        stop()
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _weights(listing: Listing, index: Path | None, label: str) -> tuple[str, ...]:

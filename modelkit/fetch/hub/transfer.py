@@ -58,7 +58,9 @@ class Transfer:
         self._sockets: set[socket.socket] = set()
 
     def stop(self) -> None:
-        """End what is under way, also where a server is silent: Ctrl-C must not wait for that."""
+        """End what is under way, also where a server is silent in the middle of an answer. One that has not
+        begun to answer is found out by whoever waits for it.
+        """
         self._stopped.set()
         for one in tuple(self._sockets):
             with suppress(OSError):
@@ -103,7 +105,7 @@ class Transfer:
     def _piece(self, url: str, file: Listed, start: int, stop: int) -> bytes:
         found = bytearray()
         with (
-            asking(self._address, self._endpoint),
+            asking(self._address, self._endpoint, file.name),
             self._open(url, {"Range": f"bytes={start}-{stop - 1}"}) as response,
             self._breakable(response),
         ):
@@ -156,10 +158,11 @@ class Transfer:
         """One answer of the server, as far as it goes. Raises Unreachable where it ends too soon."""
         wanted = {"Range": f"bytes={part.size_bytes}-"} if part.size_bytes else {}
         with (
-            asking(self._address, self._endpoint),
+            asking(self._address, self._endpoint, file.name),
             self._open(url, wanted) as response,
             self._breakable(response),
         ):
+            self._go_on(file)
             if wanted and not _continues(response, part.size_bytes, file.size_bytes):
                 self._advance(-part.size_bytes)
                 part.restart()
@@ -167,8 +170,7 @@ class Transfer:
             for (
                 piece
             ) in response.iter_raw():  # as it comes: what is held back would be lost with the connection
-                if self._stopped.is_set():
-                    raise FetchError(f"{file.name}: stopped")
+                self._go_on(file)
                 part.write(piece)
                 self._advance(len(piece))
                 if part.size_bytes > file.size_bytes:
@@ -180,6 +182,11 @@ class Transfer:
             raise Unreachable(
                 f"{file.name}: the connection ended after {part.size_bytes:,} of {file.size_bytes:,} bytes"
             )
+
+    def _go_on(self, file: Listed) -> None:
+        """Raise FetchError where nobody wants the rest any more."""
+        if self._stopped.is_set():
+            raise FetchError(f"{file.name}: stopped")
 
     @contextmanager
     def _open(self, url: str, extra: dict[str, str]) -> "Generator[httpx2.Response]":
@@ -199,7 +206,7 @@ class Transfer:
                 url = urljoin(url, r.headers["location"])
             if urlsplit(url).scheme != "https" and not (is_loopback(url) and is_loopback(first)):
                 raise FetchError(
-                    f"the server sends us on to {urlsplit(url).scheme}://{urlsplit(url).hostname}"
+                    f"the server sends us on to {urlsplit(url).scheme}://{urlsplit(url).hostname or ''}"
                 )
             if _origin(url) != _origin(first):
                 headers.pop("authorization", None)
