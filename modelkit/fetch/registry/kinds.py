@@ -140,7 +140,7 @@ def _layer(value: Any, notes: list[str]) -> RemoteLayer | None:
             notes.append(f"a layer with {kind} is left out: {_LEFT_OUT[kind]}")
             return None
         if kind in _KEPT:
-            return RemoteLayer(blob, packing, named if packing != "raw" and named else check_path(named))
+            return RemoteLayer(blob, packing, check_path(named) if packing == "raw" else named or "archive")
     if media_type.startswith(_DOCKER):
         notes.append(f"a layer of the kind {media_type[:100]} is left out: it has no meaning here")
         return None

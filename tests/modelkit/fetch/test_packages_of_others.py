@@ -108,6 +108,13 @@ def test_archives_become_files(packing: str, form: int, store: Store, registry: 
     assert again.digest == pulled.digest
 
 
+def test_an_archive_needs_no_name(store: Store, registry: FakeRegistry) -> None:
+    raw = packed(*(file(name, data) for name, data in TREE.items()))
+    offer(registry, (f"{PACK}weight.v1.tar", raw, None))
+    got(registry, store)
+    assert read(store, "back") == TREE
+
+
 BAD: dict[str, Callable[[], bytes]] = {
     "upwards": lambda: packed(file("../../x", b"1")),
     "absolute": lambda: packed(file("/etc/passwd", b"1")),
