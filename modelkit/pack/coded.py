@@ -12,7 +12,7 @@ from modelkit.pack.families import checkpoint_of
 from modelkit.pack.imported import torn
 from modelkit.pack.left_out import to_decide
 from modelkit.pack.matrix import Matrix
-from modelkit.pack.notes import counted
+from modelkit.pack.notes import FOUND, counted
 from modelkit.pack.outputs import decide
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.policy import Choice
@@ -110,8 +110,10 @@ def _instead(matrix: CodeMatrix) -> str:
     return f"-q {name} unpacks all of it, -q q4 (or another format) quantizes what was unpacked."
 
 
-def code_notes(planned: Sequence[Planned], kind: CodeWeights, wanted: Format | None) -> tuple[str, ...]:
-    """For the user."""
+def code_notes(
+    planned: Sequence[Planned], kind: CodeWeights, wanted: Format | None, *, found: bool
+) -> tuple[str, ...]:
+    """For the user. found: formats were found, `wanted` is what most have."""
     notes: list[str] = []
     rounded = sum(one.blocks == "repacked" and one.exact is False for one in planned)
     if rounded:
@@ -122,8 +124,8 @@ def code_notes(planned: Sequence[Planned], kind: CodeWeights, wanted: Format | N
     if wanted is not None and wanted.quantized:
         bits = "+".join(f"{one}" for one in sorted({one.bits for one in kind.matrices.values()}))
         notes.append(
-            f"the weights were already quantized with {kind.tool} ({bits} bits); {wanted.name} is made of "
-            "exactly those numbers"
+            f"the weights were already quantized with {kind.tool} ({bits} bits); "
+            f"{FOUND if found else f'{wanted.name} is made'} of exactly those numbers"
         )
     scales = sum("scale" in name for name in kind.unused)
     if scales:

@@ -23,13 +23,18 @@ def quantizing_notes(planned: Sequence[Planned], chosen: Format) -> tuple[str, .
     return (*notes, *_much_stays(planned), *_mostly_other(planned, chosen))
 
 
-def requantizing_notes(kind: GgufWeights, wanted: Format) -> tuple[str, ...]:
-    """What was lost already, where a GGUF file is to be stored in another format."""
+def requantizing_notes(kind: GgufWeights, wanted: Format | None) -> tuple[str, ...]:
+    """What was lost already, where a GGUF file is to be stored in another format; None: in several."""
     names = [name.upper() for name in kind.types() if name in BLOCK_TYPES]
-    if not names or not wanted.quantized:
+    if not names or (wanted and not wanted.quantized):
         return ()
     were = f"the file was already quantized as {', '.join(names)}"
-    return (f"{were}; {wanted.name} is made of exactly those numbers",)
+    made = f"{wanted.name} is made" if wanted else FOUND
+    return (f"{were}; {made} of exactly those numbers",)
+
+
+FOUND = "what does not stay as it is is made"
+"""Of a source that was quantized already and whose formats were found."""
 
 
 def counted(number: int, one: str) -> str:

@@ -90,7 +90,7 @@ def plan(
         case GgufWeights():
             return _import(inventory, kind, wanted, role, left, plain, chosen or {})
         case CodeWeights():
-            return _codes(inventory, kind, wanted, role, left, plain)
+            return _codes(inventory, kind, wanted, role, left, plain, chosen or {})
 
 
 def _convert(
@@ -182,31 +182,47 @@ def _import(
         dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
         request = request_for(wanted, inventory.config)
         tensor = Tensor(matrix.known_as, dtype, matrix.shape)
-        choice = searched.get(matrix.name) or choose(
-            tensor, request, files.rows, draft=role == "draft", plain=plain
-        )
+        found = searched.get(matrix.name)
+        if found and found.format is None and matrix.name in apart:
+            planned.append(mended(matrix))
+            continue
+        choice = found or choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
         planned.append(requantized(matrix, choice, factor))
     ordered = in_order(planned)
     notes = left_out_notes(inventory, left)
+    if wanted is not None:
+        notes += requantizing_notes(kind, None if searched else wanted)
     if wanted is not None and not searched:
-        notes += (*requantizing_notes(kind, wanted), *quantizing_notes(ordered, wanted))
+        notes += quantizing_notes(ordered, wanted)
     config = imported_config(inventory.config, ordered, wanted)
     return Plan(role, "gguf", wanted, ordered, files_of(ordered, inventory.config), config, notes)
 
 
 def _codes(
-    inventory: Inventory, kind: CodeWeights, wanted: Format | None, role: Role, left: set[str], plain: bool
+    inventory: Inventory,
+    kind: CodeWeights,
+    wanted: Format | None,
+    role: Role,
+    left: set[str],
+    plain: bool,
+    searched: Mapping[str, Choice],
 ) -> Plan:
-    """Codes of another tool: as they are, or unpacked exactly and then by the policy."""
+    """Codes of another tool: as they are, or unpacked exactly and then by the policy, or by what a search
+    chose, which may be to leave them.
+    """
     matrices = code_matrices(inventory, kind, left)
+    same = kept(matrices, kind, inventory) if wanted is None or searched else []
     if wanted is None:
-        planned = kept(matrices, kind, inventory)
+        planned = same
     else:
         request, rows = request_for(wanted, inventory.config), checkpoint_of(inventory.config).rows
+        left_so = {one.name: one for one in same if one.name in searched and not searched[one.name].format}
         planned = [
-            decide(
+            left_so.get(one.name)
+            or decide(
                 one,
-                choose(
+                searched.get(one.name)
+                or choose(
                     Tensor(one.known_as, one.dtype, one.shape),
                     request,
                     rows,
@@ -217,8 +233,8 @@ def _codes(
             for one in matrices
         ]
     ordered = in_order(planned)
-    notes = (*left_out_notes(inventory, left), *code_notes(ordered, kind, wanted))
-    if wanted is not None:
+    notes = (*left_out_notes(inventory, left), *code_notes(ordered, kind, wanted, found=bool(searched)))
+    if wanted is not None and not searched:
         notes += quantizing_notes(ordered, wanted)
     config = imported_config(inventory.config, ordered, wanted)
     return Plan(role, kind.tool, wanted, ordered, files_of(ordered, inventory.config), config, notes)

@@ -32,6 +32,8 @@ class Group:
     tensors: tuple[Planned, ...]
     modules: tuple[str, ...]
     """Of the network; () for what is not run."""
+    kept_bytes: int | None = None
+    """What they take as they are, where that is not what their floats would."""
 
     @property
     def name(self) -> str:
@@ -58,6 +60,8 @@ class Group:
         return DTYPES[self.tensors[0].dtype]
 
     def nbytes(self, how: Format | None) -> int:
+        if how is None and self.kept_bytes is not None:
+            return self.kept_bytes
         return sum(stored_bytes(tensor, how) for tensor in self.tensors)
 
 

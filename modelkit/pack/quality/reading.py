@@ -15,8 +15,17 @@ from modelkit.pack.conversion import Progress
 from modelkit.pack.part import Part
 from modelkit.pack.plan import plan
 from modelkit.pack.planned import Plan
+from modelkit.pack.policy import Choice
 from modelkit.source.display import UTF_8
-from modelkit.source.prequantized import FloatWeights, Fp8Weights, MlxWeights
+from modelkit.source.prequantized import (
+    CodeWeights,
+    FloatWeights,
+    Fp8Weights,
+    GgufWeights,
+    MlxWeights,
+    SourceKind,
+)
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format, find_format
 from runtime.records import dataclass
 
@@ -172,20 +181,38 @@ def load(part: Part) -> "LoadedModel":
 
 def _stored(part: Part) -> "tuple[Mapping[str, Any], list[Path] | dict[str, mx.array]]":
     """What the source says of itself, and its weights: where they lie, or, of a form that nothing runs, the
-    tensors of a package with their numbers. Never in the format that the part is to get.
+    tensors of a package with their numbers. Never in the format that the part is to get. Numbers whose
+    formats are to be found are floats: the network is differentiated.
     """
-    if isinstance(part.source.kind, (FloatWeights, MlxWeights)):
+    kind = part.source.kind
+    if isinstance(kind, (FloatWeights, MlxWeights)):
         return part.plan.config, [file.path for file in part.source.inventory.weights]
     from modelkit.pack.arrays import read_arrays
 
-    decoded = find_format("bf16") if isinstance(part.source.kind, Fp8Weights) else None
-    as_it_is = replace(part, plan=_plan(part, decoded))
-    return as_it_is.plan.config, read_arrays(as_it_is)
+    searched = part.asked is not None and part.asked.measures
+    if isinstance(kind, Fp8Weights):
+        whole = replace(part, plan=_decoded(part))
+    elif searched and (isinstance(kind, CodeWeights) or is_packed(kind)):
+        whole = replace(part, plan=_plan(part, find_format("f32")))
+    else:
+        whole = replace(part, plan=_plan(part, None))
+    return whole.plan.config, read_arrays(whole)
 
 
-def _plan(part: Part, wanted: Format | None) -> Plan:
-    source = part.source
-    return plan(source.inventory, source.kind, wanted, role=part.plan.role, spare=part.spare)
+def _decoded(part: Part) -> Plan:
+    """Of FP8: it becomes bfloat16, which is what formats are made of; the rest stays."""
+    fine = _plan(part, find_format("q8g32"))
+    return _plan(part, fine.format, {one.name: Choice(None, "as in the source") for one in fine.tensors})
+
+
+def is_packed(kind: SourceKind) -> bool:
+    """Is it a GGUF file with blocks?"""
+    return isinstance(kind, GgufWeights) and any(name in BLOCK_TYPES for name in kind.types())
+
+
+def _plan(part: Part, wanted: Format | None, chosen: Mapping[str, Choice] | None = None) -> Plan:
+    source, role = part.source, part.plan.role
+    return plan(source.inventory, source.kind, wanted, role=role, spare=part.spare, chosen=chosen)
 
 
 def _start(ready: "Ready") -> int:

@@ -58,9 +58,11 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
     fixed = fine.nbytes - sum(tensor.nbytes for tensor in candidates(fine))
     reading = read(part, ready, asked.calibration, progress, train=asked.quality == "learned")
     groups, idle = groups_of(reading, fine)
+    source = replanned(part, {one.name: Choice(None, KEEP) for one in candidates(fine)})
+    groups = [_with_kept(one, source) for one in groups]
     fixed += sum(tensor.nbytes for tensor in idle)
-    budget = _budget(asked, part.plan, fine) - fixed
-    _refuse_impossible(asked, part.plan, fine, groups, fixed, budget)
+    budget = _budget(asked, fine) - fixed
+    _refuse_impossible(asked, source, fine, groups, fixed, budget)
     costs = find_costs(reading, groups, progress)
     chosen = allocate(costs.options, budget)
     if asked.quality in ("measured", "learned"):
@@ -152,7 +154,13 @@ def groups_of(reading: Reading, fine: Plan) -> tuple[list[Group], list[Planned]]
     return [one for one in found if one.modules], idle
 
 
-def _budget(asked: Quantizing, source: Plan, fine: Plan) -> int:
+def _with_kept(one: Group, source: Plan) -> Group:
+    """source: the plan in which all candidates stay as they are."""
+    sizes = {tensor.name: tensor.nbytes for tensor in source.tensors}
+    return replace(one, kept_bytes=sum(sizes[tensor.name] for tensor in one.tensors))
+
+
+def _budget(asked: Quantizing, fine: Plan) -> int:
     if asked.size_bytes is not None:
         return asked.size_bytes
     assert asked.bits is not None
@@ -172,7 +180,7 @@ def _refuse_impossible(
     if budget + fixed < lowest:
         raise PlanError(
             f"{asked} cannot be met: the least that the {source.role} takes is {_said(lowest, fine)}",
-            hint=f"The nearest target is {_bits(lowest, fine, up=True):g} bits.",
+            hint=f"The nearest target is {_bits(lowest, fine, up=True):g} bits, or {lowest} bytes.",
         )
     if budget + fixed >= source.nbytes:
         raise PlanError(

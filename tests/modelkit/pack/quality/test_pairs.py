@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
@@ -23,8 +22,9 @@ from runtime.device import device
 from runtime.loaded import load_model
 from runtime.quality import acceptance
 from runtime.quality.divergence import reader
-from tests.support.checkpoints import save_fp8, write_checkpoint
+from tests.support.checkpoints import write_checkpoint
 from tests.support.dflash import block_config, block_shapes
+from tests.support.fp8_folders import as_fp8
 from tests.support.parity import Reference
 from tests.support.peft_folders import write_peft
 from tests.support.tiny import write_model
@@ -97,20 +97,6 @@ def test_a_changed_config_is_another_model(home: Path, create: Run, lines: tuple
     assert one != other
 
 
-def as_fp8(folder: Path) -> Path:
-    """A folder's projections as block FP8, as DeepSeek publishes them."""
-    held = dict(load_file(folder / "model.safetensors"))
-    codes: dict[str, np.ndarray] = {}
-    for name in [name for name in held if "_proj" in name]:
-        codes[name] = np.array(mx.to_fp8(mx.array(held.pop(name))))
-        held[f"{name}_scale_inv"] = np.ones((1, 1), np.float32)
-    save_fp8(folder / "model.safetensors", held, codes)
-    config = json.loads((folder / "config.json").read_text())
-    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
-
-
 @pytest.mark.parametrize("options", [(), ("-q", "q4")])
 def test_a_draft_is_tried_with_a_target_that_has_to_be_converted(
     home: Path, create: Run, options: tuple[str, ...]
@@ -145,8 +131,14 @@ def test_a_packed_draft_is_said_to_be_packed(home: Path, create: Run, asked: str
     said = create("x", "DRAFT packed", f"QUANTIZE draft {asked}").stderr
     assert "Modelfile:3:1: packed is quantized already" in said
     assert PACKED[asked] in said
+
+
+@pytest.mark.parametrize("asked", ["auto", "12 bits"])
+def test_formats_are_found_for_a_draft_in_fp8(home: Path, create: Run, asked: str) -> None:
     as_fp8(home / "draft")
-    assert "name that in DRAFT" in create("x", "DRAFT ./draft", f"QUANTIZE draft {asked}").stderr
+    made = create("x", "DRAFT ./draft", f"QUANTIZE draft {asked}")
+    assert made.exit_code == 0, made.stderr
+    assert json.loads(made.stdout)["draft"]["bits_per_weight"] <= 12
 
 
 @pytest.mark.parametrize("asked", ["auto", "5 bits", "q4 learned"])

@@ -17,7 +17,6 @@ from modelkit.pack.quality import reading, search
 from modelkit.pack.quality.report import check_report, warnings
 from modelkit.pack.quality.sensitivity import Costs
 from modelkit.store.store import Store
-from tests.support.gguf_llama import llama
 from tests.support.tiny import write_model
 
 ISLAND = Path(__file__).resolve().parents[4] / "examples" / "island"
@@ -158,15 +157,6 @@ def test_floats_in_gguf_give_the_same_weights_as_their_checkpoint(
     assert first == second
     kept = {name: report(home, name) for name in "xy"}
     assert kept["x"]["matrices"] == kept["y"]["matrices"]
-
-
-def test_blocks_of_gguf_are_said_to_be_packed_and_what_to_do(create: Run, home: Path) -> None:
-    (home / "packed.gguf").write_bytes(llama(["q4_k"]))
-    refused = create("x", "QUANTIZE 9 bits", source="./packed.gguf").stderr
-    assert "quantized already (Q4_K)" in refused
-    assert "-q bf16" in refused
-    assert create("decoded", "QUANTIZE bf16", source="./packed.gguf").exit_code == 0
-    assert create("x", "QUANTIZE 9 bits", source="decoded").exit_code == 0
 
 
 def test_a_text_is_compared_on_where_one_is_given(create: Run, home: Path) -> None:
