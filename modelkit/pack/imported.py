@@ -28,11 +28,12 @@ from modelkit.source.prequantized import GgufWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.forms import REPACKED
 from runtime.blocks.types import BLOCK_TYPES, BlockType
+from runtime.models.quantizing import FILTERS
 from runtime.quant import FORMATS, Format
 
 _ROWS = {(row.bits, row.group_size, row.mode): row for row in FORMATS}
 _F32 = next(row for row in FORMATS if row.name == "f32")
-_WIDE = ("norm", "ln_", ".conv1d", ".conv.")  # names of parameters whose modules take floats only
+_WIDE = ("norm", "ln_", *FILTERS)  # names of parameters whose modules take floats only
 
 
 def gguf_matrices(inventory: Inventory, kind: GgufWeights, left: set[str]) -> list[Matrix]:

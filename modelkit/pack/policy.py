@@ -19,6 +19,7 @@ family, and 1-, 2-, 3- and 5-bit affine formats are promoted like 4-bit ones.
 from runtime.models.quantizing import (
     EIGHT,
     EIGHT_ELSE,
+    FILTERS,
     REQUESTED,
     SOURCE,
     Request,
@@ -61,7 +62,7 @@ KEEP: tuple[Row, ...] = (
     Row(lambda t, _: not t.stacked and t.has("norm", "ln_"), SOURCE, "norm"),
     Row(lambda t, _: not t.stacked and t.has("embed") and not is_table(t), SOURCE, "auxiliary embedding"),
     Row(lambda t, _: not t.stacked and not t.ends(".weight"), SOURCE, "parameter that is no matrix"),
-    Row(lambda t, _: t.has(".conv1d", ".conv."), SOURCE, "convolution"),
+    Row(lambda t, _: t.has(*FILTERS), SOURCE, "convolution"),
     Row(lambda t, _: len(t.shape) != (3 if t.stacked and len(t.shape) == 3 else 2), SOURCE, "not a matrix"),
     Row(lambda t, _: _elements(t) < _SMALLEST, SOURCE, f"fewer than {_SMALLEST} elements"),
     Row(

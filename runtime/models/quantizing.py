@@ -23,6 +23,8 @@ _AFFINE8 = {row.group_size: row for row in FORMATS if row.mode == "affine" and r
 _MXFP8 = next(row for row in FORMATS if row.name == "mxfp8")
 _LAYER = re.compile(r"\.layers\.(\d+)\.", re.ASCII)
 _STACKS = (".experts.", ".switch_mlp.", ".switch_glu.", ".mlp.shared_experts.", ".mixer.shared_experts.")
+FILTERS = (".conv1d", "conv.conv.")
+"""Short filters over time. LFM2 has two matrices beside its own, as `conv.in_proj` and `conv.out_proj`."""
 _TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "embeddings.weight", "wte.weight")
 
 

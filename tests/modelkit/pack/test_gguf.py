@@ -369,3 +369,27 @@ def test_matrices_that_are_joined_may_be_of_several_types(tmp_path: Path) -> Non
     plan = decide(open_gguf(path, "it"), "target").plan
     label = {tensor.name: tensor.label for tensor in plan.tensors}
     assert {label[f"model.layers.0.self_attn.{part}_proj.weight"] for part in "qkv"} == {"f32"}
+
+
+def test_matrices_beside_a_filter_stay_packed(tmp_path: Path) -> None:
+    """LFM2 calls them as its filter: `conv.in_proj`."""
+    reference = GgufReference("lfm2")
+    packed = {name for name in reference.exported if name.split(".")[-2] in ("in_proj", "out_proj")}
+    made = [
+        Tensor(
+            name,
+            kind.name,
+            array.shape,
+            gguf_llama.content(kind, array.shape, 1) if name in packed else array.tobytes(),
+        )
+        for name, array in reference.exported.items()
+        for kind in [BLOCK_TYPES["q8_0" if name in packed else "f32"]]
+    ]
+    path = write(tmp_path / "source", bytes(Gguf(reference.metadata, made)))
+    plan = decide(open_gguf(path, "it"), "target").plan
+    label = {tensor.name: tensor.label for tensor in plan.tensors if ".conv." in tensor.name}
+    assert {name.split(".conv.")[1]: kind for name, kind in label.items()} == {
+        "conv.weight": "f32",
+        "in_proj.weight": "q8g32",
+        "out_proj.weight": "q8g32",
+    }

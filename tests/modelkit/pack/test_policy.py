@@ -59,6 +59,13 @@ def test_robust_matrices_get_what_was_asked_for(matrix: str) -> None:
     assert fate(f"{LAYER}{matrix}.weight", (256, 256), "q4") == "q4"
 
 
+@pytest.mark.parametrize("matrix", ["in_proj", "out_proj"])
+def test_matrices_beside_the_filter_of_a_short_convolution_are_matrices(matrix: str) -> None:
+    """LFM2 calls both and the filter `conv`."""
+    assert fate(f"{LAYER}conv.{matrix}.weight", (256, 256), "q4") == "q4"
+    assert decide(f"{LAYER}conv.conv.weight", (256, 64), "q4").reason == "convolution"
+
+
 @pytest.mark.parametrize("matrix", ["self_attn.v_proj", "self_attn.k_proj", "mlp.down_proj"])
 @pytest.mark.parametrize(
     ("wanted", "given"),
