@@ -109,14 +109,14 @@ def _linear(base: list[float], p: Mapping[str, Any], _dims: int, _max: int) -> R
 def _llama3(base: list[float], p: Mapping[str, Any], _dims: int, max_positions: int) -> Rule:
     factor, low, high = _number(p, "factor"), _number(p, "low_freq_factor"), _number(p, "high_freq_factor")
     original = float(p.get("original_max_position_embeddings") or max_positions)
-    if not low < high:
+    if low > high:
         raise UnsupportedModel(
-            f"config.json: low_freq_factor is {low:g} and high_freq_factor {high:g}, expected a larger one"
+            f"config.json: low_freq_factor is {low:g} and high_freq_factor {high:g}, expected no smaller one"
         )
 
     def scaled(wavelength: float) -> float:
         length = 2 * math.pi * wavelength
-        if length < original / high:
+        if length < original / high or high == low == original / length:
             return wavelength
         if length > original / low:
             return wavelength * factor

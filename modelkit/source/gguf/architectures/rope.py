@@ -1,22 +1,15 @@
 """Rotation: `rope.*` keys and the tensor `rope_freqs` on one side, `rope_parameters` on the other."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.numbers import as_float32
+from modelkit.source.gguf.architectures.llama3 import TRAINED, llama3_block, llama3_factors
 from runtime.nn.rope_spec import yarn_scale
 from runtime.records import dataclass
 
 FREQS = "rope_freqs.weight"
-
-_TRAINED = "original_max_position_embeddings"
-
-# Llama 3's factors are told as one number for each pair; these are what they are made of in published models.
-_LOW, _HIGH = 1.0, 4.0
-_CONTEXTS = (8192, 4096, 2048, 16384, 32768)
 
 _YARN = (
     ("rope.scaling.yarn_ext_factor", "extrapolation_factor"),
@@ -108,7 +101,7 @@ def read_scaling(file: Reading) -> dict[str, Any]:
             f"`{file.full('rope.scaling.type')}` is {kind!r:.80}; none, linear and yarn are known here"
         )
     if original is not None:
-        more["original_max_position_embeddings"] = original
+        more[TRAINED] = original
     if more.pop("extrapolation_factor") not in (None, 1.0):
         file.unsupported(f"`{file.full('rope.scaling.yarn_ext_factor')}` is not 1, which is not computed")
     return {"rope_type": "yarn", "factor": factor} | {k: v for k, v in more.items() if v is not None}
@@ -118,7 +111,7 @@ def write_scaling(out: Writing, block: Mapping[str, Any], *, mscale: bool = Fals
     """mscale: is YaRN's `mscale_all_dim` told apart? Else it becomes the factor that follows from it."""
     kind = block.get("rope_type", "default")
     if kind == "llama3":
-        told = {**block, _TRAINED: block.get(_TRAINED) or out.facts.count("max_position_embeddings")}
+        told = {**block, TRAINED: block.get(TRAINED) or out.facts.count("max_position_embeddings")}
         out.extra[FREQS] = llama3_factors(told, out.facts.head_dim)
     elif kind == "linear":
         out.put("rope.scaling.type", "linear")
@@ -131,7 +124,7 @@ def write_scaling(out: Writing, block: Mapping[str, Any], *, mscale: bool = Fals
 
 def _write_yarn(out: Writing, block: Mapping[str, Any], *, mscale: bool) -> None:
     positions = out.facts.count("max_position_embeddings")
-    original = int(block.get(_TRAINED) or positions)
+    original = int(block.get(TRAINED) or positions)
     factor = float(block.get("factor") or positions / max(original, 1))
     told = dict(block)
     scale, whole = block.get("mscale"), block.get("mscale_all_dim")
@@ -145,25 +138,6 @@ def _write_yarn(out: Writing, block: Mapping[str, Any], *, mscale: bool) -> None
             out.put(key, float(told[name]))
 
 
-def llama3_factors(block: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """What each pair's frequency is divided by, as float32. Source: transformers' llama3 rotation."""
-    factor, low, high = (float(block[name]) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    context, base = block["original_max_position_embeddings"], float(block["rope_theta"])
-    found: list[float] = []
-    for pair in range(head_dim // 2):
-        power = as_float32(base ** as_float32(2 * pair / head_dim))
-        wavelength = as_float32(as_float32(2 * math.pi) / as_float32(1.0 / power))
-        if wavelength < context / high:
-            found.append(1.0)
-        elif wavelength > context / low:
-            found.append(factor)
-        else:
-            smooth = as_float32(as_float32(as_float32(context / wavelength) - low) / (high - low))
-            part = as_float32(as_float32(as_float32(1 - smooth) / factor) + smooth)
-            found.append(as_float32(1 / part))
-    return tuple(found)
-
-
 def _llama3(file: Reading, kind: str, factor: float | None) -> dict[str, Any]:
     """Llama 3's rotation, told by its factors."""
     file.used_tensors.add(FREQS)
@@ -174,46 +148,13 @@ def _llama3(file: Reading, kind: str, factor: float | None) -> dict[str, Any]:
         return {"rope_type": "default"}
     if 2 * len(stored) != Facts(file.config).head_dim:
         file.refuse(f"`{FREQS}` has {len(stored)} numbers, and a head has {Facts(file.config).head_dim}")
-    found = _llama3_block(file, stored)
-    if found is None:
-        file.unsupported(
-            f"the factors in `{FREQS}` are not Llama 3's with any parameters that are known here"
-        )
-    return found
-
-
-def _llama3_block(file: Reading, stored: Sequence[float]) -> dict[str, Any] | None:
-    """The parameters that the stored factors were made of, found by making them again."""
     base = file.number("rope.freq_base", 10000.0)
     if base <= 0:
         file.refuse(f"`{file.full('rope.freq_base')}` is {base}; a number above 0 was expected")
-    for factor in sorted({max(stored), *(2.0, 4.0, 8.0, 16.0, 32.0)}, reverse=True):
-        for context in _contexts(file):
-            block = {
-                "rope_type": "llama3",
-                "rope_theta": base,
-                "factor": factor,
-                "low_freq_factor": _LOW,
-                "high_freq_factor": _HIGH,
-                "original_max_position_embeddings": context,
-            }
-            if close(llama3_factors(block, 2 * len(stored)), stored):
-                del block["rope_theta"]
-                return block
-    return None
-
-
-def _contexts(file: Reading) -> tuple[int, ...]:
-    whole = file.count("context_length")
-    halves = {whole >> shift for shift in range(9) if whole >> shift >= 16}
-    return (*_CONTEXTS, *sorted(halves - set(_CONTEXTS)))
-
-
-def close(found: Sequence[float], stored: Sequence[float], bound: float = 1e-5) -> bool:
-    """The same up to the last bits of the float32 they were computed in."""
-    return len(found) == len(stored) and all(
-        abs(a - b) <= bound * abs(b) for a, b in zip(found, stored, strict=True)
-    )
+    found = llama3_block(stored, base, file.count("context_length"))
+    if found is None:
+        file.unsupported(f"the factors in `{FREQS}` are not Llama 3's with any parameters")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

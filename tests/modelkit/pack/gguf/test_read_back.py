@@ -38,6 +38,19 @@ _YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_ma
                     "high_freq_factor": 5.0,
                 }
             },
+            None,
+        ),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "llama3",
+                    "rope_theta": 1000000.0,
+                    "factor": 2.0,
+                    "low_freq_factor": 0.5,
+                    "high_freq_factor": 1.0,
+                    "original_max_position_embeddings": 100,
+                }
+            },
             "could not be read again",
         ),
     ],

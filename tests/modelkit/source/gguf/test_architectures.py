@@ -15,11 +15,13 @@ from safetensors.numpy import save_file
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures import NAMES, ROWS
 from modelkit.source.gguf.architectures.apply import apply
+from modelkit.source.gguf.architectures.llama3 import llama3_block, llama3_factors
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import as_float32, shortest
 from runtime.loaded import load_model
 from runtime.models import find_family
 from runtime.models.wrapper import text_config
+from runtime.nn.rope_spec import read_rope
 from tests.support import gguf_table
 from tests.support.checkpoints import legacy_config
 from tests.support.gguf_digest import digest
@@ -341,6 +343,37 @@ def test_a_rotation_in_the_older_spelling_is_not_the_classs_own() -> None:
     assert "rope_parameters" not in older
     found = describe(older, reference.package, "model").metadata
     assert found == reference.described.metadata
+
+
+@pytest.mark.parametrize("head_dim", [16, 48, 128])
+@pytest.mark.parametrize(
+    ("factor", "low", "high", "context"),
+    [
+        (8.0, 1.0, 4.0, 64),  # a context of no published model
+        (7.5, 1.0, 5.0, 777),
+        (40.0, 1.5, 6.0, 5000),
+        (3.0, 2.0, 2.5, 8192),
+        (16.0, 1.0, 1.0, 8192),  # Llama 4 Scout: nothing between the bounds
+    ],
+)
+def test_parameters_of_llama3s_rotation_are_found_from_its_factors(
+    factor: float, low: float, high: float, context: int, head_dim: int
+) -> None:
+    block = {
+        "rope_type": "llama3",
+        "rope_theta": 50000.0,
+        "factor": factor,
+        "low_freq_factor": low,
+        "high_freq_factor": high,
+        "original_max_position_embeddings": context,
+    }
+    found = llama3_block(llama3_factors(block, head_dim), 50000.0, 131072)
+    assert found is not None
+    specs = [
+        read_rope(one, head_dim=head_dim, max_positions=131072)
+        for one in (block, {**found, "rope_theta": 50000.0})
+    ]
+    assert specs[1].wavelengths == pytest.approx(specs[0].wavelengths, rel=1e-5)
 
 
 def test_factors_of_a_rotation_that_is_not_llama3s_are_refused() -> None:
