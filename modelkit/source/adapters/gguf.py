@@ -48,6 +48,9 @@ def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) 
         file=WeightFile(path.name, path, Header((), {}, header.identity)),
         pairs=tuple(pairs),
         base=base if isinstance(base, str) else None,
+        # The converter names what PEFT says of the head `output`, so a table's pair is for what is looked up.
+        # llama.cpp itself has no answer: it ends at such a pair where the head is the table.
+        unties=True,
         facts={"alpha": parts.alpha},
         notes=header.notes,
     )

@@ -55,12 +55,34 @@ def test_a_head_with_a_pair_of_its_own_takes_none_of_the_tables(kind: str, tmp_p
         stored = {"output.weight.lora_a": right, "output.weight.lora_b": left}
         stored |= {"token_embd.weight.lora_a": left, "token_embd.weight.lora_b": right.T}
         path = tmp_path / "lora.gguf"
-        metadata = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
-        tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
-        path.write_bytes(bytes(Gguf({**metadata, "adapter.lora.alpha": 6.0}, tensors)))
+        path.write_bytes(lora_file(stored))
         adapter = read_adapter(path, config)
     placed = place(adapter, describe(config), {}).placed
     assert sorted(one.module for one in placed) == ["lm_head", "model.embed_tokens"]
+
+
+@pytest.mark.parametrize("kind", ["gguf", "peft"])
+def test_a_pair_for_the_table_alone_leaves_the_head_that_is_tied_to_it(kind: str, tmp_path: Path) -> None:
+    record = Reference("llama").record
+    config = {**record["config"], "tie_word_embeddings": True}
+    tokens, width = record["tensors"]["model.embed_tokens.weight"]
+    left, right = np.ones((tokens, 3), np.float32), np.ones((3, width), np.float32)
+    if kind == "peft":
+        pair = peft_tensors("model.embed_tokens.weight", left, right)
+        adapter = read_adapter(write_peft(tmp_path / "lora", pair))
+    else:
+        path = tmp_path / "lora.gguf"
+        path.write_bytes(lora_file({"token_embd.weight.lora_a": left, "token_embd.weight.lora_b": right.T}))
+        adapter = read_adapter(path, config)
+    placement = place(adapter, describe(config), {})
+    assert [one.module for one in placement.placed] == ["model.embed_tokens"]
+    assert placement.unties
+
+
+def lora_file(stored: dict[str, np.ndarray]) -> bytes:
+    said = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+    tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
+    return bytes(Gguf({**said, "adapter.lora.alpha": 6.0}, tensors))
 
 
 def test_an_adapter_for_another_base_is_refused(tmp_path: Path) -> None:
