@@ -16,7 +16,7 @@ from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
 from modelkit.fetch.find import find_local, what_to_do
 from modelkit.modelfile import looks_like_path
 from modelkit.pack.accept import decide, refuse_unconverted
-from modelkit.pack.adapters.carried import Carried, carried
+from modelkit.pack.adapters.carried import Carried, carried, carried_notes
 from modelkit.pack.adapters.stored import FOLDER as ADAPTERS
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.checks import check_parts, check_requires
@@ -200,6 +200,7 @@ def _opened(
     tokenizer, _ = check_parts(target, draft, settled=settled)
     described = describe(target.source.inventory.config)
     ready = make_ready(target.source.inventory, described, tokenizer, metadata.parameters)
+    held = carried(*adapters, metadata, target)
     return Opened(
         label=label,
         inventory=_as_loaded(target),
@@ -209,8 +210,8 @@ def _opened(
         metadata=metadata,
         ready=ready,
         context_length=described.context_length,
-        notes=(*target.source.notes, *described.notes, *ready.notes),
-        adapters=carried(*adapters, metadata, target),
+        notes=(*target.source.notes, *described.notes, *ready.notes, *carried_notes(held, label)),
+        adapters=held,
         added=tuple(adapters[0]),
     )
 

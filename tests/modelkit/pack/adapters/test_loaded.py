@@ -1,6 +1,7 @@
 """A folder with adapters beside it answers as a package of both; `show` and plans say what there is."""
 
 import gzip
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_a_folder_with_adapters_answers_as_its_package(folder: Path) -> None:
     with modelkit.load(folder / "out", home=folder) as model:
         assert model.adapters == ("pef-t", "mlx", "other")
         np.testing.assert_array_equal(model.logits(ids), together)
+
+
+def test_load_says_of_adapters_what_create_says(folder: Path) -> None:
+    said = json.loads((folder / "pef t" / "adapter_config.json").read_text())
+    said["base_model_name_or_path"] = "acme/another-model"
+    (folder / "pef t" / "adapter_config.json").write_text(json.dumps(said), encoding="utf-8")
+    (folder / "Modelfile").write_text("FROM ./model\nADAPTER ./pef t\nADAPTER ./mlx\n", encoding="utf-8")
+    created = modelkit.create(folder / "Modelfile", name="it", home=folder)
+    told = [note for note in created.notes if note.startswith("adapter ")]
+    assert any("trained on acme/another-model" in note for note in told)
+    with modelkit.load(folder / "model", home=folder, adapters=[folder / "pef t", folder / "mlx"]) as model:
+        assert [note for note in model.notes if note.startswith("adapter ")] == told
 
 
 def test_what_load_refuses_names_the_adapter(folder: Path) -> None:
