@@ -3,6 +3,7 @@
     mlp.experts.0.up_proj.weight ...                one each: stacked to mlp.switch_mlp.up_proj.weight
     mlp.experts.gate_up_proj         [E, 2M, D]     two in one: cut into mlp.switch_mlp.gate_proj and up_proj
     mlp.experts.gate_up_proj         [E, D, 2M]     input first: turned over as well
+    block_sparse_moe.input_linear    [E, 2M, D]     the same by a family's own names (`Checkpoint.stacks`)
     mlp.experts.gate_up_proj_blocks  [E, 2M, G, 16] GPT-OSS: gate and up alternate, packed MXFP4
 
 Stacking, cutting and dealing out move whole rows or columns, so each is a list of slabs and costs no memory.
@@ -47,7 +48,7 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
         if one := _ONE.fullmatch(tensor.name):
             key = (one["owner"], one["group"], one["matrix"], one["leaf"])
             stacks.setdefault(key, {})[int(one["index"])] = tensor
-        elif (packed := _PACKED.fullmatch(tensor.name)) and len(tensor.shape) == 3:
+        elif (packed := _packed(tensor, files)) and len(tensor.shape) == 3:
             matrices += _cut(packed, tensor, files, tile, turn=packed["owner"] in turned_owners)
         elif files.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
             matrices += _cut_bias(bias, tensor, files)
@@ -56,6 +57,14 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
     expected = max((max(stack) + 1 for stack in stacks.values()), default=0)
     matrices += [_stack(key, stack, expected, files, tiles) for key, stack in stacks.items()]
     return matrices
+
+
+def _packed(tensor: TensorInfo, files: Checkpoint) -> re.Match[str] | None:
+    """Whose stack it is, and of what, if it is one by its name."""
+    name = tensor.name
+    for theirs, usual in files.stacks:
+        name = name.replace(theirs, usual)
+    return _PACKED.fullmatch(name)
 
 
 def input_first_owners(tensors: Iterable[TensorInfo]) -> set[str]:

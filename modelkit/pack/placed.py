@@ -1,5 +1,8 @@
 """Decided tensors -> the files that will hold them: in natural order of their names, in shards of at most
 SHARD_BYTES under MLX's names, a draft head in a file of its own.
+
+In a file, tensors of an odd size come last. The format has no gaps, and behind one of two bytes (Gemma 4's
+`layer_scalar`) codes would begin where no mapped array can: they would be copied at every load.
 """
 
 import re
@@ -35,7 +38,16 @@ def files_of(planned: Sequence[Planned], config: Mapping[str, Any]) -> tuple[Pla
     apart = list(map(in_head(config), (tensor.name for tensor in planned)))
     head = tuple(tensor for tensor, is_head in zip(planned, apart, strict=True) if is_head)
     rest = [tensor for tensor, is_head in zip(planned, apart, strict=True) if not is_head]
-    return (*_shards(rest), *((PlannedFile(heads.FILE, head),) if head else ()))
+    return (*_shards(rest), *((_file(heads.FILE, head),) if head else ()))
+
+
+def _file(name: str, planned: Sequence[Planned]) -> PlannedFile:
+    return PlannedFile(name, tuple(sorted(planned, key=_oddness)))
+
+
+def _oddness(tensor: Planned) -> int:
+    """0 to 2, of the outputs that moves what comes behind it furthest from where four bytes may begin."""
+    return max((2 if one.nbytes % 2 else 1 if one.nbytes % 4 else 0 for one in tensor.outputs), default=0)
 
 
 def _shards(planned: Sequence[Planned]) -> tuple[PlannedFile, ...]:
@@ -48,9 +60,9 @@ def _shards(planned: Sequence[Planned]) -> tuple[PlannedFile, ...]:
         groups[-1].append(tensor)
         filled += tensor.nbytes
     if len(groups) == 1:
-        return (PlannedFile("model.safetensors", tuple(planned)),)
+        return (_file("model.safetensors", planned),)
     count = len(groups)
     return tuple(
-        PlannedFile(f"model-{number:05d}-of-{count:05d}.safetensors", tuple(group))
+        _file(f"model-{number:05d}-of-{count:05d}.safetensors", group)
         for number, group in enumerate(groups, 1)
     )

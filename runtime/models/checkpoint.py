@@ -28,6 +28,9 @@ class Checkpoint:
     """MLX's name for a stack that the checkpoint calls `experts`."""
     matrices: tuple[tuple[str, str], ...] = ()
     """(the checkpoint's, MLX's) names of an expert's projections, where they differ."""
+    stacks: tuple[tuple[str, str], ...] = ()
+    """(the checkpoint's, the usual) parts of names of stacks that hold all experts, such as
+    `experts.gate_up_proj`."""
     alternate: bool = False
     """Rows of two fused expert matrices come in turn, and their biases."""
     joined: tuple[tuple[str, ...], ...] = ()

@@ -9,6 +9,7 @@ import mlx.nn as nn
 
 from runtime.cpu.stated import Routing
 from runtime.models import granite
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
@@ -95,4 +96,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return split_gate_up(to_switch(adapted, config.experts))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+STACKS = (
+    (".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"),
+    (".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"),
+)
+
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(stacks=STACKS))
+)

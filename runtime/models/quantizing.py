@@ -25,7 +25,11 @@ _LAYER = re.compile(r"\.layers\.(\d+)\.", re.ASCII)
 _STACKS = (".experts.", ".switch_mlp.", ".switch_glu.", ".mlp.shared_experts.", ".mixer.shared_experts.")
 FILTERS = (".conv1d", "conv.conv.")
 """Short filters over time. LFM2 has two matrices beside its own, as `conv.in_proj` and `conv.out_proj`."""
-_TABLES = ("embed_tokens.weight", "embed_tokens_per_layer.weight", "embeddings.weight", "wte.weight")
+_TABLES = (
+    *("embed_tokens.weight", "embed_tokens_per_layer.weight", "embeddings.weight", "wte.weight"),
+    *("embed_in.weight", "backbone.embedding.weight"),  # GPT-NeoX, and Mamba of old
+)
+_HEADS = ("lm_head.weight", "embed_out.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +115,4 @@ def is_table(tensor: Tensor) -> bool:
 
 
 def is_head(tensor: Tensor) -> bool:
-    return tensor.ends("lm_head.weight")
+    return tensor.ends(*_HEADS)

@@ -135,6 +135,25 @@ def test_granite_with_experts_keeps_its_shared_one(inventory_of: Make) -> None:
     assert set(gathered(inventory_of, {name: ("BF16", (128, 64))}, files)) == {name}
 
 
+@pytest.mark.parametrize("kind", ["granitemoe", "granitemoeshared", "granitemoehybrid"])
+def test_granite_calls_its_stacks_otherwise(inventory_of: Make, kind: str) -> None:
+    files = checkpoint_of({"model_type": kind, "num_local_experts": 3})
+    at = "model.layers.0.block_sparse_moe"
+    tensors = {
+        f"{at}.input_linear.weight": ("BF16", (3, 10, 64)),
+        f"{at}.output_linear.weight": ("BF16", (3, 64, 5)),
+    }
+    found = gathered(inventory_of, tensors, files)
+    assert {name: matrix.shape for name, matrix in found.items()} == {
+        f"{at}.switch_mlp.gate_proj.weight": (3, 5, 64),
+        f"{at}.switch_mlp.up_proj.weight": (3, 5, 64),
+        f"{at}.switch_mlp.down_proj.weight": (3, 64, 5),
+    }
+    up = found[f"{at}.switch_mlp.up_proj.weight"]
+    assert [(slab.start, slab.stop) for slab in up.slabs] == [(5, 10), (15, 20), (25, 30)]
+    assert up.known_as == f"{at}.experts.up_proj"
+
+
 def test_qwen3_next_is_written_as_mlx_keeps_it(inventory_of: Make) -> None:
     files = checkpoint_of({"model_type": "qwen3_next"})
     layer = "model.layers.0"

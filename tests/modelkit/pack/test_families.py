@@ -1,18 +1,25 @@
 """One claim per family: where its rows differ from the generic ones."""
 
+import math
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 
 from modelkit.pack.families import checkpoint_of, request_for
+from modelkit.pack.plan import plan
 from modelkit.pack.policy import choose
+from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import FloatWeights
 from runtime.models import describe
 from runtime.models.checkpoint import PLAIN
 from runtime.models.quantizing import Tensor, more_bits
 from runtime.quality.owners import owners
 from runtime.quant import find_format
 from tests.runtime.models.test_quantized import one_of_each
+from tests.runtime.models.test_spellings import SPELLINGS
 from tests.support.parity import Reference
 
 SENSITIVE, ROBUST = 8, 9  # of 30 layers, one that gets more bits and one that does not
@@ -178,3 +185,37 @@ def test_what_a_network_joins_has_one_format(name: str) -> None:
     for module, parts in owners(describe(config), shapes).items():
         chosen = {choose(Tensor(part, "F32", shapes[part]), request, rows).format for part in parts}
         assert len(chosen) == 1, (module, parts, chosen)
+
+
+PUBLISHED = [name for name in SPELLINGS if not name.endswith(("by MLX", "repeated"))]
+
+
+@pytest.mark.parametrize("spelling", PUBLISHED)
+def test_what_is_packed_does_not_depend_on_the_spelling(
+    spelling: str, inventory_of: Callable[..., Inventory]
+) -> None:
+    """Transformers saves a model under other names than it computes by: those of published files."""
+    name, respell = SPELLINGS[spelling]
+    record, row = Reference(name).record, find_format("q4g32")
+    assert row is not None
+    state = {key: np.zeros(shape, np.float32) for key, shape in record["tensors"].items()}
+    config = {key: value for key, value in record["config"].items() if key != "dtype"}
+
+    def packed(tensors: Mapping[str, np.ndarray]) -> int:
+        shapes = {key: ("F32", array.shape) for key, array in tensors.items() if "visual" not in key}
+        made = plan(inventory_of(shapes, config), FloatWeights(), row, plain=True)
+        return sum(math.prod(one.shape) for one in made.tensors if one.encode)
+
+    spelled = respell(state)
+    assert packed(spelled) == packed(state), sorted(set(spelled) - set(state))[:4]
+
+
+def test_gpt_neox_has_other_names_for_table_and_head() -> None:
+    config = {"model_type": "gpt_neox"}
+    assert fate(config, "gpt_neox.embed_in.weight", "q4") == "q8"
+    assert fate(config, "embed_out.weight", "q4") == "q8"
+
+
+def test_granite_keeps_its_router() -> None:
+    name = "model.layers.0.block_sparse_moe.router.layer.weight"
+    assert fate({"model_type": "granitemoe"}, name, "q4", (32, 1024)) == "source"

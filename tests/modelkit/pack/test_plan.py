@@ -21,6 +21,7 @@ from modelkit.source.prequantized import (
     Mxfp4Blocks,
     Packing,
 )
+from modelkit.source.tensor import BITS
 from runtime.quant import FORMATS
 
 Make = Callable[..., Inventory]
@@ -133,6 +134,18 @@ def test_large_models_are_cut_into_shards(inventory_of: Make, monkeypatch: pytes
     assert made.files[0].path == f"model-00001-of-{len(made.files):05d}.safetensors"
     assert tuple(tensor for file in made.files for tensor in file.tensors) == made.tensors
     assert all(len(file.tensors) == 1 or sum(t.nbytes for t in file.tensors) <= 10_000 for file in made.files)
+
+
+def test_every_tensor_begins_where_its_numbers_may(inventory_of: Make) -> None:
+    """Gemma 4 has a number of two bytes in every layer, and vectors of an odd length are as bad."""
+    odd = {f"model.layers.{layer}.layer_scalar": ("BF16", (1,)) for layer in range(3)}
+    odd |= {"model.layers.1.mlp.up_proj.bias": ("BF16", (77,)), "model.layers.1.codes.weight": ("U8", (5, 1))}
+    matrices = {f"model.layers.{layer}.mlp.up_proj.weight": ("BF16", (64, 64)) for layer in range(3)}
+    (file,) = floats(inventory_of, "q4", odd | matrices).files
+    at = 0
+    for output in (output for tensor in file.tensors for output in tensor.outputs):
+        assert at % (BITS[output.dtype] // 8) == 0, output.name
+        at += output.nbytes
 
 
 def test_bits_per_weight_count_every_byte(inventory_of: Make) -> None:
