@@ -30,6 +30,8 @@ QUALITIES: tuple[Quality, ...] = get_args(Quality)
 DRAFT, PLAIN, AUTO, BITS, FROM = "draft", "plain", "auto", "bits", "from"
 
 _UNITS = ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB"), (0, "B"))
+MOST_BITS = 32
+"""Of a weight: those of the widest float."""
 _NUMBER = re.compile(r"[0-9]{1,2}(\.[0-9]{1,4})?")
 _EXAMPLES = "Examples: QUANTIZE q4, QUANTIZE plain q4, QUANTIZE 4.5 bits, QUANTIZE 5GB, QUANTIZE draft q4"
 
@@ -125,8 +127,11 @@ def parse_format(text: str) -> Format:
 def parse_bits(text: str) -> float:
     """Bits per weight, above 1 and at most 32; PlanError."""
     bits = float(text) if _NUMBER.fullmatch(text) else 0.0
-    if not 1 < bits <= 32:
-        raise PlanError(f"{text!r:.40} is no number of bits per weight", hint="Examples: 4.5, 3, 6.25.")
+    if not 1 < bits <= MOST_BITS:
+        raise PlanError(
+            f"{text!r:.40} is no number of bits per weight: above 1, at most {MOST_BITS}",
+            hint="Examples: 4.5, 3, 6.25.",
+        )
     return bits
 
 
@@ -148,12 +153,18 @@ def parse_quantizing(text: str, folder: Path | None = None) -> Quantizing:
             return Quantizing(auto=True, **chosen)  # pyright: ignore[reportArgumentType]
         case ["plain", name]:
             return Quantizing(parse_format(name), True, **chosen)  # pyright: ignore[reportArgumentType]
+        case [word] if _NUMBER.fullmatch(word) and float(word) <= MOST_BITS:
+            raise PlanError(
+                f"{word} is neither bits nor a size", hint=f"Write `{word} bits`, or a size such as 5GB."
+            )
         case [word] if word[0].isdigit() or word[0] == ".":
             return Quantizing(size_bytes=parse_size(word), **chosen)  # pyright: ignore[reportArgumentType]
         case [number, unit] if number[0].isdigit():
             return Quantizing(size_bytes=parse_size(number + unit), **chosen)  # pyright: ignore[reportArgumentType]
         case [name]:
             return Quantizing(parse_format(name), **chosen)  # pyright: ignore[reportArgumentType]
+        case []:
+            raise PlanError("there is no format", hint=_EXAMPLES)
         case _:
             raise PlanError(f"{text!r:.60} says neither one format nor one target", hint=_EXAMPLES)
 

@@ -33,10 +33,11 @@ def settle(
     target = _one(quantize, recipe.quantize, plain, "an option of create", notes)
     draft = _one(quantize_draft, recipe.quantize_draft, plain, "an option of create", notes)
     if target and target.auto:
-        raise PlanError(
-            "auto finds what makes a draft fastest, and this is the target",
-            hint="For the target name a format, or a target such as 4.5 bits.",
-        )
+        with placed(target):
+            raise PlanError(
+                "auto finds what makes a draft fastest, and this is the target",
+                hint="For the target name a format, or a target such as 4.5 bits.",
+            )
     if plain and not any(one and one.plain for one in (target, draft)):
         raise PlanError(
             "plain says how a format is dealt out, and no format is asked for",

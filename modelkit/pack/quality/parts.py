@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
 from modelkit.pack import checks
+from modelkit.pack.asked import placed
 from modelkit.pack.conversion import Progress, memo_key, recall, source_digests
 from modelkit.pack.part import Part
 from modelkit.pack.planned import Plan, Tuned
@@ -53,7 +54,13 @@ def _settled(
     part: Part, target: Part | None, ready: "Ready", store: Store, progress: Progress
 ) -> tuple[Part, Files]:
     """target: a draft's."""
-    assert part.asked is not None
+    with placed(part.asked):
+        return _settled_here(part, target, ready, store, progress)
+
+
+def _settled_here(
+    part: Part, target: Part | None, ready: "Ready", store: Store, progress: Progress
+) -> tuple[Part, Files]:
     digests = source_digests(part.source, store)
     assert digests is not None
     key = _key(part, target, _sources(part, target, store), ready)

@@ -82,11 +82,14 @@ def test_a_size_is_a_target_too(create: Run) -> None:
         ("QUANTIZE 4 bits from ~nobody-of-that-name/x", "there is no text"),
         (f"QUANTIZE 4 bits from ./{'a' * 300}", "there is no text"),
         ("QUANTIZE 44444 bits", "is no number of bits"),
+        ("QUANTIZE 4.5", "Write `4.5 bits`"),
+        ("QUANTIZE draft", "there is no format"),
     ],
 )
 def test_what_cannot_be_met_is_refused(create: Run, line: str, said: str, home: Path) -> None:
     result = create("x", line)
     assert (result.exit_code, said in result.stderr) == (1, True), result.stderr
+    assert "Modelfile:2:1: " in result.stderr
     assert not list((home / "home" / "blobs").glob("*/*"))
 
 
