@@ -63,10 +63,11 @@ class Pull(Protocol[AddressT]):
     def __call__(self, address: AddressT, name: Name, store: Store, access: Access) -> Pulled: ...
 
 
-def name_for(address: Address) -> Name:
+def name_for(address: Address, quantize: str | None = None) -> Name:
     """What a package is called that comes from there, if nobody says: `hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M` gives
     `qwen/qwen3-8b-gguf:q4_k_m`, `ollama.com/library/llama3.2:1b` gives `llama3.2:1b`. A file of a repository
-    that was named is in it, so that another one does not take its place.
+    that was named is in it, so that another one does not take its place, and so is what `quantize` (a word
+    of QUANTIZE) makes of it: `qwen/qwen3-8b:q4`.
     """
     path = address.repository.removeprefix("library/").split("/")
     if isinstance(address, HubAddress):
@@ -76,6 +77,7 @@ def name_for(address: Address) -> Name:
         tag = address.tag
     else:
         tag = address.tag or _short((address.digest or "").removeprefix("sha256:"))
+    tag = "-".join(filter(None, (tag, quantize)))
     namespace = _part(path[-2], dots=False) if len(path) > 1 else ""
     return Name.parse(f"{namespace}/{_part(path[-1])}:{_part(tag or 'latest')}".removeprefix("/"))
 

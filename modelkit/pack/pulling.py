@@ -48,7 +48,7 @@ def pull(
 
     Raises FetchError, StoreError, SourceError and what else `create` refuses; then no name has changed.
     """
-    name = name or name_for(address)
+    name = name or name_for(address, quantize)
     if isinstance(address, RegistryAddress):
         from modelkit.fetch.registry.pull import pull as pull_package  # httpcore2 takes a moment
 

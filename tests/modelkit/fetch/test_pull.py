@@ -29,3 +29,18 @@ def test_what_a_package_is_called(text: str) -> None:
     address = read_address(text)
     assert address is not None
     assert str(name_for(address)) == NAMES[text]
+
+
+@pytest.mark.parametrize(
+    ("text", "quantize", "name"),
+    [
+        ("hf.co/Qwen/Qwen3-8B", "q4", "qwen/qwen3-8b:q4"),
+        ("hf.co/a/b@v1", "plain Q4", "a/b:v1-plain-q4"),
+        ("ollama:x", "4.5 bits", "x:latest-4.5-bits"),
+    ],
+)
+def test_what_was_quantized_is_called_so(text: str, quantize: str, name: str) -> None:
+    """Else a later pull of the same address would take its name, without a word."""
+    address = read_address(text)
+    assert address is not None
+    assert str(name_for(address, quantize)) == name
