@@ -44,7 +44,10 @@ class Composed:
             parts = list(mx.split(parts[0], 2, axis=-1))
         if by.gate_scale != 1:
             parts = [parts[0] * by.gate_scale, *parts[1:]]
-        return self._closed(by.down, self._inner(parts, by.activation), x, by)
+        if by.cut is not None:
+            parts = [self._of["cut"](parts[0], by.cut), *parts[1:]]
+        inner = self._inner(parts, by.activation) if by.bends is None else self._of["bend"](by.bends, *parts)
+        return self._closed(by.down, inner, x, by)
 
     def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
         heads = by.heads

@@ -177,6 +177,11 @@ class Feeds(NamedTuple):
     share: float = 1.0
     beside: bool = False
     sums: Any = None
+    cut: float | None = None
+    """What is activated passes `runtime.nn.operations.Operations.cut` before."""
+    bends: Any = None
+    """A module that is xIELU (`runtime.nn.operations.Operations.bend`), in place of the activation of one
+    part."""
 
 
 class Stacks(NamedTuple):

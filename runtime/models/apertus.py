@@ -14,11 +14,10 @@ from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer
 from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn.activation import softplus
+from runtime.nn.activation import XIELU
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -62,28 +61,6 @@ def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
 
 def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
-
-
-class XIELU(Module):
-    """Quadratic above zero, an exponential below, both learned (arXiv 2411.13010).
-
-    The checkpoint stores the softplus inverse of the two slopes, and the constants beta and eps. Computed in
-    float32: a slope rounded to 16 bits would be off for all that is above or below zero.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alpha_p = mx.zeros((1,))
-        self.alpha_n = mx.zeros((1,))
-        self.beta = mx.array(0.5)
-        self.eps = mx.array(-1e-6)
-
-    def __call__(self, x: mx.array) -> mx.array:
-        wide, beta = x.astype(mx.float32), self.beta.astype(mx.float32)
-        rise, fall = (softplus(slope.astype(mx.float32)) for slope in (self.alpha_p, self.alpha_n))
-        above = rise * wide * wide
-        below = (mx.expm1(mx.minimum(wide, self.eps)) - wide) * (beta + fall)
-        return (mx.where(wide > 0, above, below) + beta * wide).astype(x.dtype)
 
 
 class Block(Sublayers):

@@ -16,6 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cpu.stated import Feeds
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -27,13 +28,13 @@ from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn import ops
-from runtime.nn.activation import relu, softcap
+from runtime.nn.activation import gated, softcap
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import added
+from runtime.nn.sublayer import added, feeds, projections
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -156,8 +157,13 @@ def layout(config: Config) -> list[LayerSpec]:
     return layers_layout(config.layers)
 
 
+def stream(streams: mx.array, place: int, width: int) -> mx.array:
+    """One of those that lie side by side."""
+    return streams[..., place * width : (place + 1) * width]
+
+
 class AltUp(Module):
-    """Streams are [B, L, S, D] for S streams; routing weights come from the active one."""
+    """Streams are [B, L, S D] for S streams; routing weights come from the active one."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -167,22 +173,23 @@ class AltUp(Module):
         self.prediction_coefs = nn.Linear(streams, streams**2, bias=False)
         self.modality_router = nn.Linear(hidden, streams, bias=False)
         self.router_norm = RMSNorm(hidden, eps=config.norm_eps)
-        self._active = config.active
+        self._active, self._hidden = config.active, hidden
+
+    def active(self, streams: mx.array) -> mx.array:
+        return stream(streams, self._active, self._hidden)
 
     def predict(self, streams: mx.array, step: Step) -> mx.array:
-        routed = self._route(streams[:, :, self._active], step)
-        mixing = linear(self.prediction_coefs, routed, step).reshape(*routed.shape, -1)
-        return ops.table.matmul(mixing, streams) + streams
+        mixing = linear(self.prediction_coefs, self._route(self.active(streams), step), step)
+        return ops.table.mix_streams(streams, mixing)
 
     def correct(self, predicted: mx.array, active: mx.array, step: Step) -> mx.array:
         """active: what the layer made of the active stream, [B, L, D]."""
-        surprise = active - predicted[:, :, self._active]
-        shares = linear(self.correction_coefs, self._route(active, step), step) + 1
-        return predicted + shares[..., None] * surprise[:, :, None]
+        shares = linear(self.correction_coefs, self._route(active, step), step)
+        return ops.table.correct_streams(predicted, active, shares, self._active)
 
     def _route(self, active: mx.array, step: Step) -> mx.array:
         scores = linear(self.modality_router, self.router_norm(active) / active.shape[-1], step)
-        return mx.tanh(scores.astype(mx.float32)).astype(active.dtype)
+        return softcap(scores.astype(mx.float32), 1.0).astype(active.dtype)  # tanh
 
 
 class Laurel(Module):
@@ -204,11 +211,13 @@ class SparseMLP(GatedMLP):
         self._spreads = NormalDist().inv_cdf(share)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        gate = linear(self.gate_proj, x, step)
-        cutoff = gate.mean(axis=-1, keepdims=True) + gate.var(axis=-1, keepdims=True).sqrt() * self._spreads
-        return linear(
-            self.down_proj, self._activation(relu(gate - cutoff)) * linear(self.up_proj, x, step), step
-        )
+        gate, up = projections((self.gate_proj, self.up_proj), x, step)
+        return linear(self.down_proj, gated(self._activation, ops.table.cut(gate, self._spreads), up), step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """See `sublayer.added`."""
+        opening = self.gate_proj, self.up_proj
+        return feeds(norm, opening, self._activation, self.down_proj, after, cut=self._spreads)
 
 
 class Block(Module):
@@ -230,21 +239,20 @@ class Block(Module):
         self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
         self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
         self.post_per_layer_input_norm = RMSNorm(hidden, eps=eps)
-        self._active, self._scale_active = config.active, config.scale_active
+        self._scale_active = config.scale_active
         self._activation = ACTIVATIONS[activation]
 
     def __call__(self, streams: mx.array, step: Step, cache: AttentionCache, own: mx.array) -> mx.array:
-        """streams [B, L, S, D]; own: what the second table has for this layer, [B, L, P]."""
-        predicted = self.altup.predict(streams, step)
-        corrected = self.altup.correct(
-            predicted, self._compute(predicted[:, :, self._active], step, cache), step
-        )
-        active = corrected[:, :, self._active]
+        """streams [B, L, S D]; own: what the second table has for this layer, [B, L, P]."""
+        altup = self.altup
+        predicted = altup.predict(streams, step)
+        corrected = altup.correct(predicted, self._compute(altup.active(predicted), step, cache), step)
+        active = altup.active(corrected)
         if self._scale_active:
-            active = active * self.altup.correct_output_scale
-        gated = self._activation(linear(self.per_layer_input_gate, active, step)) * own
-        fed = self.post_per_layer_input_norm(linear(self.per_layer_projection, gated, step))[:, :, None]
-        return mx.concatenate([corrected[:, :, :1], corrected[:, :, 1:] + fed], axis=2)
+            active = active * altup.correct_output_scale
+        fed = gated(self._activation, linear(self.per_layer_input_gate, active, step), own)
+        fed = self.post_per_layer_input_norm(linear(self.per_layer_projection, fed, step))
+        return ops.table.join_streams(corrected, fed)
 
     def _compute(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         normed = self.input_layernorm(x)
@@ -285,13 +293,13 @@ class Trunk(PerLayerTrunk):
         x = step.embedded(self.embed)
         owns = self.layer_inputs(step, x)
         others = [_as_strong_as(x, linear(module, x, step)) for module in self.altup_projections]
-        streams = mx.stack([x, *others], axis=2)
+        streams = mx.concatenate([x, *others], axis=-1)
         assert owns is not None, "every file of this family has the second table"
         streams = ops.table.layers(self.layers, streams, step, by_layout(caches), owns)
-        x = streams[:, :, 0]
+        x, *rest = mx.split(streams, 1 + len(others), axis=-1)
         others = [
-            _as_strong_as(x, linear(module, streams[:, :, i + 1], step))
-            for i, module in enumerate(self.altup_unembed_projections)
+            _as_strong_as(x, linear(module, one, step))
+            for module, one in zip(self.altup_unembed_projections, rest, strict=True)
         ]
         return self.norm(mx.stack([x, *others]).mean(axis=0))
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from runtime.nn import ops
+from runtime.nn.module import Module
 
 Activation = Callable[[mx.array], mx.array]
 
@@ -52,6 +53,23 @@ def sigmoid(x: mx.array) -> mx.array:
 def softcap(x: mx.array, cap: float) -> mx.array:
     """cap · tanh(x / cap)."""
     return ops.table.softcap(x, cap)
+
+
+class XIELU(Module):
+    """Quadratic above zero, an exponential below, both learned (arXiv 2411.13010).
+
+    The checkpoint stores the softplus inverse of the two slopes, and the constants beta and eps.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alpha_p = mx.zeros((1,))
+        self.alpha_n = mx.zeros((1,))
+        self.beta = mx.array(0.5)
+        self.eps = mx.array(-1e-6)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return ops.table.bend(self, x)
 
 
 NAMES: dict[Activation, str] = {

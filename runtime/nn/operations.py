@@ -195,6 +195,27 @@ class Operations:
     (gate, up, limit, slope).
     """
 
+    cut: Callable[[mx.array, float], mx.array]
+    """max(x - (mean + times · deviation), 0) along the last axis, of (x, times)."""
+
+    bend: Callable[[Any, mx.array], mx.array]
+    """xIELU (arXiv 2411.13010), of (module, x): a module with `alpha_p` and `alpha_n` [1], `beta` and `eps`,
+    eps at most 0.
+    """
+
+    mix_streams: Callable[[mx.array, mx.array], mx.array]
+    """Of (streams, by): S streams side by side, [..., S · D], each plus what a row of `by`, [..., S · S],
+    makes of all of them.
+    """
+
+    correct_streams: Callable[[mx.array, mx.array, mx.array, int], mx.array]
+    """Of (streams, answer, by, place): to each stream comes 1 + by, [..., S], times how far the answer,
+    [..., D], is from the stream at that place.
+    """
+
+    join_streams: Callable[[mx.array, mx.array], mx.array]
+    """Of (streams, answer): the answer [..., D] comes to all but the first."""
+
     softcap: Callable[[mx.array, float], mx.array]
     """cap · tanh(x / cap)."""
 

@@ -217,6 +217,37 @@ def clipped_gate(gate: mx.array, up: mx.array, limit: float, slope: float) -> mx
     return (up + 1) * (gate * mx.sigmoid(gate * slope))
 
 
+def cut(x: mx.array, times: float) -> mx.array:
+    least = x.mean(axis=-1, keepdims=True) + x.var(axis=-1, keepdims=True).sqrt() * times
+    return mx.maximum(x - least, 0)
+
+
+def bend(module: Any, x: mx.array) -> mx.array:
+    """In float32: a slope rounded to 16 bits would be off for all that is above or below zero."""
+    wide, beta = x.astype(mx.float32), module.beta.astype(mx.float32)
+    rise, fall = (softplus(slope.astype(mx.float32)) for slope in (module.alpha_p, module.alpha_n))
+    below = (mx.expm1(mx.minimum(wide, module.eps)) - wide) * (beta + fall)
+    return (mx.where(wide > 0, rise * wide * wide, below) + beta * wide).astype(x.dtype)
+
+
+def mix_streams(streams: mx.array, by: mx.array) -> mx.array:
+    count = math.isqrt(by.shape[-1])
+    apart, mixing = mx.unflatten(streams, -1, (count, -1)), mx.unflatten(by, -1, (count, count))
+    return (apart + matmul(mixing, apart)).flatten(-2)
+
+
+def correct_streams(streams: mx.array, answer: mx.array, by: mx.array, place: int) -> mx.array:
+    apart = mx.unflatten(streams, -1, (by.shape[-1], -1))
+    surprise = answer - apart[..., place, :]
+    return (apart + (by + 1)[..., None] * surprise[..., None, :]).flatten(-2)
+
+
+def join_streams(streams: mx.array, answer: mx.array) -> mx.array:
+    first, others = mx.split(streams, [answer.shape[-1]], axis=-1)
+    joined = mx.unflatten(others, -1, (-1, answer.shape[-1])) + answer[..., None, :]
+    return mx.concatenate([first, joined.flatten(-2)], axis=-1)
+
+
 def softcap(x: mx.array, cap: float) -> mx.array:
     return mx.tanh(x / cap) * cap
 

@@ -15,7 +15,7 @@ import mlx.nn as nn
 from runtime.cache.protocol import AttentionCache
 from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Opens, Reads, Routing
 from runtime.nn import ops
-from runtime.nn.activation import NAMES, Activation
+from runtime.nn.activation import NAMES, XIELU, Activation
 from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
@@ -110,12 +110,14 @@ def feeds(
     after: Normalize | None,
     *,
     halves: bool = False,
+    cut: float | None = None,
 ) -> Feeds | None:
     """None: it is not as the operation has it."""
-    name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
+    bends = activation if isinstance(activation, XIELU) else None
+    name = "relu" if bends else None if isinstance(activation, nn.Module) else NAMES.get(activation)
     if name is None or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
-    return Feeds(norm, opening, halves, name, down, after)
+    return Feeds(norm, opening, halves, name, down, after, cut=cut, bends=bends)
 
 
 def gates(

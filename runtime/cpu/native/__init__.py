@@ -64,6 +64,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         rope,
         route,
         scans,
+        streams,
         sublayers,
         tables,
     )
@@ -82,6 +83,7 @@ def table(otherwise: Any) -> dict[str, Any]:
         **experts.table(kernels, otherwise),
         **norms.table(kernels, otherwise),
         **scans.table(kernels, otherwise),
+        **streams.table(kernels, otherwise),
         "steady": True,
     }
     # What has no kernel as a whole is put together from those of its parts.

@@ -3,10 +3,13 @@
 One formula whatever the size of an array: a token's numbers are the same bits alone and among others.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
+
+from runtime.cpu.native.watched import made_once
 
 Unary = Callable[[mx.array], mx.array]
 
@@ -23,6 +26,7 @@ def table(kernels: Any, otherwise: Any) -> dict[str, Callable[..., Any]]:
         "gated": _gated(kernels, otherwise.gated),
         "clipped_gate": _clipped_gate(kernels, otherwise.clipped_gate),
         "softcap": _softcap(kernels, otherwise.softcap),
+        "bend": _bend(kernels, otherwise.bend),
         "softmax": _softmax(kernels, otherwise.softmax),
         "likeliest": _likeliest(kernels, otherwise.likeliest),
     }
@@ -62,6 +66,31 @@ def _clipped_gate(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[
 def _softcap(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
     node = kernels.softcap
     return lambda x, cap: node(x, cap) if _takes(x) and cap > 0 else otherwise(x, cap)
+
+
+def _bend(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    node = kernels.bend
+
+    def bend(module: Any, x: mx.array) -> mx.array:
+        by = bend_of(kernels, module) if _takes(x) else None
+        return otherwise(module, x) if by is None else node(by, x)
+
+    return bend
+
+
+def bend_of(kernels: Any, module: Any) -> tuple[float, ...] | None:
+    """What xIELU is computed by, as kernels take it; None where they do not."""
+    return made_once(kernels, vars(module), "_bend", (module,), _numbers, module)
+
+
+def _numbers(module: Any) -> tuple[float, ...] | None:
+    rise, fall, beta, eps = (
+        float(one.astype(mx.float32).item())
+        for one in (module.alpha_p, module.alpha_n, module.beta, module.eps)
+    )
+    rise, fall = (max(slope, 0.0) + math.log1p(math.exp(-abs(slope))) for slope in (rise, fall))
+    eps = min(eps, 0.0)  # it bounds numbers of at most 0
+    return (rise, beta + fall, beta, eps) if eps <= 0 else None
 
 
 def _softmax(kernels: Any, otherwise: Unary) -> Unary:

@@ -13,6 +13,7 @@ def table(kernels: Any, otherwise: Any) -> dict[str, Callable[..., Any]]:
         "rms": _rms(kernels, otherwise.rms),
         "layer_norm": _layer_norm(kernels, otherwise.layer_norm),
         "standardize": _standardize(kernels, otherwise.standardize),
+        "cut": _cut(kernels, otherwise.cut),
     }
 
 
@@ -62,3 +63,8 @@ def _layer_norm(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..
 def _standardize(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
     node = kernels.layer_norm
     return lambda x, eps: node(x, None, None, eps) if _takes(x) else otherwise(x, eps)
+
+
+def _cut(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
+    node = kernels.cut
+    return lambda x, times: node(x, times) if _takes(x) else otherwise(x, times)

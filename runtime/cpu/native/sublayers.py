@@ -14,7 +14,7 @@ import mlx.core as mx
 from runtime.cache.lanes import Kept, Lanes
 from runtime.cache.protocol import AttentionCache
 from runtime.cpu.composed import RELU, Composed, by_name
-from runtime.cpu.native.activations import KINDS
+from runtime.cpu.native.activations import KINDS, bend_of
 from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.experts import MOST_ASKED, block_of
 from runtime.cpu.native.pairs import paired
@@ -94,7 +94,7 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def feed_forward(x: mx.array, by: Feeds) -> mx.array:
-        key = f"_fed {by.activation} {by.halves} {by.share} {by.gate_scale}"
+        key = f"_fed {by.activation} {by.halves} {by.share} {by.gate_scale} {by.bends is None} {by.cut}"
         chain = made_once(kernels, vars(by.down), key, by, make, by)
         return otherwise(x, by) if chain is None or x.dtype != mx.float32 else chain(x)[0]
 
@@ -125,8 +125,11 @@ def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.down)]
     if None in matrices:
         return None
+    bend = None if by.bends is None else bend_of(kernels, by.bends)
+    if (bend is None) != (by.bends is None):
+        return None
     *opening, down = matrices
-    return kernels.Feeding(opening, by.halves, KINDS[by.activation], down, by.gate_scale)
+    return kernels.Feeding(opening, by.halves, KINDS[by.activation], down, by.gate_scale, bend, by.cut)
 
 
 def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:

@@ -177,6 +177,19 @@ def test_gates(column: Operations) -> None:
             alike(column.gated(name, gate, up), PLAIN.gated(name, gate, up))
         alike(column.clipped_gate(gate, up, 2.0, 1.7), PLAIN.clipped_gate(gate, up, 2.0, 1.7))
         alike(column.softcap(gate, 5.0), PLAIN.softcap(gate, 5.0))
+        alike(column.cut(gate, 0.5), PLAIN.cut(gate, 0.5))
+        alike(column.bend(activation.XIELU(), gate), PLAIN.bend(activation.XIELU(), gate))
+
+
+@column
+def test_streams(column: Operations) -> None:
+    for shape in SHAPES:
+        streams, answer = normal(*shape[:-1], 3 * shape[-1]), normal(*shape, seed=1)
+        by, shares = normal(*shape[:-1], 9, seed=2), normal(*shape[:-1], 3, seed=3)
+        alike(column.mix_streams(streams, by), PLAIN.mix_streams(streams, by))
+        wanted = PLAIN.correct_streams(streams, answer, shares, 1)
+        alike(column.correct_streams(streams, answer, shares, 1), wanted)
+        alike(column.join_streams(streams, answer), PLAIN.join_streams(streams, answer))
 
 
 def test_every_operation_of_the_processor_is_one_of_the_table() -> None:

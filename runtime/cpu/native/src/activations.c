@@ -46,4 +46,16 @@ static void softcap(float cap, const float* x, float* y, int count) {
   if (rest) vf_store_some(y + whole, vf_mul(vf_tanh(vf_div(vf_load_some(x + whole, rest), most)), most), rest);
 }
 
-const struct activations COLUMN(activations) = {act, gate, softcap};
+INLINE vf bent(struct mk_bend by, vf x) {
+  const vf above = vf_mul(vf_mul(vf_set(by.rise), x), x);
+  const vf below = vf_mul(vf_sub(vf_expm1(vf_min(vf_set(by.eps), x)), x), vf_set(by.fall));
+  return vf_fma(vf_set(by.beta), x, vf_if_less(vf_set(0), x, above, below));
+}
+
+static void bend(struct mk_bend by, const float* x, float* y, int count) {
+  const int whole = count / LANES * LANES, rest = count - whole;
+  for (int i = 0; i < whole; i += LANES) vf_store(y + i, bent(by, vf_load(x + i)));
+  if (rest) vf_store_some(y + whole, bent(by, vf_load_some(x + whole, rest)), rest);
+}
+
+const struct activations COLUMN(activations) = {act, gate, softcap, bend};

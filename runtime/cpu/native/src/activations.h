@@ -23,10 +23,16 @@ struct mk_gate {
   float limit, slope;
 };
 
+/* xIELU (arXiv 2411.13010): rise x^2 + beta x above 0, fall (e^min(x, eps) - 1 - x) + beta x elsewhere. eps: at most 0. */
+struct mk_bend {
+  float rise, fall, beta, eps;
+};
+
 struct activations {
   void (*act)(enum mk_act act, const float* x, float* y, int count);
   void (*gate)(struct mk_gate kind, const float* gate, const float* up, float* y, int count);
   void (*softcap)(float cap, const float* x, float* y, int count); /* cap * tanh(x / cap) */
+  void (*bend)(struct mk_bend by, const float* x, float* y, int count);
 };
 DECLARE_COLUMNS(activations, activations);
 
@@ -38,6 +44,7 @@ void mk_act_rows(enum mk_act act, const float* x, ptrdiff_t stride, float* y, in
 void mk_gate_rows(struct mk_gate kind, const float* gate, ptrdiff_t gate_stride, const float* up, ptrdiff_t up_stride, float* y,
              int rows, int width);
 void mk_softcap_rows(float cap, const float* x, ptrdiff_t stride, float* y, int rows, int width);
+void mk_bend_rows(struct mk_bend by, const float* x, ptrdiff_t stride, float* y, int rows, int width);
 #ifdef __cplusplus
 }
 #endif

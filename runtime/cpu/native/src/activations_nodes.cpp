@@ -35,10 +35,20 @@ Array softcap(const Array& x, float cap) {
   });
 }
 
+// by: rise, fall, beta, eps.
+Array bend(const std::tuple<float, float, float, float>& by, const Array& x) {
+  const auto [rise, fall, beta, eps] = by;
+  if (!(eps <= 0)) throw std::invalid_argument("eps must be at most 0");
+  return row_wise("ModelkitBend", {x}, [kind = mk_bend{rise, fall, beta, eps}](const Rows* in, float* y, int rows, int width) {
+    mk_bend_rows(kind, in[0].data, in[0].stride, y, rows, width);
+  });
+}
+
 void define(nb::module_& m) {
   m.def("act", &act, nb::arg("act"), nb::arg("x"));
   m.def("gate", &gate, nb::arg("act"), nb::arg("gate"), nb::arg("up"));
   m.def("clipped_gate", &clipped_gate, nb::arg("limit"), nb::arg("slope"), nb::arg("gate"), nb::arg("up"));
+  m.def("bend", &bend, nb::arg("by"), nb::arg("x"));
   m.def("softcap", &softcap, nb::arg("x"), nb::arg("cap"));
 }
 

@@ -6,12 +6,13 @@ static const struct activations* const columns[] = ALL_COLUMNS(activations);
 
 enum { PIECE = 4096 }; /* numbers per chunk: some microseconds */
 
-enum what { ACT, GATE, SOFTCAP };
+enum what { ACT, GATE, SOFTCAP, BEND };
 
 struct job {
   enum what what;
   struct mk_gate kind;
   float cap;
+  struct mk_bend bend;
   const float *x, *up;
   ptrdiff_t stride, up_stride;
   float* y;
@@ -25,7 +26,8 @@ static void some(const struct job* j, int row, int from, int count) {
   float* y = j->y + (ptrdiff_t)row * j->width + from;
   if (j->what == ACT) by->act(j->kind.act, x, y, count);
   else if (j->what == GATE) by->gate(j->kind, x, j->up + row * j->up_stride + from, y, count);
-  else by->softcap(j->cap, x, y, count);
+  else if (j->what == SOFTCAP) by->softcap(j->cap, x, y, count);
+  else by->bend(j->bend, x, y, count);
 }
 
 static void chunk(void* with, int chunk) {
@@ -60,5 +62,10 @@ void mk_gate_rows(struct mk_gate kind, const float* gate, ptrdiff_t gate_stride,
 
 void mk_softcap_rows(float cap, const float* x, ptrdiff_t stride, float* y, int rows, int width) {
   struct job j = {.what = SOFTCAP, .cap = cap, .x = x, .stride = stride, .y = y, .rows = rows, .width = width};
+  share(&j);
+}
+
+void mk_bend_rows(struct mk_bend by, const float* x, ptrdiff_t stride, float* y, int rows, int width) {
+  struct job j = {.what = BEND, .bend = by, .x = x, .stride = stride, .y = y, .rows = rows, .width = width};
   share(&j);
 }

@@ -4,6 +4,19 @@
 
 INLINE vf vf_sigmoid(vf x) { return vf_div(vf_set(1), vf_add(vf_set(1), vf_exp(vf_sub(vf_set(0), x)))); }
 
+/* e^x - 1 for x of at most 0, to 2e-7 relative: the series near 0, where e^x less 1 would lose its digits. */
+INLINE vf vf_expm1(vf x) {
+  vf p = vf_set(1.f / 40320);
+  p = vf_fma(p, x, vf_set(1.f / 5040));
+  p = vf_fma(p, x, vf_set(1.f / 720));
+  p = vf_fma(p, x, vf_set(1.f / 120));
+  p = vf_fma(p, x, vf_set(1.f / 24));
+  p = vf_fma(p, x, vf_set(1.f / 6));
+  p = vf_fma(p, x, vf_set(0.5f));
+  const vf near = vf_fma(vf_mul(p, x), x, x);
+  return vf_if_less(vf_abs(x), vf_set(0.5f), near, vf_sub(vf_exp(x), vf_set(1)));
+}
+
 /* To 2e-7 relative: Cephes' polynomial near 0, where 1 - 2 / (e^2x + 1) would lose its digits. */
 INLINE vf vf_tanh(vf x) {
   const vf size = vf_abs(x), z = vf_mul(x, x);

@@ -31,10 +31,13 @@ static void rms(const float* x, const float* weight, const float* add, float* y,
   }
 }
 
-static void layer(const float* x, const float* weight, const float* bias, float* y, int width, float eps) {
+INLINE vf mean_of(const float* x, int width) {
   vf sum = vf_set(0);
   FOR_LANES(i, n, width) sum = vf_add(sum, load(x + i, n));
-  const vf mean = vf_set(vf_sum(sum) / (float)width);
+  return vf_set(vf_sum(sum) / (float)width);
+}
+
+INLINE float variance(const float* x, int width, vf mean) {
   vf squares = vf_set(0);
   FOR_LANES(i, n, width) {
     vf v = vf_sub(load(x + i, n), mean);
@@ -45,7 +48,12 @@ static void layer(const float* x, const float* weight, const float* bias, float*
     }
     squares = vf_fma(v, v, squares);
   }
-  const vf factor = vf_set(1.f / __builtin_sqrtf(vf_sum(squares) / (float)width + eps));
+  return vf_sum(squares) / (float)width;
+}
+
+static void layer(const float* x, const float* weight, const float* bias, float* y, int width, float eps) {
+  const vf mean = mean_of(x, width);
+  const vf factor = vf_set(1.f / __builtin_sqrtf(variance(x, width, mean) + eps));
   FOR_LANES(i, n, width) {
     vf v = vf_mul(vf_sub(load(x + i, n), mean), factor);
     if (weight) v = vf_mul(v, load(weight + i, n));
@@ -54,4 +62,10 @@ static void layer(const float* x, const float* weight, const float* bias, float*
   }
 }
 
-const struct norms COLUMN(norms) = {rms, layer};
+static void cut(const float* x, float* y, int width, float times) {
+  const vf mean = mean_of(x, width);
+  const vf least = vf_add(mean, vf_set(__builtin_sqrtf(variance(x, width, mean)) * times));
+  FOR_LANES(i, n, width) store(y + i, vf_max(vf_set(0), vf_sub(load(x + i, n), least)), n);
+}
+
+const struct norms COLUMN(norms) = {rms, layer, cut};

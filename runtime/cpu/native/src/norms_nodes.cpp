@@ -40,7 +40,14 @@ Array layer_norm(const Array& x, const Maybe& weight, const Maybe& bias, float e
   });
 }
 
+Array cut(const Array& x, float times) {
+  return row_wise("ModelkitCut", {x}, [times](const Rows* in, float* y, int rows, int width) {
+    mk_cut_rows(in[0].data, in[0].stride, y, width, rows, width, times);
+  });
+}
+
 void define(nb::module_& m) {
+  m.def("cut", &cut, nb::arg("x"), nb::arg("times"));
   m.def("rms_norm", &rms_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("add").none() = nb::none());
   m.def("layer_norm", &layer_norm, nb::arg("x"), nb::arg("weight").none(), nb::arg("bias").none(), nb::arg("eps"));
 }

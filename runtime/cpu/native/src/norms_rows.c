@@ -6,11 +6,13 @@ static const struct norms* const columns[] = ALL_COLUMNS(norms);
 
 enum { PIECE = 4096 }; /* numbers per chunk: fewer are not worth waking a thread */
 
+enum what { RMS, LAYER, CUT };
+
 struct job {
-  int is_layer;
-  float eps;
+  enum what what;
+  float eps, times;
   const float *x, *weight, *other; /* other: the bias of a layer norm; else what is added */
-  ptrdiff_t stride, other_stride;
+  ptrdiff_t stride, other_stride, y_stride;
   float* y;
   int rows, width, each; /* each: rows per chunk */
 };
@@ -18,9 +20,10 @@ struct job {
 static void one(const struct job* j, int row) {
   const struct norms* by = columns[mk_column()];
   const float *x = j->x + row * j->stride, *other = j->other ? j->other + row * j->other_stride : NULL;
-  float* y = j->y + (ptrdiff_t)row * j->width;
-  if (j->is_layer) by->layer(x, j->weight, other, y, j->width, j->eps);
-  else by->rms(x, j->weight, other, y, j->width, j->eps);
+  float* y = j->y + row * j->y_stride;
+  if (j->what == LAYER) by->layer(x, j->weight, other, y, j->width, j->eps);
+  else if (j->what == RMS) by->rms(x, j->weight, other, y, j->width, j->eps);
+  else by->cut(x, y, j->width, j->times);
 }
 
 static void chunk(void* with, int chunk) {
@@ -37,13 +40,18 @@ static void share(struct job* j) {
 void mk_rms_norm(const float* x, ptrdiff_t stride, const float* weight, const float* add, ptrdiff_t add_stride, float* y,
                  int rows, int width, float eps) {
   struct job j = {.eps = eps, .x = x, .stride = stride, .weight = weight, .other = add,
-                  .other_stride = add_stride, .y = y, .rows = rows, .width = width};
+                  .other_stride = add_stride, .y = y, .y_stride = width, .rows = rows, .width = width};
   share(&j);
 }
 
 void mk_layer_norm(const float* x, ptrdiff_t stride, const float* weight, const float* bias, float* y, int rows, int width,
                    float eps) {
-  struct job j = {.is_layer = 1, .eps = eps, .x = x, .stride = stride, .weight = weight, .other = bias,
-                  .y = y, .rows = rows, .width = width};
+  struct job j = {.what = LAYER, .eps = eps, .x = x, .stride = stride, .weight = weight, .other = bias,
+                  .y = y, .y_stride = width, .rows = rows, .width = width};
+  share(&j);
+}
+
+void mk_cut_rows(const float* x, ptrdiff_t stride, float* y, ptrdiff_t y_stride, int rows, int width, float times) {
+  struct job j = {.what = CUT, .times = times, .x = x, .stride = stride, .y = y, .y_stride = y_stride, .rows = rows, .width = width};
   share(&j);
 }

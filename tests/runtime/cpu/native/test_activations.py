@@ -35,6 +35,7 @@ EXACT: dict[str, Function] = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
 }
+BENT = (0.9, 1.3, 0.5, -1e-6)
 NUMBERS = np.concatenate(
     [np.linspace(-20, 20, 20001), np.linspace(-0.01, 0.01, 2001), [-80.0, 80.0, 0.625, -0.625]]
 ).astype(np.float32)
@@ -57,6 +58,17 @@ def test_small_answers_have_all_their_digits(name: str) -> None:
     assert (np.abs(got - wanted) <= 1e-6 * np.abs(wanted)).all()
 
 
+def test_xielu_is_its_formula() -> None:
+    rise, fall, beta, eps = BENT
+    got, wide = np.array(kernels.bend(BENT, mx.array(NUMBERS)), np.float64), NUMBERS.astype(np.float64)
+    below = (np.expm1(np.minimum(wide, eps)) - wide) * fall
+    wanted = np.where(wide > 0, rise * wide**2, below) + beta * wide
+    assert (np.abs(got - wanted) <= 4e-7 * np.maximum(np.abs(wanted), 1)).all()
+    assert np.isnan(np.array(kernels.bend(BENT, mx.array([math.nan]))))[0]
+    with pytest.raises(ValueError, match="eps must be at most 0"):
+        kernels.bend((rise, fall, beta, 0.1), mx.array(NUMBERS))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_no_number_stays_none(name: str) -> None:
     got = np.array(kernels.act(KINDS[name], mx.array([1.0, math.nan, 2.0])))
@@ -71,6 +83,7 @@ def test_the_same_bits_in_any_company(width: int) -> None:
     same_bits_in_any_company(lambda x, y: kernels.gate(KINDS["silu"], x, y), x, other)
     same_bits_in_any_company(lambda x, y: kernels.clipped_gate(4.0, 1.7, x, y), x, other)
     same_bits_in_any_company(lambda x: kernels.softcap(x, 30.0), x)
+    same_bits_in_any_company(lambda x: kernels.bend(BENT, x), x)
     same_bits_in_any_company(kernels.softmax, x)
     same_bits_in_any_company(kernels.log_sum_exp, x)
 

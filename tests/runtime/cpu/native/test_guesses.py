@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {na
 FAMILIES = [
     *("gemma2", "gemma3_text", "gemma4_unified", "granite", "cohere", "cohere2"),  # logits of their own
     *("lfm2", "bamba", "granitemoehybrid", "qwen3_5", "olmo_hybrid", "mamba2", "nemotron_h"),  # folds
-    *("mamba", "falcon_mamba", "jamba"),
+    *("mamba", "falcon_mamba", "jamba", "apertus", "apertus_biases"),
     *("gpt_neox", "gpt_neox_sequential", "falcon_h1", "falcon_h1_norm", "llama4", "llama4_text"),
 ]
 STEPS = [(3, 5), (1, 1), (3, 2), (1, 1)]

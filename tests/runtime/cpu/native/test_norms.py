@@ -33,6 +33,15 @@ def test_is_the_norm_to_rounding(width: int) -> None:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
+def test_a_cut_leaves_what_lies_so_many_deviations_above_the_mean(width: int) -> None:
+    x = normal(4, width, spread=3)
+    wide = x.astype(np.float64)
+    least = wide.mean(axis=-1, keepdims=True) + 0.7 * wide.std(axis=-1, keepdims=True)
+    got = np.array(kernels.cut(mx.array(x), 0.7))
+    assert np.abs(got - np.maximum(wide - least, 0)).max() < 4e-6
+
+
+@pytest.mark.parametrize("width", WIDTHS)
 def test_the_same_bits_in_any_company(width: int) -> None:
     x, other = normal(33, width, spread=3), normal(33, width, seed=1)
     weight, bias = mx.array(normal(width, seed=2)), mx.array(normal(width, seed=3))
@@ -40,6 +49,7 @@ def test_the_same_bits_in_any_company(width: int) -> None:
     same_bits_in_any_company(lambda x, y: kernels.rms_norm(x, weight, EPS, y), x, other)
     same_bits_in_any_company(lambda x: kernels.layer_norm(x, weight, bias, EPS), x)
     same_bits_in_any_company(lambda x: kernels.layer_norm(x, None, None, EPS), x)
+    same_bits_in_any_company(lambda x: kernels.cut(x, 0.5), x)
 
 
 def test_what_is_added_is_added_after_rounding() -> None:

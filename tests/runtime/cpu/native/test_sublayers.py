@@ -17,6 +17,7 @@ from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native import kernels, products
 from runtime.cpu.stated import Feeds
 from runtime.nn import ops
+from runtime.nn.activation import XIELU
 from runtime.nn.mlp import ACTIVATIONS, MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.plain import ACTIVATIONS as OTHERS
@@ -72,6 +73,31 @@ def test_a_feed_forward_block(kind: str, before: Any, after: bool, activation: s
     same(CPU.feed_forward(whole, by), PARTS.feed_forward(whole, by))
     if activation == "silu":
         same_bits_in_any_company(lambda x: CPU.feed_forward(x, by), x)
+
+
+@pytest.mark.parametrize("kind", ["pair", "halves", "act"])
+def test_what_is_activated_may_be_cut(kind: str) -> None:
+    modules, halves = opening(kind)
+    x, norms = normal(33, D), (normed(RMSNorm, 1), normed(RMSNorm, 2))
+    by = Feeds(norms[0], modules, halves, "gelu_tanh", packed(D, F, seed=5), norms[1], cut=0.5)
+    whole = mx.array(x).reshape(3, 11, D)
+    same(CPU.feed_forward(whole, by), PARTS.feed_forward(whole, by))
+    same_bits_in_any_company(lambda x: CPU.feed_forward(x, by), x)
+
+
+def test_xielu_in_place_of_an_activation() -> None:
+    bent = XIELU()
+    made, x = MLP(D, F, bent), normal(33, D)
+    made.up_proj, made.down_proj = packed(F, D), packed(D, F, seed=5)
+    bent.alpha_n = mx.array([1.5])
+    by = made.states(normed(RMSNorm, 1), None)
+    assert by is not None
+    whole = mx.array(x).reshape(3, 11, D)
+    same(CPU.feed_forward(whole, by), PARTS.feed_forward(whole, by))
+    same_bits_in_any_company(lambda x: CPU.feed_forward(x, by), x)
+    before = CPU.feed_forward(whole, by)
+    bent.alpha_p = mx.array([0.5])
+    assert not mx.array_equal(CPU.feed_forward(whole, by), before), "its numbers are those of its module"
 
 
 @pytest.mark.parametrize("after", [False, True])

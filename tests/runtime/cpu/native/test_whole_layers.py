@@ -52,10 +52,12 @@ FAMILIES = {
     "falcon_h1": 1,
     "falcon_h1_norm": 1,
     "falcon_h1_norm_first": 1,
+    "apertus": 1,
+    "apertus_biases": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
-PARTLY = {"apertus": 4, "recurrent_gemma": 3, "zamba2": 2, "gemma3n": 8}
+PARTLY = {"recurrent_gemma": 3, "zamba2": 2, "gemma3n": 10}
 """The same of those that have more between these nodes."""
 
 
