@@ -12,6 +12,7 @@ from modelkit.chat.message import Message
 from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
+from modelkit.server.chosen import parted
 from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire
 from modelkit.server.ollama.reading import THINKING, Chat, Common, Generate, read_chat, read_generate
@@ -152,8 +153,9 @@ async def _loaded(request: Request, shape: Shape, common: Common) -> Response:
     """Nothing is asked: the model is to be in memory, or with keep_alive 0, to leave it."""
     if common.keep_alive == 0:
         pool, workers = serving_of(request).pool, serving_of(request).workers
-        if not pool.stop(common.model):  # a name that there is not is told so
-            await asyncio.get_running_loop().run_in_executor(workers, _check_stored, request, common.model)
+        name, _ = parted(common.model)  # a model leaves with all its adapters
+        if not pool.stop(name):  # a name that there is not is told so
+            await asyncio.get_running_loop().run_in_executor(workers, _check_stored, request, name)
         return JSONResponse(empty(shape, common.model, "unload"))
     await call(request, common.model, lambda model: None, common.keep_alive)
     return JSONResponse(empty(shape, common.model, "load"))

@@ -2,11 +2,12 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from modelkit.attached import read_texts
 from modelkit.errors import ModelkitError
 from modelkit.server.ollama.wire import FOREVER_S, filled, moment
 from modelkit.server.standing import Shown
@@ -33,11 +34,12 @@ def running(home: Path, shown: Iterable[Shown], idle_s: float) -> dict[str, Any]
     return {"models": [_running(one, details, idle_s) for one in shown if one.state == "ready"]}
 
 
-def show(home: Path, name: str, *, verbose: bool) -> dict[str, Any]:
-    """Raises ModelNotFound, StoreError."""
+def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> dict[str, Any]:
+    """adapters: those named behind the model's name. Raises ModelNotFound, StoreError, RequestError."""
     store = Store(home)
     package = store.resolve(name)
     facts = facts_of(store, package, tensors=verbose)
+    read_texts(adapters, [one["name"] for one in facts["adapters"]])
     parts = {
         "license": "\n".join(facts["licenses"].values()),
         "modelfile": texts.modelfile(package, store),

@@ -20,6 +20,7 @@ from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
 from modelkit.packages import remove
 from modelkit.server.body import read_json
+from modelkit.server.chosen import parted
 from modelkit.server.faults import client_gone, refused
 from modelkit.server.ollama.describing import running, show, tags
 from modelkit.server.ollama.reading import NAMES, read_model
@@ -47,8 +48,9 @@ async def list_running(request: Request) -> Response:
 
 async def show_package(request: Request) -> Response:
     body = await read_json(request)
-    name, verbose = read_model(body), body.flag("verbose", default=False)
-    said = await _apart(request, partial(show, _home(request), name, verbose=verbose))
+    verbose = body.flag("verbose", default=False)
+    name, adapters = parted(read_model(body))
+    said = await _apart(request, partial(show, _home(request), name, adapters, verbose=verbose))
     return with_ignored(JSONResponse(said), body.unknown({*NAMES, "verbose"}))
 
 

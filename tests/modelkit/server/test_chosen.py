@@ -129,3 +129,21 @@ def test_they_are_listed_behind_their_model(folder: Path, tmp_path: Path) -> Non
     assert one == rows["it:latest+llama_dora"]
     assert missing.status_code == 404
     assert "it has llama_dora, llama_lora" in missing.json()["error"]["message"]
+
+
+def test_models_are_shown_and_leave_by_names_with_adapters(folder: Path, tmp_path: Path) -> None:
+    lines = [f"FROM {folder / 'model'}", *(f"ADAPTER {folder / name}" for name in NAMES)]
+    modelkit.create(modelkit.Modelfile.parse("\n".join(lines)), name="it", home=tmp_path)
+    serving = Serving(Pool(lambda _: opened(folder)), Settings(home=tmp_path), log=Quiet())
+    asked = {"model": "it+llama_lora"}
+    with TestClient(make_app(serving), base_url="http://localhost") as client:
+        shown = [client.post("/api/show", json={"model": name}) for name in ("it", "it+llama_lora")]
+        assert shown[0].json() == shown[1].json()
+        other = client.post("/api/show", json={"model": "it+other"})
+        assert other.status_code == 400
+        assert "no adapter 'other'" in other.json()["error"]
+        assert client.post("/api/generate", json=asked).json()["done_reason"] == "load"
+        assert len(client.get("/api/ps").json()["models"]) == 1
+        left = client.post("/api/generate", json={**asked, "keep_alive": 0})
+        assert left.json()["done_reason"] == "unload"
+        assert client.get("/api/ps").json()["models"] == []
