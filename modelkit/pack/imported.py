@@ -116,14 +116,17 @@ def keep(matrix: Matrix, factor: TensorInfo | None) -> Planned:
     kind = BLOCK_TYPES.get(matrix.dtype)
     (*_, first) = matrix.slabs
     if kind is None or isinstance(first, Joined):
+        refuse_factor(matrix, factor)
         return _floats(matrix)
     if (
         not matrix.name.endswith(".weight")
         or len(matrix.shape) < 2
         or any(part in matrix.name for part in _WIDE)
     ):
+        refuse_factor(matrix, factor)
         return _decoded(matrix, _F32, "exact floats: it is no matrix here")
     if matrix.shape[-1] % kind.weights:
+        refuse_factor(matrix, factor)
         return _decoded(matrix, _F32, "exact floats: its rows are cut otherwise here")
     if kind.name in REPACKED and factor is None:
         return _repacked(matrix, kind)
@@ -162,6 +165,12 @@ def mended(matrix: Matrix) -> Planned:
     if matrix.dtype in BLOCK_TYPES:
         return _decoded(matrix, _F32, reason)
     return replace(decide(matrix, Choice(_F32, reason)), exact=True)
+
+
+def refuse_factor(matrix: Matrix, factor: TensorInfo | None) -> None:
+    """Raises PlanError where there is one: floats have no place for it."""
+    if factor is not None:
+        raise PlanError(f"{factor.name} is a factor of {matrix.name}, which becomes floats here")
 
 
 def _factor(matrix: Matrix, factor: TensorInfo) -> Output:

@@ -20,7 +20,7 @@ from modelkit.pack.coded import code_matrices, code_notes, kept
 from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
-from modelkit.pack.imported import gguf_matrices, keep, mended, requantized, torn
+from modelkit.pack.imported import gguf_matrices, keep, mended, refuse_factor, requantized, torn
 from modelkit.pack.left_out import left_out_notes, to_decide
 from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
@@ -177,6 +177,8 @@ def _import(
     for matrix in matrices:
         factor = kind.stored[kind.factors[matrix.known_as]] if matrix.known_as in kind.factors else None
         if wanted is None:
+            if matrix.name in apart:
+                refuse_factor(matrix, factor)
             planned.append(mended(matrix) if matrix.name in apart else keep(matrix, factor))
             continue
         dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype

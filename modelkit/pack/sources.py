@@ -44,7 +44,9 @@ class Source:
     known: Mapping[Path, Digest]
     """The digests of files that are blobs already."""
     notes: tuple[str, ...] = ()
-    """What was decided beside its config.json (`tying`), for the user."""
+    """What was decided beside its config.json (`tying`), and of a GGUF file what it has that is not run or
+    read otherwise: for the user.
+    """
     promised: Mapping[Path, Digest] = field(default_factory=dict[Path, Digest])
     """The digests that files outside the store must turn out to have when they are read."""
     upstream: Upstream | None = None
@@ -136,7 +138,7 @@ def open_gguf(path: Path, label: str) -> Source:
     from modelkit.source.gguf.checkpoint import read_checkpoint
 
     inventory, weights = read_checkpoint(path, label)
-    return Source(inventory, weights, {})
+    return Source(inventory, weights, {}, weights.notes)
 
 
 def with_head(origin: Origin, head: HeadAlone) -> Origin:
@@ -151,7 +153,9 @@ def with_head(origin: Origin, head: HeadAlone) -> Origin:
         )
     read, weights = read_checkpoint(source.inventory.weights[0].path, source.inventory.origin, head.path)
     files = {**source.inventory.files, **read.files}
-    return replace(origin, source=replace(source, inventory=replace(read, files=files), kind=weights))
+    notes = *(note for note in source.notes if note not in source.kind.notes), *weights.notes
+    joined = replace(source, inventory=replace(read, files=files), kind=weights, notes=notes)
+    return replace(origin, source=joined)
 
 
 def _open_local(local: Local) -> Origin:

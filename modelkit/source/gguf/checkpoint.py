@@ -55,6 +55,8 @@ class GgufWeights:
     factors: Mapping[str, str]
     """Checkpoint tensors whose numbers are to be multiplied: the stored tensor with the factor, or one for
     each expert."""
+    notes: tuple[str, ...] = ()
+    """What of the file is left out or read otherwise, for whoever packs it or runs it."""
 
     def types(self) -> dict[str, int]:
         """How many tensors of each type there are, the type with the most numbers first."""
@@ -127,10 +129,10 @@ def read_checkpoint(path: Path, label: str, head: Path | None = None) -> tuple[I
         tensors=_tensors(weights),
         files=keep.files,
         weights=tuple(files),
-        notes=(histogram, *gguf.notes, *imported.notes, *notes),
+        notes=(histogram,),
         keep=keep,
     )
-    return inventory, weights
+    return inventory, replace(weights, notes=(*gguf.notes, *imported.notes, *notes))
 
 
 def _stored(tensor: GgufTensor, label: str) -> TensorInfo:

@@ -355,6 +355,30 @@ def test_a_factor_that_does_not_fit_is_refused(store: Store, tmp_path: Path) -> 
         create(store, path)
 
 
+@pytest.mark.parametrize("kind", ["f32", "bf16"])
+def test_a_factor_of_floats_is_refused(kind: str, store: Store, tmp_path: Path) -> None:
+    """llama.cpp multiplies by it, whatever the matrix is."""
+    made = gguf_llama.tensors([kind])
+    made.append(Tensor("blk.0.ffn_up.scale", "f32", (1,), np.array([2.0], np.float32).tobytes()))
+    path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
+    with pytest.raises(PlanError, match=r"blk.0.ffn_up.scale is a factor of .*up_proj.weight"):
+        create(store, path)
+
+
+def test_what_a_file_has_beside_its_model_is_told_where_it_is_run_too(tmp_path: Path) -> None:
+    made = gguf_llama.tensors(["nvfp4"])
+    made.append(Tensor("v.patch_embd.weight", "f32", (4,), bytes(16)))
+    made.append(Tensor("blk.0.ffn_up.input_scale", "f32", (1,), bytes(4)))
+    path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
+    notes = open_gguf(path, "it").notes
+    assert "1 tensors for images and sound are left out" in notes
+    assert "1 scales that activations would be rounded by are left out" in notes
+    with modelkit.load(path, home=tmp_path) as model:
+        assert set(notes) <= set(model.notes)
+    modelfile = Modelfile.parse(f"FROM {path}")
+    assert set(notes) <= set(modelkit.create(modelfile, name="it", home=tmp_path).notes)
+
+
 def test_matrices_that_are_joined_may_be_of_several_types(tmp_path: Path) -> None:
     """As files of many sizes have them: values finer than queries and keys."""
     reference = GgufReference("kimi_linear")

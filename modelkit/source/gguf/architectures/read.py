@@ -169,10 +169,14 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
         )
     if towers:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
+    inputs = sum(name.endswith(".input_scale") for name in factors)
+    if inputs:
+        file.notes.append(f"{inputs} scales that activations would be rounded by are left out")
     tensors = {origin.name: origin for link in links for origin in _undone(link, file)}
+    scales = _scales(tensors, factors, file)
     notes, dense = tuple(file.notes), tuple(file.dense)
     config = row.wrapped(file.config) if row.wrapped else file.config
-    return Imported(config, tensors, _scales(tensors, factors), file.constants, notes, dense)
+    return Imported(config, tensors, scales, file.constants, notes, dense)
 
 
 def _undone(link: Link, file: Reading) -> tuple[Origin, ...]:
@@ -189,11 +193,13 @@ def _block(name: str) -> int:
     return int(found[1]) if found else -1
 
 
-def _scales(tensors: Mapping[str, Origin], factors: set[str]) -> dict[str, str]:
+def _scales(tensors: Mapping[str, Origin], factors: set[str], file: Reading) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, origin in tensors.items():
-        for source in origin.tensors:
-            factor = f"{source.removesuffix('.weight')}.scale"
-            if factor in factors:
-                found[name] = factor
+        named = [f"{source.removesuffix('.weight')}.scale" for source in origin.tensors]
+        held = [factor for factor in named if factor in factors]
+        if held and len(named) > 1:
+            file.unsupported(f"`{shown(held[0])}` is a factor of a part of {name}, which is not computed")
+        if held:
+            found[name] = held[0]
     return found
