@@ -57,7 +57,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         recurrent=_recurrent(fields, layers),
         sparse=_sparse(fields, layers) if expert else (False,) * layers,
         expert=expert,
-        head_layers=fields.count("mtp_num_hidden_layers", 1, high=64),
+        head_layers=fields.count("mtp_num_hidden_layers", 1, low=0, high=64),
     )
 
 

@@ -134,3 +134,9 @@ def test_kin_of_llama_that_names_its_class_is_read_as_what_it_is() -> None:
     by_class = describe({**config, "architectures": ["LlamaForCausalLM"]}).config
     assert by_class == describe({**config, "architectures": ["InternLM3ForCausalLM"]}).config
     assert by_class.qkv_bias
+
+
+@pytest.mark.parametrize("name", ["qwen3_5", "qwen3_5_moe", "qwen3_next"])
+def test_a_config_may_say_that_there_is_no_draft_head(name: str) -> None:
+    config = Reference(name).record["config"]
+    assert describe({**config, "mtp_num_hidden_layers": 0}).config.head_layers == 0
