@@ -121,6 +121,8 @@ def _lookup(name: str) -> Parameter:
 def _meant_name(name: str, word: words.Word | None) -> str:
     if word is not None:
         return f"Here it is {word.ours}."
+    if name in ("adapter", "adapters"):
+        return "Adapters are chosen with --adapter NAME[=SCALE], and by `adapters` of a request."
     close = difflib.get_close_matches(name[:32].lower(), PARAMETERS, n=3)
     return f"Did you mean {' or '.join(close)}?" if close else f"The parameters are {', '.join(PARAMETERS)}."
 

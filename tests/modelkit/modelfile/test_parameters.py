@@ -54,6 +54,10 @@ def test_unknown_name_suggests_the_nearest():
     assert refusal("Temprature", 1) == "unknown parameter 'Temprature'\nDid you mean temperature?"
 
 
+def test_adapters_are_no_parameter_and_the_option_is_named():
+    assert "--adapter NAME[=SCALE]" in refusal("adapters", "law=0.8")
+
+
 def test_unknown_name_without_a_near_one_lists_all():
     assert "The parameters are temperature, top_k" in refusal("zzz", 1)
 
