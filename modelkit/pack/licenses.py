@@ -9,9 +9,14 @@ _STARTS = ("LICENSE", "LICENCE", "COPYING")
 _LIMIT_BYTES = 64_000_000
 
 
+def is_license(name: str) -> bool:
+    """Of a file beside the weights."""
+    return "/" not in name and name.upper().startswith(_STARTS)
+
+
 def license_files(files: Files, texts: Iterable[str]) -> dict[str, bytes]:
     """New files by name, for the texts that no license file of the source holds."""
-    present = {_text(files, name) for name in files if name.upper().startswith(_STARTS)}
+    present = {_text(files, name) for name in files if is_license(name)}
     taken = {name.casefold() for name in files}
     made: dict[str, bytes] = {}
     for text in texts:

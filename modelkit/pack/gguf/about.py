@@ -55,6 +55,11 @@ def general_metadata(name: str, provenance: Provenance | None, written: list[Wri
     return made
 
 
+def unwritten_parameters(parameters: Parameters) -> list[str]:
+    """Names of those that a file has no defaults for."""
+    return [name for name in parameters if name not in _SAMPLING]
+
+
 def sampling_metadata(parameters: Parameters) -> dict[str, Any]:
     """The package's sampling as defaults of the file."""
     given: dict[str, Any] = {**parameters.to_json()}

@@ -10,7 +10,12 @@ from typing import Any
 from modelkit.chat.find import find_template
 from modelkit.errors import StoreError, TemplateError, UnsupportedSource
 from modelkit.pack.authors import read_generation_config, read_suppressed
-from modelkit.pack.gguf.about import general_metadata, safe_name, sampling_metadata
+from modelkit.pack.gguf.about import (
+    general_metadata,
+    safe_name,
+    sampling_metadata,
+    unwritten_parameters,
+)
 from modelkit.pack.gguf.embedding import embedding
 from modelkit.pack.gguf.llama_cpp_limits import limits
 from modelkit.pack.gguf.plan import Kind, Written, kinds, plan
@@ -19,6 +24,7 @@ from modelkit.pack.gguf.rows import part_values, values
 from modelkit.pack.gguf.spellings import respelled
 from modelkit.pack.gguf.stored import Stored, stored_tensors
 from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
+from modelkit.pack.licenses import is_license
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Origin as Opened
@@ -246,6 +252,12 @@ def _unsaid(opened: Opened) -> Generator[str]:
     """What else the package has."""
     if opened.metadata.system is not None or opened.metadata.messages:
         yield "SYSTEM and MESSAGE of the Modelfile have no place in a GGUF file"
+    unwritten = unwritten_parameters(opened.metadata.parameters)
+    if unwritten:
+        yield f"PARAMETER {', '.join(unwritten)} of the Modelfile: no place in a GGUF file"
+    licences = [name for name in opened.source.inventory.files if is_license(name)]
+    if licences:
+        yield f"the text of {', '.join(sorted(licences))} is not in the file; pass it on beside it"
     if opened.adapters:
         names = ", ".join(sorted(opened.adapters))
         yield f"adapters are not in the file ({names}); `create --fuse-adapters` makes them weights"

@@ -363,6 +363,19 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
     )
 
 
+def test_parts_of_a_recipe_that_stay_behind_are_said(checkpoint: Path, tmp_path: Path) -> None:
+    recipe = 'SYSTEM Be terse.\nPARAMETER stop END\nPARAMETER top_k 3\nLICENSE "Free."\n'
+    modelfile = modelkit.Modelfile.parse(f"FROM {checkpoint}\n{recipe}")
+    modelkit.create(modelfile, name="it", home=tmp_path)
+    with Store(tmp_path).hold("it") as package:
+        planned = plan_gguf(package)
+    assert planned.metadata["general.sampling.top_k"] == 3
+    notes = "\n".join(planned.notes)
+    assert "SYSTEM" in notes
+    assert "PARAMETER stop of" in notes
+    assert "LICENSE is not in the file" in notes
+
+
 def test_adapters_that_stay_behind_are_said(tmp_path: Path) -> None:
     config = {**CONFIG, "tie_word_embeddings": False}
     write_checkpoint(tmp_path / "model", config, llama_shapes(config))
