@@ -3,11 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import Any, cast
 
+from modelkit.errors import MalformedFile
 from modelkit.modelfile import Parameters
 from modelkit.pack.gguf.plan import Written, is_wide
 from modelkit.pack.metadata import Provenance
+from modelkit.source.strict_json import read_json
+from modelkit.source.tree import Files
 
 _SAMPLING = {
     "temperature": "temp",
@@ -28,6 +31,12 @@ _FILE_TYPES = {
 }  # fmt: skip
 _QUANTIZATION_VERSION = 2
 
+_TOLD = re.compile(
+    r"general\.(?!architecture|type|name|file_type|quantization_version|alignment|sampling\.)[a-z0-9_.-]+"
+)
+"""Of what an imported file said of itself: all that the file to be written does not say by itself."""
+_WHOLE = 1 << 32
+
 
 def safe_name(name: str, pieces: Collection[str]) -> str:
     """A name that llama.cpp can load. It knows Phi-3 by the model's name, and fails where one of that name
@@ -35,6 +44,22 @@ def safe_name(name: str, pieces: Collection[str]) -> str:
     """
     needed = {"</s>", "<unk>", "<s>", "<|endoftext|>"}
     return name if needed <= {*pieces} else re.sub(r"(?i)(phi)-?(?=3)", r"\1 ", name)
+
+
+def kept_metadata(files: Files) -> dict[str, Any]:
+    """Authors, licence, tags and the like that an imported file told; nothing of one that is damaged."""
+    path = files.get("gguf.json")
+    try:
+        told = {} if path is None else read_json(path)
+    except MalformedFile:
+        return {}
+    return {key: value for key, value in told.items() if _TOLD.fullmatch(key) and _plain(value)}
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, str) for one in cast("list[Any]", value))
+    return isinstance(value, str) or (isinstance(value, int) and 0 <= value < _WHOLE)
 
 
 def general_metadata(name: str, provenance: Provenance | None, written: list[Written]) -> dict[str, Any]:

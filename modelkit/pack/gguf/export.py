@@ -12,6 +12,7 @@ from modelkit.errors import StoreError, TemplateError, UnsupportedSource
 from modelkit.pack.authors import read_generation_config, read_suppressed
 from modelkit.pack.gguf.about import (
     general_metadata,
+    kept_metadata,
     safe_name,
     sampling_metadata,
     unwritten_parameters,
@@ -112,6 +113,7 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         vocabulary = _vocabulary(source, opened, rows, described)
         metadata = {
             "general.architecture": described.architecture,
+            **kept_metadata(source.inventory.files),
             **general_metadata(
                 safe_name(str(package.name), vocabulary.metadata[KEY + "tokens"]), provenance, written
             ),

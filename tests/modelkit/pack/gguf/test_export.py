@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -361,6 +362,34 @@ def test_tensors_that_follow_from_the_config_are_written(tmp_path: Path) -> None
     np.testing.assert_array_equal(
         values(file, "rope_freqs.weight"), np.array(planned.extra["rope_freqs.weight"], dtype=np.float32)
     )
+
+
+def test_what_an_imported_file_said_of_its_making_is_said_again(checkpoint: Path, tmp_path: Path) -> None:
+    said = {
+        "general.author": "Ann",
+        "general.license": "mit",
+        "general.tags": ["a", "b"],
+        "general.base_model.count": 1,
+        "general.name": "Another",
+        "general.file_type": 7,
+        "general.alignment": 64,
+        "general.sampling.temp": 0.1,
+        "general.odd": {"not": "said"},
+        "quantize.imatrix.file": "x.dat",
+    }
+    model = shutil.copytree(checkpoint, tmp_path / "model")
+    (model / "gguf.json").write_text(json.dumps(said), encoding="utf-8")
+    modelkit.create(modelkit.Modelfile.parse(f"FROM {model}"), name="it", home=tmp_path)
+    with Store(tmp_path).hold("it") as package:
+        exported(package, tmp_path / "it.gguf")
+    found = read_gguf(tmp_path / "it.gguf").metadata
+    again = {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
+    kept = {"general.author", "general.license", "general.tags", "general.base_model.count"}
+    assert {key: again.get(key) for key in kept} == {key: said[key] for key in kept}
+    assert again["general.name"] != "Another"
+    assert again["general.file_type"] != 7
+    lost = ("general.alignment", "general.sampling.temp", "general.odd", "quantize.imatrix.file")
+    assert not {*lost} & {*again}
 
 
 def test_parts_of_a_recipe_that_stay_behind_are_said(checkpoint: Path, tmp_path: Path) -> None:
