@@ -18,6 +18,7 @@ from modelkit.compared_texts import again_behind, texts_for
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.read import Opened, open_model
+from modelkit.opening.start import stored_weights
 from modelkit.settings import Settings, settings_at
 from modelkit.source.display import UTF_8
 from runtime.models import describe
@@ -88,6 +89,8 @@ def compared(
     with ExitStack() as stack:
         first, second = (stack.enter_context(open_model(name, settings)) for name in names)
         _same_vocabulary(first, second)
+        for opened in (first, second):
+            _refuse_adapters(opened)
         models = _load(first), _load(second)
         models, texts = texts_for(first, models, text)
         there, back = _read(models, texts, min(one.vocab_size for one in models), advance)
@@ -119,6 +122,16 @@ def _same_vocabulary(first: Opened, second: Opened) -> None:
             raise LoadError(f"{opened.label} makes embeddings and writes no text by which to compare it")
 
 
+def _refuse_adapters(opened: Opened) -> None:
+    """Models are read as their weights are: what adapters add is not in them."""
+    names = ", ".join(one.name for one in opened.adapters)
+    if names:
+        raise LoadError(
+            f"{opened.label} answers with adapters ({names}), and models are compared without any",
+            hint="Compare what `create --fuse-adapters` makes of it.",
+        )
+
+
 def _load(opened: Opened, dtype: str | None = "float32") -> "LoadedModel":
     """dtype: what is computed in; None: as `run` does."""
     from runtime.cpu import bind_blas
@@ -129,11 +142,9 @@ def _load(opened: Opened, dtype: str | None = "float32") -> "LoadedModel":
     here = device()
     if here.kind == "cpu":
         bind_blas()
-    files = [file.path for file in opened.inventory.weights]
+    config, weights, _ = stored_weights(opened, opened.target)
     try:
-        return load_model(
-            opened.inventory.config, files, on=replace(here, fast_dtype=dtype or here.fast_dtype)
-        )
+        return load_model(config, weights, on=replace(here, fast_dtype=dtype or here.fast_dtype))
     except RuntimeFault as fault:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
 
@@ -234,7 +245,7 @@ def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
 
 
 def _stored_bytes(opened: Opened) -> int:
-    return sum(tensor.nbytes for tensor in opened.inventory.tensors.values())
+    return opened.target.plan.nbytes
 
 
 def read_text(path: Path) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(a: str, b: str, file: Path | None, as_json: bool) -> None:
-    """Compare the model B with the model A, packages or folders (./folder) of one vocabulary.
+    """Compare the model B with the model A: packages, folders (./folder) or GGUF files of one vocabulary.
 
     KL is how far B's predictions are from A's, in nats per token, and back; SPEED is measured with the two
     taking turns, one token after the other.

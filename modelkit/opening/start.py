@@ -115,7 +115,7 @@ class _Weights:
         return drafters_for(target, draft, memory)
 
     def _read(self, part: Part, *, with_head: bool = False) -> LoadedModel:
-        config, files, fixed = _stored(self.opened, part)
+        config, files, fixed = stored_weights(self.opened, part)
         on = device.device()
         return load_model(config, files, on=on, with_head=with_head, fixed=fixed, told=self.told)
 
@@ -194,7 +194,7 @@ def read_share(
     """
     from runtime.ranks.load import load_share
 
-    config, files, fixed = _stored(opened, opened.target)
+    config, files, fixed = stored_weights(opened, opened.target)
     on = device.device()
     sources = attached.sources(opened.adapters, describe(opened.inventory.config))
     brought = {source.name: source.read() for source in sources}
@@ -215,7 +215,7 @@ def read_share(
     )
 
 
-def _stored(
+def stored_weights(
     opened: Opened, part: Part
 ) -> tuple[Mapping[str, Any], Sequence[Path] | Mapping[str, mx.array], bool]:
     """The config, where the tensors are, and whether nobody will ever change them."""

@@ -11,12 +11,14 @@ from click.testing import Result
 
 import modelkit
 from modelkit.comparison import compare
+from modelkit.errors import LoadError
 from modelkit.store.store import Store
 from tests.support.code_checkpoints import gptq, random_codes
 from tests.support.code_folders import gptq_config, linear, two
 from tests.support.code_folders import llama as coded_llama
 from tests.support.fp8_folders import as_fp8
 from tests.support.gguf_llama import llama
+from tests.support.peft_folders import write_peft
 
 Run = Callable[..., Result]
 REST = "what does not stay as it is is made of exactly those numbers"
@@ -115,3 +117,24 @@ def test_a_target_that_what_is_packed_meets_already(create: Run, home: Path) -> 
     (home / "packed.gguf").write_bytes(llama(["q4_k"]))
     said = create("x", "QUANTIZE 9 bits", source="./packed.gguf").stderr
     assert "9 bits is met already: the target takes" in said
+
+
+def test_what_runs_without_a_package_is_compared_without_one(create: Run, home: Path) -> None:
+    (home / "packed.gguf").write_bytes(llama(["q4_k", "q8_0"]))
+    made(create("same", source="./packed.gguf"))
+    coded, plain = codes(home)
+    for one, other in (("same", home / "packed.gguf"), (plain, coded)):
+        found = compare(one, other)
+        assert abs(found.kl) < 1e-5
+        assert found.weight_bytes[1] > 0
+    found = compare("same", home / "packed.gguf")
+    assert found.weight_bytes[0] == found.weight_bytes[1]
+
+
+def test_a_package_is_not_compared_without_its_adapters_unsaid(create: Run, home: Path) -> None:
+    module = "base_model.model.model.layers.1.self_attn.q_proj"
+    pair = {f"{module}.lora_A.weight": np.ones((3, 64)), f"{module}.lora_B.weight": np.ones((64, 3))}
+    write_peft(home / "lora", {name: array.astype(np.float32) for name, array in pair.items()})
+    made(create("x", "ADAPTER ./lora"))
+    with pytest.raises(LoadError, match=r"x answers with adapters \(lora\)"):
+        compare(home / "target", "x")
