@@ -6,7 +6,8 @@ evaluated already; the prefix store never waits for it. Whatever cannot be read,
 is removed and computed again. Several processes may share the folder: files appear whole, and one that
 another process has removed counts as not there.
 
-Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes.
+Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes, and
+whether kernels computed it.
 """
 
 import logging
@@ -49,6 +50,7 @@ from runtime.cache.page_folder import (
 from runtime.cache.prefix import PageNode, PrefixStore
 from runtime.cache.recurrent import DTYPES as STATE_DTYPES
 from runtime.cache.snapshot import TOKEN_AXIS, Absent, Checkpoint, Snapshot, Span
+from runtime.cpu import native
 from runtime.records import dataclass
 
 DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
@@ -101,7 +103,10 @@ class DiskPages:
         self._folder, self._elsewhere = folder, frozenset(elsewhere)
         self._mark = model_mark(folder.model)
         apart = (folder.part, sorted(elsewhere)) if folder.part else ()
-        self._namespace = repr((folder.model, tuple(layout), str(dtype), kept_format, *apart))
+        # What a run without kernels has left would be other bits than those that a prompt has here.
+        self._namespace = repr(
+            (folder.model, tuple(layout), str(dtype), kept_format, native.numbers(), *apart)
+        )
         self._kept = kept_format or NAMES[dtype].lower()
         self._shapes = [_shapes(spec, dtype, kept_format) for spec in layout]
         self._layout = tuple(layout)
