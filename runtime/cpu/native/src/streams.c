@@ -1,14 +1,5 @@
 #include "streams.h"
-#include "simd.h"
-
-#define FOR_LANES(i, n, width) \
-  for (int i = 0, n; (n = (width) - i < LANES ? (width) - i : LANES) > 0; i += LANES)
-
-INLINE vf load(const float* p, int n) { return n == LANES ? vf_load(p) : vf_load_some(p, n); }
-INLINE void store(float* p, vf a, int n) {
-  if (n == LANES) vf_store(p, a);
-  else vf_store_some(p, a, n);
-}
+#include "rest.h"
 
 static void mix(const float* x, const float* by, float* y, int count, int width) {
   FOR_LANES(i, n, width) {
