@@ -76,14 +76,21 @@ def inherited_notes(
         return ()
     names = [*(["SYSTEM"] if system else []), *(f"MESSAGE {role}" for role, _ in messages)]
     if template is None:
-        return (f"{_joined(names)} has no effect: without a chat template there is no place for it",)
+        return (f"{_idle(names)}: without a chat template there is no place for that",)
     talk = [*(Message(role, content) for role, content in own), Message("user", "?")]
     try:
         text = template.render(talk)
     except TemplateError as error:
-        return (f"{_joined(names)} makes the chat template fail, and with it every chat: {error.message}",)
+        said, several = _joined(names)
+        makes = "make" if several else "makes"
+        return (f"{said} {makes} the chat template fail, and with it every chat: {error.message}",)
     lost = [names[place] for place in unplaced(Rendering(template), talk, range(len(own)), text)]
-    return (f"{_joined(lost)} has no effect: the chat template has no place for it",) if lost else ()
+    return (f"{_idle(lost)}: the chat template has no place for that",) if lost else ()
+
+
+def _idle(names: Sequence[str]) -> str:
+    said, several = _joined(names)
+    return f"{said} {'have' if several else 'has'} no effect"
 
 
 def _marked(message: Message, mark: str) -> Message | None:
@@ -94,5 +101,7 @@ def _marked(message: Message, mark: str) -> Message | None:
     return replace(message, content=f"{message.content} {mark}") if message.content.strip() else None
 
 
-def _joined(names: Sequence[str]) -> str:
-    return " and ".join(dict.fromkeys(names))
+def _joined(names: Sequence[str]) -> tuple[str, bool]:
+    """Each once, and whether they are several."""
+    each = list(dict.fromkeys(names))
+    return " and ".join(each), len(each) > 1

@@ -43,5 +43,6 @@ def command(name: str, address: str, insecure: bool, as_json: bool) -> None:
             }
         )
     else:
-        sent = f"{size(pushed.sent_bytes)} of {size(pushed.size_bytes)} sent"
+        again = ", some of it again" if pushed.sent_bytes > pushed.size_bytes else ""
+        sent = f"{size(min(pushed.sent_bytes, pushed.size_bytes))} of {size(pushed.size_bytes)} sent{again}"
         state(f"pushed {name} {pushed.digest.short} to {pushed.address} ({sent})")

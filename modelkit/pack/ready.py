@@ -86,7 +86,8 @@ def _encoder(
     idle = [name for name in parameters if PARAMETERS[name].scope in ("sampling", "generation")]
     if idle:
         notes += (
-            f"PARAMETER {', '.join(idle)} has no effect: the model makes embeddings, and writes no text",
+            f"PARAMETER {' and '.join(idle)} {'have' if len(idle) > 1 else 'has'} no effect: the model makes "
+            "embeddings, and writes no text",
         )
     pooling = read_pooling(inventory.files, described)
     return Ready(tokenizer, frozenset(), (), None, None, parameters, notes, pooling=pooling)

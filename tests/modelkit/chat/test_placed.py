@@ -74,7 +74,7 @@ NOTES: dict[str, tuple[str | None, str | None, list[tuple[str, str]], str | None
     "no system": (USER_ONLY, "s", [], "SYSTEM has no effect"),
     "no tool": (USER_ONLY, None, [("user", "a"), ("tool", "b")], "MESSAGE tool has no effect"),
     "refused": (REFUSES, "s", [], "SYSTEM makes the chat template fail"),
-    "no template": (None, "s", [("user", "a")], "SYSTEM and MESSAGE user has no effect: without"),
+    "no template": (None, "s", [("user", "a")], "SYSTEM and MESSAGE user have no effect: without"),
 }
 
 
