@@ -41,7 +41,9 @@ FOOT = """
   with the vocabulary of their target. Drafts of Laguna and Muse Glimmer are refused by name. Draft heads
   behind a model's layers go along where llama.cpp's architecture has a place for them
   ([import.md](import.md)).
-* Provenance, licence and sampling go into `general.*`; SYSTEM and MESSAGE have no place there.
+* Provenance, licence and sampling go into `general.*`, with what an imported file said there of its making
+  (authors, tags, base models); SYSTEM, MESSAGE, other parameters and texts of licences have no place there,
+  and a note says which are left behind.
 
 What GGUF does not say of a model is not written in silence: before a byte is written, the file's metadata
 are read back as an import reads them, and a value of the model that would be another one (an activation, a

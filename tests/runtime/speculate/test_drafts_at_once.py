@@ -138,7 +138,7 @@ def test_who_rejects_goes_step_by_step(counted: list[int], tmp_path: Path) -> No
     assert counted == []
 
 
-@pytest.mark.parametrize("name", ["mamba2", "qwen3_5", "apertus"])
+@pytest.mark.parametrize("name", ["mamba2", "qwen3_5", "gemma3n"])
 def test_other_networks_go_step_by_step(name: str, counted: list[int], tmp_path: Path) -> None:
     model = Reference(name).load(tmp_path)
     once = proposals(model, WISHES["greedy"], at_once=True)
