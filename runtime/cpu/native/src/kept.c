@@ -1,4 +1,5 @@
 #include "kept.h"
+#include "lines.h"
 #include "quantize.h"
 #include "simd.h"
 
@@ -18,9 +19,19 @@ INLINE vf bytes16(const uint8_t* p) { /* sixteen codes of a byte each */
 }
 
 INLINE vf nibbles16(const uint8_t* p) { /* sixteen codes in eight bytes, the lower half first */
+#if defined(__AVX2__)
+  const __m128i pairs = _mm_loadl_epi64((const __m128i*)p), low = _mm_set1_epi8(15);
+  const __m128i codes = _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
+#else
+  return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8))));
+#endif
+#else
   uint8_t codes[LANES];
   for (int i = 0; i < LANES / 2; i++) codes[2 * i] = p[i] & 15, codes[2 * i + 1] = p[i] >> 4;
   return bytes16(codes);
+#endif
 }
 
 /* code * scale + bias in two roundings, as MLX's dequantize has it. */
@@ -42,11 +53,17 @@ INLINE void widen(const uint16_t* p, int size, float* out, int is_half) {
   }
 }
 
+/* How many vectors further on memory is asked for. On a Zen 4, GB/s on one thread: bf16 with four queries to a key of 128
+ * numbers 5.5 -> 8, with one 7 -> 11; q8 4 -> 5.5. Scales come by themselves. */
+enum { AHEAD = 64 };
+
 static void load(const struct mk_lane* lane, int64_t slot, int count, float* out, int stride) {
   const struct mk_kept* k = lane->kept;
   for (int i = 0; i < count; i++, slot++, out += stride) {
     const char* p = lane->part[0] + slot * k->slot[0];
-    __builtin_prefetch(p + 4096);
+    if (mk_to_second_cache)
+      for (ptrdiff_t at = 0; at < k->slot[0]; at += 64) __builtin_prefetch(p + AHEAD * k->slot[0] + at, 0, 2);
+    else __builtin_prefetch(p + 4096);
     switch (k->form) {
       case MK_KEPT_F32: memcpy(out, p, (size_t)k->size * 4); break;
       case MK_KEPT_BF16: widen((const uint16_t*)p, k->size, out, 0); break;
