@@ -49,17 +49,16 @@ INLINE vf part_of(vi word, const int type, const int part) {
 }
 
 /* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of the panel that is `ahead` panels behind
- * it comes into the cache, line after line as it lies: see `fetch` of products_codes.h. */
-INLINE void fetch(const struct rows* r, size_t at, int ahead) {
-  const char* line = r->at[0] + LANES * at + (size_t)ahead * LANES * r->bytes;
-  bring_lines(line, LANES);
+ * it comes into the cache, from here on, line after line as it lies: see `fetch` of products_codes.h. */
+INLINE const char* lines_of(const struct rows* r, size_t at, int ahead) {
+  return r->at[0] + LANES * at + (size_t)ahead * LANES * r->bytes;
 }
 
 /* Words are turned over as they lie, and then taken apart. */
 INLINE void turn(const struct rows* r, int k, int count, float (*to)[LANES], const int type) {
   const int size = type == MK_F32 ? 4 : 2, parts = 4 / size;
   vi words[LANES];
-  fetch(r, (size_t)k * size, MK_STRIP / LANES);
+  bring_lines(lines_of(r, (size_t)k * size, MK_STRIP / LANES), LANES);
   vi_transpose(r->at, (size_t)k * size, count * size, r->end, words);
   UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++)
     if (i * parts + part < count) vf_store(to[i * parts + part], part_of(words[i], type, part));
@@ -133,10 +132,11 @@ INLINE void tile_of(const struct rows* from, int k, const float* x, float* sums,
   UNROLL for (int r = 0; r < R; r++) a[r] = vf_set(0);
   for (int first = 0; first < MK_DEEP; first += step) {
     vi words[LANES];
-    fetch(from, (size_t)(k + first) * size, keep ? MK_STRIP / LANES : 1);
+    const char* lines = lines_of(from, (size_t)(k + first) * size, keep ? MK_STRIP / LANES : 1);
     vi_transpose(from->at, (size_t)(k + first) * size, 64, from->end, words);
     UNROLL for (int i = 0; i < LANES; i++) UNROLL for (int part = 0; part < parts; part++) {
       const int at = first + i * parts + part;
+      if (!part) bring_lines(lines + 64 * i, 1);
       const vf weight = part_of(words[i], type, part);
       if (keep) vf_store(keep[at], weight);
       UNROLL for (int r = 0; r < R; r++) a[r] = vf_fma(vf_set(x[r * MK_DEEP + at]), weight, a[r]);

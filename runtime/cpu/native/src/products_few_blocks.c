@@ -1,11 +1,11 @@
 #include "products_few_blocks.h"
 #include "products_blocks.h"
 
-/* The next panel's share of what is worked on, half a block: as `fetch`. */
-INLINE void fetch_half(const struct panel* p, size_t at, int half, const int bytes) {
-  const int lines = (16 * bytes / 64 + 1) / 2;
-  const char* line = p->rows[0] + 16 * at + p->bytes + 64 * lines * half;
-  bring_lines(line, lines);
+/* The next panel's share of what is worked on, the word-th of the 32 parts of half a block: as `fetch_one`. */
+INLINE void fetch_some(const struct panel* p, size_t at, int half, int word, const int bytes) {
+  const int lines = (16 * bytes / 64 + 1) / 2, first = word * lines / 32;
+  const char* line = p->rows[0] + 16 * at + p->bytes + 64 * (lines * half + first);
+  bring_lines(line, (word + 1) * lines / 32 - first);
 }
 
 /* R rows times one panel of whole blocks, added to sums. */
@@ -21,13 +21,13 @@ INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, 
     struct half words;
     unpack_block_scales(kind, &b, scales, biases);
     UNROLL for (int half = 0; half < 2; half++) {
-      fetch_half(p, b.at, half, mk_blocks_of(kind).bytes);
       half_of_block(&b, kind, half, &words);
       UNROLL for (int g = 0; g < 128 / group; g++, x += 2 * group, factors++) {
         vi sum[FEW_WITH_BLOCKS], low[FEW_WITH_BLOCKS]; /* low: with x's low bytes, where words are bytes */
         UNROLL for (int r = 0; r < R; r++) sum[r] = low[r] = vi_set(0);
         UNROLL for (int i = 0; i < group; i += 4) {
           vi codes[4 / WORD];
+          fetch_some(p, b.at, half, (group * g + i) / 4, mk_blocks_of(kind).bytes);
           words_for_dot(codes_at(&words, kind, half, group * g + i), table_of(kind), codes);
           UNROLL for (int t = 0; t < 4 / WORD; t++) UNROLL for (int r = 0; r < R; r++) {
             const char* at = x + r * ldx + 4 * (i / WORD + t);

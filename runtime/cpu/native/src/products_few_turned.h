@@ -10,6 +10,7 @@ enum { EIGHT = 8 };
 INLINE void eight_rows(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums,
                        const int bits, const int fp4, const int block) {
   const int step = step_of(bits) * 4 * bits, blocks = k / block; /* bytes that are turned over at once: blocks of 64 */
+  const int apart = step * 8 / bits / WORD / 16;                 /* words from one line that is asked for to the next */
   const float* factors = (const float*)(x + (size_t)(k + 31) / 32 * 64) + s->first / block; /* x's scales, and then its sums */
   const size_t ld = ldx / sizeof(float);
   vf y[EIGHT];
@@ -17,13 +18,14 @@ INLINE void eight_rows(const struct slab* s, const struct panel* p, size_t at, c
   UNROLL for (int r = 0; r < EIGHT; r++) y[r] = vf_load(sums + r * MK_STRIP);
   for (int left = s->count * bits / 8, b = 0; left > 0; left -= step, at += (size_t)step) {
     vi words[16];
-    fetch(p, at, 1);
     vi_transpose(p->rows, at, left < step ? left : step, p->end, words);
     UNROLL for (int i = 0; i < step * 8 / bits / block; i++) {
       if (i * block * bits / 8 >= left) break;
       vi sum[EIGHT], low[EIGHT]; /* of x's high bytes and of its low ones */
       UNROLL for (int r = 0; r < EIGHT; r++) sum[r] = low[r] = vi_set(0);
       UNROLL for (int t = 0; t < block / WORD; t++) {
+        const int done = i * block / WORD + t;
+        if (done % apart == 0) fetch_one(p, at, 1, done / apart);
         const vi codes = unpacked(words + (i * block / 32 + t / 8) * bits, bits, fp4, t % 8);
         UNROLL for (int r = 0; r < EIGHT; r++) {
           sum[r] = vi_dot(sum[r], codes, word(x + r * ldx + 4 * t));

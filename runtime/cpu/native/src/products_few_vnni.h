@@ -83,11 +83,11 @@ INLINE void few_vnni(const struct slab* s, const struct panel* p, size_t at, con
     const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
     struct met met[FEW];
     vi quarters[FEW][4];
-    fetch(p, at, 1);
     UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bytes, bits, block), from[r] += 1024 / bits;
     UNROLL for (int i = 0; i < 4; i++) {
       vi four[FEW][4];
       UNROLL for (int j = 0; j < 4; j++) {
+        fetch_one(p, at, 1, 4 * i + j);
         const vi codes = _mm512_maskz_loadu_epi8(some, p->rows[4 * i + j] + at);
         vi lower = vi_and(codes, field), upper = vi_and(vi_right(codes, 4), field);
         if (fp4) lower = vi_lookup(lower, FP4), upper = vi_lookup(upper, FP4);
