@@ -5,6 +5,7 @@ Arrays: R rows of the group, T columns, V vocabulary.
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import mlx.core as mx
 
@@ -189,8 +190,21 @@ def _draws(params: Sequence[SamplingParams]) -> Draws:
 
 
 def _biased(params: Sequence[SamplingParams]) -> Biased:
-    by_row = [{**p.logit_bias, **dict.fromkeys(p.suppressed, -math.inf)} for p in params]
-    return Biased(tuple(map(tuple, by_row)), tuple(tuple(its.values()) for its in by_row))
+    by_row = [_bias(p) for p in params]
+    return Biased(tuple(ids for ids, _ in by_row), tuple(values for _, values in by_row))
+
+
+def _bias(params: SamplingParams) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """A row's ids, and what each has added. Rows without a bias of their own share their model's ids."""
+    if not params.logit_bias:
+        return params.suppressed, _never(len(params.suppressed))
+    all_of = {**params.logit_bias, **dict.fromkeys(params.suppressed, -math.inf)}
+    return tuple(all_of), tuple(all_of.values())
+
+
+@lru_cache(maxsize=8)
+def _never(count: int) -> tuple[float, ...]:
+    return (-math.inf,) * count
 
 
 def _column(values: Sequence[float]) -> mx.array:

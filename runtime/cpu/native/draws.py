@@ -37,7 +37,9 @@ def draws_of(kernels: Any, by: Draws) -> Any:
     return kernels.Draws(by.seeds, by.temperatures, by.top_k, top, least, typical)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def biases_of(kernels: Any, by: Biased) -> Any:
-    """The kernels' view of what is added to logits."""
+    """The kernels' view of what is added to logits. Few are kept, since each is of other rows than the one
+    before, and a vocabulary may have tens of thousands of ids that are no token's.
+    """
     return kernels.Biases(by.ids, by.values)

@@ -150,6 +150,30 @@ def test_a_bias_moves_only_its_row() -> None:
     assert Sampler(its).sample(logits, [1, 1]).tolist() == [[123], [0]]
 
 
+def test_suppressed_ids_are_never_drawn_beside_rows_with_a_bias() -> None:
+    never = tuple(token for token in range(V) if token not in (5, 7, 9))
+    biases = {7: -200.0, 5: 200.0, 30: 300.0}
+    its = [
+        SamplingParams(temperature=2.0, seed=1, suppressed=never),
+        SamplingParams(temperature=2.0, seed=2, suppressed=never, logit_bias=biases),
+        SamplingParams(temperature=2.0, seed=3, logit_bias={30: 300.0}),
+    ]
+    logits, _ = some_logits(3, len(its), 8)
+    drawn = [set(row) for row in np.array(Sampler(its).sample(logits, [0, 5, 9])).tolist()]
+    assert drawn[0] <= {5, 7, 9}
+    assert drawn[1:] == [{5}, {30}]
+
+
+def test_rows_of_one_model_share_what_it_suppresses() -> None:
+    """Tens of thousands of ids, where a GGUF file fills its vocabulary up."""
+    never = tuple(range(30_000))
+    its = [SamplingParams(seed=seed, suppressed=never) for seed in range(8)]
+    biased = Group(Kind.of(its[0]), its).biased
+    assert biased is not None
+    assert all(ids is never for ids in biased.ids)
+    assert len({id(values) for values in biased.values}) == 1
+
+
 def test_a_bias_outside_the_vocabulary_is_refused() -> None:
     with pytest.raises(BadTokenIds, match=f"id {V}"):
         Sampler([SamplingParams(logit_bias={V: 1.0})]).sample(mx.zeros((1, 1, V)), [0])
