@@ -27,8 +27,8 @@ static int scale_bytes(const struct mk_matrix* w) { return w->type == MK_U8 ? 1 
 static void fetch_groups(const struct mk_matrix* w, int n0, int panels) {
   const size_t row = (size_t)(w->k / w->group) * scale_bytes(w), from = row * (size_t)n0;
   for (size_t i = 0; i < row * LANES * (size_t)panels; i += 64) {
-    __builtin_prefetch((const char*)w->scales + from + i);
-    if (w->biases) __builtin_prefetch((const char*)w->biases + from + i);
+    bring_lines((const char*)w->scales + from + i, 1);
+    if (w->biases) bring_lines((const char*)w->biases + from + i, 1);
   }
 }
 
