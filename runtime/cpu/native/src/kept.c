@@ -5,40 +5,11 @@
 
 /* ---- from memory ---- */
 
-INLINE vf bytes16(const uint8_t* p) { /* sixteen codes of a byte each */
-#if defined(__AVX512F__)
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p)));
-#elif defined(__AVX2__)
-  return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p))),
-             _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)(p + 8)))));
-#else
-  float t[LANES];
-  for (int i = 0; i < LANES; i++) t[i] = p[i];
-  return vf_load(t);
-#endif
-}
-
-INLINE vf nibbles16(const uint8_t* p) { /* sixteen codes in eight bytes, the lower half first */
-#if defined(__AVX2__)
-  const __m128i pairs = _mm_loadl_epi64((const __m128i*)p), low = _mm_set1_epi8(15);
-  const __m128i codes = _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
-#if defined(__AVX512F__)
-  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(codes));
-#else
-  return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(codes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8))));
-#endif
-#else
-  uint8_t codes[LANES];
-  for (int i = 0; i < LANES / 2; i++) codes[2 * i] = p[i] & 15, codes[2 * i + 1] = p[i] >> 4;
-  return bytes16(codes);
-#endif
-}
-
 /* code * scale + bias in two roundings, as MLX's dequantize has it. */
 INLINE void unpack(const struct mk_kept* k, const uint8_t* codes, const float* scale, const float* bias, float* out, int bits) {
   for (int at = 0; at < k->size; at += k->group, scale++, bias++)
     for (int i = at; i < at + k->group; i += LANES) {
-      vf code = bits == 8 ? bytes16(codes + i) : nibbles16(codes + i / 2);
+      vf code = bits == 8 ? vf_bytes(codes + i) : vf_nibbles(codes + i / 2);
       vf_store(out + i, vf_add(vf_mul(code, vf_set(*scale)), vf_set(*bias)));
     }
 }

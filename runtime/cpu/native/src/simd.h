@@ -174,6 +174,33 @@ INLINE void vf_store_some(float* p, vf a, int n) {
   memcpy(p, t, (size_t)n * 4);
 }
 
+/* Sixteen bytes as numbers; and sixteen halves of eight bytes, the lower one first. */
+#if defined(__AVX2__)
+INLINE vf numbers_of(__m128i bytes) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+#else
+  return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
+#endif
+}
+INLINE vf vf_bytes(const uint8_t* p) { return numbers_of(_mm_loadu_si128((const __m128i*)p)); }
+INLINE vf vf_nibbles(const uint8_t* p) {
+  const __m128i pairs = _mm_loadl_epi64((const __m128i*)p), low = _mm_set1_epi8(15);
+  return numbers_of(_mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low)));
+}
+#else
+INLINE vf vf_bytes(const uint8_t* p) {
+  float t[LANES];
+  for (int i = 0; i < LANES; i++) t[i] = p[i];
+  return vf_load(t);
+}
+INLINE vf vf_nibbles(const uint8_t* p) {
+  float t[LANES];
+  for (int i = 0; i < LANES; i++) t[i] = p[i / 2] >> (i % 2 * 4) & 15;
+  return vf_load(t);
+}
+#endif
+
 /* e^x to 1e-7 relative (Cephes' polynomial); 0 below -87.3, the greatest finite powers at 88; of NaN, NaN. */
 INLINE vf vf_exp(vf x) {
   const vf low = vf_set(-87.3f);

@@ -52,22 +52,9 @@ INLINE void codes16(const uint8_t* row, int at, const int bits, int* codes) {
 
 /* The same codes as floats. */
 INLINE vf code_floats16(const uint8_t* row, int at, const int bits) {
-#if defined(__AVX2__)
-  if (bits == 4 || bits == 8) {
-    const uint8_t* p = row + (size_t)at / 8 * bits;
-    __m128i bytes;
-    if (bits == 8) bytes = _mm_loadu_si128((const __m128i*)p);
-    else {
-      const __m128i pairs = _mm_loadl_epi64((const __m128i*)p), low = _mm_set1_epi8(15);
-      bytes = _mm_unpacklo_epi8(_mm_and_si128(pairs, low), _mm_and_si128(_mm_srli_epi16(pairs, 4), low));
-    }
-#if defined(__AVX512F__)
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
-#else
-    return TWO(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))));
-#endif
-  }
-#endif
+  const uint8_t* from = row + (size_t)at / 8 * bits;
+  if (bits == 8) return vf_bytes(from);
+  if (bits == 4) return vf_nibbles(from);
   int codes[LANES];
   float values[LANES];
   codes16(row, at, bits, codes);
