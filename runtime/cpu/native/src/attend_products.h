@@ -118,7 +118,7 @@ static void scores_by_lanes(const float* q, int count, const float* k, ptrdiff_t
 
 /* to[number][place]: the numbers of the keys at all places of the block, zeros where there is none. */
 static void turn_over(const float* k, ptrdiff_t stride, int low, int high, int size, float* to) {
-  const int asking = asks(2, size);
+  const int asking = mk_to_second_cache; /* of many queries, whatever their size */
   for (int v = low - low % LANES; v < high; v += LANES)
     for (int i = 0; i < size; i += LANES) {
       vf t[LANES];
