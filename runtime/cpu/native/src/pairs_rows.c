@@ -119,17 +119,18 @@ static struct mk_term term_of(const struct mk_pairs* by, int place, float scale,
   return term;
 }
 
-void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n) {
+void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int part, int parts) {
   const struct mk_pairs* pairs = by->w->pairs;
   const size_t size = (size_t)mk_float_bytes(pairs->up_type), ld = (size_t)pairs->n * size;
+  const int start = pairs->rank * part / parts, stop = pairs->rank * (part + 1) / parts;
   if (!pairs->up) return;
   for (int i = 0; i < count; i++)
     for (int m = 0; m < groups[i].kin->count; m++) {
       const int place = place_of(pairs, groups[i].kin->members[m].adapter);
       if (place < 0 || (i && groups[i].kin == groups[i - 1].kin)) continue;
-      const char* at = (const char*)pairs->up + (size_t)place * (size_t)pairs->rank * ld + (size_t)n0 * size;
+      const char* at = (const char*)pairs->up + ((size_t)place * (size_t)pairs->rank + (size_t)start) * ld + (size_t)n0 * size;
       const size_t last = (size_t)n * size - 1; /* the strip before had the first line, where numbers lie on two */
-      for (int j = 0; j < pairs->rank; j++, at += ld)
+      for (int j = start; j < stop; j++, at += ld)
         for (size_t line = last % LINE; line <= last; line += LINE) __builtin_prefetch(at + line, 0, 2);
     }
 }

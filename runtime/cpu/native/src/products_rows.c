@@ -81,9 +81,10 @@ static void compute(const struct job* j, int matrix, int strip, int count, const
   const struct prepared* x = &j->forms[j->form_of[matrix]];
   const int n0 = strip * MK_STRIP, n = w.n - n0 < count * MK_STRIP ? w.n - n0 : count * MK_STRIP, paired = j->narrow && mk_has_pairs(&w);
   const size_t apart = (size_t)p->rows * MK_STRIP;
-  if (paired) mk_call_for_pairs(&j->narrow[matrix], p->groups, p->group_count, n0, n);
-  for (int i = 0; i < n; i += MK_STRIP)
+  for (int i = 0; i < n; i += MK_STRIP) {
+    if (paired) mk_call_for_pairs(&j->narrow[matrix], p->groups, p->group_count, n0, n, i / MK_STRIP, (n + MK_STRIP - 1) / MK_STRIP);
     strip_of(&j->by, x->form, &w, n0 + i, x->rows, j->rows, p->first, p->rows, sums + (size_t)(i / MK_STRIP) * apart);
+  }
   if (paired) {
     for (int i = 0; w.added && i < n; i += MK_STRIP) finish_rows(j, &w, n0 + i, n - i, p, sums + (size_t)(i / MK_STRIP) * apart, NULL);
     w.added = NULL;
