@@ -143,6 +143,8 @@ class Router(Module):
 
 
 class Mixture(SharedMoE):
+    adds = SharedMoE.adds
+
     def __init__(self, config: Config) -> None:
         super().__init__(
             config.hidden_size,

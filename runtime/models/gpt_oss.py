@@ -7,7 +7,7 @@ rows of gate and up in turn), or as floats stored input first.
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -82,6 +82,8 @@ class SinkAttention(SelfAttention):
 
 
 class SparseMLP(Module):
+    adds: ClassVar[tuple[str, ...]] = ("experts",)
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.router = nn.Linear(config.hidden_size, config.experts)

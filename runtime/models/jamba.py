@@ -4,7 +4,7 @@ Router probabilities are taken over all experts and left as they are; mlx-lm tak
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -91,6 +91,8 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class SparseMLP(Module):
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp",)
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size

@@ -7,7 +7,7 @@ what the config says: it is cut to two thirds and rounded up. Names differ from 
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -167,6 +167,8 @@ class ShortConv(Module):
 
 
 class SparseMLP(Module):
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp",)
+
     def __init__(self, config: Config, spec: ExpertSpec) -> None:
         super().__init__()
         self.gate = nn.Linear(config.hidden_size, spec.experts, bias=False)

@@ -8,7 +8,7 @@ with plain MLPs.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -175,6 +175,8 @@ class NormedAttention(Attention):
 
 class Mixture(Module):
     """The answers of the chosen experts, to inputs scaled by their gates, plus that of one that all share."""
+
+    adds: ClassVar[tuple[str, ...]] = ("experts", "shared_expert")
 
     def __init__(self, config: Config) -> None:
         super().__init__()

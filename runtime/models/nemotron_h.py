@@ -67,6 +67,11 @@ class SparseMLP(Module):
         self.shared_experts = MLP(hidden, spec.shared, activation, bias=bias)
         self._latent = spec.latent is not None
 
+    @property
+    def adds(self) -> tuple[str, ...]:
+        """See `SoftmaxMoE`. What leads out of a latent space may have a bias, which is added once."""
+        return () if self._latent else ("switch_mlp", "shared_experts")
+
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         choice = self.gate(x, step)
         if not self._latent:

@@ -1,5 +1,7 @@
 """Feed-forward blocks of a router and experts, [B, L, D] -> [B, L, D], named as most checkpoints do."""
 
+from typing import ClassVar
+
 import mlx.core as mx
 import mlx.nn as nn
 
@@ -17,6 +19,12 @@ from runtime.step import Step
 
 class SoftmaxMoE(Module):
     """The probabilities of the best experts weigh their answers (Mixtral, OLMoE, Qwen3-MoE)."""
+
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp",)
+    """Said beside the call of a mixture: children whose answers it adds up, each times numbers that do not
+    depend on them. So parts of these give parts of its answer (`runtime.ranks.splits`); what else it has
+    stays whole. A name that it has no child of counts for nothing.
+    """
 
     def __init__(
         self, hidden: int, inner: int, experts: int, chosen: int, *, normalize: bool, activation: str = "silu"
@@ -36,6 +44,8 @@ class SoftmaxMoE(Module):
 
 class GatedSharedMoE(SoftmaxMoE):
     """With one more expert that always answers, under a sigmoid gate (Qwen2-MoE)."""
+
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp", "shared_expert")
 
     def __init__(
         self,
@@ -64,6 +74,8 @@ class GatedSharedMoE(SoftmaxMoE):
 
 class SharedMoE(Module):
     """Any router, and shared experts fused into one MLP, 0 wide for none (DeepSeek)."""
+
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp", "shared_experts")
 
     def __init__(
         self,

@@ -190,7 +190,7 @@ class CutByPlan:
             first = self.plan.shares[0].stop
             become_stage(network, chain, own.start, own.stop, first, seat, dtype, copied)
         elif self.plan.shards > 1:
-            then(chain.layers[-1], come_together)
+            then(chain.trunk, come_together)
             leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
         mine = {name: array for name, array in fitted.items() if name in left}

@@ -8,12 +8,11 @@ from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
-from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
-from runtime.nn.sparse import GatedSharedMoE, SharedMoE, SoftmaxMoE
+from runtime.nn.sublayer import stated_together
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import split_delta, split_kimi, split_mamba2
-from runtime.ranks.splits import Split, split_attention, split_latent, split_mlp, split_sparse
+from runtime.ranks.splits import DENSE, Split, split_attention, split_latent, split_mlp, split_sparse
 
 Rule = Callable[[Any, LayerSpec | None, Shard], Split]
 Found = tuple[tuple[type, ...], Rule]
@@ -25,21 +24,19 @@ RULES: dict[type, Found] = {
     GatedDeltaNet: (RECURRENT, split_delta),
     KimiDelta: (RECURRENT, split_kimi),
     Mamba2: (RECURRENT, split_mamba2),
-    GatedSharedMoE: (NOTHING, split_sparse),
-    SoftmaxMoE: (NOTHING, split_sparse),
-    SharedMoE: (NOTHING, split_sparse),
-    Experts: (NOTHING, split_mlp),
-    GatedMLP: (NOTHING, split_mlp),
-    FusedGatedMLP: (NOTHING, split_mlp),
-    MLP: (NOTHING, split_mlp),
+    **dict.fromkeys((Experts, *DENSE), (NOTHING, split_mlp)),
 }
 """By the class of a sublayer: what others made of it is not known."""
 
 
 def rule_for(module: Any) -> Found | None:
-    """Attention of any class that says what it is with fewer heads (`of_heads`), and any latent one."""
+    """Attention of any class that says what it is with fewer heads (`of_heads`), any latent one, and any
+    mixture that says beside its call what it `adds` up.
+    """
     if hasattr(module, "of_heads"):
         return ATTENTION, split_attention
     if isinstance(module, LatentAttention):
         return ATTENTION, split_latent
+    if stated_together(type(module), "__call__", "adds") and module.adds:
+        return NOTHING, split_sparse
     return RULES.get(type(module))

@@ -17,7 +17,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Chunked, Full, LayerSpec, Rotating
 from runtime.errors import CannotCut
 from runtime.nn.mla import LatentAttention
-from runtime.nn.mlp import GatedMLP
+from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
 from runtime.nn.norm import LayerNorm, RMSNorm
 from runtime.nn.self_attention import WideNormAttention
@@ -27,6 +27,7 @@ from runtime.records import dataclass
 QUERIES = ("q_proj", "g_proj", "gate_proj")
 """What gives queries, and gates for what heads see."""
 KEYS_AND_VALUES = ("k_proj", "v_proj")
+DENSE = GatedMLP, FusedGatedMLP, MLP
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,15 +114,14 @@ def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
 
 
 def split_sparse(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:
-    """Experts and what always answers; who is asked, and how much each counts, is decided by every rank."""
+    """What it `adds` up; who is asked, and how much each counts, is decided by every rank."""
     pieces: dict[str, Piece] = {}
-    for name in ("switch_mlp", "shared_expert", "shared_experts"):
+    for name in module.adds:
         if name in module:
-            if type(module[name]) not in (Experts, GatedMLP):
+            if type(module[name]) not in (Experts, *DENSE):
                 raise CannotCut(f"{name} is a {type(module[name]).__name__}")
             own = split_mlp(module[name], memory, shard).pieces
             pieces.update({f"{name}.{path}": piece for path, piece in own.items()})
-    check_children(module, {"gate", "shared_expert_gate", "switch_mlp", "shared_expert", "shared_experts"})
     return Split(pieces)
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from runtime.cache.build import build_memory
 from runtime.cpu import native
+from runtime.cpu.native.layers import runs_of
 from runtime.device import device
 from runtime.loaded import LoadedModel, load_model
 from runtime.nn.adapter_stacks import Deck
@@ -30,6 +31,7 @@ from runtime.ranks.group import Group
 from runtime.ranks.load import load_share
 from runtime.ranks.parts import parts_of
 from runtime.ranks.plan import Host, decide
+from runtime.ranks.trunk import chain_of
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state
 from tests.support.low_ranks import pairs_of
@@ -120,6 +122,7 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
         chunks = (CHUNK, other) if shards == 2 else (CHUNK,)
         got = [read(model, ids, group.rank, chunk) for chunk in chunks]
         said = {"bytes": model.weight_bytes, "planned": plan.shares[group.rank].weight_bytes}
+        said["alone"] = computed_alone(model)
         if group.rank:
             return said
         held_alike = apart(on, config) if shards > 1 else on
@@ -131,6 +134,12 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     same = bool((first == expected).all())
     repeated = all(bool((one == first).all()) for one in again)
     return said | {"bits": bits, "same": same, "off": off, "again": repeated}
+
+
+def computed_alone(model: LoadedModel) -> int:
+    """Layers that are not computed together with others when one token is read."""
+    layers = chain_of(model.network, model.described.layout, model.described.name).layers
+    return len(layers) - sum(len(run.said) for run in runs_of(layers, whole=True))
 
 
 def _shape(module: Any, leaf: str) -> tuple[int, ...]:

@@ -61,6 +61,16 @@ def test_shards_give_the_logits_of_one_process(
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
+def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
+    """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
+    the experts and behind what always answers, so two sums; Kimi's layers are computed in parts on one rank,
+    too.
+    """
+    names = tuple(name for name in SHARED if name not in ("gemma4_moe", "kimi_linear"))
+    found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
+    assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
+
+
 def test_stages_of_shards_give_the_bits_of_as_many_shards(crews: Crews, tmp_path: Path) -> None:
     found, alone = (shares(crews(size), tmp_path, 2, PAIRED) for size in (4, 2))
     assert {name: one["bits"] for name, one in found.items()} == {
