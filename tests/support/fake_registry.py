@@ -82,6 +82,8 @@ class Auth:
     """Those of each token asked for."""
     anonymous: bool = False
     """Are there tokens for everybody?"""
+    error: str = ""
+    """What is said to be wrong with a token that is refused."""
 
 
 class FakeRegistry(OnThread):
@@ -194,7 +196,9 @@ def refuse(registry: FakeRegistry, call: Call) -> None:
         call.answer(401, b'{"errors":[{"message":"who are you"}]}', WWW_Authenticate='Basic realm="here"')
         return
     realm = registry.auth.realm or f"http://{registry.host}/token"
-    call.answer(401, WWW_Authenticate=f'Bearer realm="{realm}",service="fake",scope="repository:x:pull"')
+    wrong = f',error="{registry.auth.error}"' if call.header("authorization") and registry.auth.error else ""
+    offer = f'Bearer realm="{realm}",service="fake",scope="repository:x:pull"{wrong}'
+    call.answer(401, WWW_Authenticate=offer)
 
 
 def give_token(registry: FakeRegistry, call: Call) -> None:

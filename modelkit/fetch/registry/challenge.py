@@ -25,6 +25,8 @@ class Challenge:
     service: str = ""
     scope: str = ""
     """What the token must be good for, in the server's words."""
+    error: str = ""
+    """What is wrong with the token that was sent (RFC 6750 section 3.1)."""
 
 
 def read_challenges(headers: list[str]) -> list[Challenge]:
@@ -45,6 +47,6 @@ def _read(text: str) -> list[Challenge]:
             place = one.end()
             quoted = one[2] is not None
             values.setdefault(one[1].lower(), re.sub(r"\\(.)", r"\1", one[2]) if quoted else one[3])
-        known = {key: values.get(key, "") for key in ("realm", "service", "scope")}
+        known = {key: values.get(key, "") for key in ("realm", "service", "scope", "error")}
         found.append(Challenge(scheme[1].lower(), **known))
     return found

@@ -45,16 +45,25 @@ def login(
 ) -> LoggedIn:
     """Ask the registry, then keep them. Raises FetchError, and Denied where they are wrong."""
     with Registry(host, insecure=insecure, credentials=lambda: given, limits=limits) as registry:
-        if not registry.ping():
-            raise Denied(f"{host} does not take this name and password")
+        let_in = _takes(registry)
         if registry.withheld:
             raise Denied(
                 f"{host} wants the password sent to {registry.withheld}, not its own host; it was not"
             )
+        if not let_in:
+            raise Denied(f"{host} does not take this name and password")
         checked = registry.was_asked
     path = _file(files, host)
     keep(path, host, given)
     return LoggedIn(path, checked)
+
+
+def _takes(registry: Registry) -> bool:
+    """Does it let us in? A realm of tokens says so by giving none."""
+    try:
+        return registry.ping()
+    except Denied:
+        return False
 
 
 def logout(host: str, files: list[Path]) -> list[Path]:

@@ -89,6 +89,8 @@ class Authorization:
             self._challenge = by_scheme.get("bearer") or by_scheme.get("basic")
             if self._challenge is None:
                 return False
+            if sent and scopes and self._challenge.error == "insufficient_scope":
+                return False  # a new token for the same would be good for no more
             if self._challenge.scheme == "basic":
                 return self.credentials is not None and sent != self.credentials.basic
             return True
@@ -114,16 +116,18 @@ class Authorization:
             headers = {"Authorization": known.basic} if known else {}
             answer = self._wire.send("GET", realm.with_query(query) if query else realm, headers)
         with answer:
-            return self._read(answer, realm)
+            return self._read(answer, realm, shown=known is not None)
 
-    def _read(self, answer: Answer, realm: Url) -> tuple[str, float]:
+    def _read(self, answer: Answer, realm: Url, *, shown: bool) -> tuple[str, float]:
+        """shown: it was asked with a name and password."""
         if answer.status in (400, 401, 403):
+            why = "with this name and password" if shown else "to somebody without a name"
             raise Denied(
-                f"{realm.host} gives no token for {self._own.host} (status {answer.status})",
+                f"{realm.netloc} gives no token for {self._own.netloc} {why} (status {answer.status})",
                 hint=log_in(self._own.netloc),
             )
         if answer.status != 200:
-            raise FetchError(f"{realm.host} gives no token: status {answer.status}")
+            raise FetchError(f"{realm.netloc} gives no token: status {answer.status}")
         raw = answer.read(_LIMIT_BYTES, "the token")
         try:
             value: Any = json.loads(raw)
@@ -131,7 +135,7 @@ class Authorization:
             value = None  # the text may hold a token, so nothing quotes it
         found = (value.get("token") or value.get("access_token")) if isinstance(value, dict) else None
         if not isinstance(found, str) or not _TOKEN.fullmatch(found):
-            raise FetchError(f"{realm.host} answers with no token")
+            raise FetchError(f"{realm.netloc} answers with no token")
         said = value.get("expires_in")
         lasts_s = min(max(said, _LEAST_S), _MOST_S) if type(said) is int else _LEAST_S
         return found, time.monotonic() + lasts_s - _MARGIN_S

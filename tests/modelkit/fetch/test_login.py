@@ -96,6 +96,34 @@ def test_an_answer_that_is_401_for_ever(store: Store, registry: FakeRegistry) ->
     assert len(registry.log) < 20
 
 
+def test_a_token_that_is_good_for_too_little_is_not_asked_for_again(
+    store: Store, registry: FakeRegistry
+) -> None:
+    auth = registry.auth = Auth("bearer", uses=0, anonymous=True, error="insufficient_scope")
+    with pytest.raises(Denied) as caught:
+        pull(at(registry), NAME, store, Access(), limits=QUICK)
+    assert auth.scopes.count(["repository:amy/story:pull"]) == 1
+    assert f"modelkit login {registry.host}" in (caught.value.hint or "")
+
+
+def test_a_realm_that_gives_no_token_says_for_whom(store: Store, registry: FakeRegistry) -> None:
+    registry.auth = Auth("bearer")
+    said = f"{registry.host} gives no token for {registry.host}"
+    with pytest.raises(Denied, match=f"{said} to somebody without a name"):
+        pull(at(registry), NAME, store, Access(), limits=QUICK)
+    keep(credential_files()[0], registry.host, Credentials("amy", "guessed"))
+    with pytest.raises(Denied, match=f"{said} with this name and password"):
+        pull(at(registry), NAME, store, Access(), limits=QUICK)
+
+
+@pytest.mark.parametrize("kind", ["basic", "bearer"])
+def test_a_wrong_password_is_said_to_be_one(kind: str, registry: FakeRegistry) -> None:
+    registry.auth = Auth(kind)
+    with pytest.raises(Denied, match="does not take this name and password"):
+        login(registry.host, Credentials("amy", "guessed"), credential_files(), limits=QUICK)
+    assert find(credential_files(), registry.host) is None
+
+
 @pytest.mark.parametrize(
     "realm",
     ["http://elsewhere.example/token", "https://[::1/token", "file:///token", "https://a:b@elsewhere/t", ""],
