@@ -17,7 +17,6 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from modelkit.address import RegistryAddress, read_address
 from modelkit.errors import ModelkitError, ModelNotFound, StoreError
@@ -82,7 +81,7 @@ def bring(
         bringing = _Bringing(group, store, package, hosts, outline)
         bringing.prepare(stack, lacking, in_slices=in_slices)
         bringing.fetch(lacking, progress)
-        yield bringing.ended(stack, name, lacking)
+        yield bringing.ended(name, lacking)
 
 
 class _Bringing:
@@ -129,14 +128,14 @@ class _Bringing:
         finally:
             progress.over()
 
-    def ended(self, stack: ExitStack, name: str, lacking: Sequence[int]) -> Brought:
+    def ended(self, name: str, lacking: Sequence[int]) -> Brought:
         outline = self._own
         fetched: Facts = {}
         with self._noting():
             if self._fetching is not None:
                 fetched = {"fetched": self._fetching.fetched_bytes}
                 if self._hollow:
-                    outline = self._outline(stack, self._fetching)
+                    outline = self._outline(self._fetching)
                 else:
                     self._fetching.store_as(name)
         said = agreed(self._group, {**self._mine, **fetched, "hollow": bool(self._hollow or self._own)})
@@ -154,11 +153,10 @@ class _Bringing:
         but = {layer.blob.digest for layer in self._hollow}
         return Fetching(self._store, self._raw, origin, self._group.limit_s, but)
 
-    def _outline(self, stack: ExitStack, fetching: Fetching) -> Outline:
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="modelkit-outline-")))
+    def _outline(self, fetching: Fetching) -> Outline:
         manifest = Manifest.parse(self._raw)
         files = {layer.path: self._store.blob_path(layer.blob.digest) for layer in manifest.layers}
-        here, hollow = hollow_files(folder, self._hollow, self._fronts)
+        here, hollow = hollow_files(fetching.new, self._hollow, self._fronts)
         return Outline(manifest, Digest.parse(self._package), files | here, hollow, fetching.new)
 
     @contextmanager

@@ -3,16 +3,15 @@ Others have them all, or rank 0 has an outline in its store (`modelkit.store.out
 a registry.
 
 A hollow file is as large as the weights it stands for and has their header; all else in it is a hole, which
-takes no room on disk. It lies in a folder of its own, never among blobs, and is gone when the model is
-loaded. Nothing of a package that `create` has made reads numbers before loading does, and that is given
-slices of tensors (`slicing`).
+takes no room on disk. It lies where the store has what is being written, never among blobs, and is gone when
+the model is loaded. Nothing of a package that `create` has made reads numbers before loading does, and that
+is given slices of tensors (`slicing`).
 """
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from modelkit.address import RegistryAddress, read_address
 from modelkit.errors import LoadError, ModelkitError, StoreError
@@ -56,12 +55,12 @@ def laid_out(package: Package, said: Outlined, store: Store) -> Generator[Outlin
     kept = {
         layer.path: package.files[layer.path] for layer in said.manifest.layers if layer.path in package.files
     }
-    with store.begin() as new, TemporaryDirectory(prefix="modelkit-outline-") as folder:
+    with store.begin() as new:
         hollow = [one for one in apart(said.manifest) if new.has(one.blob.digest) != one.blob]
         whole = {
             one.path: store.blob_path(one.blob.digest) for one in apart(said.manifest) if one not in hollow
         }
-        files, stands = hollow_files(Path(folder), hollow, said.fronts)
+        files, stands = hollow_files(new, hollow, said.fronts)
         yield Outline(said.manifest, said.package, kept | whole | files, stands, new, address, said.insecure)
 
 
@@ -79,13 +78,13 @@ def in_whole(package: Package, store: Store) -> Generator[Package]:
 
 
 def hollow_files(
-    folder: Path, layers: Sequence[Layer], fronts: Mapping[str, bytes]
+    new: Transaction, layers: Sequence[Layer], fronts: Mapping[str, bytes]
 ) -> tuple[dict[str, Path], dict[Path, Digest]]:
-    """Hollow files for these, by the package's paths, and which blobs they stand for."""
+    """Hollow files for these, by the package's paths, and which blobs they stand for; gone with `new`."""
     files: dict[str, Path] = {}
     stands: dict[Path, Digest] = {}
-    for number, layer in enumerate(layers):
-        path = folder / f"{number}.safetensors"
+    for layer in layers:
+        path = new.own_path(".safetensors")
         write_hollow(path, fronts[layer.path], layer.blob.size_bytes)
         files[layer.path], stands[path] = path, layer.blob.digest
     return files, stands

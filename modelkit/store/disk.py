@@ -175,6 +175,14 @@ def _clone_darwin(source: int, target: Path) -> bool:
     return ctypes.CDLL(None).fclonefileat(source, at_working_folder, os.fsencode(target), no_owner) == 0
 
 
+def room_of(path: Path) -> int:
+    """Bytes that the file takes on disk, at most those that it has: one may have holes. Small ones may lie
+    where no blocks are counted.
+    """
+    its = path.lstat()
+    return min(its.st_size, its.st_blocks * 512 or its.st_size)
+
+
 def require_space(folder: Path, needed_bytes: int) -> None:
     """Refuse an operation that would fill the disk. `folder` need not exist yet."""
     present = next(place for place in (folder, *folder.parents) if place.exists())

@@ -1,7 +1,7 @@
 """A running operation's place in the store: its temporary files, and the list of blobs it needs.
 
     ingest/<id>/lease     locked while the operation lives; one pinned digest per line
-    ingest/<id>/<n>       a blob being written
+    ingest/<id>/<n>       a blob being written, or another file that the operation has for itself
 
 A pinned blob is deleted by nobody. The lock dies with the process, so what a killed one left is known for
 what it is, without process ids or clocks, and the next sweep removes it. Pins are made under the store's
@@ -145,9 +145,9 @@ class Ingest:
                     progress(len(piece))
             return writer.commit_copy(path, size_bytes, expect)
 
-    def temp_path(self) -> Path:
+    def temp_path(self, ending: str = "") -> Path:
         """A fresh one in the folder of this operation."""
-        return self._folder / str(next(self._numbers))
+        return self._folder / f"{next(self._numbers)}{ending}"
 
 
 class BlobWriter:

@@ -19,7 +19,7 @@ from pathlib import Path
 from modelkit.errors import ModelNotFound, StoreError
 from modelkit.store.canonical import JsonObject
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import require_space, storing
+from modelkit.store.disk import require_space, room_of, storing
 from modelkit.store.export import Exported, export_package
 from modelkit.store.index import Entry, Index
 from modelkit.store.ingest import Ingest, leftovers, live_pins, remove_folder
@@ -185,7 +185,7 @@ class Store:
             temp = [*leftovers(self._layout), *abandoned(self._layout)]
             temp += loose_slices(self._layout, live_pins(self._layout))
             temp_files = [file for path in temp for file in _files(path)]
-            temp_bytes = sum(file.lstat().st_size for file in temp_files)
+            temp_bytes = sum(room_of(file) for file in temp_files)
             stored = [digest for digest, _ in self._layout.stored() if digest]
             blobs = unneeded(self._layout, self._layout.read_index(), stored)
             stale = self._conversions.stale(frozenset(blob.digest for blob in blobs))

@@ -84,6 +84,10 @@ class Transaction:
         self._ingest.pin(wanted.blob)
         return SliceWriter(self._layout, self._ingest.temp_path(), wanted)
 
+    def own_path(self, ending: str) -> Path:
+        """Where to put a file that is gone when this ends, or is found and removed where it was killed."""
+        return self._ingest.temp_path(ending)
+
     def require_space(self, needed_bytes: int) -> None:
         """Raise StoreError now if that much cannot be written."""
         require_space(self._layout.root, needed_bytes)
