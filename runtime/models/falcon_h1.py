@@ -231,7 +231,9 @@ def _projected(config: Config) -> mx.array:
     mixer = config.mixer
     shared = mixer.groups * mixer.state
     sizes = (mixer.inner, mixer.inner, shared, shared, mixer.heads)
-    return mx.concatenate([mx.full((n,), by) for n, by in zip(sizes, config.times.projected, strict=True)])
+    factors = mx.concatenate([mx.full((n,), by) for n, by in zip(sizes, config.times.projected, strict=True)])
+    mx.eval(factors)  # whoever computes with them may be another thread, which has not the streams of this one
+    return factors
 
 
 class Trunk(Module):

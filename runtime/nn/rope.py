@@ -29,6 +29,8 @@ class Rope:
             signed_frequencies(wavelengths, traditional=spec.traditional)
             for wavelengths in (self._wavelengths, self._long)
         )
+        # Now, since whoever computes with them may be another thread, which has not the streams of this one.
+        mx.eval(self._frequencies, self._long_frequencies)
         self._exact, self._long_exact = (
             _in_two(wavelengths) for wavelengths in (spec.wavelengths, spec.long_wavelengths or ())
         )

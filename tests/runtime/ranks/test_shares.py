@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runtime.cpu import native
 from tests.support import sharing
 from tests.support.ranks import Standing
 
@@ -61,6 +62,7 @@ def test_shards_give_the_logits_of_one_process(
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
+@pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; Kimi's layers are computed in parts on one rank,
