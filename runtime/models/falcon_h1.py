@@ -232,7 +232,7 @@ def _projected(config: Config) -> mx.array:
     shared = mixer.groups * mixer.state
     sizes = (mixer.inner, mixer.inner, shared, shared, mixer.heads)
     factors = mx.concatenate([mx.full((n,), by) for n, by in zip(sizes, config.times.projected, strict=True)])
-    mx.eval(factors)  # whoever computes with them may be another thread, which has not the streams of this one
+    mx.eval(factors)  # now: whoever computes with them may be another thread, without the streams of this one
     return factors
 
 
