@@ -73,6 +73,15 @@ class RepositoryCache:
             return None
         return Snapshot(commit, folder, fetched_s or folder.stat().st_mtime)
 
+    def newest(self) -> Snapshot | None:
+        """What came last of all revisions that are here, for who has no branch in mind."""
+        try:
+            folders = [path for path in (self.root / "snapshots").iterdir() if is_hex(path.name, 40)]
+            dated = sorted((path.stat().st_mtime, path.name, path) for path in folders if path.is_dir())
+        except OSError:
+            return None
+        return Snapshot(dated[-1][1], dated[-1][2], dated[-1][0]) if dated else None
+
     def blob(self, name: str) -> Path:
         """Where the content of that digest is, or would be."""
         return self.root / "blobs" / name

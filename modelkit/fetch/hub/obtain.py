@@ -63,15 +63,18 @@ def obtain(address: HubAddress, access: Access, hub: HubSettings, choose: Choose
 
 
 def find_cached(address: HubAddress, hub: HubSettings) -> Local | None:
-    """What the cache has of a model that was named without a host; None where it has nothing. A note says
-    what is used.
+    """What the cache has of a model that was named without a host or a revision; None where it has nothing. A
+    note says what is used.
     """
-    here = RepositoryCache(hub.cache, address.repository).snapshot(address.revision)
+    cache = RepositoryCache(hub.cache, address.repository)
+    main = cache.snapshot(None)
+    here = main or cache.newest()
     if here is None:
         return None
+    which = "" if main else "the newest one there, of another revision than main, "
     note = (
-        f"{address.repository} is taken from huggingface_hub's cache (commit {here.commit[:12]}, {here.age});"
-        f" hf.co/{address.repository} asks for a newer one"
+        f"{address.repository} is taken from huggingface_hub's cache ({which}commit {here.commit[:12]}, "
+        f"{here.age}); hf.co/{address.repository} asks for a newer one"
     )
     return _of_snapshot(here, address, hub, choose_model, note)
 

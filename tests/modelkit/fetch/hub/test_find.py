@@ -97,6 +97,20 @@ def test_lm_studios_folder_is_found_and_never_shared_by_name(tmp_path: Path) -> 
     assert (folder / "model.safetensors").stat().st_nlink == 1  # the user may change that file
 
 
+def test_another_revision_than_main_is_used_and_said(cache: Path, snapshot: Callable[[str], Path]) -> None:
+    for place, commit in enumerate(("a" * 40, "b" * 40)):
+        os.utime(snapshot(commit), (1000 * (2 - place),) * 2)  # the first one came last
+    refs = cache / "models--Qwen--Qwen3-8B" / "refs"
+    (refs / "main").rename(refs / "v2")
+    found = find_local("Qwen/Qwen3-8B")
+    assert found is not None
+    assert f"the newest one there, of another revision than main, commit {'a' * 12}" in found.notes[0]
+    (refs / "main").write_text("b" * 40)
+    found = find_local("Qwen/Qwen3-8B")
+    assert found is not None
+    assert f"cache (commit {'b' * 12}" in found.notes[0]
+
+
 def test_llama_cpps_folder_is_found(tmp_path: Path) -> None:
     folder = tmp_path / ".cache" / "llama.cpp"
     folder.mkdir(parents=True)
