@@ -37,7 +37,6 @@ HEADS, SIZES = 4, (64, 128)
 """Of keys and values."""
 PER_KEY = (1, 2, 8)
 """Heads of queries that read a key."""
-CHUNK = 512
 
 
 def main() -> None:
@@ -98,34 +97,38 @@ def matrix(bits: int) -> nn.Module:
 def attention(size: int, per_key: int, kept: str | None, options: argparse.Namespace) -> None:
     """One token behind many, in as many layers as make the bytes."""
     layer = Full(HEADS, size)
-    memory = filled(layer, 1, per_key, kept, options.seen)
+    memory = filled(layer, 1, kept, options.seen)
     nbytes = sum(array.nbytes for array in memory.caches[0].arrays)
     count = max(options.mb * 10**6 // nbytes, 1)
-    memory = filled(layer, count, per_key, kept, options.seen)
+    memory = filled(layer, count, kept, options.seen)
     what = f"a token behind {options.seen}, heads of {size}, {per_key} to a key, {kept or 'f32'}"
 
     def run() -> None:
-        mx.eval(seen_by(memory, layer, per_key, options.seen, 1))
+        mx.eval(seen_by(memory, layer, per_key, options.seen))
 
     measure(what, count * nbytes, options.rounds, run)
 
 
-def filled(layer: Full, count: int, per_key: int, kept: str | None, tokens: int) -> LayerMemory:
+def filled(layer: Full, count: int, kept: str | None, tokens: int) -> LayerMemory:
     memory = build_memory((layer,) * count, kept_format=kept, grain=1)
-    for start in range(0, tokens, CHUNK):
-        width = min(CHUNK, tokens - start)
-        mx.eval(seen_by(memory, layer, per_key, start, width, keep=True))
+    step, keys = step_of(0, tokens), mx.ones((1, layer.kv_heads, tokens, layer.head_dim))
+    memory.prepare(step)
+    for cache in by_layout(memory):
+        cache.append(step, keys, keys)
+    memory.commit(step, step.counts)
+    memory.evaluate()
     return memory
 
 
-def seen_by(
-    memory: LayerMemory, layer: Full, per_key: int, start: int, width: int, *, keep: bool = False
-) -> list[mx.array]:
-    """What each layer's queries see. keep: these tokens stay."""
-    step = Step((start,), (width,), inputs=Inputs(mx.zeros((1, width), mx.int32)))
+def step_of(start: int, width: int) -> Step:
+    return Step((start,), (width,), inputs=Inputs(mx.zeros((1, width), mx.int32)))
+
+
+def seen_by(memory: LayerMemory, layer: Full, per_key: int, start: int) -> list[mx.array]:
+    """What each layer's queries see of one token, which is forgotten."""
+    step, inner = step_of(start, 1), layer.kv_heads * layer.head_dim
     memory.prepare(step)
-    keys = mx.ones((1, width, layer.kv_heads * layer.head_dim))
-    queries = mx.ones((1, width, layer.kv_heads * per_key * layer.head_dim))
+    keys, queries = mx.ones((1, 1, inner)), mx.ones((1, 1, inner * per_key))
     seen = [
         ops.table.remember(
             step,
@@ -139,7 +142,7 @@ def seen_by(
         )
         for cache in by_layout(memory)
     ]
-    memory.commit(step, (width if keep else 0,))
+    memory.commit(step, (0,))
     return seen
 
 
