@@ -45,10 +45,12 @@ def find_local(text: str) -> Local | None:
     from modelkit.fetch.hub.obtain import find_cached
     from modelkit.fetch.plain import find_in_llama_cpp, find_in_lm_studio
 
+    address, hub = HubAddress(text), HubSettings.from_environment()
     return (
-        find_cached(HubAddress(text), HubSettings.from_environment())
+        find_cached(address, hub)
         or find_in_lm_studio(owned[1], owned[2], lm_studio_folders())
         or find_in_llama_cpp(owned[1], owned[2], llama_cpp_folders())
+        or find_cached(address, hub, main=False)  # last: it may be no more than somebody's tokenizer
     )
 
 

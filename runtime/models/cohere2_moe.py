@@ -143,7 +143,7 @@ class Router(Module):
 
 
 class Mixture(SharedMoE):
-    adds = SharedMoE.adds
+    adds = SharedMoE.adds  # said again beside this call, or it would not count
 
     def __init__(self, config: Config) -> None:
         super().__init__(

@@ -28,6 +28,7 @@ QUERIES = ("q_proj", "g_proj", "gate_proj")
 """What gives queries, and gates for what heads see."""
 KEYS_AND_VALUES = ("k_proj", "v_proj")
 DENSE = GatedMLP, FusedGatedMLP, MLP
+"""Feed-forward blocks without experts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,13 +62,12 @@ def obtain(address: HubAddress, access: Access, hub: HubSettings, choose: Choose
     return _Fetcher(listing, address, access, hub).fetch(choose)
 
 
-def find_cached(address: HubAddress, hub: HubSettings) -> Local | None:
+def find_cached(address: HubAddress, hub: HubSettings, *, main: bool = True) -> Local | None:
     """What the cache has of a model that was named without a host or a revision; None where it has nothing. A
-    note says what is used.
+    note says what is used. main: that branch; else whatever came last.
     """
     cache = RepositoryCache(hub.cache, address.repository)
-    main = cache.snapshot(None)
-    here = main or cache.newest()
+    here = cache.snapshot(None) if main else cache.newest()
     if here is None:
         return None
     which = "" if main else "the newest one there, of another revision than main, "
