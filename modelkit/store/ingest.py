@@ -27,7 +27,17 @@ from typing import TYPE_CHECKING, Self
 
 from modelkit.errors import SourceError, StoreError
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import chunks, clone, create, link_file, read_small, storing, sync, write_all
+from modelkit.store.disk import (
+    PageWriter,
+    chunks,
+    clone,
+    create,
+    link_file,
+    read_small,
+    storing,
+    sync,
+    write_all,
+)
 from modelkit.store.layout import Layout
 from modelkit.store.lock import is_held
 from modelkit.store.soundness import Progress, Soundness
@@ -165,6 +175,7 @@ class BlobWriter:
         self._size_bytes = 0
         with storing(temp):
             self._fd = os.open(temp, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC) if cloned else create(temp)
+        self._pages = PageWriter(self._fd)
 
     def fileno(self) -> int:
         return self._fd
@@ -184,7 +195,7 @@ class BlobWriter:
         self._hash.update(piece)
         if not self._cloned:
             with storing(self._temp):
-                write_all(self._fd, piece)
+                self._pages.write(piece)
 
     def commit(self) -> Blob:
         """Put the blob in its place, durably, and pin it. Raises StoreError if it is not the expected one."""
@@ -195,6 +206,7 @@ class BlobWriter:
                 f" what came is {blob.digest} with {blob.size_bytes}"
             )
         with storing(self._temp):
+            self._pages.end()
             os.fchmod(self._fd, 0o444)
             sync(self._fd)
             self._ingest.adopt(self._temp, blob)

@@ -19,7 +19,7 @@ from typing import Self
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
-from modelkit.store.disk import chunks, storing, sync
+from modelkit.store.disk import blank_pages, chunks, storing, sync
 from modelkit.store.layout import Layout
 from modelkit.store.soundness import Progress
 from runtime.records import dataclass
@@ -113,6 +113,7 @@ class PartialBlob:
         if done_bytes < 0 or place + len(data) > stretch.stop:
             raise StoreError(f"more bytes came for {self._expect.digest} than it has")
         with storing(self._path):
+            blank_pages(self._fd, place, place + len(data), stretch.stop)
             left = memoryview(data)
             while left:
                 count = os.pwrite(self._fd, left, place)

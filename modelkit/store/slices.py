@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self
 from modelkit.errors import StoreError
 from modelkit.store.canonical import canonical
 from modelkit.store.digest import Digest
-from modelkit.store.disk import chunks, create, make_folder, storing, sync, write_all
+from modelkit.store.disk import PageWriter, chunks, create, make_folder, storing, sync
 from modelkit.store.layout import Layout
 from modelkit.store.soundness import Progress
 from runtime.records import dataclass
@@ -80,14 +80,15 @@ class SliceWriter:
         with storing(temp):
             self._fd = create(temp)
             self._open = True
-            write_all(self._fd, memoryview(wanted.header(_NONE_YET)))
+            self._pages = PageWriter(self._fd)
+            self._pages.write(memoryview(wanted.header(_NONE_YET)))
 
     def write(self, data: "ReadableBuffer") -> None:
         view = memoryview(data)
         self._hash.update(view)
         self._size_bytes += view.nbytes
         with storing(self._temp):
-            write_all(self._fd, view)
+            self._pages.write(view)
 
     def commit(self, sha256: str) -> None:
         """Put it in its place. Raises StoreError where the numbers are not those of that SHA-256."""
@@ -100,6 +101,7 @@ class SliceWriter:
         """All of it is written: have it on the disk, and let go of the file."""
         assert self._size_bytes == self._wanted.nbytes
         with storing(self._temp):
+            self._pages.end()
             os.pwrite(self._fd, self._wanted.header(self._hash.hexdigest()), 0)
             os.fchmod(self._fd, 0o444)
             sync(self._fd)
