@@ -97,37 +97,39 @@ def write_all(fd: int, data: memoryview) -> None:
 
 
 class PageWriter:
-    """Writes bytes behind each other to a new file, in whole large pages: `end` writes the rest.
+    """Writes bytes behind each other to a file, from `at` on, in whole large pages: `end` writes what is held
+    back by then, and more may follow.
 
     Linux keeps in its cache what is written in the pieces in which it comes, and whoever maps the file gets
     these: one page of 2 MB, where it was written at once and lies at a multiple of that, in place of 512. A
     matrix that is read at every token is read faster so.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, at: int = 0) -> None:
         self._fd = fd
         self._page = memoryview(mmap.mmap(-1, PAGE_BYTES, mmap.MAP_PRIVATE))  # takes memory as it is used
-        self._held_bytes = 0
+        self._start = self._stop = at % PAGE_BYTES  # what is held back, at its place in a page
 
     def write(self, piece: memoryview) -> None:
         """Append bytes, of which less than a page is held back."""
-        if self._held_bytes:
+        if self._stop:
             piece = self._hold(piece)
-            if self._held_bytes == PAGE_BYTES:
+            if self._stop == PAGE_BYTES:
                 self.end()
         rest = len(piece) % PAGE_BYTES
         write_all(self._fd, piece[: len(piece) - rest])
         self._hold(piece[len(piece) - rest :])
 
     def end(self) -> None:
-        write_all(self._fd, self._page[: self._held_bytes])
-        self._held_bytes = 0
+        held = self._page[self._start : self._stop]
+        self._start = self._stop = self._stop % PAGE_BYTES  # first: on a full disk nothing comes twice
+        write_all(self._fd, held)
 
     def _hold(self, piece: memoryview) -> memoryview:
         """Put what fits behind what is held, and return the rest."""
-        part = piece[: PAGE_BYTES - self._held_bytes]
-        self._page[self._held_bytes : self._held_bytes + len(part)] = part
-        self._held_bytes += len(part)
+        part = piece[: PAGE_BYTES - self._stop]
+        self._page[self._stop : self._stop + len(part)] = part
+        self._stop += len(part)
         return piece[len(part) :]
 
 

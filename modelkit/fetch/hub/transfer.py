@@ -32,6 +32,7 @@ from modelkit.fetch.hub.library import (
     url_of,
 )
 from modelkit.fetch.hub.listing import Listed
+from modelkit.store.disk import PageWriter
 
 if TYPE_CHECKING:
     import httpx2
@@ -161,15 +162,14 @@ class Transfer:
             asking(self._address, self._endpoint, file.name),
             self._open(url, wanted) as response,
             self._breakable(response),
+            part.flushed(),
         ):
             self._go_on(file)
             if wanted and not _continues(response, part.size_bytes, file.size_bytes):
                 self._advance(-part.size_bytes)
                 part.restart()
             _check_length(response, file, file.size_bytes - part.size_bytes)
-            for (
-                piece
-            ) in response.iter_raw():  # as it comes: what is held back would be lost with the connection
+            for piece in response.iter_raw():  # as it comes: httpx would hold back what then is lost
                 self._go_on(file)
                 part.write(piece)
                 self._advance(len(piece))
@@ -232,6 +232,7 @@ class _Part:
         self._path, self._fd = path, fd
         self._hash: Any = None
         self._new: Callable[[], Any] = hashlib.sha256
+        self._pages = PageWriter(fd)
         self.size_bytes = 0
 
     def begin(self, file: Listed) -> None:
@@ -243,18 +244,25 @@ class _Part:
         for piece in _pieces(self._fd):
             self._hash.update(piece)
             self.size_bytes += len(piece)
+        self._pages = PageWriter(self._fd, self.size_bytes)
+
+    @contextmanager
+    def flushed(self) -> Generator[None]:
+        """When the block ends, however, all that was written is in the file."""
+        try:
+            yield
+        finally:
+            self._pages.end()
 
     def write(self, piece: bytes) -> None:
-        view = memoryview(piece)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        self._pages.write(memoryview(piece))
         self._hash.update(piece)
         self.size_bytes += len(piece)
 
     def restart(self) -> None:
         os.ftruncate(self._fd, 0)
         os.lseek(self._fd, 0, os.SEEK_SET)
-        self._hash, self.size_bytes = self._new(), 0
+        self._hash, self._pages, self.size_bytes = self._new(), PageWriter(self._fd), 0
 
     def is_right(self, file: Listed) -> bool:
         return bool(self._hash.hexdigest() == file.blob_name)

@@ -45,6 +45,22 @@ def test_pieces_of_any_size_become_whole_pages(
     assert all(count % PAGE_BYTES == 0 for _, count in whole[:-1])
 
 
+def test_a_file_goes_on_where_it_ended(tmp_path: Path, wrote: list[tuple[int, int]]) -> None:
+    fd = disk.create(tmp_path / "file")
+    at = 0
+    for stop in (10, PAGE_BYTES - 1, PAGE_BYTES, PAGE_BYTES + 5, len(DATA)):
+        pages = PageWriter(fd, at)
+        for start in range(at, stop, 700_000):
+            if start % 3 == 0:
+                pages.end()
+            pages.write(memoryview(DATA)[start : min(start + 700_000, stop)])
+        pages.end()
+        at = stop
+    os.close(fd)
+    assert (tmp_path / "file").read_bytes() == DATA
+    assert all(place // PAGE_BYTES == (place + count - 1) // PAGE_BYTES for place, count in wrote if count)
+
+
 def test_a_blob_has_all_that_was_written(store: Store) -> None:
     with store.begin() as new, new.write_blob() as writer:
         for start in range(0, len(DATA), 1_234_567):
