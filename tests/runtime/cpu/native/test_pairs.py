@@ -27,7 +27,16 @@ from tests.runtime.cpu.native.test_layers import CPU, KINDS, MIXTURES, memory, o
 
 kernels = native.kernels
 TYPES = {mx.float32: 0, mx.bfloat16: 1, mx.float16: 2}
-SHAPES = [(5, 7, 1), (64, 64, 8), (300, 200, 16), (96, 37, 17), (130, 80, 40)]
+SHAPES = [
+    (5, 7, 1),
+    (64, 64, 8),
+    (3, 9, 8),
+    (65, 20, 8),
+    (126, 33, 8),
+    (300, 200, 16),
+    (96, 37, 17),
+    (130, 80, 40),
+]
 """(width, outputs, rank)"""
 LISTS: Sequence[list[tuple[int, float]]] = (
     [(0, 1.0)], [], [(1, 0.5)], [(0, 1.0)],
@@ -81,8 +90,9 @@ def test_as_defined(shape: tuple[int, int, int], kind: mx.Dtype, vectors: bool) 
             assert np.abs(np.array(got) - wanted).max() <= 2e-6 * np.sqrt(width * rank) * np.abs(wanted).max()
 
 
-def test_a_row_is_the_same_bits_alone_in_company_and_for_any_cut() -> None:
-    width, outputs, rank = 300, 200, 17
+@pytest.mark.parametrize(("width", "rank"), [(300, 17), (303, 8)])
+def test_a_row_is_the_same_bits_alone_in_company_and_for_any_cut(width: int, rank: int) -> None:
+    outputs = 200
     made = Made(width, outputs, rank, mx.bfloat16, True)
     x, y = mx.array(normal(8, 11, width, seed=8)), mx.array(normal(8, 11, outputs, seed=9))
     with computing("plain", 1):
@@ -173,10 +183,11 @@ def memory_of_four(layers: Sequence[Any]) -> list[Any]:
     return [KVCache(Full(2, 32), rows=4, slack=2, grain=8) for _ in layers]
 
 
-def test_zeros_behind_an_adapters_rank_change_nothing() -> None:
+@pytest.mark.parametrize("rank", [5, 8])
+def test_zeros_behind_an_adapters_rank_change_nothing(rank: int) -> None:
     """Another adapter's arrival must not change what rows say that had begun."""
     layer = packed(KINDS[3](), 3)
-    first = an_adapter([layer], 1, 5)
+    first = an_adapter([layer], 1, rank)
     x = mx.array(normal(2, 3, 64, seed=6))
 
     def answer(deck: Deck) -> np.ndarray:
