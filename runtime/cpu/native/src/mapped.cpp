@@ -28,8 +28,9 @@ static_assert((ptrdiff_t)FRONT >= MOST_IN_FRONT);
 
 // A matrix of some MB is a thousand pages of 4 kB, more than a processor knows by heart, and it asks for each of
 // them at every token. Linux reads a file in pages of 2 MB where it is told to, and maps them as one where the file
-// is in its cache that way (ext4, xfs, btrfs): on a Zen 4 tokens of one row take 0.8 of the time. What is in the
-// cache in small pages stays so; whatever the system answers, the bytes are the same.
+// is in its cache that way (ext4, xfs, btrfs): on a Zen 4 tokens of one row take 0.96 of the time, and 0.8 while
+// others use the memory. What is in the cache in small pages stays so; whatever the system answers, the bytes are the
+// same.
 void ask_for_large_pages([[maybe_unused]] void* start, [[maybe_unused]] size_t size) {
 #ifdef MADV_HUGEPAGE
   ::madvise(start, size, MADV_HUGEPAGE);
