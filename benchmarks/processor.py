@@ -10,8 +10,10 @@ an argmax. Without --llama only ours is measured.
 
 jobs, all in tokens per second: decode; prefill N; behind N (decoding behind N tokens); rows N (so many at
 once, from the first one's first token on, so with the reading of the others' prompts; ours has places for 8,
-and whoever comes behind them waits). first: seconds from the process's start to its first token; load peak:
-MB held by then; peak: MB at the end.
+and whoever comes behind them waits). verify N: how many times as long as a step with one token one with N
+takes, the logits of all asked for. first: seconds from the process's start to its first token; load peak:
+MB held by then; peak: MB at the end. "behind" once more with keys and values in q8, and in f16, as llama.cpp
+keeps them anyway, with the peak of a process that does nothing else.
 
 formats: q4 and q8 plain; q4_k_m, which is llama.cpp's own file on both sides; bf16 as the checkpoint is.
 
@@ -48,9 +50,14 @@ JOBS = (
     "prefill 2048",
     "prefill 3800",
     "behind 3800",
+    "verify 2",
+    "verify 8",
 )
 LONG_KEYS = "behind 3800"
+KEPT = {"kv q8": ("behind 3800",), "kv f16": ("behind 3800", "peak")}
+"""Formats of keys and values beside our own, and the figures taken with each."""
 SECONDS = ("first",)
+TIMES = ("verify 2", "verify 4", "verify 8")
 MEGABYTES = ("load peak", "peak")
 UNSTEADY = 1.2
 
@@ -76,7 +83,7 @@ class Measured:
         both = list(zip(self.ours, self.theirs, strict=False))
         if not both:
             return None
-        less_is_better = name in SECONDS + MEGABYTES
+        less_is_better = name.split(" (")[0] in SECONDS + MEGABYTES + TIMES
         quotients = [b[name] / a[name] if less_is_better else a[name] / b[name] for a, b in both]
         return statistics.median(quotients)
 
@@ -161,16 +168,17 @@ def _listed(known: Sequence[str] | dict[str, object]):
 
 def _round(one: Measured, home: Path, options: argparse.Namespace) -> None:
     here, threads = Path(__file__).parent, str(options.threads)
-    with_keys = [job for job in options.jobs if job == LONG_KEYS]
-    sets = [(options.jobs, "")] + ([(["kv q8", *with_keys], " (q8 keys)")] if with_keys else [])
+    sets = [(options.jobs, "", None)]
+    if LONG_KEYS in options.jobs:
+        sets += [([kept, LONG_KEYS], f" ({kept[3:]} keys)", wanted) for kept, wanted in KEPT.items()]
     sides = [(one.ours, [sys.executable, str(here / "processor_ours.py"), str(home), one.pair.package])]
     if one.pair.gguf is not None:
         sides.append((one.theirs, [options.llama, str(here / "processor_llama.py"), str(one.pair.gguf)]))
     for rounds, command in sides:
         said: dict[str, float] = {}
-        for jobs, suffix in sets:
+        for jobs, suffix, wanted in sets:
             got = _run([*command, json.dumps(list(jobs)), threads])
-            said |= {f"{name}{suffix}": got[name] for name in got if not suffix or name in jobs}
+            said |= {f"{name}{suffix}": got[name] for name in wanted or got}
         rounds.append(said)
 
 
@@ -190,7 +198,7 @@ def _table(one: Measured, read_bytes_s: float) -> str:
     ]
     for name in one.names:
         ours, theirs, ratio = one.middle(name, ours=True), one.middle(name, ours=False), one.ratio(name)
-        digits = 2 if name in SECONDS else 0
+        digits = 2 if name in SECONDS + TIMES else 0
         share = one.pair.packed_bytes * (ours or 0) / read_bytes_s if name.startswith("decode") else None
         lines.append(
             f"{name:<24}{ours:>10,.{digits}f}"

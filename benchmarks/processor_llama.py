@@ -16,7 +16,7 @@ import llama_cpp.llama_cpp as lc  # noqa: E402
 import numpy as np  # noqa: E402
 from processor_held import peak_mb  # noqa: E402
 
-DECODED, BEHIND, ROWS_DECODED, VOCAB = 128, 48, 48, 32000
+DECODED, BEHIND, ROWS_DECODED, VERIFIED, VOCAB = 128, 48, 48, 128, 32000
 
 
 class Llama:
@@ -95,6 +95,21 @@ def rows(llama: Llama, count: int) -> float:
     return count * (ROWS_DECODED - 1) / (time.perf_counter() - started)
 
 
+def verify(llama: Llama, count: int) -> float:
+    """What a step with `count` tokens takes beside one with a single token, the logits of all asked for."""
+    ids = prompt(VERIFIED, 6)
+
+    def step_s(width: int) -> float:
+        llama.clear()
+        started = time.perf_counter()
+        for start in range(0, VERIFIED, width):
+            part = ids[start : start + width]
+            llama.feed([(token, start + i, 0) for i, token in enumerate(part)], set(range(width)))
+        return (time.perf_counter() - started) / (VERIFIED / width)
+
+    return min(step_s(count) for _ in range(3)) / min(step_s(1) for _ in range(3))
+
+
 def run(llama: Llama, job: str) -> float:
     kind, _, number = job.partition(" ")
     if kind == "decode":
@@ -103,6 +118,8 @@ def run(llama: Llama, job: str) -> float:
         return max(prefill(llama, int(number), seed) for seed in range(2))
     if kind == "behind":
         return decode(llama, int(number), BEHIND, 5)
+    if kind == "verify":
+        return verify(llama, int(number))
     return rows(llama, int(number))
 
 
@@ -114,7 +131,7 @@ def main() -> None:
     said["first"] = time.perf_counter() - STARTED
     said["load peak"] = peak_mb()
     for job in json.loads(jobs):
-        if job != "kv q8":
+        if not job.startswith("kv "):
             said[job] = run(llama, job)
     said["peak"] = peak_mb()
     print(json.dumps(said))

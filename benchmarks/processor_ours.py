@@ -18,7 +18,7 @@ import modelkit  # noqa: E402
 from benchmarks.processor_held import peak_mb  # noqa: E402
 from modelkit.model import Model  # noqa: E402
 
-DECODED, BEHIND, ROWS_DECODED = 128, 48, 48
+DECODED, BEHIND, ROWS_DECODED, VERIFIED = 128, 48, 48, 128
 
 
 def prompt(length: int, seed: int) -> list[int]:
@@ -55,6 +55,17 @@ def rows(model: Model, count: int, seed: int) -> float:
     return count * (ROWS_DECODED - 1) / (max(lasts) - min(firsts))
 
 
+def verify(model: Model, count: int, seed: int) -> float:
+    """What a step with `count` tokens takes beside one with a single token, the logits of all asked for."""
+
+    def step_s(width: int) -> float:
+        started = time.perf_counter()
+        model.logits(prompt(VERIFIED, seed), chunk=width)
+        return (time.perf_counter() - started) / (VERIFIED / width)
+
+    return min(step_s(count) for _ in range(3)) / min(step_s(1) for _ in range(3))
+
+
 def run(model: Model, job: str) -> float:
     kind, _, number = job.partition(" ")
     if kind == "decode":
@@ -63,6 +74,8 @@ def run(model: Model, job: str) -> float:
         return max(prefill(model, int(number), seed) for seed in range(2))
     if kind == "behind":
         return decode(model, int(number), BEHIND, 5)
+    if kind == "verify":
+        return verify(model, int(number), 6)
     if kind == "rows":
         return rows(model, int(number), 100)
     raise ValueError(job)
@@ -71,14 +84,16 @@ def run(model: Model, job: str) -> float:
 def main() -> None:
     home, name, jobs, threads = sys.argv[1:]
     said: dict[str, float] = {}
-    keep = {"kv_format": "q8"} if "kv q8" in jobs else {}
+    wanted = json.loads(jobs)
+    kept = [job[3:] for job in wanted if job.startswith("kv ")]
+    keep = {"kv_format": kept[0]} if kept else {}
     options = {"draft_num_predict": 0, "temperature": 0.0, "num_thread": int(threads), **keep}
     with modelkit.load(name, home=home, num_ctx=4608, cache_memory=0, **options) as model:
         model.generate(prompt(8, 0), num_predict=1)
         said["first"] = time.perf_counter() - STARTED
         said["load peak"] = peak_mb()
-        for job in json.loads(jobs):
-            if job != "kv q8":
+        for job in wanted:
+            if not job.startswith("kv "):
                 said[job] = run(model, job)
     said["peak"] = peak_mb()
     print(json.dumps(said))
