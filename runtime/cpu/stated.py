@@ -161,6 +161,63 @@ class Times(NamedTuple):
     """Of the stream."""
 
 
+class Predicts(NamedTuple):
+    """Several residual streams side by side, of which layers compute on one (AltUp, arXiv 2301.13310): all of
+    them are made of each other, by tanh(norm(x) router) shares, x being that one. The stream is wider behind
+    it: by a copy of that one, to which `OfCopy` adds.
+    """
+
+    norm: Any
+    router: Any
+    """To as many numbers as there are streams."""
+    shares: Any
+    """Of each stream in each (`runtime.nn.operations.Operations.mix_streams`)."""
+    streams: int
+    place: int
+    """Which of the streams it is."""
+    norm_scale: float = 1.0
+
+
+class Corrects(NamedTuple):
+    """All streams are corrected by what became of the copy, with shares as `Predicts` has them of it. Then
+    the copy is the corrected stream, times `scale`.
+    """
+
+    norm: Any
+    router: Any
+    shares: Any
+    """Of each stream (`runtime.nn.operations.Operations.correct_streams`)."""
+    streams: int
+    place: int
+    scale: mx.array | None = None
+    """[D]"""
+    norm_scale: float = 1.0
+
+
+class OfCopy(NamedTuple):
+    """A sublayer of the copy."""
+
+    by: "Attends | Bypasses | Times | Feeds"
+    streams: int
+
+
+class Joins(NamedTuple):
+    """What a sublayer answers to the copy is added to all streams but the first, and the copy is dropped."""
+
+    by: Gates
+    streams: int
+
+
+class Bypasses(NamedTuple):
+    """n + after(close(open(n))), n being norm(x) (LAuReL, arXiv 2411.07501)."""
+
+    norm: Any
+    open: Any
+    close: Any
+    after: Any
+    beside: bool = False
+
+
 class Feeds(NamedTuple):
     """after(down(inner)): inner is act(gate) · up or, of one part, act(part)."""
 

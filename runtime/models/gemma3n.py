@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import Feeds
+from runtime.cpu.stated import Bypasses, Corrects, Feeds, Joins, OfCopy, Predicts, Times
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -29,12 +29,12 @@ from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.activation import gated, softcap
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import MATRICES, embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
-from runtime.nn.sublayer import added, feeds, projections
+from runtime.nn.sublayer import added, closing, feeds, fit, gates, projections, stated_together, states_of
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -157,9 +157,17 @@ def layout(config: Config) -> list[LayerSpec]:
     return layers_layout(config.layers)
 
 
+_HALVED = 2**-0.5
+"""Of the sum of two answers, so that it is as strong as one."""
+
+
 def stream(streams: mx.array, place: int, width: int) -> mx.array:
     """One of those that lie side by side."""
     return streams[..., place * width : (place + 1) * width]
+
+
+def _are_matrices(*modules: nn.Module) -> bool:
+    return MATRICES.issuperset(map(type, modules))
 
 
 class AltUp(Module):
@@ -173,7 +181,7 @@ class AltUp(Module):
         self.prediction_coefs = nn.Linear(streams, streams**2, bias=False)
         self.modality_router = nn.Linear(hidden, streams, bias=False)
         self.router_norm = RMSNorm(hidden, eps=config.norm_eps)
-        self._active, self._hidden = config.active, hidden
+        self._active, self._hidden, self._streams = config.active, hidden, streams
 
     def active(self, streams: mx.array) -> mx.array:
         return stream(streams, self._active, self._hidden)
@@ -188,8 +196,24 @@ class AltUp(Module):
         return ops.table.correct_streams(predicted, active, shares, self._active)
 
     def _route(self, active: mx.array, step: Step) -> mx.array:
-        scores = linear(self.modality_router, self.router_norm(active) / active.shape[-1], step)
+        scores = linear(self.modality_router, self.router_norm(active) * self._hidden**-1, step)
         return softcap(scores.astype(mx.float32), 1.0).astype(active.dtype)  # tanh
+
+    def predicts(self) -> Predicts | None:
+        """What `predict` does, with a copy of the active stream; None: it is not as kernels have it."""
+        router, shares = self.modality_router, self.prediction_coefs
+        if not stated_together(type(self), "predict", "predicts") or not _are_matrices(router, shares):
+            return None
+        return Predicts(self.router_norm, router, shares, self._streams, self._active, self._hidden**-1)
+
+    def corrects(self, *, scaled: bool) -> Corrects | None:
+        """What `correct` does, and what the active stream is then, scaled or not; None as above."""
+        router, shares = self.modality_router, self.correction_coefs
+        if not stated_together(type(self), "correct", "corrects") or not _are_matrices(router, shares):
+            return None
+        scale = self.correct_output_scale if scaled else None
+        norm_scale = self._hidden**-1
+        return Corrects(self.router_norm, router, shares, self._streams, self._active, scale, norm_scale)
 
 
 class Laurel(Module):
@@ -200,7 +224,19 @@ class Laurel(Module):
         self.post_laurel_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
-        return x + self.post_laurel_norm(linear(self.linear_right, linear(self.linear_left, x, step), step))
+        return closing(self.linear_right, linear(self.linear_left, x, step), x, self.post_laurel_norm, step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Bypasses | None:
+        """Beside the sublayer that reads norm(x), too."""
+        matrices = self.linear_left, self.linear_right
+        if (
+            norm is None
+            or after is not None
+            or not fit(norm, self.post_laurel_norm)
+            or not _are_matrices(*matrices)
+        ):
+            return None
+        return Bypasses(norm, *matrices, self.post_laurel_norm, beside=True)
 
 
 class SparseMLP(GatedMLP):
@@ -221,7 +257,9 @@ class SparseMLP(GatedMLP):
 
 
 class Block(Module):
-    def __init__(self, config: Config, layer: Layer, rope: Rope, share: float) -> None:
+    """place: which of the layers it is."""
+
+    def __init__(self, config: Config, layer: Layer, rope: Rope, share: float, place: int) -> None:
         super().__init__()
         hidden, eps, activation = config.hidden_size, config.norm_eps, config.activation
         self.self_attn = Attention(config, layer, rope)
@@ -239,8 +277,9 @@ class Block(Module):
         self.per_layer_input_gate = nn.Linear(hidden, config.per_layer_size, bias=False)
         self.per_layer_projection = nn.Linear(config.per_layer_size, hidden, bias=False)
         self.post_per_layer_input_norm = RMSNorm(hidden, eps=eps)
-        self._scale_active = config.scale_active
+        self._scale_active, self._place, self._streams = config.scale_active, place, config.streams
         self._activation = ACTIVATIONS[activation]
+        self._halved = mx.array([_HALVED])
 
     def __call__(self, streams: mx.array, step: Step, cache: AttentionCache, own: mx.array) -> mx.array:
         """streams [B, L, S D]; own: what the second table has for this layer, [B, L, P]."""
@@ -258,9 +297,26 @@ class Block(Module):
         normed = self.input_layernorm(x)
         before, after = self.input_layernorm, self.post_attention_layernorm
         attended = added(x, self.self_attn, step, cache, norm=before, after=after)
-        x = (attended + self.laurel(normed, step)) * 2**-0.5
+        x = (attended + self.laurel(normed, step)) * _HALVED
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
+
+    def stated(self) -> tuple[Any, ...] | None:
+        """See `runtime.nn.sublayer.stated`."""
+        if not all(stated_together(type(self), called, "stated") for called in ("__call__", "_compute")):
+            return None
+        before, after = self.input_layernorm, self.post_attention_layernorm
+        attended, around = states_of(self.self_attn, before, after), states_of(self.laurel, before, None)
+        before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
+        halved = Times(self._halved, self.altup.correct_output_scale.size)
+        inner = attended, around, halved, states_of(self.mlp, before, after)
+        first, last = self.altup.predicts(), self.altup.corrects(scaled=self._scale_active)
+        opening, close = self.per_layer_input_gate, self.per_layer_projection
+        fed = gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm)
+        if None in inner or first is None or last is None or fed is None:
+            return None
+        copied = (OfCopy(one, self._streams) for one in inner)
+        return first, *copied, last, Joins(fed, self._streams)
 
 
 class Trunk(PerLayerTrunk):
@@ -276,8 +332,8 @@ class Trunk(PerLayerTrunk):
         ropes = {layer.rope: Rope(layer.rope) for layer in config.layers}
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.layers = [
-            Block(config, layer, ropes[layer.rope], share)
-            for layer, share in zip(config.layers, config.sparsities, strict=True)
+            Block(config, layer, ropes[layer.rope], share, place)
+            for place, (layer, share) in enumerate(zip(config.layers, config.sparsities, strict=True))
         ]
         self.altup_projections = [nn.Linear(hidden, hidden, bias=False) for _ in range(others)]
         self.altup_unembed_projections = [nn.Linear(hidden, hidden, bias=False) for _ in range(others)]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
+from runtime.cpu.native.altup import bypassing, correcting, joining, of_copy, predicting
 from runtime.cpu.native.folds import folding
 from runtime.cpu.native.latent import latent
 from runtime.cpu.native.pairs import members_of
@@ -26,14 +27,30 @@ from runtime.cpu.native.sublayers import (
     table_of,
 )
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Times
+from runtime.cpu.stated import (
+    Asks,
+    Attends,
+    Bypasses,
+    Corrects,
+    Feeds,
+    Folds,
+    Gates,
+    Joins,
+    Latents,
+    OfCopy,
+    Predicts,
+    Times,
+)
 from runtime.records import dataclass
 from runtime.step import Step
 
 MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
 
-Said = tuple[Attends | Latents | Folds | Feeds | Asks | Gates | Times, ...]
+Sublayer = (
+    Attends | Latents | Folds | Feeds | Asks | Gates | Times | Predicts | OfCopy | Bypasses | Corrects | Joins
+)
+Said = tuple[Sublayer, ...]
 """A layer's sublayers."""
 
 
@@ -79,15 +96,27 @@ class Run:
     def of(cls, first: int, said: Sequence[Said], *, apart: bool) -> "Run":
         memories = tuple(one for layer, parts in enumerate(said) for one in _remembering(layer, parts))
         ropes = frozenset(one.by.heads.rope for one in memories if isinstance(one.by, Attends | Latents))
-        remember = [at for at, one in enumerate(said[-1]) if isinstance(one, Attends | Latents | Folds)]
-        behind = len(said[-1]) - 1 - remember[-1] if remember else len(said[-1])
-        return cls(first, tuple(said), apart, memories, behind, ropes)
+        return cls(first, tuple(said), apart, memories, _behind(said[-1]), ropes)
+
+
+def _behind(parts: Said) -> int:
+    """How many come behind the last memory. A way around what remembers stays with it."""
+    its = [_inner(one) for one in parts]
+    here = max((at for at, one in enumerate(its) if isinstance(one, Attends | Latents | Folds)), default=-1)
+    while here >= 0 and here + 1 < len(its) and isinstance(its[here + 1], Bypasses):
+        here += 1
+    return len(its) - 1 - here
+
+
+def _inner(one: Sublayer) -> Any:
+    """What a sublayer of one stream is to that stream."""
+    return one.by if isinstance(one, OfCopy | Joins) else one
 
 
 def _remembering(layer: int, parts: Said) -> Iterator[Remembers]:
-    several = sum(isinstance(one, Attends | Latents | Folds) for one in parts) > 1
+    several = sum(isinstance(_inner(one), Attends | Latents | Folds) for one in parts) > 1
     place = 0
-    for one in parts:
+    for one in map(_inner, parts):
         if isinstance(one, Gates):
             yield Remembers(layer, None, one)
         elif isinstance(one, Attends | Latents | Folds):
@@ -158,7 +187,9 @@ def _through(
     members = members_of(kernels, step.adapters)
     tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
     memories, where = memories_of(run, opened, tables, step), (step.starts, step.counts, step.first)
-    late = 0 if len(chains) == 1 else sum(isinstance(one, Gates) for one in run.said[-1][-run.behind :])
+    late = (
+        0 if len(chains) == 1 else sum(isinstance(_inner(one), Gates) for one in run.said[-1][-run.behind :])
+    )
     cut = len(memories) - late
     y, *written = chains[0](x, *where, memories[:cut], members)
     close(run, step, caches, opened, written)
@@ -249,17 +280,12 @@ def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] |
         return None
     if not run.apart or not run.behind or run.behind == len(parts):
         return [kernels.Chain(parts)]
-    if getattr(run.said[-1][-run.behind], "beside", False):
+    if getattr(_inner(run.said[-1][-run.behind]), "beside", False):
         return None  # its sublayers cannot be parted
     return [kernels.Chain(parts[: -run.behind]), kernels.Chain(parts[-run.behind :])]
 
 
-def _part(
-    kernels: Any,
-    said: Attends | Latents | Folds | Feeds | Asks | Gates | Times,
-    kept: Iterator[Any],
-    deck: Any,
-) -> Any:
+def _part(kernels: Any, said: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
     """kept: of the memories of those that remember, in order."""
     match said:
         case Attends():
@@ -278,3 +304,13 @@ def _part(
             return gating(kernels, said, deck)
         case Times():
             return multiplying(kernels, said)
+        case Predicts():
+            return predicting(kernels, said, deck)
+        case Corrects():
+            return correcting(kernels, said, deck)
+        case Bypasses():
+            return bypassing(kernels, said, deck)
+        case OfCopy():
+            return of_copy(kernels, _part(kernels, said.by, kept, deck), said.streams)
+        case Joins():
+            return joining(kernels, _part(kernels, said.by, kept, deck), said.streams)

@@ -7,7 +7,16 @@
 namespace modelkit {
 Chain::Chain(const std::vector<Part>& parts) : parts_(parts) {
   want(!parts.empty() && !parts[0].by->beside, "a chain must have sublayers, the first of which has none before it");
-  for (const Part& part : parts) want(part.by->width() == width(), "sublayers of a chain must be equally wide");
+  int stream = width(), other = gives();
+  for (const Part& part : parts) {
+    want(part.by->width() == stream, "a sublayer of a chain must be as wide as what the one before it gives");
+    stream = part.by->gives();
+    want(stream == part.by->width() || !part.by->beside, "what is added beside another does not change how wide the stream is");
+    for (int each : {part.by->width(), stream}) {
+      if (other == gives()) other = each;
+      want(each == gives() || each == other, "the stream of a chain has two widths at most");
+    }
+  }
 }
 
 Links Chain::links(int rows, int width, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories,
@@ -36,19 +45,26 @@ Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream,
   return runs;
 }
 
-void run_all(const Links& links, const Runs& runs, const float* x, float* y, size_t rows, size_t width) {
+void run_all(const Links& links, const Runs& runs, const float* x, float* y, size_t rows) {
   const Room room;
+  const int last = links.back().by->gives();
+  int widest = last;
+  for (const Link& link : links) widest = std::max({widest, link.by->width(), link.by->gives()});
   const float *read = x, *sum = x;
-  Scratch copy;  // of what several read, where the first of them writes
+  Scratch copy;   // of what several read, where the first of them writes
+  Scratch aside;  // the stream where it has not the width that it ends with
   for (size_t i = 0; i < runs.size(); i++) {
-    if (!links[i].by->beside) {
+    const Sublayer& by = *links[i].by;
+    if (by.gives() != last && !aside) aside = scratch(rows, widest);
+    float* const to = by.gives() == last ? y : aside.get();
+    if (!by.beside) {
       read = sum;
-      if (read == y && i + 1 < runs.size() && links[i + 1].by->beside) {
-        if (!copy) copy = scratch(rows, width);
-        std::copy_n(y, rows * width, copy.get()), read = copy.get();
+      if (read == to && i + 1 < runs.size() && links[i + 1].by->beside) {
+        if (!copy) copy = scratch(rows, widest);
+        std::copy_n(to, rows * by.width(), copy.get()), read = copy.get();
       }
     }
-    runs[i](read, sum, y, (int)rows), sum = y;
+    runs[i](read, sum, to, (int)rows), sum = to;
   }
 }
 
@@ -63,9 +79,10 @@ class Through : public Node {
     hold_inputs_once(in, out);
     const float* x = dense(in[0], stream()).data<float>();
     Runs runs = ready(*links_, in, out, stream(), members_ ? &members_->get() : nullptr);
-    take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
-    dispatch(stream(), [links = links_, members = members_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0]), width = in[0].shape(-1)] {
-      if (rows) run_all(*links, runs, x, y, (size_t)rows, (size_t)width);
+    if (in[0].shape(-1) == out[0].shape(-1)) take_over(in[0], out[0]);  // each reads x for the last time where it adds to it
+    else allocate(out[0]);
+    dispatch(stream(), [links = links_, members = members_, runs = std::move(runs), x, y = out[0].data<float>(), rows = rows_of(in[0])] {
+      if (rows) run_all(*links, runs, x, y, (size_t)rows);
     });
   }
 
@@ -86,6 +103,7 @@ Arrays through(const Chain& chain, const Array& x, const Ints& starts, const Int
   want(x.ndim() > 0 && x.shape(-1) == chain.width(), "x must have rows, as wide as the sublayers");
   Arrays in{x};
   std::vector<mx::Shape> shapes{x.shape()};
+  shapes[0].back() = chain.gives();
   std::vector<mx::Dtype> types{mx::float32};
   const bool tokens = x.ndim() == 3;
   Links links = chain.links(x.shape(0), tokens ? x.shape(1) : 0, starts, counts, first, memories, in, shapes, types);

@@ -21,8 +21,9 @@ class Chain {
   // of those that remember, in order; width 0 where there are no tokens but rows.
   Links links(int rows, int width, const Ints& starts, const Ints& counts, int first, const std::vector<Memory>& memories, Arrays& in,
               std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types) const;
-  // For x [rows, width].
-  int width() const { return parts_[0].by->width(); }
+  // For x [rows, width]; it makes [rows, gives] of it.
+  int width() const { return parts_.front().by->width(); }
+  int gives() const { return parts_.back().by->gives(); }
 
  private:
   std::vector<Part> parts_;
@@ -31,6 +32,6 @@ class Chain {
 // For eval_cpu, with the node's inputs and outputs.
 Runs ready(const Links& links, const Arrays& in, Arrays& out, mx::Stream stream, const mk_members* members = nullptr);
 
-// y = x through the links, both dense; y may be x.
-void run_all(const Links& links, const Runs& runs, const float* x, float* y, size_t rows, size_t width);
+// y = x through the links, both dense; y may be x where they are equally wide.
+void run_all(const Links& links, const Runs& runs, const float* x, float* y, size_t rows);
 }  // namespace modelkit

@@ -74,7 +74,7 @@ struct Job {
       mk_table_rows(&table, ids.data(), (int)rows, x.get());
       if (p.ends->scale != 1)
         for (size_t i = 0; i < rows * width; i++) x[i] *= p.ends->scale;
-      run_all(p.passes[pass], runs[pass], x.get(), x.get(), rows, width);
+      run_all(p.passes[pass], runs[pass], x.get(), x.get(), rows);
       if (!pass && !p.each) keep_newest(x.get(), width);
       if (norm) (*norm)(x.get(), nullptr, x.get(), judged, (int)width);
       const mk_output to = {logits.get(), (size_t)head.n, nullptr};
@@ -171,7 +171,7 @@ Arrays guess(const Chain& chain, const Held<Ends>& held_ends, const Array& ids, 
   want(ids.dtype() == mx::int32 && ids.ndim() == 2 && drawn >= 0, "ids are int32 [rows, tokens], and so many are drawn");
   const int steps = drawn ? drawn : 1;
   const Shape shape{ids.shape(0), ids.shape(1)};
-  want(chain.width() == ends->width(), "a table is as wide as the sublayers");
+  want(chain.width() == ends->width() && chain.gives() == ends->width(), "a table is as wide as the sublayers");
   want((int)starts.size() == shape.rows && (int)counts.size() == shape.rows, "there is a start and a count for each row");
   want(std::all_of(counts.begin(), counts.end(), [&](int count) { return count > 0 && count <= shape.width; }), "each row reads a token or more");
   want(tables.size() == (steps > 1 ? memories.size() : 0), "there is a table, or none, for each memory, if there are several passes");

@@ -19,12 +19,13 @@ DECLARE_COLUMNS(streams, streams);
 #ifdef __cplusplus
 extern "C" {
 #endif
-/* Strides: floats from one row to the next. y is dense. */
-void mk_mix_streams(const float* x, ptrdiff_t stride, const float* by, ptrdiff_t by_stride, float* y, int rows, int count, int width);
+/* Strides: floats from one row to the next. */
+void mk_mix_streams(const float* x, ptrdiff_t stride, const float* by, ptrdiff_t by_stride, float* y, ptrdiff_t y_stride, int rows,
+                    int count, int width);
 void mk_correct_streams(const float* x, ptrdiff_t stride, const float* answer, ptrdiff_t answer_stride, const float* by,
-                        ptrdiff_t by_stride, float* y, int rows, int count, int width, int place);
-void mk_join_streams(const float* x, ptrdiff_t stride, const float* answer, ptrdiff_t answer_stride, float* y, int rows, int count,
-                     int width);
+                        ptrdiff_t by_stride, float* y, ptrdiff_t y_stride, int rows, int count, int width, int place);
+void mk_join_streams(const float* x, ptrdiff_t stride, const float* answer, ptrdiff_t answer_stride, float* y, ptrdiff_t y_stride,
+                     int rows, int count, int width);
 #ifdef __cplusplus
 }
 #endif

@@ -22,7 +22,7 @@ Array mix(const Array& x, const Array& by, int count) {
   const int width = width_of(x, count);
   want_rows_of(x, by, count * count);
   return row_wise("ModelkitMixStreams", {x, by}, [count, width](const Rows* in, float* y, int rows, int) {
-    mk_mix_streams(in[0].data, in[0].stride, in[1].data, in[1].stride, y, rows, count, width);
+    mk_mix_streams(in[0].data, in[0].stride, in[1].data, in[1].stride, y, count * width, rows, count, width);
   });
 }
 
@@ -32,7 +32,8 @@ Array correct(const Array& x, const Array& answer, const Array& by, int place) {
   want_rows_of(x, by, count), want_rows_of(x, answer, width);
   if (place < 0 || place >= count) throw std::invalid_argument("no such stream");
   return row_wise("ModelkitCorrectStreams", {x, answer, by}, [count, width, place](const Rows* in, float* y, int rows, int) {
-    mk_correct_streams(in[0].data, in[0].stride, in[1].data, in[1].stride, in[2].data, in[2].stride, y, rows, count, width, place);
+    mk_correct_streams(in[0].data, in[0].stride, in[1].data, in[1].stride, in[2].data, in[2].stride, y, count * width, rows, count, width,
+                       place);
   });
 }
 
@@ -40,7 +41,7 @@ Array join(const Array& x, const Array& answer) {
   const int count = answer.ndim() && answer.shape(-1) && x.ndim() ? x.shape(-1) / answer.shape(-1) : 0, width = width_of(x, count);
   want_rows_of(x, answer, width);
   return row_wise("ModelkitJoinStreams", {x, answer}, [count, width](const Rows* in, float* y, int rows, int) {
-    mk_join_streams(in[0].data, in[0].stride, in[1].data, in[1].stride, y, rows, count, width);
+    mk_join_streams(in[0].data, in[0].stride, in[1].data, in[1].stride, y, count * width, rows, count, width);
   });
 }
 

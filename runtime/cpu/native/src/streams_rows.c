@@ -11,7 +11,7 @@ enum what { MIX, CORRECT, JOIN };
 struct job {
   enum what what;
   const float *x, *answer, *by;
-  ptrdiff_t stride, answer_stride, by_stride;
+  ptrdiff_t stride, answer_stride, by_stride, y_stride;
   float* y;
   int rows, count, width, place, each;
 };
@@ -22,7 +22,7 @@ static void chunk(void* with, int chunk) {
   const int stop = (chunk + 1) * j->each < j->rows ? (chunk + 1) * j->each : j->rows;
   for (int r = chunk * j->each; r < stop; r++) {
     const float *x = j->x + r * j->stride, *answer = j->answer + r * j->answer_stride, *by = j->by + r * j->by_stride;
-    float* y = j->y + (ptrdiff_t)r * j->count * j->width;
+    float* y = j->y + r * j->y_stride;
     if (j->what == MIX) of->mix(x, by, y, j->count, j->width);
     else if (j->what == CORRECT) of->correct(x, answer, by, y, j->count, j->width, j->place);
     else of->join(x, answer, y, j->count, j->width);
@@ -36,22 +36,23 @@ static void share(struct job* j) {
   mk_run(chunk, j, (j->rows + j->each - 1) / j->each);
 }
 
-void mk_mix_streams(const float* x, ptrdiff_t stride, const float* by, ptrdiff_t by_stride, float* y, int rows, int count, int width) {
-  struct job j = {.what = MIX, .x = x, .stride = stride, .answer = x, .by = by, .by_stride = by_stride, .y = y, .rows = rows,
-                  .count = count, .width = width};
+void mk_mix_streams(const float* x, ptrdiff_t stride, const float* by, ptrdiff_t by_stride, float* y, ptrdiff_t y_stride, int rows,
+                    int count, int width) {
+  struct job j = {.what = MIX, .x = x, .stride = stride, .answer = x, .by = by, .by_stride = by_stride, .y = y, .y_stride = y_stride,
+                  .rows = rows, .count = count, .width = width};
   share(&j);
 }
 
 void mk_correct_streams(const float* x, ptrdiff_t stride, const float* answer, ptrdiff_t answer_stride, const float* by,
-                        ptrdiff_t by_stride, float* y, int rows, int count, int width, int place) {
+                        ptrdiff_t by_stride, float* y, ptrdiff_t y_stride, int rows, int count, int width, int place) {
   struct job j = {.what = CORRECT, .x = x, .stride = stride, .answer = answer, .answer_stride = answer_stride, .by = by,
-                  .by_stride = by_stride, .y = y, .rows = rows, .count = count, .width = width, .place = place};
+                  .by_stride = by_stride, .y = y, .y_stride = y_stride, .rows = rows, .count = count, .width = width, .place = place};
   share(&j);
 }
 
-void mk_join_streams(const float* x, ptrdiff_t stride, const float* answer, ptrdiff_t answer_stride, float* y, int rows, int count,
-                     int width) {
+void mk_join_streams(const float* x, ptrdiff_t stride, const float* answer, ptrdiff_t answer_stride, float* y, ptrdiff_t y_stride,
+                     int rows, int count, int width) {
   struct job j = {.what = JOIN, .x = x, .stride = stride, .answer = answer, .answer_stride = answer_stride, .by = x, .y = y,
-                  .rows = rows, .count = count, .width = width};
+                  .y_stride = y_stride, .rows = rows, .count = count, .width = width};
   share(&j);
 }

@@ -207,11 +207,12 @@ struct Making {
 // What adds to a residual stream: what all steps have in common.
 class Sublayer {
  public:
-  // y = to + sublayer(x), all dense; y may be `to`, and x where that is x, too.
+  // y = to + sublayer(x), all dense; y may be `to`, and x where that is x, too. Where it gives another width it reads but `to`.
   using Run = std::function<void(const float* x, const float* to, float* y, int rows)>;
 
   virtual ~Sublayer() = default;
   virtual int width() const = 0;
+  virtual int gives() const { return width(); }  // how wide the stream is behind it
   virtual bool remembers() const { return false; }
   // Adds inputs and outputs. For one that remembers.
   virtual Remembered remember(const Memory&, Making&) const { return {}; }

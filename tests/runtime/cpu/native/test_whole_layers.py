@@ -54,10 +54,11 @@ FAMILIES = {
     "falcon_h1_norm_first": 1,
     "apertus": 1,
     "apertus_biases": 1,
+    "gemma3n": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
-PARTLY = {"recurrent_gemma": 3, "zamba2": 2, "gemma3n": 10}
+PARTLY = {"recurrent_gemma": 3, "zamba2": 2}
 """The same of those that have more between these nodes."""
 
 
@@ -113,6 +114,19 @@ def graph_of(name: str, folder: Path) -> str:
         memory.prepare(step)
         mx.export_to_dot(str(folder / "graph.dot"), model.network(step, memory))
     return (folder / "graph.dot").read_text()
+
+
+@pytest.mark.parametrize("column", native.kernels.columns())
+def test_any_of_several_streams_may_be_computed_on(column: str, tmp_path: Path) -> None:
+    reference = Reference("gemma3n")
+    config = {**reference.record["config"], "altup_active_idx": 2, "altup_correct_scale": False}
+    with ops.using("cpu"), computing(column, 2):
+        model = reference.load(tmp_path, config)
+        got, wanted = answers(model, whole=True), answers(model, whole=False)
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+    usual = reference.load(tmp_path / "usual")
+    with ops.using("cpu"):
+        assert not np.allclose(got[0], answers(usual, whole=True)[0])
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
