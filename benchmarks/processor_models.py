@@ -125,18 +125,18 @@ SHAPES: dict[str, dict[str, Any]] = {
         "norm_topk_prob": False,
         "routed_scaling_factor": 1.0,
     },
-    "streams (gemma3n)": {
+    "streams (gemma3n)": {  # 4 streams, 256, 10 layers and 20 are what llama.cpp takes for granted
         **_LLAMA,
         "architectures": ["Gemma3nForCausalLM"],
         "model_type": "gemma3n_text",
-        "hidden_size": 768,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 15,
+        "hidden_size": 640,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 25,
         "num_attention_heads": 4,
         "num_key_value_heads": 1,
         "head_dim": 256,
         "sliding_window": 512,
-        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 3,
+        "layer_types": (["sliding_attention"] * 4 + ["full_attention"]) * 5,
         "rope_parameters": {
             "full_attention": {"rope_type": "default", "rope_theta": 1000000.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -146,13 +146,13 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "final_logit_softcapping": 30.0,
         "vocab_size_per_layer_input": 32000,
-        "hidden_size_per_layer_input": 64,
+        "hidden_size_per_layer_input": 256,
         "altup_num_inputs": 4,
         "altup_active_idx": 0,
         "altup_correct_scale": True,
         "num_kv_shared_layers": 5,
         "laurel_rank": 64,
-        "activation_sparsity_pattern": [0.95] * 5 + [0.0] * 10,
+        "activation_sparsity_pattern": [0.95] * 10 + [0.0] * 15,
     },
     "tables (gemma4)": {
         **_LLAMA,
@@ -326,6 +326,14 @@ def write(folder: Path, config: dict[str, Any]) -> None:
     for name in [name for name in weights if name.endswith(".k_b_proj.weight")]:  # files have both as one
         heads = [weights.pop(name), weights.pop(name.replace(".k_b_", ".v_b_"))]
         weights[name.replace(".k_b_", ".kv_b_")] = mx.concatenate(heads, axis=1).flatten(0, 1)
+    if (
+        config["model_type"] == "gemma3n_text"
+    ):  # llama.cpp wants keys and values in layers that have no use for them
+        kinds = ("k_proj.weight", "v_proj.weight", "k_norm.weight")
+        for layer in range(config["num_hidden_layers"]):
+            for kind in kinds:
+                name = f"model.layers.{layer}.self_attn.{kind}"
+                weights.setdefault(name, weights[name.replace(f".{layer}.", ".0.")])
     folder.mkdir(parents=True)
     mx.save_safetensors(str(folder / "model.safetensors"), weights, {"format": "mlx"})
     write_tokenizer(folder, tokens=250)  # no token ends an answer

@@ -11,6 +11,7 @@ no place.
 
 from collections.abc import Sequence
 
+from runtime import host
 from runtime.cache.build import LayerMemory
 from runtime.cache.protocol import Rotate
 from runtime.engine.prefixes import Prefixes
@@ -111,6 +112,8 @@ class Places:
         if self._memory.rows > 1:
             self._memory.resize(1)
             self._desk.resize(1)
+            self._memory.evaluate()  # or what all rows had would stay until the next step asks for it
+            host.trim()  # rows that joined one by one have left blocks of every size behind
         if borrowed:
             self._memory.resize(0)
 
