@@ -59,6 +59,30 @@ def _shared_otherwise(config: Config, _: Collection[str]) -> bool:
     return bool(shared) and kinds[-shared - 2 : -shared] != ["sliding_attention", "full_attention"]
 
 
+def _altered_streams(config: Config, _: Collection[str]) -> bool:
+    """Is a Gemma 3n other than E2B and E4B in what a file does not say?"""
+    usual = {
+        "altup_num_inputs": 4,
+        "altup_active_idx": 0,
+        "hidden_size_per_layer_input": 256,
+        "laurel_rank": 64,
+    }
+    layers, shared = config.get("num_hidden_layers", 35), config.get("num_kv_shared_layers", 15)
+    usually_sparse = [0.95] * 10 + [0.0] * (layers - 10)
+    return (
+        any(config.get(field, value) != value for field, value in usual.items())
+        or layers - shared != min(layers, 20)
+        or layers <= 10
+        or (config.get("activation_sparsity_pattern") or usually_sparse) != usually_sparse
+    )
+
+
+def _without_unused(config: Config, names: Collection[str]) -> bool:
+    """Have the layers that read others' keys none of their own in the file?"""
+    shared = config.get("num_kv_shared_layers", 15)
+    return bool(shared) and len(_blocks(names, ".attn_k.weight")) < config.get("num_hidden_layers", 35)
+
+
 def _missing(ending: str) -> When:
     """Does no block have a tensor of this name?"""
     return lambda _, names: not any(name.endswith(ending) for name in names)
@@ -208,6 +232,16 @@ ROWS = (
         ("gemma4_text",),
         _shared_otherwise,
         "fails where the last layers with keys of their own are not one with a window and one without",
+    ),
+    Limit(
+        ("gemma3n_text",),
+        _altered_streams,
+        "takes the streams, sparse layers and shared keys of E2B and E4B for granted",
+    ),
+    Limit(
+        ("gemma3n_text",),
+        _without_unused,
+        "loads it only with keys and values of the layers that have no use for them, as the published files",
     ),
     Limit(("jamba",), _biased("ssm_in", "ssm_out"), "does not load it with biases in its projections"),
     Limit(("mamba2",), _biased("ssm_in", "ssm_out"), "does not load it with biases in its projections"),

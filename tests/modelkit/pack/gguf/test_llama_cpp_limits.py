@@ -6,6 +6,8 @@ import pytest
 
 from modelkit.pack.gguf.llama_cpp_limits import limits
 
+_KEYS_OF_ALL = {f"blk.{layer}.attn_k.weight" for layer in range(35)}
+
 
 @pytest.mark.parametrize(
     ("config", "names", "said"),
@@ -77,6 +79,16 @@ from modelkit.pack.gguf.llama_cpp_limits import limits
                 "layer_types": ["sliding_attention", "full_attention", "full_attention"],
             },
             set(),
+            None,
+        ),
+        ({"model_type": "gemma3n_text", "altup_num_inputs": 3}, _KEYS_OF_ALL, "for granted"),
+        ({"model_type": "gemma3n_text", "num_hidden_layers": 30}, _KEYS_OF_ALL, "for granted"),
+        ({"model_type": "gemma3n_text", "activation_sparsity_pattern": 0.5}, _KEYS_OF_ALL, "for granted"),
+        ({"model_type": "gemma3n_text"}, {f"blk.{i}.attn_k.weight" for i in range(20)}, "have no use"),
+        ({"model_type": "gemma3n_text"}, _KEYS_OF_ALL, None),
+        (
+            {"model_type": "gemma3n_text", "num_hidden_layers": 30, "num_kv_shared_layers": 10},
+            _KEYS_OF_ALL,
             None,
         ),
         ({"model_type": "jamba"}, {"blk.0.ssm_in.bias"}, "biases"),
