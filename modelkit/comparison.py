@@ -1,7 +1,8 @@
 """Two models on one text: how far apart their predictions are, and how fast each decodes.
 
-Either is a stored package or a model folder. Both are read in float32, so that what differs is what they
-store; speed is measured as `run` would decode, the two taking turns token by token, and said as a ratio.
+Either is a stored package or a model folder, with adapters that are named behind it (`compared_models`). Both
+are read in float32, so that what differs is what they store; speed is measured as `run` would decode, the two
+taking turns token by token, and said as a ratio.
 """
 
 import os
@@ -14,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit import arguments
+from modelkit.attached import Chosen
+from modelkit.compared_models import Side, load_side, open_sides
 from modelkit.compared_texts import again_behind, texts_for
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
-from modelkit.opening.read import Opened, open_model
-from modelkit.opening.start import stored_weights
+from modelkit.opening.read import Opened
 from modelkit.settings import Settings, settings_at
 from modelkit.source.display import UTF_8
 from runtime.models import describe
@@ -48,15 +50,17 @@ class Comparison:
     perplexities: tuple[float, float]
     """Of A and B on the text."""
     weight_bytes: tuple[int, int]
-    """As stored."""
+    """As stored, with those of adapters that answer."""
     speed: float | None
     """Tokens per second of B over those of A, decoding one sequence; None: not measured."""
     tokens: int
     own_text: bool
     """Did A write the text?"""
+    adapters: tuple[Chosen, Chosen] = ((), ())
+    """Names and scales of those that answered, of A and B."""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "adapters": [dict(one) for one in self.adapters]}
 
 
 def compare(
@@ -67,8 +71,10 @@ def compare(
     speed: bool = False,
     home: str | os.PathLike[str] | None = None,
 ) -> Comparison:
-    """Read both on `text`, or on one that A writes itself. speed: measure that too. home: the folder of the
-    store, instead of MODELKIT_HOME. Raises ModelkitError: LoadError for models of different vocabularies.
+    """Read both on `text`, or on one that A writes itself. a, b: names, or paths; NAME+ADAPTER, or
+    NAME+ADAPTER=0.5, is the model with that adapter of its package, and the other then with those that it
+    names. speed: measure that too. home: the folder of the store, instead of MODELKIT_HOME. Raises
+    ModelkitError: LoadError for models of different vocabularies.
     """
     names = arguments.path(a, "a"), arguments.path(b, "b")
     given = arguments.given(arguments.text, text, "text")
@@ -87,12 +93,10 @@ def compared(
 ) -> Comparison:
     """As `compare`. advance: told the tokens read."""
     with ExitStack() as stack:
-        first, second = (stack.enter_context(open_model(name, settings)) for name in names)
-        _same_vocabulary(first, second)
-        for opened in (first, second):
-            _refuse_adapters(opened)
-        models = _load(first), _load(second)
-        models, texts = texts_for(first, models, text)
+        first, second = open_sides(stack, names, settings)
+        _same_vocabulary(first.opened, second.opened)
+        models = load_side(first), load_side(second)
+        models, texts = texts_for(first.opened, models, text)
         there, back = _read(models, texts, min(one.vocab_size for one in models), advance)
         return Comparison(
             kl=there.kl,
@@ -100,10 +104,11 @@ def compared(
             kl_p99=there.kl_p99,
             same_top=there.same_top,
             perplexities=(there.perplexity, back.perplexity),
-            weight_bytes=(_stored_bytes(first), _stored_bytes(second)),
+            weight_bytes=(first.stored_bytes, second.stored_bytes),
             speed=_ratio(first, second, models, texts[0]) if speed else None,
             tokens=there.tokens,
             own_text=text is None,
+            adapters=(first.chosen, second.chosen),
         )
 
 
@@ -120,33 +125,6 @@ def _same_vocabulary(first: Opened, second: Opened) -> None:
     for opened in (first, second):
         if not describe(opened.inventory.config).writes:
             raise LoadError(f"{opened.label} makes embeddings and writes no text by which to compare it")
-
-
-def _refuse_adapters(opened: Opened) -> None:
-    """Models are read as their weights are: what adapters add is not in them."""
-    names = ", ".join(one.name for one in opened.adapters)
-    if names:
-        raise LoadError(
-            f"{opened.label} answers with adapters ({names}), and models are compared without any",
-            hint="Compare what `create --fuse-adapters` makes of it.",
-        )
-
-
-def _load(opened: Opened, dtype: str | None = "float32") -> "LoadedModel":
-    """dtype: what is computed in; None: as `run` does."""
-    from runtime.cpu import bind_blas
-    from runtime.device import device
-    from runtime.errors import RuntimeFault
-    from runtime.loaded import load_model
-
-    here = device()
-    if here.kind == "cpu":
-        bind_blas()
-    config, weights, _ = stored_weights(opened, opened.target)
-    try:
-        return load_model(config, weights, on=replace(here, fast_dtype=dtype or here.fast_dtype))
-    except RuntimeFault as fault:
-        raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
 
 
 def _read(
@@ -202,13 +180,13 @@ def _joined(parts: Sequence[Any]) -> Any:
 
 
 def _ratio(
-    first: Opened, second: Opened, models: "tuple[LoadedModel, LoadedModel]", text: Sequence[int]
+    first: Side, second: Side, models: "tuple[LoadedModel, LoadedModel]", text: Sequence[int]
 ) -> float | None:
     """Speed of B over that of A: medians of tokens taken in turns, so that a busy machine slows both."""
     from runtime.device import device
 
     if device().fast_dtype is None:  # a GPU: `run` computes in the types that are stored
-        models = again_behind(models, (_load(first, None), _load(second, None)))
+        models = again_behind(models, (load_side(first, None), load_side(second, None)))
     decoders = [_decoder(model, text) for model in models]
     times: list[list[float]] = [[], []]
     for _ in range(_TIMED_TOKENS):
@@ -224,28 +202,25 @@ def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
     """A function that decodes one more token, behind its prompt where an encoder reads that."""
     import mlx.core as mx
 
-    from runtime.quality.reading import Answering
+    from runtime.quality.reading import Answering, adapters_of
     from runtime.step import Inputs, Step
 
-    memory = model.memory()
+    memory, adapters = model.memory(), adapters_of(model, 1)
     place = 0
     prompt = model.sources[tuple(text)] if isinstance(model, Answering) else None
 
     def decode() -> None:
         nonlocal place
-        step = Step((place,), (1,), inputs=Inputs(mx.array([[text[place % len(text)]]], dtype=mx.int32)))
+        inputs = Inputs(mx.array([[text[place % len(text)]]], dtype=mx.int32))
+        step = Step((place,), (1,), inputs=inputs, adapters=adapters)
         memory.prepare(step)
         if prompt is not None and not place:
             model.network.encode(Inputs(mx.array([list(prompt)], dtype=mx.int32)), step, memory)
-        mx.eval(model.network.logits(model.network(step, memory)))
+        mx.eval(model.network.logits(model.network(step, memory), step))
         memory.commit(step, step.counts)
         place += 1
 
     return decode
-
-
-def _stored_bytes(opened: Opened) -> int:
-    return opened.target.plan.nbytes
 
 
 def read_text(path: Path) -> str:

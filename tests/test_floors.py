@@ -99,6 +99,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.verbs",
             "modelkit.packages",
             "modelkit.comparison",
+            "modelkit.compared_models",
             "modelkit.compared_texts",
             "modelkit.async_model",
             "modelkit.showing",

@@ -12,6 +12,7 @@ from modelkit.cli.tables import table
 from modelkit.cli.ui import json_option, size
 
 if TYPE_CHECKING:
+    from modelkit.attached import Chosen
     from modelkit.comparison import Comparison
 
 
@@ -31,9 +32,15 @@ def command(a: str, b: str, file: Path | None, as_json: bool) -> None:
     KL is how far B's predictions are from A's, in nats per token, and back; SPEED is measured with the two
     taking turns, one token after the other.
 
+    NAME+ADAPTER is a package with that adapter of its own, NAME+ONE+TWO=0.5 with two, the second at that
+    scale. The other model then has those that are named behind it, and no more. Where neither name has a
+    plus, both have all of theirs.
+
     \b
     modelkit compare island island-q4
     modelkit compare ./model island-q4 --text chapter.txt --json
+    modelkit compare island island+style
+    modelkit compare island+style island-q4+style=0.5
     """
     from modelkit.compared_texts import TEXTS, TOKENS
     from modelkit.comparison import compared, read_text
@@ -51,6 +58,7 @@ def command(a: str, b: str, file: Path | None, as_json: bool) -> None:
 def _shown(a: str, b: str, found: "Comparison") -> str:
     speed = "" if found.speed is None else f"x {found.speed:.3g}"
     rows = [
+        *_who(found.adapters),
         ("size", size(found.weight_bytes[0]), size(found.weight_bytes[1])),
         ("perplexity", f"{found.perplexities[0]:.4g}", f"{found.perplexities[1]:.4g}"),
         ("KL from the other", f"{found.kl_back:.3g}", f"{found.kl:.3g}"),
@@ -60,3 +68,10 @@ def _shown(a: str, b: str, found: "Comparison") -> str:
     ]
     text = "text that A wrote itself" if found.own_text else "the text that was given"
     return f"{table(rows, header=('', a, b), right=[1, 2])}\n{found.tokens} tokens of {text}"
+
+
+def _who(adapters: "tuple[Chosen, Chosen]") -> list[tuple[str, ...]]:
+    """The row of adapters, where there are any."""
+    from modelkit.attached import texts_of
+
+    return [("adapters", *(texts_of(one) or "none" for one in adapters))] if any(adapters) else []

@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.loaded import LoadedModel
+from runtime.quality.reading import adapters_of
 from runtime.sampling.noise import dense_gumbel, keys
 from runtime.step import Inputs, Step
 
@@ -37,12 +38,13 @@ def write(
     seeds = [SEED + row for row in range(rows)]
     last = np.full((rows, 1), start_id, np.int32)
     texts = [last]
+    adapters = adapters_of(model, rows)
     for place in range(tokens - 1):
-        step = Step((place,) * rows, (1,) * rows, inputs=Inputs(mx.array(last)))
+        step = Step((place,) * rows, (1,) * rows, inputs=Inputs(mx.array(last)), adapters=adapters)
         memory.prepare(step)
         if sources is not None and not place:
             model.network.encode(Inputs(mx.array(sources)), step, memory)
-        logits = model.network.logits(model.network(step, memory))[:, -1].astype(mx.float32)
+        logits = model.network.logits(model.network(step, memory), step)[:, -1].astype(mx.float32)
         noise = dense_gumbel(keys(seeds, [place] * rows, 1), model.vocab_size)[:, 0]
         last = np.array(mx.argmax(logits + barred + noise, axis=-1), np.int32)[:, None]
         memory.commit(step, step.counts)

@@ -1,10 +1,10 @@
 """One forward pass over a whole sequence, with memory that nothing else sees.
 
 Texts of a model whose prompts an encoder reads are answers: each has a prompt of its own (`Answering`), which
-is read in the same pass.
+is read in the same pass. A model may have adapters beside its weights (`Adapted`), the same for every text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, fields
 
 import mlx.core as mx
@@ -12,11 +12,29 @@ import mlx.core as mx
 from runtime.loaded import LoadedModel
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
-from runtime.step import Inputs, Step
+from runtime.step import Adapters, Inputs, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Answering(LoadedModel):
+class Adapted(LoadedModel):
+    """A model with what is added to its weights."""
+
+    chosen: Callable[[int], Adapters | None] = lambda _: None
+    """For a step of so many rows."""
+
+
+def adapted(model: LoadedModel, chosen: Callable[[int], Adapters | None]) -> Adapted:
+    """The model with these."""
+    return Adapted(**{one.name: getattr(model, one.name) for one in fields(model)}, chosen=chosen)
+
+
+def adapters_of(model: LoadedModel, rows: int) -> Adapters | None:
+    """What a step of so many rows has of them."""
+    return model.chosen(rows) if isinstance(model, Adapted) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answering(Adapted):
     """A model that answers what its encoder reads, with what it reads before each text."""
 
     sources: Mapping[tuple[int, ...], tuple[int, ...]] = field(
@@ -42,12 +60,13 @@ def together(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     long = None if border is None else (tokens > border,) * rows
     memory = model.memory(rows)
     inputs = Inputs(mx.array([list(text) for text in texts], dtype=mx.int32))
-    step = Step((0,) * rows, (tokens,) * rows, long=long, inputs=inputs)
+    adapters = adapters_of(model, rows)
+    step = Step((0,) * rows, (tokens,) * rows, long=long, inputs=inputs, adapters=adapters)
     memory.prepare(step)
     if isinstance(model, Answering):
         prompts = [list(model.sources[tuple(text)]) for text in texts]
         model.network.encode(Inputs(mx.array(prompts, dtype=mx.int32)), step, memory)
-    return model.network.logits(model.network(step, memory)).astype(mx.float32)
+    return model.network.logits(model.network(step, memory), step).astype(mx.float32)
 
 
 def log_odds(logits: mx.array) -> mx.array:

@@ -10,8 +10,9 @@ import pytest
 
 import modelkit
 from modelkit.errors import ModelkitError, RequestError
-from tests.support.checkpoints import random_state, write_checkpoint
+from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.parity import Reference
+from tests.support.peft_folders import write_peft
 
 CONTEXT = 64
 END = 1
@@ -170,6 +171,23 @@ def test_two_are_compared_on_answers(
     assert 0 < far.kl < 0.05
     assert far.same_top > 0.9
     assert modelkit.compare("it", "it", text=text, home=tmp_path).kl == 0
+
+
+def test_answers_are_compared_with_adapters(make: Callable[..., Path], tmp_path: Path) -> None:
+    """A pair in the encoder and one in the decoder: as what fusing them makes."""
+    make()
+    pairs: dict[str, np.ndarray] = {}
+    for module in ("encoder.block.0.layer.0.SelfAttention.v", "decoder.block.0.layer.1.EncDecAttention.q"):
+        rows, columns = Reference("t5").record["tensors"][f"{module}.weight"]
+        pairs[f"base_model.model.{module}.lora_A.weight"] = random_tensor(f"{module}.a", (3, columns))
+        pairs[f"base_model.model.{module}.lora_B.weight"] = random_tensor(f"{module}.b", (rows, 3))
+    write_peft(tmp_path / "lora", pairs)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    modelkit.create(tmp_path / "Modelfile", name="fused", fuse_adapters=True, home=tmp_path)
+    far = modelkit.compare("it", "it+lora", home=tmp_path).kl
+    assert far == pytest.approx(modelkit.compare(tmp_path / "model", "fused", home=tmp_path).kl, rel=1e-3)
+    assert modelkit.compare("fused", "it+lora", home=tmp_path).kl < 1e-6 < 1e-4 < far
 
 
 def test_two_that_begin_differently_are_not_compared(make: Callable[..., Path], tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from click.testing import Result
 
 import modelkit
 from modelkit.comparison import compare
-from modelkit.errors import LoadError
 from modelkit.store.store import Store
 from tests.support.code_checkpoints import gptq, random_codes
 from tests.support.code_folders import gptq_config, linear, two
@@ -131,10 +130,11 @@ def test_what_runs_without_a_package_is_compared_without_one(create: Run, home: 
     assert found.weight_bytes[0] == found.weight_bytes[1]
 
 
-def test_a_package_is_not_compared_without_its_adapters_unsaid(create: Run, home: Path) -> None:
-    module = "base_model.model.model.layers.1.self_attn.q_proj"
-    pair = {f"{module}.lora_A.weight": np.ones((3, 64)), f"{module}.lora_B.weight": np.ones((64, 3))}
+def test_codes_are_compared_with_their_adapters(create: Run, home: Path) -> None:
+    module = "base_model.model.model.layers.0.self_attn.q_proj"
+    pair = {f"{module}.lora_A.weight": np.ones((3, 256)), f"{module}.lora_B.weight": np.ones((256, 3))}
     write_peft(home / "lora", {name: array.astype(np.float32) for name, array in pair.items()})
-    made(create("x", "ADAPTER ./lora"))
-    with pytest.raises(LoadError, match=r"x answers with adapters \(lora\)"):
-        compare(home / "target", "x")
+    (home / "packed.gguf").write_bytes(llama(["q4_k"]))
+    made(create("x", "ADAPTER ./lora", source="./packed.gguf"))
+    assert compare(home / "packed.gguf", "x+lora").kl > 1e-3
+    assert abs(compare(home / "packed.gguf", "x+lora=0").kl) < 1e-5
