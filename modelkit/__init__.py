@@ -19,6 +19,7 @@ from modelkit.collecting import uncollected
 if TYPE_CHECKING:
     from modelkit.async_model import AsyncModel
     from modelkit.chat.message import Message, ToolCall
+    from modelkit.compared_vectors import EmbeddingComparison, compare_embeddings
     from modelkit.comparison import Comparison, compare
     from modelkit.embedding import Embeddings
     from modelkit.generation import Finish, Generation
@@ -48,6 +49,7 @@ __all__ = [
     "Created",
     "Directive",
     "Drafts",
+    "EmbeddingComparison",
     "Embeddings",
     "Exported",
     "ExportedGguf",
@@ -70,6 +72,7 @@ __all__ = [
     "Usage",
     "__version__",
     "compare",
+    "compare_embeddings",
     "copy",
     "create",
     "errors",
@@ -94,6 +97,7 @@ _HOMES = {
     "Created": "modelkit.pack.build",
     "Directive": "modelkit.modelfile",
     "Drafts": "runtime.engine.request",
+    "EmbeddingComparison": "modelkit.compared_vectors",
     "Embeddings": "modelkit.embedding",
     "Exported": "modelkit.store",
     "ExportedGguf": "modelkit.pack.gguf.export",
@@ -115,6 +119,7 @@ _HOMES = {
     "ToolCall": "modelkit.chat.message",
     "Usage": "runtime.engine.request",
     "compare": "modelkit.comparison",
+    "compare_embeddings": "modelkit.compared_vectors",
     "copy": "modelkit.packages",
     "create": "modelkit.verbs",
     "export": "modelkit.packages",

@@ -57,6 +57,13 @@ def open_sides(stack: ExitStack, names: tuple[Name, Name], settings: Settings) -
     return first, second
 
 
+def are_encoders(names: tuple[Name, Name], settings: Settings) -> bool:
+    """Do both make embeddings and nothing else? Raises as `open_sides` does."""
+    with ExitStack() as stack:
+        sides = open_sides(stack, names, settings)
+        return not any(describe(side.opened.inventory.config).writes for side in sides)
+
+
 def parted(name: Name) -> tuple[Name, list[str]]:
     """The model's own name or path, and the adapters behind it. No name of a package has a plus; a path may
     have some, in what there is under it. Raises RequestError.

@@ -94,6 +94,7 @@ def compared(
     """As `compare`. advance: told the tokens read."""
     with ExitStack() as stack:
         first, second = open_sides(stack, names, settings)
+        _both_write(first.opened, second.opened)
         _same_vocabulary(first.opened, second.opened)
         models = load_side(first), load_side(second)
         models, texts = texts_for(first.opened, models, text)
@@ -112,6 +113,15 @@ def compared(
         )
 
 
+def _both_write(first: Opened, second: Opened) -> None:
+    for opened in (first, second):
+        if not describe(opened.inventory.config).writes:
+            raise LoadError(
+                f"{opened.label} makes embeddings and writes no text by which to compare it",
+                hint="`modelkit compare --embeddings` and compare_embeddings compare vectors of texts.",
+            )
+
+
 def _same_vocabulary(first: Opened, second: Opened) -> None:
     from modelkit.tokenizer import same_tokens
 
@@ -122,9 +132,6 @@ def _same_vocabulary(first: Opened, second: Opened) -> None:
             f"{first.label} and {second.label} have different vocabularies: {difference}",
             hint="Predictions can be compared between models of one tokenizer only.",
         )
-    for opened in (first, second):
-        if not describe(opened.inventory.config).writes:
-            raise LoadError(f"{opened.label} makes embeddings and writes no text by which to compare it")
 
 
 def _read(

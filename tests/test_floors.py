@@ -101,6 +101,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.comparison",
             "modelkit.compared_models",
             "modelkit.compared_texts",
+            "modelkit.compared_vectors",
             "modelkit.async_model",
             "modelkit.showing",
         ),

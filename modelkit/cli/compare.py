@@ -13,6 +13,7 @@ from modelkit.cli.ui import json_option, size
 
 if TYPE_CHECKING:
     from modelkit.attached import Chosen
+    from modelkit.compared_vectors import EmbeddingComparison
     from modelkit.comparison import Comparison
 
 
@@ -23,10 +24,11 @@ if TYPE_CHECKING:
     "--text",
     "file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The text to compare on (UTF-8); without one A writes it.",
+    help="The text to compare on (UTF-8); without one A writes it. For embeddings: one text a line.",
 )
+@click.option("--embeddings", is_flag=True, help="Compare vectors of texts, as is done with encoders.")
 @json_option
-def command(a: str, b: str, file: Path | None, as_json: bool) -> None:
+def command(a: str, b: str, file: Path | None, embeddings: bool, as_json: bool) -> None:
     """Compare the model B with the model A: packages, folders (./folder) or GGUF files of one vocabulary.
 
     KL is how far B's predictions are from A's, in nats per token, and back; SPEED is measured with the two
@@ -36,23 +38,69 @@ def command(a: str, b: str, file: Path | None, as_json: bool) -> None:
     scale. The other model then has those that are named behind it, and no more. Where neither name has a
     plus, both have all of theirs.
 
+    Two encoders, or any two models with --embeddings, are compared by the vectors that they make of the lines
+    of FILE: cosines, whether a text has the same nearest other text, and the rank correlation of how alike
+    texts are. Vocabularies may differ then.
+
     \b
     modelkit compare island island-q4
     modelkit compare ./model island-q4 --text chapter.txt --json
     modelkit compare island island+style
     modelkit compare island+style island-q4+style=0.5
+    modelkit compare bge bge-q4 --text questions.txt
     """
-    from modelkit.compared_texts import TEXTS, TOKENS
-    from modelkit.comparison import compared, read_text
+    from modelkit.compared_models import are_encoders
     from modelkit.settings import settings_at
 
-    text = read_text(file) if file else None
-    with bar("comparing tokens", TEXTS * TOKENS, enabled=not as_json and file is None) as advance:
-        found = compared((a, b), settings_at(None), text, speed=True, advance=advance)
-    if as_json:
-        emit_json({"a": a, "b": b, **found.to_json()})
+    settings = settings_at(None)
+    if embeddings or are_encoders((a, b), settings):
+        from modelkit.compared_vectors import vectors_compared
+
+        texts = _lines(file)
+        with bar("comparing texts", 2 * len(texts), enabled=not as_json) as advance:
+            vectors = vectors_compared((a, b), settings, texts, speed=True, advance=advance)
+        said, shown = vectors.to_json(), _vectors_shown(a, b, vectors)
     else:
-        echo(_shown(a, b, found))
+        from modelkit.compared_texts import TEXTS, TOKENS
+        from modelkit.comparison import compared, read_text
+
+        text = read_text(file) if file else None
+        with bar("comparing tokens", TEXTS * TOKENS, enabled=not as_json and file is None) as advance:
+            found = compared((a, b), settings, text, speed=True, advance=advance)
+        said, shown = found.to_json(), _shown(a, b, found)
+    if as_json:
+        emit_json({"a": a, "b": b, **said})
+    else:
+        echo(shown)
+
+
+def _lines(file: Path | None) -> list[str]:
+    from modelkit.comparison import read_text
+
+    if file is None:
+        raise click.UsageError("embeddings are compared on texts of yours: give --text FILE, with one a line")
+    return [line for line in read_text(file).splitlines() if line.strip()]
+
+
+def _vectors_shown(a: str, b: str, found: "EmbeddingComparison") -> str:
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4f}"
+
+    rows = [
+        *_who(found.adapters),
+        ("size", size(found.weight_bytes[0]), size(found.weight_bytes[1])),
+        ("elements of a vector", *(str(one) for one in found.dimensions)),
+        ("cosine", "", number(found.cosine)),
+        ("its least", "", number(found.cosine_least)),
+        ("same nearest text", "", f"{found.same_nearest:.1%}"),
+        ("rank correlation", "", number(found.rank_correlation)),
+        ("texts per second", *(f"{one:.3g}" for one in found.texts_per_s or ())),
+        ("speed", "x 1", "" if found.speed is None else f"x {found.speed:.3g}"),
+    ]
+    texts = f"{found.texts} texts"
+    if any(found.cut):
+        texts += f"; too long and cut: {found.cut[0]} for A, {found.cut[1]} for B"
+    return f"{table(rows, header=('', a, b), right=[1, 2])}\n{texts}"
 
 
 def _shown(a: str, b: str, found: "Comparison") -> str:

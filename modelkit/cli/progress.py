@@ -9,7 +9,7 @@ from typing import Any, Self
 from modelkit.cli.screen import note
 from modelkit.cli.ui import one_line
 
-_COUNTED = ("tokens", "weights")  # what labels end in where no bytes are meant
+_COUNTED = ("texts", "tokens", "weights")  # what labels end in where no bytes are meant
 
 
 class Bars:

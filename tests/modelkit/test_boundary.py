@@ -155,6 +155,13 @@ CALLS: dict[str, dict[str, Any]] = {
         **HOME,
     },
     "modelkit.compare": {"a": "story", "b": "story", "text": "Hi there", "speed": False, **HOME},
+    "modelkit.compare_embeddings": {
+        "a": "story",
+        "b": "story",
+        "texts": ["one", "two", "three"],
+        "speed": False,
+        **HOME,
+    },
     "modelkit.list": {"prefix": "", **HOME},
     "modelkit.copy": {"source": "story", "target": "other", **HOME},
     "modelkit.remove": {"name": "other", **HOME},
