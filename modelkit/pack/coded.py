@@ -107,7 +107,10 @@ def _why_not(matrix: CodeMatrix, tool: str, origin: str) -> str:
 
 def _instead(matrix: CodeMatrix) -> str:
     name = _SAME[matrix.scales.dtype]
-    return f"-q {name} unpacks all of it, -q q4 (or another format) quantizes what was unpacked."
+    return (
+        f"`modelkit create` and `pull` unpack all of it with -q {name}, exactly. -q q8 stays near that in\n"
+        "fewer bytes; -q q4 rounds to four bits what was rounded before."
+    )
 
 
 def code_notes(

@@ -182,7 +182,7 @@ def _group_of_each(matrix: CodeMatrix, reader: Reader) -> np.ndarray:
     if not matrix.by_activation and not np.array_equal(found, plain):
         raise MalformedFile(
             f"{stored.path.name}: `{stored.name}` has inputs in another order than config.json says "
-            "(desc_act, actorder)",
+            "(desc_act and static_groups, actorder)",
             hint="Correct config.json, or fetch it again.",
         )
     return found.astype(np.int64)

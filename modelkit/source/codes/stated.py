@@ -69,7 +69,8 @@ def stated_by_gptq(block: Mapping[str, Any], origin: str) -> Stated:
         _group_size(block.get("group_size", 128), origin, "GPTQ"),
         symmetric=block.get("sym") is True,
         less_one=form == "gptq",
-        by_activation=block.get("desc_act") is True,
+        # Groups that were fixed before inputs were sorted are those of inputs as they stand.
+        by_activation=block.get("desc_act") is True and block.get("static_groups") is not True,
     )
 
 

@@ -103,6 +103,7 @@ CASES = {
         for group in (32, 128)
     },
     "gptq row": (gptq_config(4, -1), 4, None),
+    "gptq groups fixed before inputs are sorted": (gptq_config(desc_act=True, static_groups=True), 4, 32),
     "gptq 256": (gptq_config(4, 256), 4, 256),
     "gptq v2": (gptq_config(checkpoint_format="gptq_v2"), 4, 32),
     **{
@@ -247,7 +248,8 @@ def test_groups_in_the_order_of_activations_are_unpacked_when_that_is_asked_for(
     )
     with pytest.raises(ModelkitError, match="order of activations") as caught:
         create(coded)
-    assert "-q f16" in str(caught.value)
+    assert "`modelkit create` and `pull` unpack all of it with -q f16, exactly" in str(caught.value)
+    create(coded, quantize="f16")
     create(coded, quantize="f32")
     wanted = load_file(plain / "model.safetensors")
     for name in linear(shapes):  # as the tool has them: in the scales' own type

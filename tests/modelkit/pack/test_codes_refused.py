@@ -40,6 +40,14 @@ def _tensor(leaf: str, change: Callable[[np.ndarray], np.ndarray | None]) -> Cha
     return apply
 
 
+def _both(*changes: Changed) -> Changed:
+    def apply(config: Config, tensors: Tensors) -> None:
+        for change in changes:
+            change(config, tensors)
+
+    return apply
+
+
 def _nan(scales: np.ndarray) -> np.ndarray:
     scales = scales.copy()
     scales[0, 3] = np.nan
@@ -66,6 +74,10 @@ def _nan(scales: np.ndarray) -> np.ndarray:
         (_tensor(".qzeros", lambda one: one[:, :-1]), "takes I32"),
         (_tensor(".g_idx", lambda one: one[:-1]), "takes I32"),
         (_tensor(".g_idx", lambda one: one[::-1].copy()), "in another order than config.json says"),
+        (
+            _both(_set(desc_act=True, static_groups=True), _tensor(".g_idx", lambda one: one[::-1].copy())),
+            "in another order than config.json says (desc_act and static_groups",
+        ),
         (_tensor(".g_idx", lambda one: one + 99), "names groups beyond"),
         (_tensor(".scales", _nan), "NaN or infinite"),
         (_tensor(".scales", lambda one: one.astype(np.float64)), "is F64"),
