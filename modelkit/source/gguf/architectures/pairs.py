@@ -92,12 +92,22 @@ def _names(shapes: Mapping[str, Shape], label: str) -> list[str]:
     stems = {name.rpartition(".")[0]: None for name in shapes}
     for name in shapes:
         if not name.endswith((".lora_a", ".lora_b")):
-            raise UnsupportedSource(f"{label}: `{shown(name)}` is no half of a pair")
+            raise UnsupportedSource(f"{label}: `{shown(name)}` is no half of a pair", hint=_whole_hint(name))
     for stem in stems:
         for leaf in ("lora_a", "lora_b"):
             if f"{stem}.{leaf}" not in shapes:
                 raise MalformedFile(f"{label}: `{shown(stem)}` has no `{leaf}`")
     return list(stems)
+
+
+def _whole_hint(name: str) -> str | None:
+    """llama.cpp's converter writes norms that were trained beside pairs, and llama.cpp runs without them."""
+    if not name.endswith("norm.weight"):
+        return None
+    return (
+        "llama.cpp's converter writes a norm that was trained, and llama.cpp answers without it. The PEFT\n"
+        "form of the adapter has it, too: `modelkit create --fuse-adapters` makes it part of the weights."
+    )
 
 
 def _whole(name: str, shapes: Mapping[str, Shape], label: str) -> Shape:

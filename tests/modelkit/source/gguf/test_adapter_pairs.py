@@ -110,6 +110,11 @@ def test_the_embeddings_halves_are_the_other_way_round() -> None:
         ("blk.0.attn_k.weight.lora_a", None, "lora_a"),
         ("blk.0.attn_k.weight.lora_a", (4, 64), "do not meet"),
         ("blk.0.attn_norm.weight.lora_b", (64, 3), "attn_norm"),
+        (
+            "blk.0.attn_norm.weight",
+            (64,),
+            r"`blk.0.attn_norm.weight` is no half of a pair(.|\n)*--fuse-adapters",
+        ),
     ],
 )
 def test_halves_that_do_not_fit_are_refused(name: str, shape: tuple[int, ...] | None, match: str) -> None:
