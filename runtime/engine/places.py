@@ -28,6 +28,7 @@ class Places:
         self.prefilling: Row | None = None
         self._memory, self._prefixes, self._desk = memory, prefixes, desk
         self._max_rows = max_rows
+        self._rested_bytes = memory.nbytes
 
     @property
     def rows(self) -> list[Row]:
@@ -109,13 +110,16 @@ class Places:
         """
         if self.rows:
             return
-        if self._memory.rows > 1:
+        several = self._memory.rows > 1
+        if several:
             self._memory.resize(1)
             self._desk.resize(1)
             self._memory.evaluate()  # or what all rows had would stay until the next step asks for it
-            host.trim()  # rows that joined one by one have left blocks of every size behind
         if borrowed:
             self._memory.resize(0)
+        if several or self._memory.nbytes != self._rested_bytes:
+            host.trim()  # what joins and grows bit by bit leaves blocks of every size behind
+            self._rested_bytes = self._memory.nbytes
 
     def reset(self) -> None:
         """Forget all rows, and what was computed for them."""

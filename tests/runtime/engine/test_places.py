@@ -4,10 +4,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import mlx.core as mx
+import pytest
 
-from runtime.cache.build import build_memory
-from runtime.cache.layout import Recurrent, State
+from runtime import host
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import Full, Recurrent, State
 from runtime.engine.places import Places
+
+
+def places_in(memory: LayerMemory) -> Places:
+    unasked: Any = SimpleNamespace()
+    desk: Any = SimpleNamespace(resize=lambda _: None)
+    return Places(memory, unasked, desk, memory.rows)
 
 
 def test_what_many_rows_had_is_given_back_when_none_is_left() -> None:
@@ -17,8 +25,19 @@ def test_what_many_rows_had_is_given_back_when_none_is_left() -> None:
     memory = build_memory(layout, rows=8)
     memory.evaluate()
     assert mx.get_active_memory() - before >= 8 * row_bytes
-    unasked: Any = SimpleNamespace()
-    desk: Any = SimpleNamespace(resize=lambda _: None)
-    Places(memory, unasked, desk, 8).rest()
+    places_in(memory).rest()
     assert memory.rows == 1
     assert mx.get_active_memory() - before < 2 * row_bytes
+
+
+def test_what_growth_left_behind_is_given_back_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[None] = []
+    monkeypatch.setattr(host, "trim", lambda: asked.append(None))
+    memory = build_memory([Full(2, 16)])
+    places = places_in(memory)
+    places.rest()
+    assert not asked
+    memory.reserve(1000)
+    places.rest()
+    places.rest()
+    assert len(asked) == 1
