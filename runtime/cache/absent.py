@@ -16,8 +16,9 @@ import mlx.core as mx
 from runtime.cache.attention import KVCache
 from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Parts
+from runtime.cache.pieces import States
 from runtime.cache.protocol import Rotate
-from runtime.cache.recurrent import RecurrentCache, States
+from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.shift import base_after
 from runtime.cache.snapshot import Absent, Snapshot, find_checkpoint
 from runtime.errors import NotSupported
@@ -96,13 +97,6 @@ class RecurrentElsewhere(RecurrentCache):
 
     def clear(self, row: int) -> None:
         self._lengths[row] = 0
-
-    def resize(self, rows: int, *, exact: bool = False) -> None:
-        self._budget.claim(self._row_bytes * rows - self.nbytes)
-        self._resize_lengths(rows)
-        self._states = {
-            name: absent((rows, *state.shape[1:]), state.dtype) for name, state in self._states.items()
-        }
 
     def _zeros(self, rows: int) -> States:
         zeros = super()._zeros(rows)

@@ -4,10 +4,11 @@ A fold cannot be run backwards. So a step leaves the old states where they are u
 tokens are kept the new states replace them, and when some are, the layer's own function is run again over
 the kept ones.
 
-Invariants: states are [rows, *shape], zero where nothing was read; the inputs of a step are remembered
-until its commit, if it is at most `slack` wide; a stored state never shares memory with the forward pass
-that made it, which would keep all activations of a prompt alive, though only three of its rows are needed:
-that is the promise of who computes it (`ScanFunction`), since most do so without a copy.
+Invariants: states are zero where nothing was read, and lie in pieces as steps take rows (`pieces`); the
+inputs of a step are remembered until its commit, if it is at most `slack` wide; a stored state never shares
+memory with the forward pass that made it, which would keep all activations of a prompt alive, though only
+three of its rows are needed: that is the promise of who computes it (`ScanFunction`), since most do so
+without a copy.
 """
 
 from collections.abc import Sequence
@@ -18,14 +19,14 @@ from runtime.cache.budget import Budget
 from runtime.cache.lanes import Before, KeptStates
 from runtime.cache.layout import Recurrent
 from runtime.cache.lengths import Lengths, rows_of
+from runtime.cache.pieces import Pieces, States
 from runtime.cache.protocol import Rotate, ScanFunction
-from runtime.cache.snapshot import Checkpoint, Snapshot, detached, find_checkpoint
+from runtime.cache.snapshot import Checkpoint, Snapshot, find_checkpoint
 from runtime.errors import NotSupported
 from runtime.records import dataclass
 from runtime.step import Step
 
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
-States = dict[str, mx.array]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +52,25 @@ class RecurrentCache(Lengths):
         slack: int = 16,
         budget: Budget | None = None,
     ) -> None:
-        self._row_bytes = sum(state.nbytes for state in zero_states(spec, 1, dtype).values())
+        none = zero_states(spec, 1, dtype)
+        self._row_bytes = sum(state.nbytes for state in none.values())
+        self._dtypes = {name: state.dtype for name, state in none.items()}
         self._slack = slack
         self._budget = budget or Budget()
         self._scan: _Scan | None = None
         self._kept = KeptStates()
         super().__init__(0)
         self._spec, self._dtype = spec, dtype
-        self._states = self._zeros(0)
+        self._pieces = Pieces(self._zeros)
         self.resize(rows)
 
     @property
     def nbytes(self) -> int:
-        return sum(state.nbytes for state in self._states.values())
+        return self._row_bytes * self.rows
 
     @property
     def arrays(self) -> list[mx.array]:
-        return list(self._states.values())
+        return self._pieces.arrays
 
     def scan(self, step: Step, fn: ScanFunction, *inputs: mx.array) -> mx.array:
         assert tuple(self._lengths[rows_of(step)]) == step.starts, "a step must begin where its rows end"
@@ -77,14 +80,14 @@ class RecurrentCache(Lengths):
 
     def before(self, step: Step) -> Before | None:
         assert tuple(self._lengths[rows_of(step)]) == step.starts, "a step must begin where its rows end"
-        if any(state.dtype != mx.float32 for state in self._states.values()):
+        if any(dtype != mx.float32 for dtype in self._dtypes.values()):
             return None
         return Before(self._kept, [*self._before(step).values()], again=1 < step.width <= self._slack)
 
     def folded(
         self, step: Step, fn: ScanFunction, inputs: Sequence[mx.array] | None, after: Sequence[mx.array]
     ) -> None:
-        states = dict(zip(self._states, after, strict=True))
+        states = dict(zip(self._dtypes, after, strict=True))
         self._scan = _Scan(step, fn, None if inputs is None else tuple(inputs), states)
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
@@ -116,17 +119,15 @@ class RecurrentCache(Lengths):
             raise NotSupported(f"no page holds the state after {stop} tokens")
         self.clear(row)
         if page is not None:
-            for state, saved in zip(self._states.values(), page.arrays, strict=True):
-                state[row : row + 1] = saved
+            self._write(row, page.arrays)
         self._lengths[row] = stop
 
     def lifted(self, row: int) -> tuple[mx.array, ...]:
-        return tuple(detached(state[row : row + 1]) for state in self._states.values())
+        return tuple(self._pieces.lifted(row).values())
 
     def clear(self, row: int) -> None:
         self._scan = None
-        for state in self._states.values():
-            state[row : row + 1] = mx.zeros((1, *state.shape[1:]), state.dtype)
+        self._pieces.put(slice(row, row + 1), None)
         self._lengths[row] = 0
 
     def can_remove(self, row: int, start: int, stop: int) -> bool:
@@ -141,14 +142,8 @@ class RecurrentCache(Lengths):
     def resize(self, rows: int, *, exact: bool = False) -> None:
         self._budget.claim(self._row_bytes * rows - self.nbytes)
         self._scan = None
-        more = rows - self.rows
         self._resize_lengths(rows)
-        for name, state in self._states.items():
-            if more > 0:
-                fresh = mx.zeros((more, *state.shape[1:]), state.dtype)
-                self._states[name] = mx.concatenate([state, fresh]) if state.size else fresh
-            elif more < 0:
-                self._states[name] = detached(state[:rows])
+        self._pieces.resize(rows)
 
     def wanted_bytes(self, tokens: int, rows: int, *, exact: bool = False) -> int:
         return self._row_bytes * max(self.rows, rows)
@@ -157,13 +152,15 @@ class RecurrentCache(Lengths):
         return zero_states(self._spec, rows, self._dtype)
 
     def _put_down(self, src: int, dst: int, lifted: tuple[mx.array, ...]) -> None:
-        for state, copy in zip(self._states.values(), lifted, strict=True):
-            state[dst : dst + 1] = copy
+        self._write(dst, lifted)
+
+    def _write(self, row: int, arrays: Sequence[mx.array]) -> None:
+        """arrays: [1, ...] each, in the order of the layout."""
+        named = zip(self._dtypes.items(), arrays, strict=True)
+        self._pieces.put(slice(row, row + 1), {name: array.astype(dtype) for (name, dtype), array in named})
 
     def _before(self, step: Step) -> States:
-        if len(step.starts) == self.rows:
-            return dict(self._states)
-        return {name: state[rows_of(step)] for name, state in self._states.items()}
+        return dict(self._pieces.of(rows_of(step)))
 
     def _kept_states(self, scan: _Scan, kept: tuple[int, ...]) -> States:
         """The states after kept[b] tokens: those computed, those before, or the fold over the kept ones."""
@@ -188,12 +185,8 @@ class RecurrentCache(Lengths):
         return scan.fn(before, *(x[:, :width] for x in scan.inputs), counts=counts)[1]
 
     def _adopt(self, step: Step, states: States) -> None:
-        for name, live in self._states.items():
-            new = states[name].astype(live.dtype)
-            if len(step.starts) < self.rows:
-                live[rows_of(step)] = new
-            else:
-                self._states[name] = new
+        new = {name: states[name].astype(dtype) for name, dtype in self._dtypes.items()}
+        self._pieces.put(rows_of(step), new)
 
 
 def zero_states(spec: Recurrent, rows: int, dtype: mx.Dtype) -> States:

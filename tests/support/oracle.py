@@ -69,7 +69,7 @@ def held(spec: LayerSpec, cache: Any, step: Step) -> Seen:
     """What one row holds, without writing: `step` is its last token's."""
     match spec:
         case Recurrent():
-            state = dict(zip(spec.states, (np.array(x)[step.first] for x in cache.arrays), strict=True))
+            state = dict(zip(spec.states, (np.array(x)[0] for x in cache.lifted(step.first)), strict=True))
             return [int(x) for x in (*state["hash"], *state["conv"][:, 0])]
         case Encoder():
             return _sources(step, cache.view(step))[0][0]

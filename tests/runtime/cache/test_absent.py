@@ -102,7 +102,7 @@ def _taken(memory: LayerMemory, step: Step, kept: list[int]) -> bool:
     """A step of which so many tokens are kept, or none where that cannot be; whether it could."""
     memory.prepare(step)
     memory.pass_by(step)
-    if all(cache.arrays for cache in memory.caches):
+    if not memory.elsewhere:
         compute(memory, step)
     try:
         memory.commit(step, kept)

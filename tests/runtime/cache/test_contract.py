@@ -242,7 +242,8 @@ def test_the_end_of_a_row_can_be_removed_where_it_can_be_resumed(spec: LayerSpec
 def test_nbytes_is_what_the_buffers_take_and_what_the_budget_counts(spec: LayerSpec) -> None:
     budget = Budget()
     driven = Driven(spec, rows=2, budget=budget)
-    driven.feed(TOKENS, cuts=[3, 9])
+    for row in range(2):
+        driven.feed(TOKENS, cuts=[3, 9], row=row)
     assert driven.cache.nbytes == sum(array.nbytes for array in driven.cache.arrays) == budget.held_bytes > 0
 
 

@@ -10,6 +10,7 @@ from runtime import host
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Full, Recurrent, State
 from runtime.engine.places import Places
+from runtime.step import Step
 
 
 def places_in(memory: LayerMemory) -> Places:
@@ -23,6 +24,10 @@ def test_what_many_rows_had_is_given_back_when_none_is_left() -> None:
     layout = [Recurrent({"state": State((64, 64, 64), "float32")})]
     before = mx.get_active_memory()
     memory = build_memory(layout, rows=8)
+    step = Step((0,) * 8, (1,) * 8)
+    cache: Any = memory.caches[0]
+    cache.scan(step, lambda states, counts: (None, {"state": states["state"] + 1}))
+    memory.commit(step, (1,) * 8)
     memory.evaluate()
     assert mx.get_active_memory() - before >= 8 * row_bytes
     places_in(memory).rest()
