@@ -27,7 +27,7 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)  # pipes and some net
 _SPARE = 1.05  # file systems need a little more than the files' bytes
 
 _HINTS = {
-    errno.ENOSPC: "The disk is full. Free some space (`modelkit prune` may help) or move MODELKIT_HOME.",
+    errno.ENOSPC: "The disk is full. Free some room (`modelkit rm`, `modelkit prune`) or move MODELKIT_HOME.",
     errno.EDQUOT: "Your disk quota is used up. Free some space or move MODELKIT_HOME.",
     errno.EROFS: "The file system is read-only. Set MODELKIT_HOME to a folder that can be written.",
     errno.EACCES: "Check who owns the folder, or set MODELKIT_HOME to one of your own.",
@@ -50,6 +50,12 @@ def storing(path: Path) -> Generator[None]:
         where = error.filename if isinstance(error.filename, (str, Path)) else path
         what = error.strerror or str(error)
         raise StoreError(f"{where}: {what}", hint=_HINTS.get(error.errno or 0)) from error
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Is it of a disk, or a quota, without room? A StoreError is what it was made of."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def sync(fd: int) -> None:

@@ -69,7 +69,11 @@ class Ingest:
         self.layout.prepare()
         with self.layout.adding():
             self._folder.mkdir(0o700)
-            self._lease = create(self._folder / "lease")
+            try:
+                self._lease = create(self._folder / "lease")
+            except OSError:
+                self._folder.rmdir()
+                raise
             fcntl.flock(self._lease, fcntl.LOCK_EX)
 
     def close(self) -> frozenset[Digest]:

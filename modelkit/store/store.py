@@ -3,7 +3,8 @@ sweep.
 
 I1  a file under blobs/ has exactly the content its name promises; where a disk or a hand broke that, no new
     package is made of it, and creating the old one again mends it (soundness)
-I2  a name stands for a manifest all of whose blobs are stored
+I2  a name stands for a manifest all of whose blobs are stored; one that is removed from a full disk may be
+    left without them by a kill
 I3  a name stands for the old package or the new one, never for anything between
 I4  a failed or killed operation changes no name; what it leaves behind, the next prune removes
 I5  nothing is deleted that a name, a running operation, or an unreadable manifest may need
@@ -19,7 +20,7 @@ from pathlib import Path
 from modelkit.errors import ModelNotFound, StoreError
 from modelkit.store.canonical import JsonObject
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import require_space, room_of, storing
+from modelkit.store.disk import is_full, require_space, room_of, storing
 from modelkit.store.export import Exported, export_package
 from modelkit.store.index import Entry, Index
 from modelkit.store.ingest import Ingest, leftovers, live_pins, remove_folder
@@ -104,10 +105,14 @@ class Store:
             return [open_or_explain(self._layout, name, named[name]) for name in sorted(named, key=str)]
 
     @contextmanager
-    def hold(self, name: Name | str) -> Generator[Package]:
-        """`resolve`, and keep the package's files until the block ends, even if the name goes meanwhile."""
+    def hold(self, name: Name | str, *, naming: bool = False) -> Generator[Package]:
+        """`resolve`, and keep the package's files until the block ends, even if the name goes meanwhile.
+
+        On a full disk, which has no room to say so, they are only looked at: what is stored can be used.
+        naming: the block gives them another name, which needs more than that.
+        """
         package = self.resolve(name)
-        with self._pinning() as pin:
+        with self._pinning(looking=not naming) as pin:
             while not all(pin(blobs_of(package))):  # replaced just now: take what the name stands for since
                 package = self.resolve(name)
             yield package
@@ -156,7 +161,7 @@ class Store:
 
         Returns the digest that both stand for.
         """
-        with self.hold(source) as package:
+        with self.hold(source, naming=True) as package:
             if package.name != as_name(target):
                 rename(self._layout, as_name(target), package.manifest_blob)
             return package.digest
@@ -170,7 +175,13 @@ class Store:
             index = self._layout.read_index()
             candidates = reached_by(self._layout, _find(index, wanted))
             index = index.without(wanted)
-            self._layout.write_index(index)
+            try:
+                self._layout.write_index(index)
+            except OSError as error:
+                if not is_full(error) or not (freed := free(self._layout, index, candidates)).blobs:
+                    raise
+                self._layout.write_index(index)  # where the package's own blobs made room for it
+                return freed
             return free(self._layout, index, candidates)
 
     def prune(self, *, dry_run: bool = False) -> Pruned:
@@ -241,20 +252,40 @@ class Store:
             return [open_or_explain(self._layout, name, _find(index, name)) for name in wanted]
 
     @contextmanager
-    def _pinning(self) -> Generator[Callable[[Iterable[Digest]], list[Blob | None]]]:
+    def _pinning(self, *, looking: bool = True) -> Generator[Callable[[Iterable[Digest]], list[Blob | None]]]:
         """A function that keeps blobs from being deleted within the block, and says which there are.
 
-        Where the store cannot be written, nobody deletes either, and looking is enough.
+        Where the store cannot be written, nobody deletes either, and looking is enough. looking: it is enough
+        on a full disk, too.
         """
         if not os.access(self._layout.root, os.W_OK):
             yield lambda digests: [Blob(d, self._layout.blob_size(d) or 0) for d in digests]
             return
         ingest = Ingest(self._layout)
-        ingest.begin()
         try:
-            yield lambda digests: [ingest.pin(digest) for digest in digests]
+            ingest.begin()
+        except StoreError as error:
+            if not (looking and is_full(error)):
+                raise
+            yield lambda digests: [self._look(digest) for digest in digests]
+            return
+
+        def pin(digest: Digest) -> Blob | None:
+            try:
+                return ingest.pin(digest)
+            except StoreError as error:
+                if not (looking and is_full(error)):
+                    raise
+                return self._look(digest)
+
+        try:
+            yield lambda digests: [pin(digest) for digest in digests]
         finally:
             release(ingest)
+
+    def _look(self, digest: Digest) -> Blob | None:
+        size_bytes = self._layout.blob_size(digest)
+        return None if size_bytes is None else Blob(digest, size_bytes)
 
 
 def _find(index: Index, name: Name) -> Entry:

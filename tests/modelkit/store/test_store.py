@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -392,6 +393,53 @@ def test_a_pin_cut_short_by_a_full_disk_harms_no_other(store: Store, monkeypatch
         store.remove("b")
         assert not blob(store, b"a").exists()
         assert blob(store, b"b").exists()
+
+
+@pytest.mark.parametrize("call", ["mkdir", "open", "write"])
+def test_what_is_stored_can_be_used_from_a_full_disk(
+    store: Store, monkeypatch: pytest.MonkeyPatch, call: str
+):
+    """Whichever of its calls is the first that finds no room."""
+    put(store, "a")
+    before = sorted(store.root.rglob("*"))
+    plain = getattr(os, call)
+
+    def full(what: "int | Path", *rest: Any, **named: Any) -> Any:
+        return _full() if isinstance(what, int) or not Path(what).exists() else plain(what, *rest, **named)
+
+    monkeypatch.setattr(os, call, full)
+    with store.hold("a") as package:
+        assert str(package.name) == "a"
+    assert store.verify().problems == ()
+    with pytest.raises(StoreError, match="The disk is full"):
+        store.copy("a", "b")
+    monkeypatch.undo()
+    assert sorted(store.root.rglob("*")) == before
+
+
+def test_a_package_can_be_removed_from_a_full_disk(store: Store, monkeypatch: pytest.MonkeyPatch):
+    put(store, "a")
+    put(store, "b", {**TREE, "model.safetensors": b"other"})
+    write, blobs = os.write, len(list(store.root.glob("blobs/*/*")))
+    monkeypatch.setattr(
+        os,
+        "write",
+        lambda fd, data: write(fd, data) if len(list(store.root.glob("blobs/*/*"))) < blobs else _full(),
+    )
+    assert store.remove("b").size_bytes > 0
+    assert read(store, "a") == TREE
+    assert names(store) == ["a"]
+
+
+def test_a_second_name_stays_on_a_full_disk_where_it_frees_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    put(store, "a")
+    store.copy("a", "b")
+    monkeypatch.setattr(os, "write", lambda *_: _full())
+    with pytest.raises(StoreError, match="The disk is full"):
+        store.remove("b")
+    assert read(store, "a") == read(store, "b") == TREE
 
 
 def _full() -> int:
