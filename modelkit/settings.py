@@ -17,6 +17,10 @@ from runtime.records import dataclass
 
 Operations = Literal["plain", "cpu", "blas", "gpu"]
 
+_KERNELS = {
+    "MODELKIT_KERNELS": ("off", "required", "plain", "avx2", "avx512", "neon"),
+    "MODELKIT_KERNELS_ACTIVATIONS": ("i16", "f32"),
+}
 _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))? ?(?:([KMGT])(I)?)?B?")
 _MOST_BYTES = 2**63
 _SMALL = 1 << 20
@@ -66,6 +70,8 @@ class Settings:
             raise ModelkitError(
                 f"cannot tell where the store lives: {error}", hint="Set MODELKIT_HOME to a folder."
             ) from error
+        for name, words in _KERNELS.items():  # `runtime.cpu.native` reads them, and would pass over others
+            _word_in(env, name, words)
         return cls(
             home=home.absolute(),
             cache_memory_bytes=_size_in(env, "MODELKIT_CACHE_MEMORY"),
@@ -276,10 +282,15 @@ def _keep_alive_in(env: dict[str, str], name: str, default_s: float | None = Non
 
 def _operations_in(env: dict[str, str], name: str) -> Operations | None:
     """None where the variable is not set, or blank."""
+    return cast("Operations | None", _word_in(env, name, get_args(Operations)))
+
+
+def _word_in(env: dict[str, str], name: str, words: tuple[str, ...]) -> str | None:
+    """One of the words; None where the variable is not set, or blank."""
     text = env.get(name, "").strip().lower()
-    if text and text not in get_args(Operations):
+    if text and text not in words:
         raise ParameterError(
-            f"{name} is {shown(env[name])}, expected one of {', '.join(get_args(Operations))}",
+            f"{name} is {shown(env[name])}, expected one of {', '.join(words)}",
             hint="Leave it unset to compute in the fastest way that this machine has.",
         )
-    return cast("Operations", text) if text else None
+    return text or None

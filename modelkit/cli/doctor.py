@@ -14,6 +14,7 @@ from modelkit.cli.home import bytes_under, open_store
 from modelkit.cli.screen import echo, emit_json
 from modelkit.cli.tables import sections
 from modelkit.cli.ui import HOW_TO_GET_MLX, count, json_option, size
+from modelkit.errors import StoreError
 from modelkit.settings import Settings
 
 _PACKAGES = (
@@ -56,7 +57,10 @@ def examine() -> dict[str, Any]:
     from modelkit.store import Package
 
     store = open_store()
-    packages = store.packages()
+    try:
+        packages, problem = store.packages(), None
+    except StoreError as error:  # here above all, the rest is wanted then
+        packages, problem = [], error.message
     existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
     return {
         "modelkit": __version__,
@@ -66,6 +70,7 @@ def examine() -> dict[str, Any]:
         **_mlx(),
         "store": {
             "path": str(store.root),
+            "problem": problem,
             "packages": len(packages),
             "broken": sum(not isinstance(package, Package) for package in packages),
             "size_bytes": bytes_under(store.root),
@@ -116,7 +121,9 @@ def _shown(facts: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
         "MLX": _shown_mlx(facts),
         "Store": [
             ("folder", store["path"]),
-            ("holds", f"{count(store['packages'], 'package')}{broken}, {size(store['size_bytes'])}"),
+            ("holds", f"{count(store['packages'], 'package')}{broken}, {size(store['size_bytes'])}")
+            if store["problem"] is None
+            else ("cannot be read", store["problem"]),
             ("disk", f"{size(store['free_bytes'])} free"),
         ],
         "Packages": [(name, found or _missing(name)) for name, found in facts["packages"].items()],

@@ -25,6 +25,7 @@ import mlx.nn as nn
 from runtime import cpu
 from runtime.cpu import native
 from runtime.cpu.composed import Composed, by_name
+from runtime.errors import RuntimeFault
 from runtime.nn import fused, plain
 from runtime.nn.operations import Attend, Name, Operations
 from runtime.nn.scans import Scans
@@ -146,8 +147,12 @@ table: Operations = _CPU if native.on_processor() else _GPU
 
 
 def use(name: Name | None) -> None:
-    """Compute by this column from now on; None: by that of MLX's device."""
+    """Compute by this column from now on; None: by that of MLX's device. RuntimeFault: kernels are
+    required, and none are there.
+    """
     global _wanted
+    if native.status.required:
+        raise RuntimeFault(f"{native.VARIABLE}=required is set, and there are none: {native.status.reason}")
     _wanted = None if name is None else COLUMNS[name]
     settle()
 

@@ -51,6 +51,20 @@ def test_operations_are_those_of_the_device_unless_a_column_is_named() -> None:
         Settings.from_environment({"MODELKIT_OPS": "fast"})
 
 
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("MODELKIT_KERNELS", ("off", "Required", " avx2 ", ""), "requird"),
+        ("MODELKIT_KERNELS_ACTIVATIONS", ("i16", "f32", ""), "f16"),
+    ],
+)
+def test_words_on_kernels_are_known(name: str, right: tuple[str, ...], wrong: str) -> None:
+    for word in right:
+        Settings.from_environment({name: word})
+    with pytest.raises(ParameterError, match=f"{name} is '{wrong}', expected one of"):
+        Settings.from_environment({name: wrong})
+
+
 @pytest.mark.parametrize("name", ["MODELKIT_CACHE_MEMORY", "MODELKIT_CACHE_DISK"])
 def test_a_bad_limit_names_its_variable(name: str) -> None:
     with pytest.raises(ModelkitError, match=name):

@@ -3,7 +3,7 @@
 Relies on the report that `building` leaves beside the extension. Whatever is wrong (never built, built for
 another release of MLX or another Python, older than its sources, a broken file, a self-test that fails) ends
 in a Status with a reason, and models compute without kernels. Only MODELKIT_KERNELS=required makes it an
-error.
+error, of whoever is about to compute (`runtime.nn.ops.use`).
 """
 
 import importlib.machinery
@@ -14,6 +14,7 @@ import struct
 import sys
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class Status:
     """Why they are not used, a clause; None where they are."""
     remedy: str | None = None
     """What the user can do about it; None where nothing helps, or nothing is wrong."""
+    required: bool = False
+    """They are asked for and not there: nothing may compute without them."""
 
 
 class _Absent(Exception):
@@ -55,8 +58,8 @@ class _Absent(Exception):
 
 
 def load(folder: Path = HERE) -> tuple[Any, Status]:
-    """The extension module in `folder`, or None; and what there is to say. RuntimeError: one is required."""
-    wanted = os.environ.get(VARIABLE, "")
+    """The extension module in `folder`, or None; and what there is to say."""
+    wanted = os.environ.get(VARIABLE, "").strip().lower()
     try:
         if wanted == "off":
             raise _Absent(f"{VARIABLE}=off is set", f"unset {VARIABLE}")
@@ -65,9 +68,7 @@ def load(folder: Path = HERE) -> tuple[Any, Status]:
         column, columns = _choose(module, "" if wanted == "required" else wanted)
         _test(module, columns)
     except _Absent as absent:
-        if wanted == "required":
-            raise RuntimeError(f"{VARIABLE}=required is set, and there are none: {absent}") from absent
-        return None, absent.status
+        return None, replace(absent.status, required=wanted == "required")
     return module, Status(column, columns)
 
 
@@ -168,7 +169,7 @@ def _choose(module: Any, wanted: str) -> tuple[str, tuple[str, ...]]:
             f"unset {VARIABLE}",
             columns,
         )
-    activations = os.environ.get(ACTIVATIONS, "") or "i16"
+    activations = os.environ.get(ACTIVATIONS, "").strip().lower() or "i16"
     if activations not in ("i16", "f32"):
         raise _Absent(
             f"{ACTIVATIONS} asks for {activations!r:.40}, and there is i16, f32",

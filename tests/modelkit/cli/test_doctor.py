@@ -74,6 +74,25 @@ def test_it_says_which_kernels_compute_or_why_none_and_what_helps(
     assert (kernels["column"], kernels["reason"]) == (status.column, status.reason)
 
 
+def test_it_is_an_error_where_kernels_are_required_and_none_are_there(
+    modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "status", Status(None, reason="they were not built", required=True))
+    refused = modelkit("doctor")
+    assert refused.exit_code == 1
+    assert "MODELKIT_KERNELS=required is set, and there are none: they were not built" in refused.stderr
+
+
+def test_a_store_that_cannot_be_read_is_one_of_the_facts(modelkit: Callable[..., Result], home: Path) -> None:
+    home.write_text("no folder")
+    shown = modelkit("doctor")
+    assert shown.exit_code == 0
+    assert "Not a directory" in shown.stdout
+    facts = json.loads(modelkit("doctor", "--json").stdout)
+    assert "Not a directory" in facts["store"]["problem"]
+    assert facts["device"]
+
+
 def test_without_mlx_it_says_how_to_get_it(
     modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,8 @@ import pytest
 from runtime.cpu import native
 from runtime.cpu.native import loading
 from runtime.cpu.native.loading import HERE, MODULE, SUFFIX, VARIABLE, Status, load
+from runtime.errors import RuntimeFault
+from runtime.nn import ops
 
 if native.kernels is None:
     pytest.skip(f"no kernels: {native.status.reason}", allow_module_level=True)
@@ -148,10 +150,13 @@ def test_they_can_be_switched_off(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_they_can_be_required(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "required")
     (folder / FILE).unlink()
+    status = refused(folder)
+    assert status.required
+    monkeypatch.setattr(native, "status", status)
     with pytest.raises(
-        RuntimeError, match=r"MODELKIT_KERNELS=required is set, and there are none: they cannot"
+        RuntimeFault, match=r"MODELKIT_KERNELS=required is set, and there are none: they cannot"
     ):
-        load(folder)
+        ops.use(None)
 
 
 def fake(**changed: Any) -> SimpleNamespace:
