@@ -45,6 +45,9 @@ class _Choosing:
     def embed(self, *given: Any, **options: Any) -> Any:
         return self._model.embed(*given, **self._with(options))
 
+    def logits(self, *given: Any, **options: Any) -> Any:
+        return self._model.logits(*given, **self._with(options))
+
     def _with(self, options: dict[str, Any]) -> dict[str, Any]:
         if "adapters" in options:
             raise refused(

@@ -1,5 +1,7 @@
 """Rows of plain completions: their prompts as the model gets them, and given back where that is asked for."""
 
+from typing import Any
+
 import numpy as np
 
 from modelkit.errors import RequestError
@@ -42,7 +44,8 @@ class Rows:
         if top is None:
             return Echo(text)
         ids = model.encode(prompt) if isinstance(prompt, str) else prompt
-        scores = _scores(model, ids, top)
+        chosen = {name: own for name, own in self._asked.options.items() if name == "adapters"}
+        scores = _scores(model, ids, top, chosen)
         framed = not model.decode(ids[:1])  # BOS is no part of the text, and the next token is told after it
         told = Tokens(model.token_bytes).add(text, scores[framed:])
         return Echo(text, told, known_first=framed)
@@ -55,14 +58,16 @@ def _infilled(model: Model, before: str, behind: str) -> list[int]:
         raise refused("invalid_request", f"suffix: {error.message}", "suffix") from error
 
 
-def _scores(model: Model, ids: list[int], top: int) -> list[TokenLogprob]:
-    """What the model gave to each token of a prompt; nothing is known of the first."""
+def _scores(model: Model, ids: list[int], top: int, chosen: dict[str, Any]) -> list[TokenLogprob]:
+    """What the model gave to each token of a prompt; nothing is known of the first. chosen: adapters, if any
+    are.
+    """
     vocabulary = model.logits(ids[:1]).shape[-1]
     if len(ids) * vocabulary * 4 > MOST_SCORE_BYTES:
         most = MOST_SCORE_BYTES // (vocabulary * 4)
         said = f"echo with logprobs takes prompts of at most {most:,} tokens of this model; this one has"
         raise refused("invalid_request", f"{said} {len(ids):,}", "echo")
-    logits = model.logits(ids)
+    logits = model.logits(ids, **chosen)
     logits -= logits.max(axis=-1, keepdims=True)
     logits -= np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     scores = [TokenLogprob(ids[0], 0.0)]

@@ -73,10 +73,9 @@ class Choice:
 
     def echo(self, echo: Echo) -> dict[str, Any]:
         """What is said of the prompt. Comes first."""
-        new, offset = Lists(), 0
+        new = Lists()
         for place, told in enumerate(echo.tokens):
-            new.add(told, offset, self._spell, known=place > 0 or echo.known_first)
-            offset += len(readable(told.data))
+            new.add(told, told.start, self._spell, known=place > 0 or echo.known_first)
         return self._said(echo.text, new)
 
     def add(self, event: Text | Thinking) -> dict[str, Any] | None:
@@ -84,11 +83,9 @@ class Choice:
         if self.lists is None:
             return self._said(event.text, None) if event.text else None
         new = Lists()
-        offset = len(self.text)
         told = self._tokens.add(event.text, event.logprobs)
         for one in told:
-            new.add(one, offset, self._spell)
-            offset += len(readable(one.data))
+            new.add(one, len(self.text) + one.start, self._spell)
         return self._said(event.text, new) if event.text or told else None
 
     @property

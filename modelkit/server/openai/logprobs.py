@@ -22,6 +22,8 @@ class Told:
     data: bytes
     """Its own bytes: whole characters or not."""
     logprob: TokenLogprob
+    start: int
+    """Characters of the piece in front of it. Tokens that share a character begin where it does."""
 
 
 class Tokens:
@@ -30,13 +32,12 @@ class Tokens:
     def __init__(self, spell: Spell) -> None:
         self._spell = spell
         self._unfinished = b""  # of a character, by tokens that came
-        self._ahead = 0  # bytes of text still to come that belong to tokens that came
+        self._ahead = b""  # text still to come that belongs to tokens that came
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
-        left = text.encode("utf-8", "replace")
-        past = min(self._ahead, len(left))
-        left, self._ahead = left[past:], self._ahead - past
+        left, start = text.encode("utf-8", "replace"), len(readable(self._ahead))
+        left, self._ahead = left[len(self._ahead) :], self._ahead[len(left) :]
         told: list[Told] = []
         for logprob in logprobs:
             own = self._spell(logprob.id)
@@ -50,9 +51,10 @@ class Tokens:
                     whole.lstrip(),
                 )  # texts begin without the blank of their first token
             self._unfinished = rest
-            self._ahead = max(len(whole) - len(left), 0) if whole.startswith(left) else 0
+            self._ahead = whole[len(left) :] if whole.startswith(left) else b""
             left = left[len(whole) :]
-            told.append(Told(own, logprob))
+            told.append(Told(own, logprob, start))
+            start += len(readable(whole))
         return told
 
 

@@ -65,6 +65,20 @@ def said(client: TestClient, name: str) -> dict[str, str]:
     }
 
 
+def test_an_echoed_prompt_is_scored_with_those_behind_the_name(client: TestClient, folder: Path) -> None:
+    asked = {"prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 0}
+    with opened(folder) as model:
+        ids = model.encode("Hello")
+        other = {"it": {"llama_dora": 0.7}}
+        for name, chosen in (CHOICES | other).items():
+            own = {"adapters": chosen} if name in other else {}
+            told = client.post("/v1/completions", json={"model": name, **asked, **own}).json()["choices"][0]
+            logits = model.logits(ids, adapters=chosen)[:-1].astype(np.float64)
+            wanted = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+            got = told["logprobs"]["token_logprobs"][1:]
+            np.testing.assert_allclose(got, wanted[range(len(ids) - 1), ids[1:]], rtol=0, atol=1e-4)
+
+
 def test_those_behind_the_name_answer(client: TestClient, folder: Path) -> None:
     with opened(folder) as model:
         wanted = {

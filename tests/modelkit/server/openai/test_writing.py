@@ -18,7 +18,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
-from modelkit.server.openai.completion_written import CompletionStream, Echo
+from modelkit.server.openai.completion_written import Choice, CompletionStream, Echo
 from modelkit.server.openai.logprobs import Tokens, readable
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
@@ -250,6 +250,23 @@ def test_the_tokens_of_logprobs_make_the_text(events: list[Text]) -> None:
     ]
     assert [token.token for token in seen] == [readable(one.data) for one in told]
     assert all(len(token.top_logprobs) == 2 for token in seen)
+
+
+@pytest.mark.parametrize(
+    ("events", "offsets"),
+    [
+        (TOLD[0], [0, 3]),
+        ([Text("Hello\u20ac more", (1, 2, 3, 4, 5), logprobs(1, 2, 3, 4, 5))], [0, 3, 5, 5, 6]),
+        ([Text("\u20ac", (3, 4), logprobs(3, 4)), Text("Hel", (1,), logprobs(1))], [0, 0, 1]),
+        ([Text("He", (1,), logprobs(1)), Text("llo", (2,), logprobs(2))], [0, 3]),  # an l was held back
+    ],
+)
+def test_a_tokens_offset_is_where_its_text_begins(events: list[Text], offsets: list[int]) -> None:
+    choice = Choice(WORDS.__getitem__, logprobs=True)
+    for event in events:
+        choice.add(event)
+    assert choice.lists is not None
+    assert choice.lists.text_offset == offsets
 
 
 def test_completions_tell_tokens_by_their_place() -> None:
