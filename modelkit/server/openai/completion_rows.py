@@ -44,6 +44,11 @@ class Rows:
         if top is None:
             return Echo(text)
         ids = model.encode(prompt) if isinstance(prompt, str) else prompt
+        if not ids:
+            return Echo(text)  # who answers says what is wrong with it
+        if model.start_id is not None:
+            why = f"{model.name} has an encoder, which gives no log-probabilities to what it reads"
+            raise refused("invalid_request", f"echo with logprobs: {why}", "echo")
         chosen = {name: own for name, own in self._asked.options.items() if name == "adapters"}
         scores = _scores(model, ids, top, chosen)
         framed = not model.decode(ids[:1])  # BOS is no part of the text, and the next token is told after it
