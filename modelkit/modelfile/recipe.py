@@ -164,7 +164,8 @@ class _Maker:
 
     def _checked(self, directive: Directive) -> bool:
         row = DIRECTIVES[directive.keyword]
-        if not directive.value and row.keyword not in _MAY_BE_EMPTY:
+        blank = not (directive.value.strip() if row.keyword == "LICENSE" else directive.value)
+        if blank and row.keyword not in _MAY_BE_EMPTY:
             raise self._error(directive, f"{row.keyword} needs {row.takes}", f"Example: {row.example}")
         earlier = self._found[row.keyword]
         if earlier and not row.repeats:

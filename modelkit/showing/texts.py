@@ -20,7 +20,7 @@ from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 
 _LICENSES = ("LICENSE", "LICENCE", "COPYING")
-_LICENSE_LIMIT_BYTES = 64_000
+_LICENSE_LIMIT_BYTES = 512_000  # half of what a Modelfile may have
 _TEMPLATE = "chat_template.jinja"
 
 
@@ -125,7 +125,7 @@ def _directives(package: Package, *, clear: bool) -> Iterator[Directive]:
         yield Directive("PARAMETER", text, name=name)
     if made.requires is not None:
         yield Directive("REQUIRES", made.requires)
-    for text in licenses(package).values():
+    for text in licenses(package, errors="surrogateescape").values():
         yield from _license(text)
     for role, content in made.messages:
         yield Directive("MESSAGE", content, name=role)
@@ -133,7 +133,7 @@ def _directives(package: Package, *, clear: bool) -> Iterator[Directive]:
 
 def _license(text: str) -> Iterator[Directive]:
     """Nothing for a text that is empty or that no Modelfile can hold: it comes with FROM all the same."""
-    if text.strip() and "\ufffd" not in text:
+    if text.strip():
         try:
             yield Directive("LICENSE", text)
         except ModelfileError:

@@ -179,7 +179,8 @@ def test_a_text_alone(flag: str, text: str, modelkit: Run, created: Create) -> N
 def test_the_modelfile_makes_the_same_package(
     modelkit: Run, created: Create, facts: Callable[[str], dict], tmp_path: Path, draft_line: str
 ) -> None:
-    created("story", draft_line, *LINES)
+    licences = ('LICENSE """Not all can be read: \ufffd."""', f'LICENSE """{"A long one. " * 9000}"""')
+    created("story", draft_line, *LINES, *licences)
     (tmp_path / "again").write_text(modelkit("show", "story", "--modelfile").stdout)
     assert modelkit("create", "second", "-f", str(tmp_path / "again")).exit_code == 0
     assert facts("second")["digest"] == facts("story")["digest"]

@@ -167,6 +167,10 @@ def test_empty_argument_is_an_error(keyword: str, folder: Path):
     assert f"{keyword} needs" in refusal(text, folder)
 
 
+def test_a_licence_of_blanks_is_an_error(folder: Path):
+    assert "LICENSE needs" in refusal('FROM a\nLICENSE """ \n"""', folder)
+
+
 @pytest.mark.parametrize(
     ("text", "version"),
     [("1", "1.0.0"), ("v0.5", "0.5.0"), ("v1.2.3-rc.1+build.7", "1.2.3-rc.1"), ("10.20.30", "10.20.30")],
