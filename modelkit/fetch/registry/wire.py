@@ -239,13 +239,13 @@ def _translated(url: Url, limit: Patience) -> Generator[None]:
     try:
         yield
     except httpcore2.TimeoutException as error:
-        raise Interrupted(f"{url.host} did not answer in time, or too slowly") from error
+        raise Interrupted(f"{url.netloc} did not answer in time, or too slowly") from error
     except httpcore2.RemoteProtocolError as error:
-        raise Interrupted(f"{url.host} broke off, or spoke no proper HTTP: {_words(error)}") from error
+        raise Interrupted(f"{url.netloc} broke off, or spoke no proper HTTP: {_words(error)}") from error
     except (httpcore2.NetworkError, httpcore2.ProxyError, httpcore2.ProtocolError, ssl.SSLError) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):  # behind a proxy, no SSLError is its cause
             raise unvouched(url.host, _words(error)) from error
-        raise Interrupted(f"cannot reach {url.host}: {_words(error)}") from error
+        raise Interrupted(f"cannot reach {url.netloc}: {_words(error)}") from error
     finally:
         patience.reset(before)
 

@@ -108,7 +108,7 @@ def test_what_is_no_password(
         (("push", "story", "oci://127.0.0.1:9/amy/story@sha256:" + "0" * 64), "pushed to a tag"),
         (("push", "story", "ollama.com/amy/story"), "packages of Ollama's only"),
         (("push", "story", "oci://127.0.0.1:9/Amy/Story"), "is no repository"),
-        (("push", "story", "oci://127.0.0.1:9/amy/story"), "cannot reach 127.0.0.1"),
+        (("push", "story", "oci://127.0.0.1:9/amy/story"), "cannot reach 127.0.0.1:9: "),
         (("pull", "oci://127.0.0.1:9/amy/story", "--offline"), "--offline forbids"),
         (("login", "hf.co", "-u", "a", "--password-stdin"), "no registry to log in to"),
     ],
