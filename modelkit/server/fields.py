@@ -20,6 +20,8 @@ from modelkit.modelfile import PARAMETERS, check_parameter
 from modelkit.server.faults import Refused, refused
 
 T = TypeVar("T")
+LEAST_TOP_P = 1e-6
+"""For clients that say 0, which leaves the likeliest token and is out of the PARAMETER's range."""
 _MOST_WHOLE = 2**63 - 1
 _NOTHING: tuple[Any, ...] = (None, "", [], {}, False)
 _PLACE = re.compile(r"\[[0-9]+\]")

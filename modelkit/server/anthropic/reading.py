@@ -11,7 +11,7 @@ from modelkit.chat.message import Message
 from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.anthropic.messages import read_conversation
 from modelkit.server.faults import refused
-from modelkit.server.fields import Fields
+from modelkit.server.fields import LEAST_TOP_P, Fields
 from runtime.records import dataclass
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -81,11 +81,12 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
 def _sampling(body: Fields) -> dict[str, Any]:
     """`seed` is no field of Anthropic's; without it, no answer of this dialect could be had again."""
     stops, seed = [one for one in body.texts("stop_sequences", _MOST_STOPS) if one], body.whole("seed")
+    top_p = body.number("top_p", 0, 1)
     found = {
         # More than the context holds is fine: an answer ends where the context does.
         "num_predict": body.whole("max_tokens", 1, _MOST_TOKENS),
         "temperature": body.number("temperature", 0, 2),
-        "top_p": body.number("top_p", 0, 1),
+        "top_p": LEAST_TOP_P if top_p == 0 else top_p,
         "top_k": body.whole("top_k", 0, _MOST_TOKENS),
         "stop": body.fit("stop_sequences", "stop", stops) if stops else None,
         "seed": seed if seed is None else body.fit("seed", "seed", seed),

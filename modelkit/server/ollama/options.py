@@ -1,19 +1,28 @@
 """`options` of a request: Ollama's names and habits to PARAMETERs of ours.
 
 Where a client and Ollama have more room than the table of parameters, the nearest value that means the same
-is taken: a negative seed or num_predict is -1, a negative top_k is 0. What cannot act on one request is left
-out, and a header of the response names it; clients send such options by habit.
+is taken: a negative seed or num_predict is -1, a negative top_k or temperature is 0, a top_p above 1 is 1.
+What cannot act on one request is left out, and a header of the response names it; clients send such options
+by habit.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from modelkit.modelfile import PARAMETERS, Parameter
 from modelkit.server.faults import Refused, refused
-from modelkit.server.fields import Fields
+from modelkit.server.fields import LEAST_TOP_P, Fields
 from runtime.records import dataclass
 
 _LEAST = {"seed": -1, "num_predict": -1, "top_k": 0, "num_keep": -1, "repeat_last_n": -1}
+_NEAREST = {
+    "temperature": (0.0, math.inf),
+    "top_p": (LEAST_TOP_P, 1.0),
+    "min_p": (0.0, 1.0),
+    "typical_p": (LEAST_TOP_P, 1.0),
+}
+"""Shares and a temperature beyond these mean to Ollama what they themselves mean."""
 _IN_GO = {"int": "integer", "float": "float32", "strings": "array", "choice": "string"}
 
 
@@ -53,7 +62,10 @@ def _value(row: Parameter, value: object) -> object:
     if row.kind == "float":
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _wrong_type(row)
-        return value if isinstance(value, int) and abs(value) >= 2**63 else float(value)  # refused later
+        if isinstance(value, int) and abs(value) >= 2**63:
+            return value  # refused later
+        least, most = _NEAREST.get(row.name, (-math.inf, math.inf))
+        return min(max(least, float(value)), most)
     if row.kind == "strings":
         return _texts(row, value)
     if not isinstance(value, str):

@@ -76,6 +76,8 @@ def read_chat(body: Fields) -> Chat:
     keywords = {"truncate": body.flag("truncate", default=True), **common.keywords}
     if tools:
         keywords["tools"] = tools
+    if _goes_on(messages):
+        keywords["continue_final"] = True
     return Chat(common, messages, keywords)
 
 
@@ -115,6 +117,14 @@ def read_model(body: Fields) -> str:
 def read_kept(body: Fields) -> float | None:
     """`keep_alive` in seconds; None where the server decides."""
     return None if body.raw("keep_alive") == "" else body.duration("keep_alive")
+
+
+def _goes_on(messages: list[Message]) -> bool:
+    """Is the last message the beginning of the answer? One of the assistant's is, if it says anything."""
+    last, before = messages[-1:], messages[-2:-1]
+    return all(one.role == "assistant" and one.content and not one.tool_calls for one in last) and not any(
+        one.role == "assistant" and not one.tool_calls for one in before
+    )
 
 
 def _of_thinking(body: Fields) -> tuple[str, ...]:

@@ -7,12 +7,11 @@ fields of the body. Ranges are those of the PARAMETERs, said in the client's own
 from typing import Any
 
 from modelkit.server.faults import refused
-from modelkit.server.fields import Fields
+from modelkit.server.fields import LEAST_TOP_P, Fields
 from modelkit.server.turns import Priority
 
 MOST_TOP_LOGPROBS = 20
 MOST_BIASED = 1024
-_LEAST_TOP_P = 1e-6  # OpenAI takes 0, which leaves the likeliest token; here 0 is out of range
 
 _NUMBERS = {
     "temperature": ("temperature",),
@@ -125,7 +124,7 @@ def read_sampling(body: Fields) -> dict[str, Any]:
 def _meant(name: str, value: Any) -> Any:
     """Values that are in range elsewhere."""
     if name == "top_p" and value == 0:
-        return _LEAST_TOP_P
+        return LEAST_TOP_P
     return 0 if name == "top_k" and value == -1 else value  # vLLM's "off"
 
 

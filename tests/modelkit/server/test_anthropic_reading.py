@@ -89,6 +89,7 @@ def test_a_text_at_the_end_is_gone_on_with() -> None:
         ({"output_config": {"format": {"type": "json_schema", "schema": {"a": 1}}}}, {"format": {"a": 1}}),
         ({"output_format": {"type": "json_schema", "schema": {"a": 1}}}, {"format": {"a": 1}}),
         ({"thinking": {"type": "adaptive"}}, {}),
+        ({"top_p": 0}, {"top_p": 1e-6}),
     ],
 )
 def test_a_field_becomes_a_keyword(body: dict[str, Any], keywords: dict[str, Any] | None) -> None:

@@ -32,12 +32,32 @@ def generate(**body: Any) -> Any:
         ({"temperature": None, "top_p": None, "stop": None}, {}),
         ({"num_predict": 12.9, "repeat_last_n": -1}, {"num_predict": 12, "repeat_last_n": -1}),
         ({"stop": ["", "a"]}, {"stop": ["a"]}),
+        ({"top_p": 0, "min_p": -1, "temperature": -0.5}, {"top_p": 1e-6, "min_p": 0.0, "temperature": 0.0}),
+        ({"top_p": 1.5, "min_p": 2, "typical_p": 0}, {"top_p": 1.0, "min_p": 1.0, "typical_p": 1e-6}),
     ],
 )
 def test_options_mean_what_they_mean_to_ollama(given: dict[str, Any], parameters: dict[str, Any]) -> None:
     found = read_options(Fields(given, "options"))
     assert found.parameters == parameters
     assert (found.context, found.ignored) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("behind", "goes_on"),
+    [
+        ([], False),
+        ([{"role": "assistant", "content": "Hel"}], True),
+        ([{"role": "assistant", "content": ""}], False),
+        ([{"role": "assistant", "content": "", "thinking": "Hm."}], False),
+        ([{"role": "assistant", "content": "Hel"}, ASKED], False),
+        ([{"role": "assistant", "content": "Well."}, {"role": "assistant", "content": "Hel"}], False),
+        ([{"role": "assistant", "content": "f", "tool_calls": [{"function": {"name": "f"}}]}], False),
+    ],
+)
+def test_an_answer_goes_on_from_a_last_message_of_the_assistant(
+    behind: list[dict[str, Any]], goes_on: bool
+) -> None:
+    assert chat(messages=[ASKED, *behind]).keywords.get("continue_final", False) is goes_on
 
 
 def test_options_that_cannot_act_are_named() -> None:
