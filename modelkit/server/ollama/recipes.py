@@ -13,7 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from modelkit.address import read_address
-from modelkit.errors import LoadError, ModelfileError, PlanError, SourceError, TokenizerError
+from modelkit.errors import (
+    LoadError,
+    ModelfileError,
+    ModelkitError,
+    PlanError,
+    SourceError,
+    TokenizerError,
+)
 from modelkit.modelfile import Directive, Modelfile
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
@@ -114,6 +121,9 @@ def _worded(folder: str) -> Generator[None]:
         yield
     except _OF_FILES as error:
         raise refused("invalid_request", str(error).replace(f"{folder}{os.sep}", "")) from error
+    except ModelkitError as error:
+        error.message = error.message.replace(f"{folder}{os.sep}", "")
+        raise
 
 
 def _alone(files: Iterable[str]) -> str:

@@ -65,6 +65,13 @@ def test_tags_list_what_is_there(client: ollama.Client, home: Path, address: str
     assert datetime.fromisoformat(raw["modified_at"]).tzinfo == UTC
 
 
+def test_a_source_that_is_not_there_is_told_without_our_folders(address: str, home: Path) -> None:
+    answer = httpx.post(f"{address}/api/create", json={"model": "new", "from": "none", "stream": False})
+    assert answer.status_code == 404
+    assert answer.json()["error"].startswith("request:1:1: there is no file, folder or stored model 'none'")
+    assert str(home) not in answer.text
+
+
 def test_show_tells_what_a_package_holds(client: ollama.Client, address: str) -> None:
     found = client.show("amy/story:q4")
     assert found.capabilities == ["completion"]
