@@ -344,16 +344,19 @@ class Model(AtWork):
         variables: Mapping[str, Any] | None = None,
         truncate: bool = True,
         think: bool | str | None = None,
+        continue_final: bool = False,
         template: str | None = None,
     ) -> str:
         """The text that `chat` would give to the model, with the parameters that hold for all requests.
-        truncate, template: as in `chat`, but nothing is too long. think: the parameter, for this text.
+        truncate, continue_final, template: as in `chat`, but nothing is too long. think: the parameter, for
+        this text.
         """
         running = self._templated(template)
         own = Parameters({} if think is None else {"think": think})
         held = running.defaults.merge(own).resolved()
         fit = running.fit(held, truncate=arguments.flag(truncate, "truncate"))
-        return running.prompter.text(read_messages(messages), Frame(tools, variables, think=held.think), fit)
+        frame = Frame(tools, variables, arguments.flag(continue_final, "continue_final"), held.think)
+        return running.prompter.text(read_messages(messages), frame, fit)
 
     def _templated(self, template: object) -> Running:
         """Raises ModelClosed, TemplateError."""

@@ -82,8 +82,8 @@ def think_of(model: Model, asked: Asked) -> bool | str | None:
 
 
 def prompt_tokens(model: Model, asked: Asked) -> int:
-    tools, think = asked.keywords.get("tools"), think_of(model, asked)
-    prompt = model.prompt(asked.messages, tools=tools, truncate=False, think=think)
+    own = {name: asked.keywords[name] for name in ("tools", "continue_final") if name in asked.keywords}
+    prompt = model.prompt(asked.messages, truncate=False, think=think_of(model, asked), **own)
     return len(model.encode(prompt, add_special=False))
 
 

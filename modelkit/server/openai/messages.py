@@ -55,6 +55,12 @@ def goes_on(body: Fields, messages: Sequence[Message]) -> bool:
         )
     if wanted is None:
         wanted = last.role == "assistant" and not last.tool_calls and not anew
+    if anew is False and not wanted:
+        raise refused(
+            "invalid_request",
+            "add_generation_prompt is false, and no last message of the assistant is gone on with",
+            "add_generation_prompt",
+        )
     if wanted and before.role == "assistant" and not before.tool_calls:
         raise refused("invalid_request", "the last two messages are both the assistant's", "messages")
     return wanted

@@ -16,12 +16,13 @@ from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai.asking import model_of
-from modelkit.server.openai.messages import read_messages
+from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.openai.tools import read_tools
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import naming, read
 
 _MOST_IDS = 2_000_000
+_CONVERSATION = frozenset({"model", "messages", "tools", "continue_final_message", "add_generation_prompt"})
 _TOKENIZE = frozenset({"model", "content", "add_special", "parse_special", "with_pieces"})
 
 
@@ -56,13 +57,14 @@ async def detokenize(request: Request) -> Response:
 async def apply_template(request: Request) -> Response:
     """A conversation as `/v1/chat/completions` takes it, to {"prompt"}."""
 
-    def reader(body: Fields) -> tuple[str, Any, Any, tuple[str, ...]]:
-        unknown = body.unknown({"model", "messages", "tools"})
-        return body.text("model", ""), read_messages(body), read_tools(body).get("tools"), unknown
+    def reader(body: Fields) -> tuple[str, Any, dict[str, Any], tuple[str, ...]]:
+        messages = read_messages(body)
+        frame = {"tools": read_tools(body).get("tools"), "continue_final": goes_on(body, messages)}
+        return body.text("model", ""), messages, frame, body.unknown(_CONVERSATION)
 
-    name, messages, tools, unknown = await read(request, reader)
+    name, messages, frame, unknown = await read(request, reader)
     prompt = await call(
-        request, model_of(request, name), lambda model: model.prompt(messages, tools=tools, truncate=False)
+        request, model_of(request, name), lambda model: model.prompt(messages, truncate=False, **frame)
     )
     return naming(request, JSONResponse({"prompt": prompt}), unknown)
 

@@ -107,6 +107,13 @@ def test_a_real_answer_is_the_same_streamed_or_not(client: anthropic.Anthropic, 
     assert count.input_tokens == len("<user>Hello<assistant>")
 
 
+def test_the_beginning_of_an_answer_is_counted_as_it_is_asked(client: anthropic.Anthropic) -> None:
+    begun = client.messages.count_tokens(
+        model="tiny", messages=[*HELLO, {"role": "assistant", "content": "Once"}]
+    )
+    assert begun.input_tokens == len("<user>Hello<assistant>Once")
+
+
 def test_the_async_client_gets_the_same(address: str, client: anthropic.Anthropic) -> None:
     async def talk() -> list[Message]:
         async with anthropic.AsyncAnthropic(api_key="x", base_url=address) as other:

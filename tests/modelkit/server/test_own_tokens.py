@@ -43,6 +43,12 @@ def test_text_goes_to_tokens_and_back(client: TestClient) -> None:
 def test_a_conversation_becomes_its_prompt(client: TestClient) -> None:
     asked = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}]}
     assert client.post("/apply-template", json=asked).json() == {"prompt": "<user>Hi<assistant>"}
+    begun = {**asked, "messages": [*asked["messages"], {"role": "assistant", "content": "Once"}]}
+    assert client.post("/apply-template", json=begun).json() == {"prompt": "<user>Hi<assistant>Once"}
+    anew = {**begun, "add_generation_prompt": True}
+    assert client.post("/apply-template", json=anew).json() == {
+        "prompt": "<user>Hi<assistant>Once<assistant>"
+    }
 
 
 def test_props_say_what_is_loaded(client: TestClient) -> None:

@@ -172,6 +172,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("mirostat", {"mirostat": 2}),
     ("stream_options.continuous_usage_stats", {"stream_options": {"continuous_usage_stats": True}}),
     ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": True}),
+    ("add_generation_prompt", {"add_generation_prompt": False}),
 ]
 
 
