@@ -6,13 +6,15 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
 
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
+_ONE_OF = "oneOf constraints are not supported"
+_ANY_OF = "Write anyOf, or tell the ways apart: by a required property that is another const in each."
 _MOST_LINES, _LONGEST_LINE = 12, 200
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
 
@@ -56,6 +58,12 @@ def refused(form: Form, why: str) -> RequestError:
     said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
     if form.kind != "schema":
         return RequestError(said)
+    if why.startswith(_ONE_OF):  # which names an option of the library's own
+        places = [*_places({"oneOf"}, form.text)]
+        where = f" (at {places[0]})" if len(places) == 1 else ""
+        return RequestError(
+            f"{said.partition(':')[0]}: one value may fit several ways of oneOf{where}", hint=_ANY_OF
+        )
     place = _place_of(why, form.text)
     return RequestError(f"{said} (at {place})" if place else said, hint=_SUPPORTED)
 
@@ -90,14 +98,16 @@ def _place_of(why: str, schema: str) -> str | None:
     _, found, keys = why.partition("Unimplemented keys: ")
     if not found:
         return None
-    wanted, left = set[str](json.loads(keys)), [("#", json.loads(schema))]
+    return next(_places(set[str](json.loads(keys)), schema), None)
+
+
+def _places(wanted: Collection[str], schema: str) -> Iterator[str]:
+    """JSON pointers to keywords of the schema, in its order."""
+    left = [("#", json.loads(schema))]
     while left:
         place, value = left.pop()
         if isinstance(value, dict):
-            hit = next((key for key in value if key in wanted), None)
-            if hit is not None:
-                return f"{place}/{hit}"
+            yield from (f"{place}/{key}" for key in value if key in wanted)
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         inner = [(f"{place}/{key}", one) for key, one in pairs if isinstance(one, dict | list)]
         left += reversed(inner)
-    return None

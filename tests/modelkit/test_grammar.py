@@ -142,6 +142,10 @@ def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
         ({"format": {"x-guidance": {"lenient": True}, "type": "array", "contains": {}}}, ["contains"]),
         ({"format": {"x": {1, 2}}}, ["no JSON schema", "set"]),
         ({"format": {"enum": []}}, ["no usable JSON schema"]),
+        (
+            {"format": {"properties": {"q": {"oneOf": [{"type": "number"}, {"type": "integer"}]}}}},
+            ["several ways of oneOf (at #/properties/q/oneOf)", "Write anyOf"],
+        ),
         ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
         ({"regex": "a("}, ["regex", "unclosed group"]),
         ({"grammar": "start: ("}, ["grammar", "1(9)"]),
