@@ -113,10 +113,12 @@ def answered(
     """The answer as far as it was given out. stop: the stop string that was found."""
     reason = "stop" if stop is not None else finish.reason
     whole = reason == "stop" and stop is None
+    drawn = len(ids) + (whole and finish.stop_id is not None)
+    dropped = min(finish.usage.dropped_tokens, finish.forgotten(drawn))
     return Generation(
         text=given.text,
         ids=ids,
-        usage=replace(finish.usage, generated_tokens=len(ids)),
+        usage=replace(finish.usage, generated_tokens=len(ids), dropped_tokens=dropped),
         reason=reason,
         seed=begun.seed,
         stop=stop,

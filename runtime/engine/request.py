@@ -157,3 +157,14 @@ class Finish:
     usage: Usage = field(default_factory=Usage)
     stop_id: int | None = None
     """The id that ended it; None where none did."""
+    forgets: tuple[int, int] | None = None
+    """How many tokens can be drawn before any is forgotten, and how many then are, each time; None where all
+    fit. What is drawn ahead of a caller who stops reading may have forgotten more than the caller's own.
+    """
+
+    def forgotten(self, drawn: int) -> int:
+        """Tokens that were forgotten for the first `drawn` ones."""
+        if self.forgets is None:
+            return 0
+        fitting, each = self.forgets
+        return max(-((fitting - drawn) // each), 0) * each

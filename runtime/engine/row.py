@@ -102,6 +102,12 @@ class Row:
         self.dropped += self.ids[keep:stop]
         del self.ids[keep:stop]
 
+    @property
+    def _forgets(self) -> tuple[int, int] | None:
+        if self.shift is None:
+            return None
+        return self.shift.room - len(self.request.ids) + 1, self.shift.stop - self.shift.keep
+
     def rewind(self) -> None:
         """Its place in memory is gone. Where what it had forgotten has left its trace there, it has to read
         that again, and to forget it again.
@@ -215,4 +221,4 @@ class Row:
             prefill_s=first - admitted,
             decode_s=now - first,
         )
-        self.stream.put(Finish(reason, usage, self.stop_id))
+        self.stream.put(Finish(reason, usage, self.stop_id, self._forgets))

@@ -164,6 +164,17 @@ def test_num_keep_says_what_an_answer_never_forgets(
     assert answer.usage.dropped_tokens == drop
 
 
+def test_what_was_forgotten_ahead_of_a_stop_string_does_not_count(model: modelkit.Model) -> None:
+    on: dict[str, Any] = {"context_shift": "on", "raw": True, "num_predict": 400, "seed": 5, "temperature": 2}
+    shaped = model.generate("x" * 80, regex="[a-z]{300}!", **on)
+    for place in range(20, 220, 40):
+        stop = shaped.text[place : place + 4]
+        stopped = model.generate("x" * 80, regex="[a-z]{300}!", stop=stop, **on)
+        assert stopped.stop == stop
+        full = len(stopped.ids) - (CONTEXT - 80) - 1
+        assert stopped.usage.dropped_tokens == max(-(-full // 60), 0) * 60
+
+
 def test_unset_no_more_than_half_of_the_context_stays(model: modelkit.Model) -> None:
     answer = model.generate("x" * 180, raw=True, num_predict=30, context_shift="on")
     assert answer.usage.dropped_tokens == 50
