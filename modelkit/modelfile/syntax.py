@@ -27,6 +27,7 @@ from string import ascii_letters
 from modelkit.arguments import given, text
 from modelkit.errors import ModelfileError
 from modelkit.modelfile.directives import DIRECTIVES, ROLES, DirectiveRow
+from modelkit.modelfile.parameter_table import PARAMETERS
 from runtime.records import dataclass
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -271,6 +272,8 @@ def _keyword_hint(word: str) -> str:
     row = DIRECTIVES.get(letters.upper())
     if row is not None and letters != word:
         return f"A blank goes after {row.keyword}. {_example(row)}"
+    if word.lower() in PARAMETERS:
+        return f"{word.lower()} is a parameter: PARAMETER {word.lower()} VALUE"
     close = difflib.get_close_matches(word[:32].upper(), DIRECTIVES, n=1)
     if close:
         return f"Did you mean {close[0]}? {_example(DIRECTIVES[close[0]])}"

@@ -155,6 +155,12 @@ def test_long_s_is_not_an_s():
     assert "is no directive" in str(error("ſYSTEM x"))
 
 
+@pytest.mark.parametrize("word", ["temperature", "TOP_K", "Stop"])
+def test_a_parameter_without_its_keyword_is_told_so(word: str):
+    name = word.lower()
+    assert f"{name} is a parameter: PARAMETER {name} VALUE" in str(error(f"{word} 1"))
+
+
 def test_parameter_never_passes_for_a_directive():
     (directive,) = syntax.parse("PARAMETER from x")
     assert (directive.keyword, directive.name) == ("PARAMETER", "from")
