@@ -187,8 +187,7 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     def grow(self, tokens: int, *, exact: bool) -> None:
         """As LayerCache.reserve, in every layer, once it is known that there is enough."""
-        for cache in self.caches:
-            cache.reserve(tokens, exact=exact)
+        self._one_by_one(lambda cache: cache.reserve(tokens, exact=exact))
 
     def commit(self, step: Step, kept: Sequence[int]) -> None:
         """As LayerCache.commit, in every layer."""
@@ -277,12 +276,23 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     def hold(self, rows: int, *, exact: bool) -> None:
         """As LayerCache.resize, in every layer, once it is known that there is enough."""
-        for cache in self.caches:
-            cache.resize(rows, exact=exact)
+        self._one_by_one(lambda cache: cache.resize(rows, exact=exact))
         self.rows = rows
         self._room = 0
         if self.claims is not None:
             self.claims.resize(rows)
+
+    def _one_by_one(self, change: Callable[[LayerCache], None]) -> None:
+        """In every layer. What is copied is copied before the next one's turn, and the old memory goes. Left
+        to the step that needs it, all layers would have both at once.
+        """
+        for cache in self.caches:
+            before = cache.arrays
+            change(cache)
+            copied = any(new is not old for new, old in zip(cache.arrays, before, strict=False))
+            del before
+            if copied:
+                mx.eval(cache.arrays)
 
     @property
     def elsewhere(self) -> frozenset[int]:

@@ -114,7 +114,6 @@ class Places:
         if several:
             self._memory.resize(1)
             self._desk.resize(1)
-            self._memory.evaluate()  # or what all rows had would stay until the next step asks for it
         if borrowed:
             self._memory.resize(0)
         if several or self._memory.nbytes != self._rested_bytes:

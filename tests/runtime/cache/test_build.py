@@ -232,3 +232,16 @@ def test_layers_that_a_format_cannot_hold_are_named() -> None:
 def test_encoder_rows_count_when_they_hold_something() -> None:
     memory = build_memory([Encoder(HEADS, SIZE)])
     assert memory.nbytes == 0
+
+
+def test_layers_grow_one_after_the_other() -> None:
+    """So that never all of them have what they had beside what they get."""
+    memory = build_memory([Full(HEADS, 64)] * 16)
+    memory.reserve(1024)
+    memory.evaluate()
+    held = memory.nbytes
+    mx.reset_peak_memory()
+    memory.reserve(2048)
+    memory.evaluate()
+    assert memory.nbytes >= 2 * held
+    assert mx.get_peak_memory() - mx.get_active_memory() < held // 4
