@@ -105,8 +105,9 @@ class Folds(NamedTuple):
     module each, or one for all, the answer's gate first (selective: behind what is mixed).
     """
     conv: Any
-    """What is mixed passes it, and then silu: as `runtime.nn.operations.Operations.conv` has it."""
-    kind: Literal["delta", "ssd", "selective", "conv"]
+    """What is mixed passes it, and then silu (rg_lru: not that): as `runtime.nn.operations.Operations.conv`
+    has it."""
+    kind: Literal["delta", "ssd", "selective", "rg_lru", "conv"]
     """The rule, as the operation of that name has it (selective: `selective_scan`); and with it the next two.
     conv: no rule, but a gated convolution (`gated_conv`) of what one module gives.
     """
@@ -114,11 +115,13 @@ class Folds(NamedTuple):
     sizes: Any
     """Of delta and ssd; selective: what makes its gates, a `Selects`."""
     gated_norm: Any
-    """As `runtime.nn.operations.Operations.gated_norm` has it; None: the answer times silu of its gate."""
+    """As `runtime.nn.operations.Operations.gated_norm` has it; None: the answer times `activation` of its
+    gate."""
     close: Any
     after: Any
     scan: ScanFunction
-    """The convolution and the rule, for a memory with the states of both. selective: behind the step."""
+    """The convolution and the rule, for a memory with the states of both. selective, rg_lru: behind the
+    step."""
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
     """From what the opening modules give, times `scales`, to what `scan` takes."""
     scales: mx.array | None = None
@@ -127,6 +130,20 @@ class Folds(NamedTuple):
     share: float = 1.0
     beside: bool = False
     sums: Any = None
+    activation: str = "silu"
+    """Its name in `runtime.nn.activation.NAMES`."""
+    widen: Sequence[Any] = ()
+    """For each of several opening modules, what makes its part of what it gives; None: it gives that part."""
+
+    @property
+    def by_step(self) -> bool:
+        """Does `scan` take the step first?"""
+        return self.kind in ("selective", "rg_lru")
+
+    @property
+    def by_position(self) -> bool:
+        """Does the rule ask where a token stands?"""
+        return self.kind == "rg_lru"
 
 
 class Selects(NamedTuple):

@@ -14,7 +14,7 @@ from runtime.nn.linear import MATRICES
 from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import fit
 
-Rule = tuple[Literal["delta", "ssd", "selective", "conv"], nn.Module | None, Any]
+Rule = tuple[Literal["delta", "ssd", "selective", "rg_lru", "conv"], nn.Module | None, Any]
 """Its kind, the module with its parameters, and its sizes, as `Folds` has them; None and None for none."""
 
 
@@ -28,9 +28,12 @@ def folds(
     after: Normalize | None,
     scan: ScanFunction,
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]],
+    *,
+    widen: Sequence[nn.Module | None] = (),
 ) -> Folds | None:
     """None: it is not as kernels have it, as somebody has put modules of another class in place of ours."""
     ours = type(conv) is CausalConv and (gated_norm is None or type(gated_norm) is GatedRMSNorm)
-    if not ours or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
+    matrices = *opening, *(one for one in widen if one is not None), close
+    if not ours or not fit(norm, after) or not MATRICES.issuperset(map(type, matrices)):
         return None
-    return Folds(norm, opening, conv, *rule, gated_norm, close, after, scan, scanned)
+    return Folds(norm, opening, conv, *rule, gated_norm, close, after, scan, scanned, widen=widen)

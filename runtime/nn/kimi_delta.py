@@ -4,16 +4,22 @@ sigmoid gate.
 Decay and gate come through a bottleneck of one head's size.
 """
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.cpu.stated import Folds
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
+from runtime.nn.folds import folds
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -84,10 +90,29 @@ class KimiDelta(Module):
         self._spec = spec
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
-        decay = linear(self.f_b_proj, linear(self.f_a_proj, x, step), step)
-        y = cache.scan(step, self._scan, linear(self.qkv_proj, x, step), decay, linear(self.b_proj, x, step))
-        gate = linear(self.g_b_proj, linear(self.g_a_proj, x, step), step)
+        mixed, gate, decay, strength = projections(self._opening(), x, step)
+        decay = linear(self.f_b_proj, decay, step)
+        y = cache.scan(step, self._scan, mixed, decay, strength)
+        gate = linear(self.g_b_proj, gate, step)
         return linear(self.o_proj, self.o_norm(y, gate), step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+        """See `sublayer.added`."""
+        return folds(
+            norm,
+            self._opening(),
+            self.conv1d,
+            ("delta", self, self._spec),
+            self.o_norm,
+            self.o_proj,
+            after,
+            self._scan,
+            _scanned,
+            widen=(None, self.g_b_proj, self.f_b_proj, None),
+        )
+
+    def _opening(self) -> tuple[nn.Module, ...]:
+        return self.qkv_proj, self.g_a_proj, self.f_a_proj, self.b_proj
 
     def _scan(
         self,
@@ -104,3 +129,9 @@ class KimiDelta(Module):
         mixed, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
         y, state = ops.table.delta(self, self._spec, mixed, decay, strength, states["state"], counts)
         return y, {"conv": conv, "state": state}
+
+
+def _scanned(products: Sequence[mx.array]) -> Sequence[mx.array]:
+    """All but the gate."""
+    mixed, _, decay, strength = products
+    return mixed, decay, strength

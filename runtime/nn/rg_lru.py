@@ -8,16 +8,24 @@ and the very first token enters with weight one instead of the root. Source: Gri
 section 2.4.
 """
 
+from collections.abc import Sequence
+from functools import partial
+
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
+from runtime.cpu.stated import Folds
 from runtime.nn import ops
+from runtime.nn.activation import NAMES, gated
 from runtime.nn.conv import CausalConv
+from runtime.nn.folds import folds
 from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import projections
 from runtime.step import Step
 
 
@@ -51,15 +59,38 @@ class RecurrentBlock(Module):
         self._activation = ACTIVATIONS[activation]
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
-        mixed = cache.scan(step, self._scan, linear(self.linear_x, x, step), step.positions)
-        return linear(
-            self.linear_out, mixed.astype(x.dtype) * self._activation(linear(self.linear_y, x, step)), step
+        mixed, gate = projections((self.linear_x, self.linear_y), x, step)
+        seen = cache.scan(step, partial(self._scan, step), mixed)
+        return linear(self.linear_out, gated(self._activation, gate, seen.astype(x.dtype)), step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+        """See `sublayer.added`."""
+        name = NAMES.get(self._activation)
+        if name is None or type(self.rg_lru) is not Gates:
+            return None
+        said = folds(
+            norm,
+            (self.linear_x, self.linear_y),
+            self.conv_1d,
+            ("rg_lru", self.rg_lru, None),
+            None,
+            self.linear_out,
+            after,
+            self._scan,
+            _scanned,
         )
+        return None if said is None else said._replace(activation=name)
 
     def _scan(
-        self, states: dict[str, mx.array], x: mx.array, positions: mx.array, *, counts: mx.array | None
+        self, step: Step, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        """x [B, L, C], positions int32 [B, L] -> h float32 [B, L, C]."""
+        """x [B, L, C], of the step's first tokens -> h float32 [B, L, C]."""
         x, conv = self.conv_1d(x, states["conv"], counts)
+        positions = step.positions[:, : x.shape[1]]
         hidden, state = ops.table.rg_lru(self.rg_lru, x, positions, states["state"], counts)
         return hidden, {"conv": conv, "state": state}
+
+
+def _scanned(products: Sequence[mx.array]) -> Sequence[mx.array]:
+    """All but the gate."""
+    return products[:1]

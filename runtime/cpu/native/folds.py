@@ -4,12 +4,14 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.scans import (
     MOST_KEYS,
     MOST_STATES,
     MOST_TAPS,
     filters_of,
+    gates_of,
     kept_of,
     rates_by_state,
     rates_of,
@@ -23,6 +25,9 @@ def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that folds; None where they have none. deck: see `pairs.paired`."""
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
+    widen = [None if module is None else paired(kernels, module, deck) for module in by.widen]
+    if any(one is None and module is not None for one, module in zip(widen, by.widen, strict=True)):
+        return None
     if norms is None or None in matrices or by.conv.weight.shape[1] > MOST_TAPS:
         return None
     if by.scales is not None and (by.scales.dtype != mx.float32 or by.kind == "conv"):
@@ -35,13 +40,17 @@ def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
     if rule is None or (gated is not None and gated.groups > 1 and gated.weight.size < _answers(by)):
         return None  # heads share a weight of several groups
     opened = norms[0], opening, by.scales, *filters
-    return sharing(by, kernels.folding(*opened, rule, *_gating(by), close, norms[1]))
+    part = kernels.folding(*opened, rule, *_gating(by), close, norms[1], KINDS[by.activation], widen)
+    return sharing(by, part)
 
 
 def _rule(kernels: Any, by: Folds, deck: Any) -> Any:
     module, sizes = by.rule, by.sizes
     if by.kind == "selective":
         return _selective(kernels, by, deck)
+    if by.kind == "rg_lru":
+        rates, *gates = gates_of(module)
+        return kernels.LruRule(*gates, rates)
     if by.kind == "ssd":
         rates, bias, skip = kept_of(module, rates_of, module.A_log, module.dt_bias, module.D)
         parts = sizes.heads, sizes.head_dim, sizes.groups, sizes.state, sizes.steps

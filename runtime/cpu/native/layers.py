@@ -203,7 +203,8 @@ def opened_of(run: Run, step: Step, caches: Sequence[Any], given: Given | None =
         if isinstance(its.by, Gates):
             one = given
         elif isinstance(its.by, Folds):
-            one = its.cache(caches).before(step)
+            # Kernels count from a row's first token.
+            one = None if step.moved and its.by.by_position else its.cache(caches).before(step)
         elif its.by.reads:
             one = _seen(run, caches, its, opened, step)
         else:
@@ -253,7 +254,7 @@ def close(
         if isinstance(by, Attends | Latents):
             its.cache(caches).close(step, one, own)
         else:
-            scan = partial(by.scan, step) if by.kind == "selective" else by.scan
+            scan = partial(by.scan, step) if by.by_step else by.scan
             products = written[at : at + len(by.opening)] if one.again else ()
             at += len(products)
             its.cache(caches).folded(step, scan, by.scanned(products) if products else None, own)

@@ -144,6 +144,19 @@ def _gates(rates: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
     return 8 * mx.logaddexp(rates, mx.array(0.0)), *others
 
 
+def gates_of(module: Any) -> tuple[mx.array, ...]:
+    """Rates, then matrix and bias of the gate of inputs and of that of what is kept."""
+    return kept_of(
+        module,
+        _gates,
+        module.recurrent_param,
+        module.input_gate_weight,
+        module.input_gate_bias,
+        module.recurrent_gate_weight,
+        module.recurrent_gate_bias,
+    )
+
+
 def _rg_lru(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     node, other = kernels.rg_lru, otherwise.rg_lru
 
@@ -152,16 +165,8 @@ def _rg_lru(kernels: Any, otherwise: Any) -> Callable[..., Folded]:
     ) -> Folded:
         if x.dtype != _FLOAT:
             return other(module, x, positions, state, counts)
-        rates, enter, enter_bias, keep, keep_bias = kept_of(
-            module,
-            _gates,
-            module.recurrent_param,
-            module.input_gate_weight,
-            module.input_gate_bias,
-            module.recurrent_gate_weight,
-            module.recurrent_gate_bias,
-        )
-        return node(x, enter, enter_bias, keep, keep_bias, rates, positions, state, counts)
+        rates, *gates = gates_of(module)
+        return node(x, *gates, rates, positions, state, counts)
 
     return rg_lru
 

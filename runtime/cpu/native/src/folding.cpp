@@ -8,25 +8,29 @@
 
 namespace modelkit {
 namespace {
-// What an answer passes under its gate: a norm along each of its parts, or silu(gate) * answer where there is none.
+// What an answer passes under its gate: a norm along each of its parts, or act(gate) * answer where there is none.
 struct Gating {
   Maybe weight;
   float eps;
   int parts;
   bool gate_first, sigmoid;
+  mk_act act;
 
-  Gating(const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid)
-      : weight(weight), eps(eps), parts(parts), gate_first(gate_first), sigmoid(sigmoid) {
+  Gating(const Maybe& weight, float eps, int parts, bool gate_first, bool sigmoid, int act)
+      : weight(weight), eps(eps), parts(parts), gate_first(gate_first), sigmoid(sigmoid), act((mk_act)act) {
     want(parts > 0, "an answer has parts");
+    want(act >= 0 && act < MK_ACTS, "no such activation");
   }
 };
 
 // open: matrices of what the rule mixes, of the answer's gate, and of the rule's gates; or one with the rows of the answer's
-// gate, of what is mixed (the other way round where that leads), and of the rule's gates.
+// gate, of what is mixed (the other way round where that leads), and of the rule's gates. widen: for each of them, what makes its
+// part of what it gives, or nothing; or empty.
 class Fold : public Sublayer {
  public:
   MaybeNorm norm;
   std::vector<Matrix> open;
+  std::vector<std::optional<Matrix>> widen;
   Maybe scales;  // what one matrix gives is multiplied by them, number by number
   Conv conv;
   std::shared_ptr<const Rule> rule;
@@ -34,14 +38,15 @@ class Fold : public Sublayer {
   Matrix close;
   MaybeNorm after;
 
-  Fold(const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Conv& conv, std::shared_ptr<const Rule> rule,
+  Fold(const MaybeNorm& norm, const std::vector<Matrix>& open, const std::vector<std::optional<Matrix>>& widen, const Maybe& scales, const Conv& conv, std::shared_ptr<const Rule> rule,
        const Gating& gating, const Matrix& close, const MaybeNorm& after)
-      : norm(norm), open(open), scales(scales), conv(conv), rule(std::move(rule)), gating(gating), close(close), after(after) {
+      : norm(norm), open(open), widen(widen), scales(scales), conv(conv), rule(std::move(rule)), gating(gating), close(close), after(after) {
     const Rule& by = *this->rule;
     std::vector<int> sizes{by.channels, by.answers};
     sizes.insert(sizes.end(), by.gates.begin(), by.gates.end());
     want(open.size() == 1 || open.size() == sizes.size(), "a fold opens with one matrix, or with one for each of its parts");
-    for (size_t i = 0; open.size() > 1 && i < open.size(); i++) want(open[i].outputs() == sizes[i], "a part of a fold has a matrix of its size");
+    want(widen.empty() || (open.size() > 1 && widen.size() == open.size()), "what widens a fold's parts is there for each, or for none");
+    for (size_t i = 0; open.size() > 1 && i < open.size(); i++) want(gives(i) == sizes[i], "a part of a fold has a matrix of its size");
     want(open.size() > 1 || open[0].outputs() == std::accumulate(sizes.begin(), sizes.end(), 0), "a fold's one matrix has rows for all of its parts");
     want(!scales || (open.size() == 1 && scales->shape() == mx::Shape{open[0].outputs()}),
          "there is a scale for each number that one matrix gives");
@@ -55,6 +60,11 @@ class Fold : public Sublayer {
       want_matrix(matrix, width(), "a matrix must be a single one, as wide as x");
       weights.add(matrix);
     }
+    for (size_t i = 0; i < widen.size(); i++) {
+      if (!widen[i]) continue;
+      want_matrix(*widen[i], open[i].outputs(), "what widens a part is one matrix, as wide as what it is made of");
+      weights.add(*widen[i]);
+    }
     if (scales) weights.add(*scales);
     conv.add_to(weights);
     by.add_to(weights);
@@ -62,6 +72,7 @@ class Fold : public Sublayer {
     weights.add(close), weights.add(after, width());
   }
   int width() const override { return close.outputs(); }
+  int gives(size_t part) const { return part < widen.size() && widen[part] ? widen[part]->outputs() : open[part].outputs(); }
   bool remembers() const override { return true; }
 
   Remembered remember(const Memory& memory, Making& made) const override {
@@ -69,7 +80,9 @@ class Fold : public Sublayer {
     const auto& [states, asked] = std::get<States>(memory);
     mx::Shape state{made.rows};
     state.insert(state.end(), rule->state.begin(), rule->state.end());
-    return folds(states, {{made.rows, conv.taps() - 1, rule->channels}, state}, asked, open, made);
+    std::vector<int> products;
+    for (size_t i = 0; i < open.size(); i++) products.push_back(gives(i));
+    return folds(states, {{made.rows, conv.taps() - 1, rule->channels}, state}, asked, products, made);
   }
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override;
 };
@@ -80,6 +93,7 @@ struct Job {
   const Folding* of;
   MaybeRun norm;
   std::vector<mk_matrix> open;
+  std::vector<std::optional<mk_matrix>> widen;
   const float* scales = nullptr;
   mk_conv conv{};
   Rule::Run rule;
@@ -97,13 +111,13 @@ struct Job {
     const std::vector<mk_tokens> parts = project(norm ? normed.get() : x, room, rows);
     conv.x = parts[0], conv.y = mixed.get();
     mk_conv_rows(conv);
-    rule({of_rows(mixed.get(), conv.channels), &parts[2], state, raw.get(), after, conv.counts, of->rows, of->width});
+    rule({of_rows(mixed.get(), conv.channels), &parts[2], state, raw.get(), after, of->starts.data(), conv.counts, of->rows, of->width});
     const Scratch seen = scratch(rows, answers);
     if (by->gating.weight) {
       gating.x = of_rows(raw.get(), answers), gating.gate = parts[1], gating.y = seen.get();
       mk_gated_norm_rows(gating);
     } else {
-      mk_gate_rows({MK_SILU, 0, 0}, parts[1].at, parts[1].token, raw.get(), answers, seen.get(), rows, answers);
+      mk_gate_rows({by->gating.act, 0, 0}, parts[1].at, parts[1].token, raw.get(), answers, seen.get(), rows, answers);
     }
     close.run(seen.get(), to, y, rows);
   }
@@ -114,12 +128,19 @@ struct Job {
 
   // What is mixed, the answer's gate, the rule's gates.
   std::vector<mk_tokens> project(const float* x, std::vector<Scratch>& room, int rows) const {
-    std::vector<mk_output> to;
+    std::vector<mk_output> to, first; // what the parts become, and what the opening matrices give
     for (size_t i = 0; i < open.size(); i++) {
-      if (asked.empty()) room.push_back(scratch(rows, open[i].n));
-      to.push_back({asked.empty() ? room.back().get() : asked[i], (size_t)open[i].n, nullptr});
+      const int size = by->gives(i);
+      if (asked.empty()) room.push_back(scratch(rows, size));
+      to.push_back({asked.empty() ? room.back().get() : asked[i], (size_t)size, nullptr});
+      first.push_back(to.back());
+      if (i >= widen.size() || !widen[i]) continue;
+      room.push_back(scratch(rows, open[i].n));
+      first.back() = {room.back().get(), (size_t)open[i].n, nullptr};
     }
-    mk_products(open.data(), to.data(), (int)open.size(), x, (size_t)open[0].k, rows);
+    mk_products(open.data(), first.data(), (int)open.size(), x, (size_t)open[0].k, rows);
+    for (size_t i = 0; i < widen.size(); i++)
+      if (widen[i]) mk_products(&*widen[i], &to[i], 1, first[i].y, first[i].ld, rows);
     if (scales)
       for (size_t row = 0; row < (size_t)rows; row++)
         for (size_t i = 0; i < to[0].ld; i++) to[0].y[row * to[0].ld + i] *= scales[i];
@@ -143,9 +164,10 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
   auto place = [&](int at) { return allocate(out[at]), out[at].data<float>(); };
   job->by = this, job->of = &of;
   job->norm = take(norm, from), job->open = take(open, from);
+  for (const auto& each : widen) job->widen.push_back(each ? std::optional(take(*each, from)) : std::nullopt);
   job->scales = scales ? from.floats() : nullptr;
   job->conv = conv.take(of, from, before(0), place(of.after));
-  job->conv.silu = 1;
+  job->conv.silu = rule->silu;
   job->rule = rule->take(from), job->state = before(1), job->after = place(of.after + 1);
   mk_gated_norm& g = job->gating;
   g.weight = gating.weight ? from.floats() : nullptr, g.eps = gating.eps, g.rows = of.rows, g.tokens = of.width, g.width = rule->answers;
@@ -159,12 +181,14 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
 void define(nb::module_& m) {
   m.def("folding", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Maybe& scales, const Array& filters,
                       const Maybe& bias, const Held<Rule>& rule, const Maybe& weight, float eps, int parts, bool gate_first,
-                      bool sigmoid, const Matrix& close, const MaybeNorm& after) {
-    const Gating gating(weight, eps, parts, gate_first, sigmoid);
-    return Part{std::make_shared<Fold>(norm, open, scales, Conv(filters, bias), rule.by, gating, close, after)};
+                      bool sigmoid, const Matrix& close, const MaybeNorm& after, int act,
+                      const std::vector<std::optional<Matrix>>& widen) {
+    const Gating gating(weight, eps, parts, gate_first, sigmoid, act);
+    return Part{std::make_shared<Fold>(norm, open, widen, scales, Conv(filters, bias), rule.by, gating, close, after)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("scales").none(), nb::arg("filters"), nb::arg("bias").none(),
      nb::arg("rule"), nb::arg("weight").none(), nb::arg("eps"), nb::arg("parts"), nb::arg("gate_first"), nb::arg("sigmoid"),
-     nb::arg("close"), nb::arg("after").none());
+     nb::arg("close"), nb::arg("after").none(), nb::arg("act") = (int)MK_SILU,
+     nb::arg("widen") = std::vector<std::optional<Matrix>>{});
 }
 
 const Topic topic(define);

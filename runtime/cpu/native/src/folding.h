@@ -6,6 +6,7 @@
 namespace modelkit {
 struct Folding {
   int rows, width;
+  std::vector<int> starts;  // indices of rows' first tokens
   std::vector<int> counts;  // real tokens of each row; none: all of them are
   int before, after;        // the first of its states
   int products;             // the first of its opening products among the outputs; -1: nobody asks for them

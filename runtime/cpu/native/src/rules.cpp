@@ -116,6 +116,38 @@ class Selective : public Rule {
   mk_selective job_{};
 };
 
+// The real-gated linear recurrent unit, whose gates are made of what it mixes.
+class Lru : public Rule {
+ public:
+  Lru(const Array& inputs, const Array& input_bias, const Array& keeps, const Array& keep_bias, const Array& rates)
+      : Rule((int)rates.size(), (int)rates.size(), {}, {(int)rates.size()}, false, false), arrays_{inputs, input_bias, keeps, keep_bias, rates} {
+    want(inputs.ndim() == 3 && inputs.shape(1) == inputs.shape(2) && keeps.shape() == inputs.shape(), "gates are a square matrix for each head");
+    job_.heads = inputs.shape(0), job_.block = inputs.shape(1);
+    want(job_.heads * job_.block == channels, "there is a rate for each channel of each head");
+    want((int)input_bias.size() == channels && (int)keep_bias.size() == channels, "there is a bias for each channel of each gate");
+  }
+  void add_to(Weights& weights) const override {
+    for (const Array& each : arrays_) weights.add(each);
+  }
+  Run take(Taken& from) const override {
+    mk_lru job = job_;
+    job.inputs = from.floats(), job.input_bias = from.floats(), job.keeps = from.floats(), job.keep_bias = from.floats();
+    job.rates = from.floats();
+    return [job](const Brought& step) mutable {
+      std::vector<int> positions((size_t)step.rows * step.width);
+      for (size_t i = 0; i < positions.size(); i++) positions[i] = step.starts[i / step.width] + (int)(i % step.width);
+      job.x = step.mixed, job.positions = positions.data();
+      job.before = step.before, job.y = step.y, job.after = step.after, job.counts = step.counts;
+      job.rows = step.rows, job.width = step.width;
+      mk_lru_rows(job);
+    };
+  }
+
+ private:
+  Arrays arrays_;
+  mk_lru job_{};
+};
+
 void define(nb::module_& m) {
   nb::class_<Held<Rule>>(m, "Rule");
   m.def("DeltaRule", &held<Rule, Delta, Array, Array, int, int, int, int, float>, nb::arg("rates"), nb::arg("bias"), nb::arg("key_heads"),
@@ -124,6 +156,8 @@ void define(nb::module_& m) {
         nb::arg("skip"), nb::arg("heads"), nb::arg("size"), nb::arg("groups"), nb::arg("states"), nb::arg("bounds"));
   m.def("SelectiveRule", &held<Rule, Selective, Matrix, std::vector<MaybeNorm>, Matrix, Array, Array>, nb::arg("open"), nb::arg("norms"),
         nb::arg("widen"), nb::arg("rates"), nb::arg("skip"));
+  m.def("LruRule", &held<Rule, Lru, Array, Array, Array, Array, Array>, nb::arg("inputs"), nb::arg("input_bias"), nb::arg("keeps"),
+        nb::arg("keep_bias"), nb::arg("rates"));
 }
 
 const Topic topic(define);

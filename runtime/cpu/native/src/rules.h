@@ -31,10 +31,11 @@ struct Conv {
   }
 };
 
-// The states of a step as inputs, and as outputs as they are behind it; and where they are asked for, the opening products.
-inline Folding folds(const Arrays& states, const std::vector<mx::Shape>& shapes, bool asked, const std::vector<Matrix>& open, Making& made) {
+// The states of a step as inputs, and as outputs as they are behind it; and where they are asked for, the opening products, which
+// have so many numbers each.
+inline Folding folds(const Arrays& states, const std::vector<mx::Shape>& shapes, bool asked, const std::vector<int>& products, Making& made) {
   want(states.size() == shapes.size() && (int)made.counts.size() == made.rows, "there must be all states, and a count for each row");
-  Folding of{made.rows, made.width, {}, (int)made.in.size(), (int)made.shapes.size(), -1};
+  Folding of{made.rows, made.width, made.starts, {}, (int)made.in.size(), (int)made.shapes.size(), -1};
   for (int count : made.counts) {
     want(count >= 0 && count <= made.width, "a row brings no more tokens than the step is wide");
     if (count < made.width) of.counts = made.counts;
@@ -46,7 +47,7 @@ inline Folding folds(const Arrays& states, const std::vector<mx::Shape>& shapes,
   }
   if (!asked) return of;
   of.products = (int)made.shapes.size();
-  for (const Matrix& matrix : open) made.shapes.push_back({made.rows, made.width, matrix.outputs()}), made.types.push_back(mx::float32);
+  for (int size : products) made.shapes.push_back({made.rows, made.width, size}), made.types.push_back(mx::float32);
   return of;
 }
 
@@ -56,7 +57,7 @@ struct Brought {
   const mk_tokens* gates;
   const float* before;
   float *y, *after;
-  const int* counts;
+  const int *starts, *counts;
   int rows, width;
 };
 
@@ -64,8 +65,8 @@ class Rule {
  public:
   using Run = std::function<void(const Brought&)>;
 
-  Rule(int channels, int answers, std::vector<int> gates, mx::Shape state, bool leads = false)
-      : channels(channels), answers(answers), gates(std::move(gates)), state(std::move(state)), leads(leads) {}
+  Rule(int channels, int answers, std::vector<int> gates, mx::Shape state, bool leads = false, bool silu = true)
+      : channels(channels), answers(answers), gates(std::move(gates)), state(std::move(state)), leads(leads), silu(silu) {}
   virtual ~Rule() = default;
   virtual void add_to(Weights& weights) const = 0;
   virtual Run take(Taken& from) const = 0;
@@ -74,5 +75,6 @@ class Rule {
   const std::vector<int> gates;   // how many channels each gate has
   const mx::Shape state;          // of one row
   const bool leads;               // where one matrix opens, what is mixed comes before the answer's gate
+  const bool silu;                // what it mixes passes that behind the convolution
 };
 }  // namespace modelkit

@@ -7,7 +7,7 @@ namespace {
 class ShortConv : public Sublayer {
  public:
   ShortConv(const MaybeNorm& norm, const Matrix& open, const Conv& conv, const Matrix& close, const MaybeNorm& after)
-      : norm_(norm), open_{open}, conv_(conv), close_(close), after_(after) {
+      : norm_(norm), open_(open), conv_(conv), close_(close), after_(after) {
     want_closing(close, conv.filters.shape(1), after);
     want_matrix(open, width(), "a matrix must be a single one, as wide as x");
     want(open.outputs() == 3 * conv.filters.shape(1), "the opening matrix must have three parts of the convolution's channels");
@@ -19,14 +19,14 @@ class ShortConv : public Sublayer {
   Remembered remember(const Memory& memory, Making& made) const override {
     want(std::holds_alternative<States>(memory), "one that folds must have states");
     const auto& [states, asked] = std::get<States>(memory);
-    return folds(states, {{made.rows, conv_.taps() - 1, conv_.filters.shape(1)}}, asked, open_, made);
+    return folds(states, {{made.rows, conv_.taps() - 1, conv_.filters.shape(1)}}, asked, {open_.outputs()}, made);
   }
 
   Run ready(Taken from, const Remembered& remembered, const Arrays& in, Arrays& out) const override {
     const Folding& of = std::get<Folding>(remembered);
     auto place = [&](int at) { return allocate(out[at]), out[at].data<float>(); };
     const MaybeRun norm = take(norm_, from);
-    const mk_matrix open = take(open_[0], from);
+    const mk_matrix open = take(open_, from);
     const mk_conv conv = conv_.take(of, from, dense(in[of.before], from.stream).data<float>(), place(of.after));
     Closing close{take(close_, from), {}, share, summing};
     close.after = take(after_, from);
@@ -46,7 +46,7 @@ class ShortConv : public Sublayer {
 
  private:
   MaybeNorm norm_;
-  std::vector<Matrix> open_;  // one
+  Matrix open_;
   Conv conv_;
   Matrix close_;
   MaybeNorm after_;

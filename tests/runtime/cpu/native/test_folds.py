@@ -23,11 +23,13 @@ from runtime.nn import ops
 from runtime.nn.block import PostNorm, PreNorm
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.gated_attention import GatedAttention
+from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import LayerNorm, RMSNorm
-from runtime.step import Step
+from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
+from runtime.step import Inputs, Step
 from tests.runtime.cpu.native.rows import bits, computing
 from tests.runtime.cpu.native.test_attention_nodes import ROPE, Shape, packed
 
@@ -36,6 +38,7 @@ ROWS, WIDTH, SLACK = 3, 64, 4
 
 DELTA = DeltaSpec(key_heads=2, value_heads=4, key_dim=24, value_dim=40, taps=4, eps=1e-5)
 STRONG = DeltaSpec(key_heads=2, value_heads=2, key_dim=24, value_dim=16, taps=2, eps=1e-5, strength=2.0)
+BY_CHANNEL = KimiDeltaSpec(heads=2, size=32, taps=4, eps=1e-5)
 SPACE = Mamba2Spec(WIDTH, heads=4, head_dim=24, groups=2, state=20, taps=4, eps=1e-5)
 PARTS = Mamba2Spec(
     WIDTH, 4, 24, 2, 20, 3, 1e-5, in_bias=True, norm="norm first", norm_groups=2, steps=(0.1, 2.0)
@@ -57,12 +60,14 @@ def attending() -> Any:
 KINDS: dict[str, tuple[Callable[[], Any], Any]] = {
     "delta": (lambda: layer(GatedDeltaNet(WIDTH, DELTA)), DELTA.memory),
     "strong delta": (lambda: layer(GatedDeltaNet(WIDTH, STRONG), PostNorm), STRONG.memory),
+    "delta by channel": (lambda: layer(KimiDelta(WIDTH, BY_CHANNEL)), BY_CHANNEL.memory),
     "gated attention": (attending, Full(2, 32)),
     "ssd": (lambda: layer(Mamba2(SPACE), norm=LayerNorm), SPACE.memory),
     "ssd in parts": (lambda: layer(Mamba2(PARTS)), PARTS.memory),
     "selective": (lambda: layer(Mamba1(FIRST)), FIRST.memory),
     "selective, normed": (lambda: layer(Mamba1(NORMED), norm=LayerNorm), NORMED.memory),
     "selective, plainly normed": (lambda: layer(Mamba1(PLAINLY), PostNorm), PLAINLY.memory),
+    "rg_lru": (lambda: layer(RecurrentBlock(WIDTH, 96, 4, 4, "gelu_pytorch_tanh")), rg_lru_memory(96, 4)),
     "ssd without a norm": (lambda: layer(Mamba2(BARE)), BARE.memory),
 }
 
@@ -191,6 +196,19 @@ def test_parameters_that_are_replaced_are_noticed() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
 
 
+def test_positions_that_a_step_brings_are_gone_by() -> None:
+    layers, x = trunk(["rg_lru"]), mx.random.normal((ROWS, 4, WIDTH), key=mx.random.key(3))
+    answers: dict[tuple[Any, int], np.ndarray] = {}
+    for through in (one_by_one, CPU.layers):
+        for first in (0, 5):
+            positions = mx.broadcast_to(mx.arange(first, first + 4, dtype=mx.int32), (ROWS, 4))
+            step = Step((0,) * ROWS, (4,) * ROWS, inputs=Inputs(positions=positions))
+            answers[through, first] = bits(through(layers, x, step, memory(["rg_lru"])))
+    for first in (0, 5):
+        assert np.array_equal(answers[CPU.layers, first], answers[one_by_one, first])
+    assert not np.array_equal(answers[CPU.layers, 0], answers[CPU.layers, 5])
+
+
 def test_what_a_fold_must_have() -> None:
     kernels: Any = native.kernels
 
@@ -216,7 +234,25 @@ def test_what_a_fold_must_have() -> None:
     ) -> Any:
         return kernels.folding(None, opening, scales, filters, None, by or rule(), *rest)
 
+    def widened(by: Any) -> Any:
+        return kernels.folding(None, two, None, filters, None, rule(), *rest, 0, by)
+
+    widened([])
+    widened([None] * 4)
+    with pytest.raises(ValueError, match="part"):
+        widened([None, kernels.Matrix(mx.zeros((64, 63)), None, None, None), None, None])
+    with pytest.raises(ValueError, match="part"):
+        widened([None] * 3)
+
+    def unit(inputs: mx.array, keep_bias: int = 96) -> Any:
+        gates = inputs, mx.zeros((4, 24)), inputs, mx.zeros(keep_bias)
+        return kernels.LruRule(*gates, mx.zeros(96))
+
+    unit(mx.zeros((4, 24, 24)))
     for wrong in (
+        lambda: unit(mx.zeros((4, 24, 25))),
+        lambda: unit(mx.zeros((4, 12, 12))),
+        lambda: unit(mx.zeros((4, 24, 24)), 95),
         lambda: fold(two[:3]),
         lambda: fold([matrix(163)]),
         lambda: fold(scales=mx.zeros(164)),
@@ -232,7 +268,7 @@ def test_what_a_fold_must_have() -> None:
         lambda: selective(matrix(96), matrix(64), norms=2),
     ):
         with pytest.raises(
-            ValueError, match=r"fold|scale|convolution|matrix|parts|bias|skip|long|step|states|norm"
+            ValueError, match=r"fold|scale|convolution|matrix|parts|bias|skip|long|step|states|norm|rate"
         ):
             wrong()
     chain, x = kernels.Chain([fold()]), mx.zeros((1, 2, 64))

@@ -55,10 +55,12 @@ FAMILIES = {
     "apertus": 1,
     "apertus_biases": 1,
     "gemma3n": 1,
+    "recurrent_gemma": 1,
+    "kimi_linear": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
-PARTLY = {"recurrent_gemma": 3, "zamba2": 2}
+PARTLY = {"zamba2": 2}
 """The same of those that have more between these nodes."""
 
 
