@@ -124,7 +124,8 @@ class Composed:
         given: mx.array | None = None,
     ) -> mx.array:
         for place, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            x = layer(x, step, cache) if given is None else layer(x, step, cache, given[:, :, place])
+            own = () if given is None else (given[:, :, min(place, given.shape[2] - 1)],)
+            x = layer(x, step, cache, *own)
         return x
 
     def experts(

@@ -5,7 +5,8 @@ norm, everywhere: an RMS or a layer norm, or None; norm_scale: what it gives is 
 after: an RMS norm, or None; share: how much of an answer is added to what was read, where no norm is behind
 it; beside: it reads what the sublayer before it read, and is added to what that gave; sums: the kernels' sums
 over processes that have a part of it each (`Ring.sums` of `runtime.ranks.ring`), for its answer before
-anything else is done with that. Modules are those of `runtime.nn.operations.Operations`.
+anything else is done with that; low: for each opening module two matrices, one behind the other, whose
+product is added to its own, or None. Modules are those of `runtime.nn.operations.Operations`.
 """
 
 from collections.abc import Callable, Sequence
@@ -63,6 +64,7 @@ class Attends(NamedTuple):
     """Keys are multiplied by it, before their norm; as above."""
     norm_scale: float = 1.0
     sums: Any = None
+    low: Sequence[tuple[Any, Any] | None] = ()
 
 
 class Latents(NamedTuple):
@@ -178,6 +180,28 @@ class Times(NamedTuple):
     """Of the stream."""
 
 
+class Lays(NamedTuple):
+    """What a step brings, the same for all layers, is laid behind the stream: [x | c]."""
+
+    width: int
+    """Of each."""
+
+
+class Becomes(NamedTuple):
+    """What lies behind the stream becomes a sublayer's answer to it; or to both, [x | c], where the sublayer
+    reads as much. Nothing is added.
+    """
+
+    by: "Attends | Feeds"
+
+
+class Hears(NamedTuple):
+    """A sublayer reads x + close(c), c being what lies behind the stream, and adds to x. c is dropped."""
+
+    close: Any
+    by: Folds
+
+
 class Predicts(NamedTuple):
     """Several residual streams side by side, of which layers compute on one (AltUp, arXiv 2301.13310): all of
     them are made of each other, by tanh(norm(x) router) shares, x being that one. The stream is wider behind
@@ -256,6 +280,7 @@ class Feeds(NamedTuple):
     bends: Any = None
     """A module that is xIELU (`runtime.nn.operations.Operations.bend`), in place of the activation of one
     part."""
+    low: Sequence[tuple[Any, Any] | None] = ()
 
 
 class Stacks(NamedTuple):

@@ -7,8 +7,7 @@ size has no bounds, as in the kernels the models were trained with; transformers
 `time_step_min` in prefill only.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -16,6 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cpu.stated import Attends, Becomes, Feeds, Hears, Lays
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import DecoderConfig, read_shape
@@ -27,13 +27,15 @@ from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.heads import Heads
+from runtime.nn.linear import MATRICES, embed, linear, tied
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
+from runtime.nn.sublayer import attends, feeds, stated_together, states_of
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -161,6 +163,12 @@ def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array, step: Step) -> mx.a
     return linear(base, x, step) + linear(up, linear(down, x, step), step)
 
 
+def _low(*adapters: Adapter) -> list[tuple[nn.Module, nn.Module]] | None:
+    """As `runtime.cpu.stated` has them; None: they are not as kernels have them."""
+    known = all(type(each) in MATRICES for adapter in adapters for each in adapter)
+    return [(down, up) for down, up in adapters] if known else None
+
+
 class SharedAttention(Module):
     """Over the stream and the embeddings side by side, [B, L, 2D] -> [B, L, D]."""
 
@@ -197,6 +205,23 @@ class SharedAttention(Module):
         seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.o_proj, seen, step)
 
+    def says(self, use: int, heads: Heads, norm: RMSNorm) -> Attends | None:
+        """What it does with norm(x), the `use`-th time; None: it is not as kernels have it."""
+        low = (
+            _low(*(self[f"linear_{part}_adapter_list"][use] for part in "qkv"))
+            if self._config.adapted_attention
+            else ()
+        )
+        if low is None or not stated_together(type(self), "__call__", "says"):
+            return None
+        opening = self.q_proj, self.k_proj, self.v_proj
+        return attends(heads, norm, opening, None, self.o_proj, None, low=low)
+
+    def heads(self) -> Heads:
+        """Of one use."""
+        config = self._config
+        return Heads(config.heads, config.kv_heads, config.head_dim, self._scale, self._rope)
+
 
 class SharedMLP(Module):
     def __init__(self, config: Config, block: int) -> None:
@@ -211,6 +236,14 @@ class SharedMLP(Module):
         both = _adapted(self.gate_up_proj, self.gate_up_proj_adapter_list[use], x, step)
         gate, up = mx.split(both, 2, axis=-1)
         return linear(self.down_proj, self._activation(gate) * up, step)
+
+    def says(self, use: int, norm: RMSNorm) -> Feeds | None:
+        """As `SharedAttention.says`."""
+        low = _low(self.gate_up_proj_adapter_list[use])
+        if low is None or not stated_together(type(self), "__call__", "says"):
+            return None
+        said = feeds(norm, (self.gate_up_proj,), self._activation, self.down_proj, None, halves=True)
+        return None if said is None else said._replace(low=low)
 
 
 class SharedBlock(Module):
@@ -227,9 +260,19 @@ class SharedBlock(Module):
         joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
         return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use, step)
 
+    def says(self, use: int, heads: Heads) -> tuple[Lays, Becomes, Becomes] | None:
+        """As `SharedAttention.says`: what it makes of the embeddings behind the stream."""
+        attended = self.self_attn.says(use, heads, self.input_layernorm)
+        fed = self.feed_forward.says(use, self.pre_ff_layernorm)
+        if attended is None or fed is None or not stated_together(type(self), "__call__", "says"):
+            return None
+        return Lays(self.pre_ff_layernorm.weight.size), Becomes(attended), Becomes(fed)
+
 
 class Recurrent(Sublayers):
-    """x + mixer(norm(x + beside)): what a shared block answered is heard and not carried on."""
+    """x + mixer(norm(x)). In a hybrid layer the mixer hears what a shared block answered, too, which is not
+    carried on.
+    """
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -237,13 +280,17 @@ class Recurrent(Sublayers):
         self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
 
     def __call__(
-        self, x: mx.array, step: Step, memory: ScanningCache, beside: mx.array | None = None
+        self, x: mx.array, step: Step, memory: ScanningCache, embedded: mx.array | None = None
     ) -> mx.array:
-        heard = x if beside is None else x + beside
+        """embedded: what hybrid layers read, too."""
+        del embedded
+        return self.hear(x, x, step, memory)
+
+    def hear(self, x: mx.array, heard: mx.array, step: Step, memory: ScanningCache) -> mx.array:
+        """x + mixer(norm(heard))"""
         return x + self.mamba(self.input_layernorm(heard), step, memory)
 
     def sublayers(self) -> tuple[Place]:
-        """Where nothing is beside."""
         return ((self.mamba, self.input_layernorm, None),)
 
 
@@ -260,12 +307,24 @@ class Hybrid(Module):
         self.mamba_decoder = Recurrent(config)
         self._use = use
         self._block = self.shared_transformer if lender is None else lender
+        self._heads = self._block.self_attn.heads()
 
     def __call__(
-        self, x: mx.array, embedded: mx.array, step: Step, cache: AttentionCache, memory: ScanningCache
+        self, x: mx.array, step: Step, caches: tuple[AttentionCache, ScanningCache], embedded: mx.array
     ) -> mx.array:
-        beside = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
-        return self.mamba_decoder(x, step, memory, beside)
+        cache, memory = caches
+        answered = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
+        return self.mamba_decoder.hear(x, x + answered, step, memory)
+
+    def stated(self) -> tuple[Lays, Becomes, Becomes, Hears] | None:
+        """See `runtime.nn.sublayer.stated`."""
+        decoder = self.mamba_decoder
+        shared = self._block.says(self._use, self._heads)
+        mixed = states_of(decoder.mamba, decoder.input_layernorm, None)
+        as_called = stated_together(type(self), "__call__", "stated") and type(decoder) is Recurrent
+        if shared is None or mixed is None or not as_called or type(self.linear) not in MATRICES:
+            return None
+        return *shared, Hears(self.linear, mixed)
 
 
 class Trunk(Module):
@@ -279,21 +338,13 @@ class Trunk(Module):
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         if not self._turned:
             step.refuse_positions("no layer of this network goes by positions")
-        x = embedded = step.embedded(self.embed)
+        x = step.embedded(self.embed)
         memories = iter(by_layout(caches))
-        for layers in self._in_turn():
-            first = layers[0]
-            if isinstance(first, Hybrid):
-                x = first(x, embedded, step, next(memories), next(memories))
-            else:
-                x = ops.table.layers(layers, x, step, [next(memories) for _ in layers])
-        return self.final_layernorm(x)
-
-    def _in_turn(self) -> Iterator[list[Recurrent | Hybrid]]:
-        """Hybrid layers, one by one, and those between them that pass on nothing but the stream."""
-        for hybrid, several in groupby(self.layers, lambda layer: isinstance(layer, Hybrid)):
-            layers = list(several)
-            yield from ([layer] for layer in layers) if hybrid else (layers,)
+        own: list[Any] = [
+            (next(memories), next(memories)) if isinstance(layer, Hybrid) else next(memories)
+            for layer in self.layers
+        ]
+        return self.final_layernorm(ops.table.layers(self.layers, x, step, own, x[:, :, None]))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.embed_tokens, ids, step)

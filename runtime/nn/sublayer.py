@@ -43,9 +43,11 @@ def added(
 
 def at_once(x: mx.array, states: Any, step: Step, *caches: AttentionCache) -> mx.array | None:
     """`added` by what a sublayer says. None: not as one operation. Adapters' products come in between, and so
-    do sums over ranks.
+    do sums over ranks and parts of low rank.
     """
     if step.adapters is not None or not isinstance(states, Attends | Feeds) or states.sums is not None:
+        return None
+    if states.low:
         return None
     if isinstance(states, Attends):
         return ops.table.attention(x, states, step, *caches)

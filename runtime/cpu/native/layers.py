@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from runtime.cpu.native.altup import bypassing, correcting, joining, of_copy, predicting
+from runtime.cpu.native.behind import becoming, hearing, laying
 from runtime.cpu.native.folds import folding
 from runtime.cpu.native.latent import latent
 from runtime.cpu.native.pairs import members_of
@@ -30,13 +31,16 @@ from runtime.cpu.native.watched import made_once
 from runtime.cpu.stated import (
     Asks,
     Attends,
+    Becomes,
     Bypasses,
     Corrects,
     Feeds,
     Folds,
     Gates,
+    Hears,
     Joins,
     Latents,
+    Lays,
     OfCopy,
     Predicts,
     Times,
@@ -48,7 +52,21 @@ MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
 
 Sublayer = (
-    Attends | Latents | Folds | Feeds | Asks | Gates | Times | Predicts | OfCopy | Bypasses | Corrects | Joins
+    Attends
+    | Latents
+    | Folds
+    | Feeds
+    | Asks
+    | Gates
+    | Times
+    | Predicts
+    | OfCopy
+    | Bypasses
+    | Corrects
+    | Joins
+    | Lays
+    | Becomes
+    | Hears
 )
 Said = tuple[Sublayer, ...]
 """A layer's sublayers."""
@@ -61,7 +79,7 @@ class Remembers(NamedTuple):
     """Which of the run's."""
     place: int | None
     """Which of the layer's memories it has; None where it has one."""
-    by: Attends | Latents | Folds | Gates
+    by: Attends | Latents | Folds | Gates | Lays
 
     def cache(self, caches: Sequence[Any]) -> Any:
         """Its own, of the run's layers'."""
@@ -74,7 +92,7 @@ class Given:
     """What a step brings for layers."""
 
     array: mx.array
-    """[B, L, N * P]"""
+    """[B, L, N * P]; [B, L, P], the same for all."""
     kept: None = None
 
 
@@ -109,15 +127,15 @@ def _behind(parts: Said) -> int:
 
 
 def _inner(one: Sublayer) -> Any:
-    """What a sublayer of one stream is to that stream."""
-    return one.by if isinstance(one, OfCopy | Joins) else one
+    """What a sublayer of one stream, or of what lies behind, is to that."""
+    return one.by if isinstance(one, OfCopy | Joins | Becomes | Hears) else one
 
 
 def _remembering(layer: int, parts: Said) -> Iterator[Remembers]:
     several = sum(isinstance(_inner(one), Attends | Latents | Folds) for one in parts) > 1
     place = 0
     for one in map(_inner, parts):
-        if isinstance(one, Gates):
+        if isinstance(one, Gates | Lays):
             yield Remembers(layer, None, one)
         elif isinstance(one, Attends | Latents | Folds):
             yield Remembers(layer, place if several else None, one)
@@ -138,7 +156,7 @@ def running(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., m
             return otherwise(layers, x, step, caches, given)
 
         def plainly(x: mx.array, start: int, stop: int) -> mx.array:
-            own = None if given is None else given[:, :, start:stop]
+            own = given if given is None or given.shape[2] == 1 else given[:, :, start:stop]
             return otherwise(layers[start:stop], x, step, caches[start:stop], own) if start < stop else x
 
         brought = None if given is None else Given(given.flatten(2))
@@ -200,7 +218,7 @@ def opened_of(run: Run, step: Step, caches: Sequence[Any], given: Given | None =
     """What is remembered before the step, by memory; None where some memory cannot be handed out so."""
     opened: list[Any] = []
     for its in run.memories:
-        if isinstance(its.by, Gates):
+        if isinstance(its.by, Gates | Lays):
             one = given
         elif isinstance(its.by, Folds):
             # Kernels count from a row's first token.
@@ -235,7 +253,7 @@ def memories_of(
                 found.append(memory_of(by, one, tables[by.heads.rope], step))
             case Folds():
                 found.append((one.arrays, one.again))
-            case Gates():
+            case Gates() | Lays():
                 found.append((one.array,))
     return found
 
@@ -247,7 +265,7 @@ def close(
     at = 0
     for its, one in zip(run.memories, opened, strict=True):
         by = its.by
-        if isinstance(by, Gates) or (isinstance(by, Attends) and by.reads):
+        if isinstance(by, Gates | Lays) or (isinstance(by, Attends) and by.reads):
             continue
         own = written[at : at + len(one.arrays)]
         at += len(own)
@@ -305,6 +323,13 @@ def _part(kernels: Any, said: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
             return gating(kernels, said, deck)
         case Times():
             return multiplying(kernels, said)
+        case Lays():
+            next(kept)
+            return laying(kernels, said)
+        case Becomes():
+            return becoming(kernels, _part(kernels, said.by, kept, deck))
+        case Hears():
+            return hearing(kernels, said, _part(kernels, said.by, kept, deck), deck)
         case Predicts():
             return predicting(kernels, said, deck)
         case Corrects():

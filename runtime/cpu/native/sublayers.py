@@ -92,6 +92,14 @@ def _closing(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     return closing
 
 
+def low_of(
+    kernels: Any, low: Sequence[tuple[Any, Any] | None], deck: Any
+) -> list[tuple[Any, ...] | None] | None:
+    """The kernels' view of what is added to products; None where they have none of some of it."""
+    found = [None if one is None else tuple(paired(kernels, each, deck) for each in one) for one in low]
+    return None if any(one is not None and None in one for one in found) else found
+
+
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
     def feed_forward(x: mx.array, by: Feeds) -> mx.array:
         key = f"_fed {by.activation} {by.halves} {by.share} {by.gate_scale} {by.bends is None} {by.cut}"
@@ -123,13 +131,15 @@ def sharing(by: Attends | Latents | Folds | Feeds | Asks, part: Any) -> Any:
 def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
     """But for the norms."""
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.down)]
-    if None in matrices:
+    low = low_of(kernels, by.low, deck)
+    if None in matrices or low is None:
         return None
     bend = None if by.bends is None else bend_of(kernels, by.bends)
     if (bend is None) != (by.bends is None):
         return None
     *opening, down = matrices
-    return kernels.Feeding(opening, by.halves, KINDS[by.activation], down, by.gate_scale, bend, by.cut)
+    act = KINDS[by.activation]
+    return kernels.Feeding(opening, by.halves, act, down, by.gate_scale, bend, by.cut, low)
 
 
 def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
@@ -190,7 +200,8 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
     if by.sinks is not None and by.sinks.dtype != mx.float32:
         return None
-    if None in (attend, norms, of_heads) or None in matrices or len(kept.codecs) == 1:
+    low = low_of(kernels, by.low, deck)
+    if None in (attend, norms, of_heads, low) or None in matrices or len(kept.codecs) == 1:
         return None
     assert norms is not None
     assert of_heads is not None
@@ -201,7 +212,10 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     forms = heads.normed_together, heads.normed_turned, heads.gated
     made = kernels.Heads(*of_heads, *forms, by.value_scale, by.key_scale, heads.by_head)
     act = 0 if by.gate is None else KINDS[by.gate.activation]
-    part = kernels.attention(norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1], gate, act)
+    gated = gate, act
+    part = kernels.attention(
+        norms[0], opening, made, attend, by.sinks, by.reads, close, norms[1], *gated, low
+    )
     return sharing(by, part)
 
 

@@ -113,7 +113,7 @@ class Correct : public Sublayer {
 class Around : public Sublayer {
  public:
   Around(const Part& inner, int streams) : inner_(inner.by), streams_(streams) {
-    want(streams > 0 && streams <= MK_MOST_STREAMS && inner_->gives() == inner_->width(), "a sublayer of a copy has a stream's width");
+    want(streams > 0 && streams <= MK_MOST_STREAMS && inner_->gives() == inner_->width() && inner_->hears() == inner_->width(), "a sublayer of a copy has a stream's width");
     weights = inner_->weights;
   }
   int width() const override { return (streams_ + 1) * inner_->width(); }

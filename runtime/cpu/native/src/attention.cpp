@@ -21,7 +21,7 @@ struct Heads {
 };
 
 // open: matrices of queries, keys and values, or one with their rows in this order; two where raw keys are the values, too. Of
-// one that reads what another sublayer has written: of queries alone.
+// one that reads what another sublayer has written: of queries alone. low: what is added to products of these matrices.
 class Attend : public Sublayer {
  public:
   MaybeNorm norm;
@@ -34,11 +34,13 @@ class Attend : public Sublayer {
   MaybeNorm after;
   std::optional<Matrix> gate;  // with as many outputs as heads, or as they see numbers: what was seen times act(x gate)
   mk_act act;
+  Low low;
 
   Attend(const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks, bool reads,
-         const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act)
+         const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act,
+         const Low& low)
       : norm(norm), open(open), heads(heads), by(by), sinks(sinks), reads(reads), close(close), after(after), gate(gate),
-        act((mk_act)act) {
+        act((mk_act)act), low(low) {
     want(act >= 0 && act < MK_ACTS, "no such activation");
     want(!by.values_in_keys, "values that lie in the keys have no matrix");
     if (reads) want(open.size() == 1 && !heads.key && !heads.value && heads.keys == 1, "one that reads what is there makes queries alone");
@@ -50,12 +52,14 @@ class Attend : public Sublayer {
     want(!heads.gated || by.keys.size == by.values.size, "a gate is as long as a query, and as what a head sees");
     want(!heads.gated || !heads.turned, "norms behind the turn know no gates");
     int outputs = 0;
-    weights.add(norm, width());
+    want_low(low, open);
+    weights.add(norm, hears());
     for (const Matrix& matrix : open) {
-      want_matrix(matrix, width(), "a matrix must be a single one, as wide as x");
+      want_matrix(matrix, hears(), "a matrix must be a single one, as wide as x");
       weights.add(matrix);
       outputs += matrix.outputs();
     }
+    modelkit::add_to(weights, low);
     want(outputs == asked() + (reads ? 0 : keys() + (open.size() == 2 ? 0 : values())) &&
              (open.size() == 1 || (open[0].outputs() == asked() && open[1].outputs() == keys())),
          "matrices must have as many outputs as there are numbers in all heads");
@@ -72,13 +76,14 @@ class Attend : public Sublayer {
     want_closing(close, by.heads * by.values.size, after);
     weights.add(close), weights.add(after, width());
     if (gate) {
-      want_matrix(*gate, width(), "a matrix must be a single one, as wide as x");
+      want_matrix(*gate, hears(), "a matrix must be a single one, as wide as x");
       want(!heads.gated && (gate->outputs() == by.heads || gate->outputs() == close.width()),
            "there is one gate, of each head one number, or of each number that it sees");
       weights.add(*gate);
     }
   }
   int width() const override { return close.outputs(); }
+  int hears() const override { return open[0].width(); }
   int queries() const { return by.heads * by.keys.size; }
   int asked() const { return heads.gated ? 2 * queries() : queries(); }  // with what comes with them
   int keys() const { return by.groups * by.keys.size; }
@@ -104,6 +109,7 @@ class Attend : public Sublayer {
   struct Weighed {
     MaybeRun norm, query_norm, key_norm, value_norm;
     std::vector<mk_matrix> open;
+    LowRuns low;
     Closing close;
     const float* sinks;
     std::optional<mk_matrix> gate;
@@ -139,7 +145,7 @@ struct Attend::Job {
 
   void run(const float* x, const float* to, float* y, int rows) {
     const Heads& heads = by->heads;
-    const int k = by->width(), all = by->asked() + (by->reads ? 0 : by->keys() + by->values());
+    const int k = by->hears(), all = by->asked() + (by->reads ? 0 : by->keys() + by->values());
     const Scratch normed = weighed->norm ? scratch(rows, k) : nullptr, made = scratch(rows, all), seen = scratch(rows, weighed->close.w.k);
     const Scratch asking = heads.gated && heads.query ? scratch(rows, by->queries()) : nullptr;
     if (weighed->norm) (*weighed->norm)(x, nullptr, normed.get(), rows, k);
@@ -179,19 +185,21 @@ struct Attend::Job {
     const bool by_head = by->heads.by_head;
     const int key = by_head ? a.size : by->queries(), value = key + (by_head ? a.size : by->keys()), apart = by_head ? 3 * a.size : 0;
     const mk_output to = {made, (size_t)all, nullptr};
-    mk_products(weighed->open.data(), &to, 1, x, (size_t)by->width(), rows);
+    mk_products(weighed->open.data(), &to, 1, x, (size_t)by->hears(), rows);
+    add_low(weighed->low, x, &to, rows);
     done.queries = heads_at(made, all, by_head ? apart : a.size), done.new_keys = heads_at(made + key, all, by_head ? apart : a.size);
     done.new_values = heads_at(made + value, all, by_head ? apart : a.value_size);
   }
 
   // asking: where normed queries go that come with gates.
   void project(const float* x, float* made, float* asking, int rows, mk_attention& done) const {
-    const auto& [norm, query_norm, key_norm, value_norm, open, close, sinks, gate] = *weighed;
+    const auto& [norm, query_norm, key_norm, value_norm, open, low, close, sinks, gate] = *weighed;
     const Heads& heads = by->heads;
     const int queries = by->queries(), keys = by->keys(), values = by->values(), asked = by->asked();
     float *of_keys = made + (size_t)rows * asked, *of_values = of_keys + (size_t)rows * keys;
     const mk_output to[] = {{made, (size_t)asked, nullptr}, {of_keys, (size_t)keys, nullptr}, {of_values, (size_t)values, nullptr}};
-    mk_products(open.data(), to, (int)open.size(), x, (size_t)by->width(), rows);
+    mk_products(open.data(), to, (int)open.size(), x, (size_t)by->hears(), rows);
+    add_low(low, x, to, rows);
     const int parts = heads.together ? 1 : a.heads, of_key = heads.together ? 1 : a.groups;
     if (query_norm && !heads.turned) query_norm->from(made, asked / parts, nullptr, asking ? asking : made, rows * parts, queries / parts);
     done.queries = asking ? heads_at(asking, queries, a.size) : heads_at(made, asked, asked / a.heads);
@@ -237,7 +245,7 @@ struct Attend::Job {
 Sublayer::Run Attend::ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const {
   const auto weighed = once(weighed_, from, [&] {
     Weighed w;
-    w.norm = take(norm, from), w.open = take(open, from);
+    w.norm = take(norm, from), w.open = take(open, from), w.low = take(low, from);
     w.query_norm = take(heads.query, from), w.key_norm = take(heads.key, from), w.value_norm = take(heads.value, from);
     w.sinks = sinks ? from.floats() : nullptr;
     w.close = {take(close, from), {}, share, summing};
@@ -262,10 +270,11 @@ void define(nb::module_& m) {
                                     nb::arg("together"), nb::arg("turned"), nb::arg("gated"), nb::arg("values") = 1.0f, nb::arg("keys") = 1.0f,
                                     nb::arg("by_head") = false);
   m.def("attention", [](const MaybeNorm& norm, const std::vector<Matrix>& open, const Heads& heads, const Attention& by, const Maybe& sinks,
-                        bool reads, const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act) {
-    return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after, gate, act)};
+                        bool reads, const Matrix& close, const MaybeNorm& after, const std::optional<Matrix>& gate, int act,
+                        const Low& low) {
+    return Part{std::make_shared<Attend>(norm, open, heads, by, sinks, reads, close, after, gate, act, low)};
   }, nb::arg("norm").none(), nb::arg("open"), nb::arg("heads"), nb::arg("attention"), nb::arg("sinks").none(), nb::arg("reads"),
-     nb::arg("close"), nb::arg("after").none(), nb::arg("gate").none() = nb::none(), nb::arg("act") = 0);
+     nb::arg("close"), nb::arg("after").none(), nb::arg("gate").none() = nb::none(), nb::arg("act") = 0, nb::arg("low") = Low{});
 }
 
 const Topic topic(define);

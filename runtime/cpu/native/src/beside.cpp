@@ -17,15 +17,7 @@ class Bring : public Sublayer {
   int width() const override { return close_.outputs(); }
   bool remembers() const override { return true; }
   Remembered remember(const Memory& memory, Making& made) const override {
-    want(std::holds_alternative<Given>(memory), "one that is gated by what a step brings must have that");
-    const Array& own = std::get<0>(std::get<Given>(memory));
-    want_float(own, "what a step brings");
-    want(own.ndim() == 3 && own.shape(0) == made.rows && own.shape(1) == made.width && own.shape(2) >= (place_ + 1) * open_.outputs(),
-         "what a step brings is [rows, tokens, numbers of all who take some]");
-    const auto known = std::find_if(made.in.begin(), made.in.end(), [&](const Array& x) { return x.id() == own.id(); });
-    const int at = (int)(known - made.in.begin());
-    if (known == made.in.end()) made.in.push_back(own);
-    return at;
+    return given_of(memory, made, (place_ + 1) * open_.outputs());
   }
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays&) const override {
     const auto weighed = once(weighed_, from, [&] {

@@ -10,6 +10,7 @@ Chain::Chain(const std::vector<Part>& parts) : parts_(parts) {
   int stream = width(), other = gives();
   for (const Part& part : parts) {
     want(part.by->width() == stream, "a sublayer of a chain must be as wide as what the one before it gives");
+    want(part.by->hears() == part.by->width(), "a sublayer of a chain reads the stream");
     stream = part.by->gives();
     want(stream == part.by->width() || !part.by->beside, "what is added beside another does not change how wide the stream is");
     for (int each : {part.by->width(), stream}) {

@@ -47,9 +47,9 @@ class FeedForward : public Sublayer {
 
 void define(nb::module_& m) {
   nb::class_<Feeding>(m, "Feeding")
-      .def(nb::init<const std::vector<Matrix>&, bool, int, const Matrix&, float, const std::optional<Bend>&, std::optional<float>>(), nb::arg("open"), nb::arg("halves"), nb::arg("act"),
+      .def(nb::init<const std::vector<Matrix>&, bool, int, const Matrix&, float, const std::optional<Bend>&, std::optional<float>, const Low&>(), nb::arg("open"), nb::arg("halves"), nb::arg("act"),
            nb::arg("close"), nb::arg("scale") = 1.0f, nb::arg("bend") = nb::none(),
-           nb::arg("cut") = nb::none());
+           nb::arg("cut") = nb::none(), nb::arg("low") = Low{});
   m.def("feed_forward", [](const MaybeNorm& norm, const Feeding& by, const MaybeNorm& after) {
     return Part{std::make_shared<FeedForward>(norm, by, after)};
   }, nb::arg("norm").none(), nb::arg("feeding"), nb::arg("after").none());

@@ -113,6 +113,7 @@ class Weights {
     if (norm) norm->add_inputs(arrays_, width, heads);
   }
   void add(const Matrix& matrix) { matrix.add_inputs(arrays_); }
+  void add(const Weights& others) { arrays_.insert(arrays_.end(), others.arrays_.begin(), others.arrays_.end()); }
   // Taken as floats.
   void add(const Array& array) {
     want_float(array, "what a sublayer computes by");
@@ -149,6 +150,34 @@ inline void add_answers(const MaybeRun& after, float share, float* answers, cons
 // Where several processes have a part each of a sublayer, their answers are summed before anything else; else nullptr.
 using Summing = std::shared_ptr<const Sums>;
 
+// What is added to products of x with a matrix: (x down) up. For each of several matrices, or empty.
+using Low = std::vector<std::optional<std::pair<Matrix, Matrix>>>;
+struct LowRun {
+  mk_matrix down, up;
+
+  void add(const float* x, const mk_output& to, int rows) const {
+    const Scratch few = scratch(rows, down.n);
+    const mk_output narrow = {few.get(), (size_t)down.n, nullptr}, added = {to.y, to.ld, to.y};
+    mk_products(&down, &narrow, 1, x, (size_t)down.k, rows);
+    mk_products(&up, &added, 1, few.get(), (size_t)down.n, rows);
+  }
+};
+using LowRuns = std::vector<std::optional<LowRun>>;
+inline LowRuns take(const Low& low, Taken& from) {
+  LowRuns runs;
+  for (const auto& each : low) {
+    runs.emplace_back();
+    if (!each) continue;
+    const mk_matrix down = take(each->first, from);
+    runs.back() = LowRun{down, take(each->second, from)};
+  }
+  return runs;
+}
+inline void add_low(const LowRuns& low, const float* x, const mk_output* to, int rows) {
+  for (size_t i = 0; i < low.size(); i++)
+    if (low[i]) low[i]->add(x, to[i], rows);
+}
+
 // The last product of a sublayer, and what it is added to.
 struct Closing {
   mk_matrix w;
@@ -169,6 +198,20 @@ struct Closing {
 
 inline void want_matrix(const Matrix& matrix, int width, const char* what) {
   want(matrix.count() == 1 && matrix.width() == width, what);
+}
+
+inline void want_low(const Low& low, const std::vector<Matrix>& open) {
+  want(low.empty() || low.size() == open.size(), "a part of low rank is there, or none, for each matrix");
+  for (size_t i = 0; i < low.size(); i++) {
+    if (!low[i]) continue;
+    want_matrix(low[i]->first, open[i].width(), "a part of low rank reads what its matrix does");
+    want_matrix(low[i]->second, low[i]->first.outputs(), "a part of low rank is two matrices, one behind the other");
+    want(low[i]->second.outputs() == open[i].outputs(), "a part of low rank gives what its matrix does");
+  }
+}
+inline void add_to(Weights& weights, const Low& low) {
+  for (const auto& each : low)
+    if (each) weights.add(each->first), weights.add(each->second);
 }
 
 inline void want_closing(const Matrix& matrix, int width, const MaybeNorm& after) {
@@ -204,6 +247,19 @@ struct Making {
   std::vector<const Remembered*> before = {};  // of the sublayers before this one that remember
 };
 
+// What a step brings for sublayers, [rows, tokens, `numbers` or more]: which of the node's inputs it is.
+inline int given_of(const Memory& memory, Making& made, int numbers) {
+  want(std::holds_alternative<Given>(memory), "one that takes what a step brings must have that");
+  const Array& own = std::get<0>(std::get<Given>(memory));
+  want_float(own, "what a step brings");
+  want(own.ndim() == 3 && own.shape(0) == made.rows && own.shape(1) == made.width && own.shape(2) >= numbers,
+       "what a step brings is [rows, tokens, numbers of all who take some]");
+  const auto known = std::find_if(made.in.begin(), made.in.end(), [&](const Array& x) { return x.id() == own.id(); });
+  const int at = (int)(known - made.in.begin());
+  if (known == made.in.end()) made.in.push_back(own);
+  return at;
+}
+
 // What adds to a residual stream: what all steps have in common.
 class Sublayer {
  public:
@@ -213,6 +269,7 @@ class Sublayer {
   virtual ~Sublayer() = default;
   virtual int width() const = 0;
   virtual int gives() const { return width(); }  // how wide the stream is behind it
+  virtual int hears() const { return width(); }  // how wide what it reads is: more than the stream only inside another sublayer
   virtual bool remembers() const { return false; }
   // Adds inputs and outputs. For one that remembers.
   virtual Remembered remember(const Memory&, Making&) const { return {}; }

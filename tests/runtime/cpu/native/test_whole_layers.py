@@ -18,10 +18,15 @@ from runtime.cpu.composed import Composed
 from runtime.cpu.native import layers as native_layers
 from runtime.loaded import LoadedModel
 from runtime.nn import ops, sublayer
+from runtime.nn.adapter_stacks import Deck
+from runtime.nn.adapters import Adapter
+from runtime.nn.low_rank import LowRanks
+from runtime.nn.row_adapters import RowAdapters
 from runtime.step import Inputs, Step
 from tests.runtime.cpu.native.rows import computing
+from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
-from tests.support.same_bits import Batch
+from tests.support.same_bits import Batch, Carried, nothing
 
 FAMILIES = {
     "gemma4_text": 1,
@@ -57,20 +62,19 @@ FAMILIES = {
     "gemma3n": 1,
     "recurrent_gemma": 1,
     "kimi_linear": 1,
+    "zamba2": 1,
+    "zamba2_plain": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
-PARTLY = {"zamba2": 2}
-"""The same of those that have more between these nodes."""
 
-
-def answers(model: LoadedModel, *, whole: bool) -> list[np.ndarray]:
+def answers(model: LoadedModel, carried: Carried = nothing, *, whole: bool) -> list[np.ndarray]:
     """Of two rows, read at once, token by token, and behind drafts that are rejected."""
     texts = [[(7 * row + 3 * i) % 50 + 1 for i in range(24)] for row in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         if not whole:
             in_parts(patch)
-        batch = Batch(model, texts)
+        batch = Batch(model, texts, carried)
         batch.feed([15, 11])
         batch.feed([2, 3], drafts=2)
         for _ in range(3):
@@ -84,7 +88,7 @@ def in_parts(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sublayer, "at_once", lambda *_: None)
 
 
-@pytest.mark.parametrize("name", [*FAMILIES, *PARTLY])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_bits(name: str, tmp_path: Path) -> None:
     with ops.using("cpu"):
         model = Reference(name).load(tmp_path)
@@ -96,15 +100,27 @@ def test_bits(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_bits_with_adapters(name: str, tmp_path: Path) -> None:
+    """Of the rows' own."""
+    with ops.using("cpu"):
+        model = Reference(name).load(tmp_path)
+        one, two = (Adapter(model.network, LowRanks(pairs_of(model.network, k, dora=k == 2))) for k in (1, 2))
+        deck = Deck([one, two])
+
+        def carried(_: int) -> RowAdapters:
+            return RowAdapters(deck, [((one, 0.8), (two, 1.0)), ((two, 0.5),)])
+
+        wanted, bare = answers(model, carried, whole=False), answers(model, whole=False)
+        got = answers(model, carried, whole=True)
+    assert all(np.array_equal(a, b) for a, b in zip(got, wanted, strict=True))
+    assert not any(np.array_equal(a, b) for a, b in zip(got, bare, strict=True))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_nodes(name: str, tmp_path: Path) -> None:
     graph = graph_of(name, tmp_path)
     assert graph.count("ModelkitSublayers") == FAMILIES[name]
     assert "ModelkitAttend" not in graph
-
-
-@pytest.mark.parametrize("name", PARTLY)
-def test_nodes_of_parts(name: str, tmp_path: Path) -> None:
-    assert graph_of(name, tmp_path).count("ModelkitSublayers") == PARTLY[name]
 
 
 def graph_of(name: str, folder: Path) -> str:
