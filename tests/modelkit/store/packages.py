@@ -1,6 +1,7 @@
 """Small packages for the store's tests."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from modelkit.store import Digest, Store, build_artifact
 
@@ -11,6 +12,11 @@ TREE: dict[str, bytes] = {
     "draft/model.safetensors": b"d" * 700,
     "model.safetensors": b"t" * 5000,
 }
+
+
+def blob(store: Store, data: bytes) -> Path:
+    """Where these bytes are kept."""
+    return store.root / "blobs" / "sha256" / Digest.of(data).hex
 
 
 def put(store: Store, name: str, tree: Mapping[str, bytes] = TREE, **config: str) -> Digest:

@@ -4,17 +4,12 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from modelkit.errors import InvalidName, ModelNotFound, StoreError
 from modelkit.store import BrokenPackage, Digest, Package, Store, build_artifact
-from tests.modelkit.store.packages import TREE, blobs_named, blobs_on_disk, put, read
-
-
-def blob(store: Store, data: bytes) -> Path:
-    return store.root / "blobs" / "sha256" / Digest.of(data).hex
+from tests.modelkit.store.packages import TREE, blob, blobs_named, blobs_on_disk, put, read
 
 
 def damage(path: Path, data: bytes) -> None:
@@ -350,100 +345,6 @@ def test_verify_reports_missing_blobs_and_planted_links(store: Store, tmp_path: 
     problems = {problem.subject: problem.what for problem in store.verify().problems}
     assert "model.safetensors is missing" in problems["a"]
     assert "plain file" in problems[str(path)]
-
-
-# Space
-
-
-def test_too_little_room_is_refused_beforehand(store: Store):
-    store.require_space(1)
-    with pytest.raises(StoreError, match=r"[1-9][0-9.]* [kMGT]?B are free"):
-        store.require_space(1 << 60)
-    assert not store.root.exists()
-
-
-def test_a_full_disk_is_one_clear_error_and_no_change(store: Store, monkeypatch: pytest.MonkeyPatch):
-    put(store, "a")
-    before = sorted(store.root.rglob("*"))
-    write = os.write
-
-    def full(fd: int, data: memoryview) -> int:
-        if len(data) > 1000:
-            raise OSError(28, "No space left on device")
-        return write(fd, data)
-
-    monkeypatch.setattr(os, "write", full)
-    with pytest.raises(StoreError, match=r"(?s)ingest.*No space left on device\nThe disk is full"):
-        put(store, "a", {"model.safetensors": b"new" * 1000})
-    assert sorted(store.root.rglob("*")) == before
-    assert read(store, "a") == TREE
-
-
-def test_a_pin_cut_short_by_a_full_disk_harms_no_other(store: Store, monkeypatch: pytest.MonkeyPatch):
-    put(store, "a", {"a.json": b"a"})
-    put(store, "b", {"b.json": b"b"})
-    write = os.write
-    with store.begin() as new:
-        monkeypatch.setattr(os, "write", lambda fd, data: write(fd, data[:10]) and _full())
-        with pytest.raises(StoreError):
-            new.has(Digest.of(b"a"))
-        monkeypatch.setattr(os, "write", write)
-        assert new.has(Digest.of(b"b"))
-        store.remove("a")
-        store.remove("b")
-        assert not blob(store, b"a").exists()
-        assert blob(store, b"b").exists()
-
-
-@pytest.mark.parametrize("call", ["mkdir", "open", "write"])
-def test_what_is_stored_can_be_used_from_a_full_disk(
-    store: Store, monkeypatch: pytest.MonkeyPatch, call: str
-):
-    """Whichever of its calls is the first that finds no room."""
-    put(store, "a")
-    before = sorted(store.root.rglob("*"))
-    plain = getattr(os, call)
-
-    def full(what: "int | Path", *rest: Any, **named: Any) -> Any:
-        return _full() if isinstance(what, int) or not Path(what).exists() else plain(what, *rest, **named)
-
-    monkeypatch.setattr(os, call, full)
-    with store.hold("a") as package:
-        assert str(package.name) == "a"
-    assert store.verify().problems == ()
-    with pytest.raises(StoreError, match="The disk is full"):
-        store.copy("a", "b")
-    monkeypatch.undo()
-    assert sorted(store.root.rglob("*")) == before
-
-
-def test_a_package_can_be_removed_from_a_full_disk(store: Store, monkeypatch: pytest.MonkeyPatch):
-    put(store, "a")
-    put(store, "b", {**TREE, "model.safetensors": b"other"})
-    write, blobs = os.write, len(list(store.root.glob("blobs/*/*")))
-    monkeypatch.setattr(
-        os,
-        "write",
-        lambda fd, data: write(fd, data) if len(list(store.root.glob("blobs/*/*"))) < blobs else _full(),
-    )
-    assert store.remove("b").size_bytes > 0
-    assert read(store, "a") == TREE
-    assert names(store) == ["a"]
-
-
-def test_a_second_name_stays_on_a_full_disk_where_it_frees_nothing(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-):
-    put(store, "a")
-    store.copy("a", "b")
-    monkeypatch.setattr(os, "write", lambda *_: _full())
-    with pytest.raises(StoreError, match="The disk is full"):
-        store.remove("b")
-    assert read(store, "a") == read(store, "b") == TREE
-
-
-def _full() -> int:
-    raise OSError(28, "No space left on device")
 
 
 def test_blobs_stay_readable_by_their_owner_only_folders(store: Store):
