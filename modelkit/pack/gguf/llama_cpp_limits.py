@@ -68,12 +68,12 @@ def _altered_streams(config: Config, _: Collection[str]) -> bool:
         "laurel_rank": 64,
     }
     layers, shared = config.get("num_hidden_layers", 35), config.get("num_kv_shared_layers", 15)
-    usually_sparse = [0.95] * 10 + [0.0] * (layers - 10)
+    sparse, usually_sparse = config.get("activation_sparsity_pattern"), [0.95] * 10 + [0.0] * (layers - 10)
     return (
         any(config.get(field, value) != value for field, value in usual.items())
         or layers - shared != min(layers, 20)
         or layers <= 10
-        or (config.get("activation_sparsity_pattern") or usually_sparse) != usually_sparse
+        or (sparse is not None and sparse != usually_sparse)
     )
 
 

@@ -84,6 +84,7 @@ _KEYS_OF_ALL = {f"blk.{layer}.attn_k.weight" for layer in range(35)}
         ({"model_type": "gemma3n_text", "altup_num_inputs": 3}, _KEYS_OF_ALL, "for granted"),
         ({"model_type": "gemma3n_text", "num_hidden_layers": 30}, _KEYS_OF_ALL, "for granted"),
         ({"model_type": "gemma3n_text", "activation_sparsity_pattern": 0.5}, _KEYS_OF_ALL, "for granted"),
+        ({"model_type": "gemma3n_text", "activation_sparsity_pattern": 0.0}, _KEYS_OF_ALL, "for granted"),
         ({"model_type": "gemma3n_text"}, {f"blk.{i}.attn_k.weight" for i in range(20)}, "have no use"),
         ({"model_type": "gemma3n_text"}, _KEYS_OF_ALL, None),
         (
