@@ -124,8 +124,10 @@ class Composed:
         given: mx.array | None = None,
     ) -> mx.array:
         for place, (layer, cache) in enumerate(zip(layers, caches, strict=True)):
-            own = () if given is None else (given[:, :, min(place, given.shape[2] - 1)],)
-            x = layer(x, step, cache, *own)
+            if given is None:
+                x = layer(x, step, cache)
+            else:
+                x = layer(x, step, cache, given[:, :, 0 if given.shape[2] == 1 else place])
         return x
 
     def experts(

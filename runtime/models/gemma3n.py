@@ -166,10 +166,6 @@ def stream(streams: mx.array, place: int, width: int) -> mx.array:
     return streams[..., place * width : (place + 1) * width]
 
 
-def _are_matrices(*modules: nn.Module) -> bool:
-    return MATRICES.issuperset(map(type, modules))
-
-
 class AltUp(Module):
     """Streams are [B, L, S D] for S streams; routing weights come from the active one."""
 
@@ -202,14 +198,16 @@ class AltUp(Module):
     def predicts(self) -> Predicts | None:
         """What `predict` does, with a copy of the active stream; None: it is not as kernels have it."""
         router, shares = self.modality_router, self.prediction_coefs
-        if not stated_together(type(self), "predict", "predicts") or not _are_matrices(router, shares):
+        known = stated_together(type(self), "predict", "predicts")
+        if not known or not MATRICES.issuperset((type(router), type(shares))):
             return None
         return Predicts(self.router_norm, router, shares, self._streams, self._active, self._hidden**-1)
 
     def corrects(self, *, scaled: bool) -> Corrects | None:
         """What `correct` does, and what the active stream is then, scaled or not; None as above."""
         router, shares = self.modality_router, self.correction_coefs
-        if not stated_together(type(self), "correct", "corrects") or not _are_matrices(router, shares):
+        known = stated_together(type(self), "correct", "corrects")
+        if not known or not MATRICES.issuperset((type(router), type(shares))):
             return None
         scale = self.correct_output_scale if scaled else None
         norm_scale = self._hidden**-1
@@ -228,15 +226,11 @@ class Laurel(Module):
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Bypasses | None:
         """Beside the sublayer that reads norm(x), too."""
-        matrices = self.linear_left, self.linear_right
-        if (
-            norm is None
-            or after is not None
-            or not fit(norm, self.post_laurel_norm)
-            or not _are_matrices(*matrices)
-        ):
+        left, right, own = self.linear_left, self.linear_right, self.post_laurel_norm
+        known = norm is not None and after is None and fit(norm, own)
+        if not known or not MATRICES.issuperset((type(left), type(right))):
             return None
-        return Bypasses(norm, *matrices, self.post_laurel_norm, beside=True)
+        return Bypasses(norm, left, right, own, beside=True)
 
 
 class SparseMLP(GatedMLP):
