@@ -29,6 +29,9 @@ _PACKAGES = (
     "mlx-lm",
 )
 
+_LONGEST = 4096
+"""Most characters of a fact: a path and what is wrong with it are shown whole."""
+
 
 @click.command("doctor")
 @click.option("--hosts", is_flag=True, help="Examine the machines that mlx.launch has started this on.")
@@ -49,7 +52,7 @@ def command(ctx: click.Context, hosts: bool, as_json: bool) -> None:
     if as_json:
         emit_json(facts)
     else:
-        echo(sections(_shown(facts)))
+        echo(sections(_shown(facts), limit=_LONGEST))
 
 
 def examine() -> dict[str, Any]:

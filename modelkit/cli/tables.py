@@ -37,13 +37,16 @@ def table(
     return "\n".join(line for row in shown for line in row)
 
 
-def sections(parts: Mapping[str, Iterable[Sequence[str]]], *, width: int | None = None) -> str:
-    """Titled blocks of rows in columns; empty blocks are left out."""
+def sections(
+    parts: Mapping[str, Iterable[Sequence[str]]], *, width: int | None = None, limit: int = 100
+) -> str:
+    """Titled blocks of rows in columns; empty blocks are left out. width, limit: as of `table`."""
     width = screen_width() if width is None else width
     inside = None if width is None else width - 4
     shown = [(title, list(rows)) for title, rows in parts.items()]
     return "\n\n".join(
-        f"  {title}\n" + "\n".join(f"    {line}" for line in table(rows, width=inside).splitlines())
+        f"  {title}\n"
+        + "\n".join(f"    {line}" for line in table(rows, width=inside, limit=limit).splitlines())
         for title, rows in shown
         if rows
     )

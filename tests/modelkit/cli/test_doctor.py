@@ -83,7 +83,12 @@ def test_it_is_an_error_where_kernels_are_required_and_none_are_there(
     assert "MODELKIT_KERNELS=required is set, and there are none: they were not built" in refused.stderr
 
 
-def test_a_store_that_cannot_be_read_is_one_of_the_facts(modelkit: Callable[..., Result], home: Path) -> None:
+@pytest.mark.parametrize("deep", [1, 150])
+def test_a_store_that_cannot_be_read_is_one_of_the_facts(
+    modelkit: Callable[..., Result], tmp_path: Path, deep: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / ("a" * deep)  # what is wrong stands behind the path
+    monkeypatch.setenv("MODELKIT_HOME", str(home))
     home.write_text("no folder")
     shown = modelkit("doctor")
     assert shown.exit_code == 0
