@@ -10,19 +10,28 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.errors import ModelkitError
 from modelkit.model import Model
 from modelkit.server.answering import call
 from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
+from modelkit.server.faults import renamed
 from modelkit.server.fields import Fields, wrong
-from modelkit.server.openai.asking import model_of
+from modelkit.server.openai import thinking
+from modelkit.server.openai.asking import able, model_of, spelt
 from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.openai.tools import read_tools
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import naming, read
 
 _MOST_IDS = 2_000_000
-_CONVERSATION = frozenset({"model", "messages", "tools", "continue_final_message", "add_generation_prompt"})
+_CONVERSATION = thinking.FIELDS | {
+    "model",
+    "messages",
+    "tools",
+    "continue_final_message",
+    "add_generation_prompt",
+}
 _TOKENIZE = frozenset({"model", "content", "add_special", "parse_special", "with_pieces"})
 
 
@@ -57,15 +66,22 @@ async def detokenize(request: Request) -> Response:
 async def apply_template(request: Request) -> Response:
     """A conversation as `/v1/chat/completions` takes it, to {"prompt"}."""
 
-    def reader(body: Fields) -> tuple[str, Any, dict[str, Any], tuple[str, ...]]:
+    def reader(body: Fields) -> tuple[str, Any, dict[str, Any], dict[str, str], tuple[str, ...]]:
         messages = read_messages(body)
         frame = {"tools": read_tools(body).get("tools"), "continue_final": goes_on(body, messages)}
-        return body.text("model", ""), messages, frame, body.unknown(_CONVERSATION)
+        frame |= thinking.read_thinking(body)
+        frame.pop("think_tokens", None)  # how long to think stands in no prompt
+        return body.text("model", ""), messages, frame, spelt(body), body.unknown(_CONVERSATION)
 
-    name, messages, frame, unknown = await read(request, reader)
-    prompt = await call(
-        request, model_of(request, name), lambda model: model.prompt(messages, truncate=False, **frame)
-    )
+    name, messages, frame, names, unknown = await read(request, reader)
+
+    def made(model: Model) -> str:
+        try:
+            return model.prompt(messages, truncate=False, **able(model, frame))
+        except ModelkitError as error:
+            raise renamed(error, names) or error from error
+
+    prompt = await call(request, model_of(request, name), made)
     return naming(request, JSONResponse({"prompt": prompt}), unknown)
 
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 import modelkit
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
-from modelkit.server.openai import chat_request, completion_request, response_request
+from modelkit.server.openai import chat_request, completion_request, response_request, thinking
 from modelkit.server.own_headers import IGNORED
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
@@ -227,6 +227,7 @@ MORE = {
     "/v1/chat/completions": chat_request.KNOWN,
     "/v1/completions": completion_request.KNOWN,
     "/v1/responses": response_request.KNOWN,
+    "/apply-template": thinking.FIELDS,
 }
 """Fields that are read besides."""
 FORM = {"format", "regex", "grammar"}

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,20 +17,30 @@ from modelkit.settings import Settings
 from tests.support.served import Quiet
 from tests.support.tiny import TEMPLATE, write_model
 
+THINKER = TEMPLATE.replace(
+    "<assistant>", "<assistant>[{{ brief }}]{% if enable_thinking is not false %}<think>{% endif %}"
+)
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
-    home = tmp_path_factory.mktemp("home")
-    folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
+
+@contextmanager
+def answering(folder: Path, template: str) -> Iterator[TestClient]:
+    """A server of one model with this template."""
+    model = write_model(folder / "model", template=template)
 
     def opened(name: str) -> Model:
-        return modelkit.load(folder, home=home, temperature=0.5)
+        return modelkit.load(model, home=folder, temperature=0.5)
 
     pool = Pool(opened)
-    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(home)}), log=Quiet())
+    serving = Serving(pool, Settings.from_environment({"MODELKIT_HOME": str(folder)}), log=Quiet())
     with TestClient(make_app(serving), base_url="http://localhost") as client:
         yield client
     asyncio.run(pool.close())
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    with answering(tmp_path_factory.mktemp("home"), TEMPLATE) as client:
+        yield client
 
 
 def test_text_goes_to_tokens_and_back(client: TestClient) -> None:
@@ -49,6 +61,28 @@ def test_a_conversation_becomes_its_prompt(client: TestClient) -> None:
     assert client.post("/apply-template", json=anew).json() == {
         "prompt": "<user>Hi<assistant>Once<assistant>"
     }
+
+
+@pytest.mark.parametrize(
+    ("asked", "opening"),
+    [
+        ({}, "[]<think>"),
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "[]"),
+        ({"reasoning_effort": "none", "chat_template_kwargs": {"brief": "yes"}}, "[yes]"),
+        ({"reasoning_budget": 5}, "[]<think>"),
+    ],
+)
+def test_a_prompt_is_that_of_a_model_told_how_to_think(
+    tmp_path: Path, asked: dict[str, object], opening: str
+) -> None:
+    turns = [{"role": "user", "content": "Hi"}]
+    with answering(tmp_path, THINKER) as client:
+        made = client.post("/apply-template", json={"model": "tiny", "messages": turns, **asked})
+        assert made.json() == {"prompt": f"<user>Hi<assistant>{opening}"}
+        unknown = {"model": "tiny", "messages": turns, "chat_template_kwargs": {"mood": "good"}}
+        refused = client.post("/apply-template", json=unknown)
+    assert refused.status_code == 400
+    assert "chat_template_kwargs" in refused.text
 
 
 def test_props_say_what_is_loaded(client: TestClient) -> None:
