@@ -61,8 +61,10 @@ def check(form: Form) -> None:
     """
     import llguidance
 
+    from modelkit.grammars.annotations import without_unknown_formats
+
     if form.kind != "lark" or not names_tokens(form.text):
-        _matcher(llguidance.LLTokenizer("byte"), form, {})
+        _matcher(llguidance.LLTokenizer("byte"), without_unknown_formats(form)[0], {})
 
 
 class Grammars:
@@ -79,10 +81,15 @@ class Grammars:
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
     def compile(self, form: Form) -> "Grammar":
-        """Raises RequestError for a form that the library does not take, or not within the limits."""
+        """A format of texts that is not known leaves a sentence in the grammar's `notes`. Raises RequestError
+        for a form that the library does not take, or not within the limits.
+        """
+        from modelkit.grammars.annotations import without_unknown_formats
+
         numbers = form.kind == "schema"  # digits of a grammar of one's own are meant as they are written
         marks, _ = self._marks()
-        return self._kept(form, lambda native: (_matcher(native, form, marks), ()), numbers=numbers)
+        known, notes = without_unknown_formats(form)
+        return self._kept(form, lambda native: (_matcher(native, known, marks), notes), numbers=numbers)
 
     def shaped(self, shape: "Shape") -> "Grammar":
         """For a whole answer: thinking, text, calls of tools and a form. Takes milliseconds, for schemas of
@@ -150,6 +157,7 @@ class Grammars:
         return grammar
 
     def _shaped(self, native: "llguidance.LLTokenizer", shape: "Shape") -> "_Made":
+        from modelkit.grammars.annotations import without_unknown_formats
         from modelkit.grammars.loosening import Loosenings
         from modelkit.grammars.whole import definition, of_usable_tools, opened
 
@@ -160,7 +168,10 @@ class Grammars:
             self._loosenings = Loosenings(why_not, MOST_COMPILED)
         shape, notes = of_usable_tools(shape, why_not, self._loosenings.of)
         marks, plain = self._marks()
-        form = None if shape.form is None else _definition(shape.form, marks)
+        form = None
+        if shape.form is not None:
+            known_form, unheld = without_unknown_formats(shape.form)
+            form, notes = _definition(known_form, marks), [*notes, *unheld]
 
         known: dict[str, Outcome] = {}
 

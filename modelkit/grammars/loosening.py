@@ -78,7 +78,7 @@ class _Loosening:
         why = self._why(schema, must=must)
         if why is None:
             return
-        for name, inner, needed in _inside(schema):
+        for name, inner, needed in parts_of(schema):
             self.part(inner, f"{at}{name}", must=must and needed)
         if (why := self._why(schema, must=must)) is None:
             return
@@ -119,8 +119,10 @@ def _not_understood(key: str, value: Any) -> str | None:
         return str(error)
 
 
-def _inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema, bool]]:
-    """(what it is called behind the part's own name, a part of it, whether that needs a value)."""
+def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema, bool]]:
+    """Schemas within one: (what it is called behind the outer's own name, the schema, whether that needs a
+    value).
+    """
     required = schema.get("required")
     must = required if isinstance(required, list) else []
     for key in _NAMED:

@@ -13,7 +13,8 @@ import pytest
 
 import modelkit
 from modelkit.errors import RequestError
-from modelkit.grammar import MOST_CHARACTERS, Form, Grammars, read_form
+from modelkit.grammar import MOST_CHARACTERS, Form, Grammars, check, read_form
+from modelkit.grammars.patterns import FORMATS
 from modelkit.model import Model
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import ConstraintFault, allows
@@ -71,6 +72,44 @@ def test_answers_to_random_schemas_parse_and_fit(model: Model, seed: int) -> Non
     answer = model.generate("Say it", format=schema, seed=seed, temperature=1.2, num_predict=3000)
     assert answer.reason == "stop"
     jsonschema.validate(json.loads(answer.text), schema)
+
+
+def test_a_format_that_is_not_known_says_nothing_of_a_text(model: Model) -> None:
+    text = {"type": "string", "maxLength": 12}
+    schema = {
+        "type": "object",
+        "properties": {
+            "file": {**text, "format": "path"},
+            "more": {"type": "array", "items": {"$ref": "#/$defs/More"}, "minItems": 1, "maxItems": 1},
+            "day": {"type": "string", "format": "date"},
+            "size": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 9},
+            "format": {"enum": ["path"]},
+        },
+        "required": ["file", "more", "day", "size", "format"],
+        "$defs": {"More": {"type": ["string", "null"], "maxLength": 3, "format": "binary"}},
+    }
+    answer = model.generate("Say it", format=schema, seed=3, num_predict=3000)
+    assert [*answer.notes] == [
+        "format: any text is taken for 'binary' ($.$defs.More)",
+        "format: any text is taken for 'path' ($.file)",
+    ]
+    jsonschema.validate(answer.parsed, schema)
+    assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", answer.parsed["day"])
+    again = model.chat([{"role": "user", "content": "Who?"}], format=json.dumps(schema), num_predict=1)
+    assert answer.notes == again.notes
+
+
+def test_what_is_no_format_is_refused_as_before(model: Model) -> None:
+    for wrong in (5, None, ["path"]):
+        with pytest.raises(RequestError, match="format is no usable JSON schema"):
+            model.generate("", format={"type": "object", "properties": {"a": {"format": wrong}}})
+
+
+def test_all_formats_of_texts_that_the_library_knows_are_known() -> None:
+    known = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
+    assert set(FORMATS) == known
+    for name in known:
+        check(Form("format", "schema", json.dumps({"type": "string", "format": name})))
 
 
 def test_the_answer_is_the_same_however_far_is_guessed(model: Model) -> None:
