@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import mlx.core as mx
 
-from runtime import host
+from runtime import host, streams
 from runtime.cpu import native
 from runtime.nn import ops
 from runtime.records import dataclass
@@ -77,36 +77,21 @@ def keep_compiled(folder: Path) -> None:
         os.environ.setdefault(KEPT_IN, str(folder / made_for))
 
 
-_stranded = False
-
-
 def give_back() -> None:
     """Return to the system what nothing uses any more: the buffers that MLX keeps for reuse, and what the C
     library keeps of them. Costs milliseconds, and the next allocations are slower: for after loading and
     closing, not for between steps.
     """
-    if not _stranded:
+    if not streams.stranded():
         _clear_cache()
     host.trim()
 
 
 def _clear_cache() -> None:
     if native.on_processor():
-        from runtime.streams import on_own_thread  # which asks whether a machine was lost
-
-        on_own_thread(mx.clear_cache)
+        streams.on_own_thread(mx.clear_cache)
     else:
         mx.clear_cache()
-
-
-def strand() -> None:
-    """MLX waits for a machine that never answers, and so would whoever asks it to put something in order."""
-    global _stranded
-    _stranded = True
-
-
-def stranded() -> bool:
-    return _stranded
 
 
 def describe() -> dict[str, Any]:

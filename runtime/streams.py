@@ -15,13 +15,23 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from runtime import device
 from runtime.cpu.native import on_processor
 
 T = TypeVar("T")
 
 _free: list[mx.Stream] = []
 _guard = threading.Lock()
+_stranded = False
+
+
+def strand() -> None:
+    """MLX waits for a machine that never answers, and so would whoever asks it to put something in order."""
+    global _stranded
+    _stranded = True
+
+
+def stranded() -> bool:
+    return _stranded
 
 
 @contextmanager
@@ -40,7 +50,7 @@ def handed_on() -> Generator[Callable[[], None]]:
     try:
         yield take
     finally:
-        if not device.stranded():  # one that waits for a lost machine would never be synchronous
+        if not _stranded:  # one that waits for a lost machine would never be synchronous
             for stream in taken:
                 mx.synchronize(stream)
             with _guard:

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from runtime import device, streams
+from runtime import streams
 
 T = TypeVar("T")
 Refuse = Callable[[BaseException], object]
@@ -124,7 +124,7 @@ class MlxThread:
         end the process without MLX as well, which would wait.
         """
         self._stranded = True
-        device.strand()
+        streams.strand()
 
     def abandon(self, reason: Exception) -> None:
         """From another thread, where this one is known to wait for something that never comes: it runs no

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime import device, streams
+from runtime import streams
 from runtime.cpu.native import on_processor
 from runtime.engine.thread import MlxThread
 
@@ -60,7 +60,7 @@ def test_threads_at_the_same_time_have_streams_of_their_own() -> None:
 
 
 def test_a_stream_that_waits_for_ever_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_stranded", True)
+    monkeypatch.setattr(streams, "_stranded", True)
     monkeypatch.setattr(mx, "synchronize", lambda *_: pytest.fail("this would hang"))
     kept: list[mx.Stream] = []
     monkeypatch.setattr(streams, "_free", kept)
