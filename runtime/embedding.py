@@ -105,7 +105,7 @@ class Reading:
 
     def _add(self, hidden: mx.array, step: Step) -> None:
         """hidden: float32 [B, L, D] of the step."""
-        found = _pooled(hidden, mx.array(step.counts), self._pool)
+        found = pooled(hidden, mx.array(step.counts), self._pool)
         before = self._pooled
         if before is not None:
             found = _joined(before, found, self._pool)
@@ -122,8 +122,8 @@ def _joined(before: mx.array, found: mx.array, pool: Pool) -> mx.array:
     return before if pool == "first" else found
 
 
-def _pooled(hidden: mx.array, counts: mx.array, pool: Pool) -> mx.array:
-    """[B, D] of one piece; of "mean" the sum."""
+def pooled(hidden: mx.array, counts: mx.array, pool: Pool) -> mx.array:
+    """[B, D] of one piece [B, L, D]; of "mean" the sum. counts: tokens of each text in it, int [B]."""
     if pool == "first":
         return hidden[:, 0]
     if pool == "last":

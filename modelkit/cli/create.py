@@ -75,7 +75,7 @@ def _formats() -> list[tuple[str, str]]:
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="A text to compare on; without one the model writes its own.",
+    help="A text to compare on; without one the model writes its own. For embeddings, a text on each line.",
 )
 @click.option("--plain", is_flag=True, help="Every matrix alike; else sensitive ones get more bits.")
 @click.option("--fuse-adapters", is_flag=True, help="Make adapters part of the weights, for good.")

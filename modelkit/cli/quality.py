@@ -54,24 +54,30 @@ def _overview(role: str, report: Report) -> str:
         ("size", size(report["size_bytes"])),
         ("compared on", text),
     ]
-    measured = [
-        ("", "KL", "KL P99", "SAME TOP", "PERPLEXITY", "TOKENS"),
-        *(_numbers(name, report[key]) for name, key in _MEASURED if key in report),
-    ]
+    vectors = "cosine" in report["held_out"]
+    header, numbers = (_VECTORS, _vectors) if vectors else (_PREDICTIONS, _predictions)
+    held = "held out" if vectors else "held out, own text"
+    rows = (("calibration", "calibration"), (held, "held_out"), ("the same, untuned", "untuned"))
+    measured = [("", *header), *((name, *numbers(report[key])) for name, key in rows if key in report)]
     parts = {role.capitalize(): facts, "Against the source": measured, **_pair(report)}
     return f"{sections(parts)}\n\n{_matrices(report)}"
 
 
-_MEASURED = (
-    ("calibration", "calibration"),
-    ("held out, own text", "held_out"),
-    ("the same, untuned", "untuned"),
-)
+_PREDICTIONS = ("KL", "KL P99", "SAME TOP", "PERPLEXITY", "TOKENS")
+_VECTORS = ("COSINE", "LEAST", "SAME NEAREST", "TEXTS")
 
 
-def _numbers(name: str, one: Mapping[str, Any]) -> tuple[str, ...]:
+def _vectors(one: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        name,
+        f"{one['cosine']:.5g}",
+        f"{one['cosine_least']:.5g}",
+        f"{one['same_nearest']:.1%}",
+        str(one["texts"]),
+    )
+
+
+def _predictions(one: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
         f"{one['kl']:.3g}",
         f"{one['kl_p99']:.3g}",
         f"{one['same_top']:.1%}",

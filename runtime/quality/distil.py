@@ -1,8 +1,8 @@
-"""Scales and biases of affine matrices tuned until the packed network predicts as its source does.
+"""Scales and biases of affine matrices tuned until the packed network says what its source says.
 
 Codes stay what they are; each group's scale s and offset b move, as s (1 + u) and b + s v, by Adam on the KL
-divergence from the source's predictions over texts that the source wrote. The order of texts is fixed, so a
-run can be repeated.
+divergence from the source's predictions over texts that the source wrote; of vectors, on what their cosine
+lacks of 1. The order of texts is fixed, so a run can be repeated.
 
 Source of the idea: "distilled weight quantization" of mlx-lm; Hinton et al., arXiv 1503.02531.
 """
@@ -18,7 +18,7 @@ import mlx.nn as nn
 from runtime.loaded import LoadedModel
 from runtime.nn import ops, plain
 from runtime.nn.operations import Operations
-from runtime.quality.reading import log_odds, together
+from runtime.quality.reading import apart, said
 from runtime.quality.watch import ask
 
 RATE = 0.01
@@ -51,14 +51,13 @@ def tune(
 
     def lost(moves: Sequence[mx.array], ids: Sequence[Sequence[int]], wanted: mx.array) -> mx.array:
         shown.moves = moves
-        odds = log_odds(together(student, ids))
-        return (mx.exp(wanted) * (wanted - odds)).sum(axis=-1).mean()
+        return apart(wanted, said(student, ids), student).mean()
 
     gradient = mx.grad(lost)
     for step in range(steps):
         some = [texts[(step * _AT_ONCE + place) % len(texts)] for place in range(min(_AT_ONCE, len(texts)))]
         with ops.using("plain"):
-            wanted = log_odds(together(source, some))
+            wanted = said(source, some)
             mx.eval(wanted)
         with ops.using(shown.column()):
             found = gradient(moves, some, wanted)

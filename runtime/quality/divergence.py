@@ -1,4 +1,4 @@
-"""How far one network's predictions are from another's, on texts that both read."""
+"""How far one network's predictions, or its vectors of texts, are from another's: both read the same."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import numpy as np
 
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
-from runtime.quality.reading import log_odds, logits
+from runtime.quality.reading import said
 from runtime.records import dataclass
 
 
@@ -29,22 +29,55 @@ class Divergence:
     """Of A."""
     tokens: int
 
+    @property
+    def cost(self) -> float:
+        """What formats are chosen by."""
+        return self.kl
+
     def to_json(self) -> dict[str, Any]:
         """Rounded to five digits, so that the last bits of a sum do not show."""
-        return {
-            name: float(f"{value:.5g}") if name != "tokens" else value for name, value in asdict(self).items()
-        }
+        return _rounded(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """Of the vectors that B makes to those that A makes, over some texts."""
+
+    cosine: float
+    """Between the two vectors of a text, the mean over texts."""
+    cosine_least: float
+    """The least over texts."""
+    same_nearest: float
+    """The share of texts that have the same other text nearest to them in both."""
+    texts: int
+
+    @property
+    def cost(self) -> float:
+        """What formats are chosen by."""
+        return 1 - self.cosine
+
+    def to_json(self) -> dict[str, Any]:
+        """Rounded to five digits."""
+        return _rounded(asdict(self))
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: float(f"{value:.5g}") if isinstance(value, float) else value for name, value in values.items()
+    }
 
 
 Read = Callable[[Sequence[int]], mx.array]
 
 
 def reader(model: LoadedModel) -> Read:
-    """Predictions after each token of a text, as logarithms [T, V]. Packed matrices may have any scales."""
+    """What is said of a text: predictions after each of its tokens as logarithms [T, V], or its vector [D].
+    Packed matrices may have any scales.
+    """
 
     def read(ids: Sequence[int]) -> mx.array:
         with ops.using("plain"):
-            odds = log_odds(logits(model, ids))
+            odds = said(model, [ids])[0]
             mx.eval(odds)
         return odds
 
@@ -78,3 +111,28 @@ def divergence(
         perplexity=float(np.exp(means[0])),
         tokens=len(every),
     )
+
+
+def likeness(
+    first: Read, second: Read, texts: Sequence[Sequence[int]], advance: Callable[[int], None] = lambda _: None
+) -> Likeness:
+    """Of the second to the first, which make vectors of two texts at least. advance: told the tokens done."""
+    pairs: list[tuple[np.ndarray, np.ndarray]] = []
+    for ids in texts:
+        pairs.append((np.array(first(ids), np.float64), np.array(second(ids), np.float64)))
+        advance(len(ids))
+    a, b = (np.stack(side) for side in zip(*pairs, strict=True))
+    cosines = np.minimum((a * b).sum(axis=-1), 1.0)
+    return Likeness(
+        cosine=float(cosines.mean()),
+        cosine_least=float(cosines.min()),
+        same_nearest=float((_nearest(a) == _nearest(b)).mean()),
+        texts=len(pairs),
+    )
+
+
+def _nearest(vectors: np.ndarray) -> np.ndarray:
+    """Of each of the vectors [N, D], which other one is the most alike."""
+    alike = vectors @ vectors.T
+    np.fill_diagonal(alike, -np.inf)
+    return alike.argmax(axis=1)

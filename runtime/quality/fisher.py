@@ -6,6 +6,10 @@ columns: for y = W x the expected squares of x and of the gradient of the log-pr
 from the model itself. Ranks matrices as the true divergence does (0.91), at the cost of two forward passes
 and one backward.
 
+Of a model that makes vectors, what counts is half the square of the way that a unit vector goes, ½ |J d|²,
+which is what its cosine lacks of 1. A direction is drawn in the place of tokens: the expected square of what
+is seen from there is the same. Errors of all tokens meet in one vector: gradients are added up first.
+
 Memory: the weights, and the activations of one sequence. Source: K-FAC's diagonal, Martens and Grosse, arXiv
 1503.05671, with labels drawn from the model.
 """
@@ -17,7 +21,7 @@ import numpy as np
 
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
-from runtime.quality.reading import log_odds, logits
+from runtime.quality.reading import Embedding, said
 from runtime.quality.watch import Call, Watch
 from runtime.records import dataclass
 
@@ -27,7 +31,7 @@ _SEED = 7919
 @dataclass(frozen=True, slots=True)
 class Moments:
     """What one use of a matrix W [..., out, in] says of its errors d: they cost ½ share Σ rows_o columns_i
-    d_oi² nats per token, the mean over experts in a stack.
+    d_oi² nats per token, or of a text's cosine, the mean over experts in a stack.
     """
 
     rows: np.ndarray
@@ -35,7 +39,7 @@ class Moments:
     columns: np.ndarray
     """float32 [in]."""
     share: float
-    """Times asked per token of text."""
+    """Times asked per token of text; for vectors, per text."""
 
     def turned(self) -> "Moments":
         """Of the transpose."""
@@ -59,55 +63,84 @@ def moments(
 
     Raises ValueError or RuntimeError, as MLX does, where an operation has no gradient.
     """
-    watch, sums = Watch(model.network), dict[tuple[int, str], _Sum]()
+    vectors = isinstance(model, Embedding)
+    watch, sums = Watch(model.network, whole=vectors), dict[tuple[int, str], _Alone | _Joined]()
     with ops.using(watch.column()):
         for number, text in enumerate(texts):
-            labels = _labels(model, watch, text, number)
+            drawn = _drawn(model, watch, text, number)
             calls = watch.calls
-            for place, (call, square) in enumerate(
-                zip(calls, _gradients(model, watch, text, labels), strict=True)
+            for place, (call, squares) in enumerate(
+                zip(calls, _gradients(model, watch, text, drawn), strict=True)
             ):
-                sums.setdefault((place, call.path), _Sum(call)).add(call, square)
+                made = _Alone if call.inputs is None else _Joined
+                sums.setdefault((place, call.path), made(call)).add(call, *squares)
             advance(len(text))
-    tokens = sum(map(len, texts))
+    told = len(texts) if vectors else sum(map(len, texts))
     found: dict[str, tuple[Moments, ...]] = {}
     for (_, path), one in sums.items():
-        found[path] = (*found.get(path, ()), one.moments(tokens))
+        found[path] = (*found.get(path, ()), one.moments(told))
     return {path: uses for path, uses in found.items() if all(one.finite for one in uses)}
 
 
-def _labels(model: LoadedModel, watch: Watch, text: Sequence[int], number: int) -> mx.array:
-    """A token drawn from what is predicted after each of the text's; the watch has noted the calls."""
+def _drawn(model: LoadedModel, watch: Watch, text: Sequence[int], number: int) -> mx.array:
+    """What is drawn for a text: a token from what is predicted after each of its own, int [1, T], or a
+    direction to look at its vector from [1, D]. The watch has noted the calls.
+    """
     watch.start()
-    scores = logits(model, text)
-    labels = mx.random.categorical(scores, key=mx.random.key(_SEED + number))
-    mx.eval(labels, *(call.seen for call in watch.calls))
-    return labels
+    told, key = said(model, [text]), mx.random.key(_SEED + number)
+    if isinstance(model, Embedding):
+        drawn = mx.random.normal(told.shape, key=key)
+    else:
+        drawn = mx.random.categorical(told, key=key)
+    mx.eval(told, drawn, *(call.seen for call in watch.calls))
+    return drawn
 
 
-def _gradients(model: LoadedModel, watch: Watch, text: Sequence[int], labels: mx.array) -> list[mx.array]:
-    """Per call the sum over tokens of the squared gradient of each output, float32 [out]."""
+def _gradients(
+    model: LoadedModel, watch: Watch, text: Sequence[int], drawn: mx.array
+) -> list[tuple[mx.array, ...]]:
+    """Per call what `_Alone` or `_Joined` adds up of the gradients of its outputs."""
     calls = watch.calls
 
-    def surprise(*probes: mx.array) -> mx.array:
+    def looked_at(*probes: mx.array) -> mx.array:
         watch.start(probes)
-        odds = log_odds(logits(model, text))
-        return -mx.take_along_axis(odds, labels[:, None], axis=-1).sum()
+        told = said(model, [text])
+        if isinstance(model, Embedding):
+            return (told * drawn).sum()
+        return mx.take_along_axis(told, drawn[..., None], axis=-1).sum()
 
     probes = [mx.broadcast_to(mx.array(0.0), call.shape) for call in calls]
-    _, found = mx.vjp(surprise, probes, [mx.array(1.0)])
-    squares = [_by_output(call, gradient) for call, gradient in zip(calls, found, strict=True)]
+    _, found = mx.vjp(looked_at, probes, [mx.array(1.0)])
+    squares = [
+        (_by_output(gradient),) if call.inputs is None else _by_both(call, gradient)
+        for call, gradient in zip(calls, found, strict=True)
+    ]
     mx.eval(*squares)
     return squares
 
 
-def _by_output(call: Call, gradient: mx.array) -> mx.array:
+def _by_output(gradient: mx.array) -> mx.array:
+    """The sum over tokens of its squares, float32 [out]."""
     square = gradient.astype(mx.float32).square()
     return square.sum(axis=tuple(range(square.ndim - 1)))
 
 
-class _Sum:
-    """What one call site has seen in all texts."""
+def _by_both(call: Call, gradient: mx.array) -> tuple[mx.array, mx.array]:
+    """The squares of a matrix's own gradient G = Σ g x over the tokens of a text, added up by outputs [out],
+    and by inputs [in]; of a table by tokens [N]. Without G: it would be as large as the matrix.
+    """
+    g, x = gradient.astype(mx.float32).reshape(-1, call.shape[-1]), call.inputs
+    assert x is not None
+    alike = (x[:, None] == x[None]).astype(mx.float32) if call.table else x @ x.T
+    pull = g @ g.T
+    by_input = (alike * pull).sum(axis=1) if call.table else ((pull @ x) * x).sum(axis=0)
+    return ((alike @ g) * g).sum(axis=0), by_input
+
+
+class _Alone:
+    """What one call site has seen in all texts. Each token has a label of its own, so gradients of two of
+    them have nothing to do with each other: squares are added up token by token.
+    """
 
     def __init__(self, call: Call) -> None:
         self._table = call.table
@@ -124,7 +157,33 @@ class _Sum:
         self._wanted += np.array(square)
         self._count += call.count
 
-    def moments(self, tokens: int) -> Moments:
+    def moments(self, told: int) -> Moments:
+        """told: how much was said, in tokens or vectors."""
         seen, wanted = (np.asarray(one / self._count, np.float32) for one in (self._seen, self._wanted))
         rows, columns = (seen * len(seen), wanted / len(seen)) if self._table else (wanted, seen)
-        return Moments(rows, columns, self._count / tokens)
+        return Moments(rows, columns, self._count / told)
+
+
+class _Joined:
+    """The same where a text says one thing: all of its tokens pull at that together, and their gradients are
+    added up before they are squared.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self._table = call.table
+        self._outputs = np.zeros(call.shape[-1], np.float64)
+        self._inputs = np.zeros(call.table or call.seen.shape[-1], np.float64)
+
+    def add(self, call: Call, by_output: mx.array, by_input: mx.array) -> None:
+        self._outputs += np.maximum(np.array(by_output), 0)
+        found = np.maximum(np.array(by_input), 0)
+        if self._table:
+            found = np.bincount(np.array(call.inputs), found, minlength=self._table)
+        self._inputs += found
+
+    def moments(self, told: int) -> Moments:
+        rows, columns = self._outputs / told, self._inputs / max(self._inputs.sum(), 1e-30)
+        rows, columns = (np.asarray(one, np.float32) for one in (rows, columns))
+        if self._table:
+            rows, columns = columns * rows.sum(), rows / max(rows.sum(), 1e-30)
+        return Moments(rows, columns, 1.0)

@@ -2,6 +2,8 @@
 
 Texts of a model whose prompts an encoder reads are answers: each has a prompt of its own (`Answering`), which
 is read in the same pass. A model may have adapters beside its weights (`Adapted`), the same for every text.
+What a model says of a text is what comes next at each place; of one that makes vectors (`Embedding`), its
+vector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +11,9 @@ from dataclasses import field, fields
 
 import mlx.core as mx
 
+from runtime.embedding import Pool, pooled
 from runtime.loaded import LoadedModel
+from runtime.nn.dense import Dense
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
@@ -48,6 +52,49 @@ def answering(model: LoadedModel, sources: Mapping[tuple[int, ...], tuple[int, .
     return Answering(**{one.name: getattr(model, one.name) for one in fields(model)}, sources=sources)
 
 
+@dataclass(frozen=True, slots=True)
+class Embedding(Adapted):
+    """A model of which a text's vector counts."""
+
+    pool: Pool = "mean"
+    dense: Sequence[Dense] = ()
+    """What the vector passes through then."""
+
+
+def embedding(model: LoadedModel, pool: Pool, dense: Sequence[Dense]) -> Embedding:
+    """The model with these."""
+    return Embedding(**{one.name: getattr(model, one.name) for one in fields(model)}, pool=pool, dense=dense)
+
+
+def said(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
+    """What a model says of texts of one length, float32; lazy. Logarithms of probabilities [B, T, V]; of
+    vectors, which texts of any length have, each of length 1: [B, D].
+    """
+    if isinstance(model, Embedding):
+        return mx.concatenate([_vector(model, ids) for ids in texts])
+    return log_odds(together(model, texts))
+
+
+def apart(wanted: mx.array, found: mx.array, model: LoadedModel) -> mx.array:
+    """How far what is said is from what is wanted, both as `said`: the KL divergence at each place in nats
+    [B, T]; of vectors what their cosine lacks of 1 [B], which is half the square of their distance.
+    """
+    if isinstance(model, Embedding):
+        return (wanted - found).square().sum(axis=-1) / 2
+    return (mx.exp(wanted) * (wanted - found)).sum(axis=-1)
+
+
+def _vector(model: Embedding, ids: Sequence[int]) -> mx.array:
+    """[1, D], of length 1; lazy."""
+    hidden, step = _read(model, [ids])
+    vector = pooled(hidden.astype(mx.float32), mx.array(step.counts), model.pool)
+    if model.pool == "mean":  # which is a sum until now
+        vector = vector / len(ids)
+    for layer in model.dense:
+        vector = layer(vector)
+    return vector / mx.sqrt(vector.square().sum(axis=-1, keepdims=True))
+
+
 def logits(model: LoadedModel, ids: Sequence[int]) -> mx.array:
     """What is predicted after each of `ids`, float32 [T, V]; lazy."""
     return together(model, [ids])[0]
@@ -55,6 +102,12 @@ def logits(model: LoadedModel, ids: Sequence[int]) -> mx.array:
 
 def together(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     """The same of several texts of one length, float32 [B, T, V]; lazy."""
+    hidden, step = _read(model, texts)
+    return model.network.logits(hidden, step).astype(mx.float32)
+
+
+def _read(model: LoadedModel, texts: Sequence[Sequence[int]]) -> tuple[mx.array, Step]:
+    """(the hidden states [B, T, D] of texts of one length, the step they were read in); lazy."""
     rows, tokens = len(texts), len(texts[0])
     border = long_after(model.described.config)
     long = None if border is None else (tokens > border,) * rows
@@ -66,7 +119,7 @@ def together(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
     if isinstance(model, Answering):
         prompts = [list(model.sources[tuple(text)]) for text in texts]
         model.network.encode(Inputs(mx.array(prompts, dtype=mx.int32)), step, memory)
-    return model.network.logits(model.network(step, memory), step).astype(mx.float32)
+    return model.network(step, memory), step
 
 
 def log_odds(logits: mx.array) -> mx.array:

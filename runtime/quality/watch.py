@@ -29,12 +29,15 @@ class Call:
     """What came in: the mean square of each input [in], or the ids."""
     count: int
     """N."""
+    inputs: mx.array | None = None
+    """All that came in, float32 [N, in] or ids [N], where that is wanted and one matrix answers."""
 
 
 class Watch:
-    """Of one network. `calls` are those since the last `start`, in their order."""
+    """Of one network. `calls` are those since the last `start`, in their order. whole: with their inputs."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, *, whole: bool = False) -> None:
+        self._whole = whole
         self._paths = {id(module): path for path, module in network.named_modules()}
         self._probes: Sequence[mx.array] | None = None
         self.calls: list[Call] = []
@@ -54,9 +57,13 @@ class Watch:
         return self._passed(module, plain.embed(module, ids), ids, table=module["weight"].shape[0])
 
     def _gather(self, module: nn.Module, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:
-        return self._passed(module, fused.gather(module, x, mx.stop_gradient(chosen), ordered), x)
+        y = fused.gather(module, x, mx.stop_gradient(chosen), ordered)
+        return self._passed(module, y, x, several=True)
 
-    def _passed(self, module: Any, y: mx.array, x: mx.array, *, table: int = 0) -> mx.array:
+    def _passed(
+        self, module: Any, y: mx.array, x: mx.array, *, table: int = 0, several: bool = False
+    ) -> mx.array:
+        """several: matrices answer, each for some."""
         path = self._paths.get(id(module))
         if path is None:
             return y
@@ -65,7 +72,9 @@ class Watch:
             return y + probe.astype(y.dtype)
         wide = x.astype(mx.float32)
         seen = x if table else wide.square().mean(axis=tuple(range(x.ndim - 1)))
-        self.calls.append(Call(path, table, y.shape, seen, y.size // y.shape[-1]))
+        inputs = (x.reshape(-1) if table else wide.reshape(-1, x.shape[-1])) if self._whole else None
+        inputs = None if several else inputs
+        self.calls.append(Call(path, table, y.shape, seen, y.size // y.shape[-1], inputs))
         return y
 
 

@@ -237,12 +237,6 @@ def test_it_drafts_for_nobody(tmp_path: Path) -> None:
         make(tmp_path, "DRAFT ./draft\n")
 
 
-def test_formats_are_not_searched_for_it(tmp_path: Path) -> None:
-    write_encoder(tmp_path / "model")
-    with pytest.raises(PlanError, match="makes embeddings"):
-        make(tmp_path, quantize="5 bits")
-
-
 def test_it_is_written_as_a_gguf_file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELKIT_HOME", str(home))
     done = CliRunner().invoke(cli, ["export", "it", str(tmp_path / "it.gguf")])

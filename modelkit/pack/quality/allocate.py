@@ -16,7 +16,7 @@ class Option:
     name: str
     nbytes: int
     cost: float
-    """Nats per token."""
+    """Nats per token, or of the cosine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Allocated:
     """One per group."""
     nbytes: int
     slope: float
-    """What the last byte was worth, nats per token; infinite where none was to spend."""
+    """What the last byte was worth, in costs; infinite where none was to spend."""
 
 
 def least(groups: Sequence[Sequence[Option]]) -> int:

@@ -32,7 +32,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     from modelkit.pack.ready import Ready
 
-_REVISION = 1  # raise it when the same source and target begin to give other formats
+_REVISION = 2  # raise it when the same source and target begin to give other formats
 
 Files = dict[str, bytes]
 
@@ -127,10 +127,22 @@ def _key(part: Part, target: Part | None, digests: Mapping[str, str], ready: "Re
         "configs": [part.plan.config, *([target.plan.config] if target and asked.auto else ())],
         "text": _digest_of(asked.calibration),
         "tokenizer": ready.tokenizer.fingerprint,
+        **_vectors(part, ready),
         "never": sorted({*ready.stop_ids, *ready.suppressed}),
         "sizes": [sizes.calibration, sizes.held_out, sizes.tokens, sizes.steps, sizes.training],
     }
     return "formats:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def _vectors(part: Part, ready: "Ready") -> dict[str, Any]:
+    """What a model's vectors depend on besides; {} for one that writes."""
+    from runtime.models import describe
+
+    if describe(part.plan.config).writes:
+        return {}
+    pooling = ready.pooling
+    dense = [_digest_of(one.weight.path) for one in pooling.dense]
+    return {"pooling": [pooling.said, pooling.lower, pooling.most_tokens or 0, dense]}
 
 
 def _digest_of(text: Path | None) -> str | None:

@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 from modelkit.pack.quality.report import Report, Row
+
+if TYPE_CHECKING:
+    from modelkit.pack.quality.report import Compared
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960, 320, 48, 56, 28
 _MOST_BITS = 16
@@ -15,11 +19,7 @@ def picture(report: Report) -> bytes:
     rows = [row for row in report.matrices if row.cost is not None]
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     bars = "".join(_bar(row, place, len(rows), kinds) for place, row in enumerate(rows))
-    held = report.held_out
-    said = (
-        f"{report.asked}: {report.bits_per_weight:.3g} bits per weight, KL {held.kl:.3g}, "
-        f"same likeliest token {held.same_top:.1%}"
-    )
+    said = f"{report.asked}: {report.bits_per_weight:.3g} bits per weight, {_said(report.held_out)}"
     legend = "".join(
         f'<text x="{_LEFT + 104 * at}" y="{_TOP - 10}" fill="{_colour(kind, kinds)}">{escape(kind)}</text>'
         for at, kind in enumerate(kinds[:9])
@@ -34,6 +34,13 @@ def picture(report: Report) -> bytes:
         f'font-size="11"><text x="{_LEFT}" y="20" font-size="14">{escape(said)}</text>{legend}{grid}{bars}'
         "</svg>\n"
     ).encode()
+
+
+def _said(held: "Compared") -> str:
+    found = held.to_json()
+    if "cosine" in found:
+        return f"cosine {found['cosine']:.4g}, same nearest text {found['same_nearest']:.1%}"
+    return f"KL {found['kl']:.3g}, same likeliest token {found['same_top']:.1%}"
 
 
 def bits_of(row: Row) -> float:

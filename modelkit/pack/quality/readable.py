@@ -9,7 +9,7 @@ from modelkit.source.prequantized import MlxWeights, Mxfp4Blocks
 def refuse_packed(part: Part, asked: Quantizing) -> None:
     """Raise PlanError for a source in MLX's own packing, or GPT-OSS's blocks: what `create` does not store in
     another format, it finds none for. And for a model that writes nothing by which formats could be told
-    apart. Nothing is loaded for it.
+    apart, where no text is given. Nothing is loaded for it.
     """
     from runtime.models import describe
     from runtime.speculate.pair import runs_inside
@@ -20,14 +20,14 @@ def refuse_packed(part: Part, asked: Quantizing) -> None:
             "the draft runs inside its target only, so it cannot be tried by itself",
             hint="Name its format, such as q4.",
         )
-    if not described.writes:
+    origin = part.source.inventory.origin
+    if not described.writes and asked.calibration is None:
         raise PlanError(
-            f"{part.source.inventory.origin} makes embeddings: no formats are searched for by what it writes",
-            hint="Name a format, such as q8.",
+            f"{origin} makes embeddings, and writes no text that formats could be tried on",
+            hint="Give one with a text on each line: --calibration FILE, or `QUANTIZE 4.5 bits from FILE`.",
         )
     if not isinstance(kind, MlxWeights | Mxfp4Blocks):
         return
-    origin = part.source.inventory.origin
     left = "without `auto` the draft stays as it is" if asked.auto else "leave the target out"
     raise PlanError(
         f"{origin} is quantized already; it cannot be stored as {asked}",

@@ -1,7 +1,8 @@
 """The model that formats are chosen for, in memory as floats, and the texts on which it is compared.
 
 All numbers are computed in float32, whatever the source's type. Texts are short: a sequence's activations
-stay in memory while it is differentiated.
+stay in memory while it is differentiated. A model that makes vectors writes no texts: they are lines of a
+file, every other one held out.
 """
 
 from codecs import getincrementaldecoder
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 Texts = tuple[tuple[int, ...], ...]
 
 _MOST_TEXT_BYTES = 64 << 20
+_LEAST_LINES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Sizes:
     """Of tuning."""
     training: int = 32
     """Texts that scales are tuned on."""
+    lines: int = 64
+    """Of a model that makes vectors: texts in all."""
 
 
 SIZES = Sizes()
@@ -69,9 +73,11 @@ class Reading:
     own: bool
     """Did the model write the calibration texts itself?"""
     training: Texts = ()
-    """For tuning: the model's own."""
+    """For tuning: the model's own; of one that makes vectors the calibration texts."""
     steps: int = 0
     """Of tuning."""
+    vectors: bool = False
+    """Does the model make vectors, and write nothing?"""
 
 
 def read(
@@ -87,6 +93,8 @@ def read(
     PlanError: too large.
     """
     model = load(part)
+    if not model.described.writes:
+        return _vectors(model, ready, calibration, train=train)
     if model.described.start_id is not None:
         return _answers(part, model, ready, calibration, progress, train=train)
     readers = (model, draft) if draft else (model,)
@@ -126,6 +134,48 @@ def _answers(
     model = answering(model, dict(zip(rows, prompts, strict=True)))
     texts, held, more = rows[: counts[0]], rows[counts[0] : sum(counts[:2])], rows[sum(counts[:2]) :]
     return Reading(model, tuple(texts), tuple(held), calibration is None, tuple(more), SIZES.steps)
+
+
+def _vectors(model: "LoadedModel", ready: "Ready", calibration: Path | None, *, train: bool) -> Reading:
+    """Of a model that makes vectors. It reads as it does for a user: behind what its authors put before
+    texts, and cut where they say, but sooner.
+    """
+    from runtime.nn.dense import Dense
+    from runtime.quality.reading import embedding
+
+    assert calibration is not None, "refuse_packed asks for it"
+    pooling = ready.pooling
+    if pooling.problem is not None:
+        raise PlanError(f"formats cannot be tried on vectors: there are none, since {pooling.problem}")
+    most = min(SIZES.tokens, model.context_length, pooling.most_tokens or SIZES.tokens)
+    texts = _lines(calibration, ready, most, model.vocab_size)
+    chosen, held = texts[::2], texts[1::2]
+    model = embedding(model, pooling.pool, [Dense(one.read()) for one in pooling.dense])
+    return Reading(model, chosen, held, False, chosen if train else (), SIZES.steps, vectors=True)
+
+
+def _lines(path: Path, ready: "Ready", most: int, width: int) -> Texts:
+    """The lines of a file, as many as are looked at, spread evenly over it. most: tokens of each. width: ids
+    below it can be read.
+    """
+    pooling = ready.pooling
+    lines = [*dict.fromkeys(line.strip() for line in _beginning(path).splitlines() if line.strip())]
+    if len(lines) < _LEAST_LINES:
+        raise PlanError(
+            f"{path.name} has {len(lines)} different lines; at least {_LEAST_LINES} are needed",
+            hint="The model makes embeddings: each line is a text that it makes a vector of.",
+        )
+    picked = [lines[at] for at in _spread(len(lines) - 1, min(SIZES.lines, len(lines)))]
+    plain = [pooling.prefix + line for line in picked]
+    plain = [one.lower() for one in plain] if pooling.lower else plain
+    try:
+        read = [ready.tokenizer.encode_within(one, most)[0] for one in plain]
+    except ModelkitError as error:
+        raise PlanError(f"{path.name} cannot be read as texts: {error}") from error
+    beyond = next((one for ids in read for one in ids if one >= width), None)
+    if beyond is not None:
+        raise PlanError(f"{path.name} has the token {beyond}, which the model has no embedding for")
+    return tuple(tuple(ids) for ids in read if ids)
 
 
 def _written(
@@ -232,7 +282,7 @@ def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
     """A text in pieces of `tokens` ids, spread evenly over it. width: ids below it can be read."""
     try:
         ids = ready.tokenizer.encode(_beginning(path), add_special=False)
-    except (OSError, UnicodeDecodeError, ModelkitError) as error:
+    except ModelkitError as error:
         raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
     beyond = next((one for one in ids if one >= width), None)
     if beyond is not None:
@@ -253,10 +303,13 @@ def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
 
 
 def _beginning(path: Path) -> str:
-    """As much of a text as is looked at, in whole letters. Raises OSError, UnicodeDecodeError."""
-    with path.open("rb") as file:
-        raw = file.read(_MOST_TEXT_BYTES)
-    return getincrementaldecoder(UTF_8)().decode(raw, final=len(raw) < _MOST_TEXT_BYTES)
+    """As much of a text as is looked at, in whole letters. Raises PlanError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MOST_TEXT_BYTES)
+        return getincrementaldecoder(UTF_8)().decode(raw, final=len(raw) < _MOST_TEXT_BYTES)
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
 
 
 def _spread(last: int, count: int) -> Sequence[int]:

@@ -13,13 +13,17 @@ from modelkit.store.canonical import canonical
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from runtime.quality.divergence import Divergence
+    from runtime.quality.divergence import Divergence, Likeness
+
+    Compared = Divergence | Likeness
+    """Of predictions; of the vectors that a model makes, for one that writes nothing."""
 
 FILE = "quality.json"
 PICTURE = "quality.svg"
 VERSION = 1
 
 MUCH_KL = 0.1
+LITTLE_COSINE = 0.97
 LITTLE_AGREEMENT = 0.9
 
 
@@ -32,7 +36,7 @@ class Row:
     size_bytes: int
     elements: int
     cost: float | None
-    """What its format was foreseen to cost, nats per token; None: it was no candidate."""
+    """What its format was foreseen to cost, nats per token or of the cosine; None: it was no candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,13 @@ class Report:
     size_bytes: int
     own_text: bool
     """Did the model write the calibration text itself?"""
-    calibration: "Divergence"
-    held_out: "Divergence"
-    """On the model's own text, which nothing was chosen by."""
+    calibration: "Compared"
+    held_out: "Compared"
+    """On texts that nothing was chosen by: the model's own, of one that writes nothing other lines."""
     matrices: tuple[Row, ...]
     measured: tuple[str, ...] = ()
     """Matrices that no gradient reached, so that they were measured one by one."""
-    untuned: "Divergence | None" = None
+    untuned: "Compared | None" = None
     """On the held-out text, before scales and biases were tuned; None: they were not."""
     pair: Mapping[str, Any] | None = None
     """For a draft: what was expected of the pair, by format."""
@@ -102,6 +106,11 @@ def warnings(report: Mapping[str, Any]) -> list[str]:
         said.append(f"the predictions are {kl:.3g} nats per token from the source's: more bits would show")
     if isinstance(same, float | int) and same < LITTLE_AGREEMENT:
         said.append(f"the likeliest token is the source's in {same:.0%} of places only")
+    cosine, nearest = held.get("cosine"), held.get("same_nearest")
+    if isinstance(cosine, float | int) and cosine < LITTLE_COSINE:
+        said.append(f"the vectors' cosine with the source's is {cosine:.3g}: more bits would show")
+    if isinstance(nearest, float | int) and nearest < LITTLE_AGREEMENT:
+        said.append(f"the nearest text is the source's for {nearest:.0%} of texts only")
     return said
 
 
@@ -115,7 +124,7 @@ def check_report(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         value.get("version") == VERSION
         and _has(value, _NUMBERS)
         and {"calibration", "held_out"} <= value.keys()
-        and all(_has(one, _MEASURED) for one in known)
+        and any(all(_has(one, kind) for one in known) for kind in (_PREDICTIONS, _VECTORS))
         and isinstance(rows, list)
         and all(_has(one, _ROW) and (one.get("cost") is None or _number(one["cost"])) for one in rows)
         and isinstance(offers, list)
@@ -127,7 +136,8 @@ def check_report(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
 
 
 _NUMBERS = {"bits_per_weight": float, "size_bytes": int}
-_MEASURED = {"kl": float, "kl_p99": float, "same_top": float, "perplexity_ratio": float, "tokens": int}
+_PREDICTIONS = {"kl": float, "kl_p99": float, "same_top": float, "perplexity_ratio": float, "tokens": int}
+_VECTORS = {"cosine": float, "cosine_least": float, "same_nearest": float, "texts": int}
 _ROW = {"name": str, "format": str, "size_bytes": int, "elements": int}
 _OFFER = {"format": str, "acceptance": float, "cost": float, "depth": int, "speed": float}
 

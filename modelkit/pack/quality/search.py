@@ -66,10 +66,10 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
     costs = find_costs(reading, groups, progress)
     chosen = allocate(costs.options, budget)
     if asked.quality in ("measured", "learned"):
-        costs, chosen = _measured(reading, groups, costs, chosen, budget)
+        costs, again = _measured(reading, groups, costs, chosen, budget)
         some = [how for how in CHOICES if how.mode == "affine" or asked.quality == "measured"]
-        chosen = _or_alike(reading, groups, costs, chosen, budget, some)
-    choices = _choices(groups, chosen.options)
+        chosen = _best(reading, groups, [again, chosen, *_largest_alike(costs, budget, some)])
+    choices = _choices(groups, chosen.options, "of the cosine" if reading.vectors else "nats per token")
     decided = replace(replanned(part, choices), format=None)
     return _settled(asked, reading, groups, chosen.options, costs.measured, decided, choices, progress)
 
@@ -102,7 +102,7 @@ def _settled(
     if asked.quality == "learned":
         tuned = tune_student(reading, groups, student, progress)
         after = compare(reading, student, progress)
-        if after[1].kl >= before[1].kl:
+        if after[1].cost >= before[1].cost:
             after, tuned = before, {}
     picked = zip(groups, options, strict=True)
     report = Report(
@@ -214,24 +214,22 @@ def _measured(
     return better, allocate(better.options, budget)
 
 
-def _or_alike(
-    reading: Reading,
-    groups: Sequence[Group],
-    costs: Costs,
-    chosen: Allocated,
-    budget: int,
-    formats: Sequence[Format],
-) -> Allocated:
-    """The choice, or one format for all where that predicts better on the calibration texts."""
-    alike = [made for how in formats if (made := _alike(costs, how.name)).nbytes <= budget]
-    if not alike:
-        return chosen
-    largest = max(alike, key=lambda made: made.nbytes)
+def _best(reading: Reading, groups: Sequence[Group], ways: Sequence[Allocated]) -> Allocated:
+    """Of several, the first of those that cost least on the calibration texts."""
+    by_names = {tuple(option.name for option in one.options): one for one in reversed(ways)}
+    different = [*by_names.values()][::-1]
+    if len(different) == 1:
+        return different[0]
     found = [
-        compare(reading, packed_student(reading, groups, made.options), Silent())[0].kl
-        for made in (chosen, largest)
+        compare(reading, packed_student(reading, groups, one.options), Silent())[0].cost for one in different
     ]
-    return chosen if found[0] <= found[1] else largest
+    return different[found.index(min(found))]
+
+
+def _largest_alike(costs: Costs, budget: int, formats: Sequence[Format]) -> list[Allocated]:
+    """One format for all, the largest that there is room for; none where none fits."""
+    alike = [made for how in formats if (made := _alike(costs, how.name)).nbytes <= budget]
+    return [max(alike, key=lambda made: made.nbytes)] if alike else []
 
 
 def _alike(costs: Costs, name: str) -> Allocated:
@@ -262,11 +260,11 @@ def _marginal(costs: Costs, chosen: Allocated) -> list[int]:
     return sorted(order[: max(round(_MARGIN * len(order)), 1)])
 
 
-def _choices(groups: Sequence[Group], options: Sequence[Option]) -> dict[str, Choice]:
-    """By the names of planned tensors."""
+def _choices(groups: Sequence[Group], options: Sequence[Option], unit: str) -> dict[str, Choice]:
+    """By the names of planned tensors. unit: of what they cost."""
     found: dict[str, Choice] = {}
     for one, option in zip(groups, options, strict=True):
         how = None if option.name == KEEP else find_format(option.name)
-        reason = f"costs {option.cost:.2g} nats per token" if how else "worth all its bits"
+        reason = f"costs {option.cost:.2g} {unit}" if how else "worth all its bits"
         found.update((tensor.name, Choice(how, reason)) for tensor in one.tensors)
     return found

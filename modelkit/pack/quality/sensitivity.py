@@ -1,4 +1,4 @@
-"""What each format of each group would cost, in nats per token.
+"""What each format of each group would cost: nats per token, or of the cosine of a text's vector.
 
 From one backward pass where the network has gradients. A matrix that it does not reach, or a network that an
 operation without a gradient keeps from it, is measured: that one matrix stored in one format, and read again.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from runtime.quality.fisher import Moments
 
 _MEASURED_TEXTS = 2
+_MEASURED_VECTORS = 12  # of which each text has one
 _PROBE_BITS = 4
 
 
@@ -55,27 +56,27 @@ def scaled(options: Sequence[Option], factor: float) -> tuple[Option, ...]:
     return tuple(Option(one.name, one.nbytes, one.cost * factor) for one in options)
 
 
-def measure(reading: Reading, group: Group, how: Format, texts: int = _MEASURED_TEXTS) -> float:
+def measure(reading: Reading, group: Group, how: Format) -> float:
     """What storing this group alone so costs, by reading."""
-    from runtime.quality.divergence import divergence, reader
+    from runtime.quality.divergence import divergence, likeness, reader
     from runtime.quality.student import left_of
 
     modules = dict(reading.model.network.named_modules())
     chosen = [modules[path] for path in group.modules]
     kept = [module["weight"] for module in chosen]
-    some = reading.calibration[:texts]
+    some = reading.calibration[: _MEASURED_VECTORS if reading.vectors else _MEASURED_TEXTS]
     before = _references(reading, some)
     try:
         for module, weight in zip(chosen, kept, strict=True):
             module["weight"] = left_of(weight, group.stored(how))
-        return divergence(before, reader(reading.model), some).kl
+        return (likeness if reading.vectors else divergence)(before, reader(reading.model), some).cost
     finally:
         for module, weight in zip(chosen, kept, strict=True):
             module["weight"] = weight
 
 
 def _references(reading: Reading, texts: Sequence[Sequence[int]]) -> "Read":
-    """What the source predicts of these texts, read before anything is replaced."""
+    """What the source says of these texts, read before anything is replaced."""
     from runtime.quality.divergence import reader
 
     read = reader(reading.model)

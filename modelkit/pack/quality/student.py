@@ -14,8 +14,8 @@ from modelkit.pack.tuned import tuned_of
 from runtime.quant import find_format
 
 if TYPE_CHECKING:
+    from modelkit.pack.quality.report import Compared
     from runtime.loaded import LoadedModel
-    from runtime.quality.divergence import Divergence
 
 
 def packed_student(reading: Reading, groups: Sequence[Group], options: Sequence[Option]) -> "LoadedModel":
@@ -31,17 +31,18 @@ def packed_student(reading: Reading, groups: Sequence[Group], options: Sequence[
     return with_packed(reading.model, stored)
 
 
-def compare(reading: Reading, student: "LoadedModel", progress: Progress) -> "tuple[Divergence, Divergence]":
-    """From the source, on the calibration texts and on those that are held out."""
-    from runtime.quality.divergence import divergence, reader
+def compare(reading: Reading, student: "LoadedModel", progress: Progress) -> "tuple[Compared, Compared]":
+    """With the source, on the calibration texts and on those that are held out."""
+    from runtime.quality.divergence import divergence, likeness, reader
 
+    compared = likeness if reading.vectors else divergence
     every = (*reading.calibration, *reading.held_out)
     progress.begin("formats: comparing tokens", sum(map(len, every)))
     try:
         first, second = reader(reading.model), reader(student)
         return (
-            divergence(first, second, reading.calibration, progress.advance),
-            divergence(first, second, reading.held_out, progress.advance),
+            compared(first, second, reading.calibration, progress.advance),
+            compared(first, second, reading.held_out, progress.advance),
         )
     finally:
         progress.finish()

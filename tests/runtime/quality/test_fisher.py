@@ -6,11 +6,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from runtime.embedding import Pool
 from runtime.loaded import LoadedModel
-from runtime.quality.divergence import divergence, reader
+from runtime.quality.divergence import divergence, likeness, reader
 from runtime.quality.errors import costs, rounded
 from runtime.quality.fisher import moments
 from runtime.quality.owners import owners
+from runtime.quality.reading import embedding
 from runtime.quality.student import Stored, left_of, with_packed
 from runtime.quant import find_format
 from tests.support.parity import Reference
@@ -39,6 +41,30 @@ def test_what_is_foreseen_is_what_is_measured(name: str, tmp_path: Path) -> None
         foreseen += costs(weight, uses, [how], mx.float32)
         modules[path]["weight"] = rounded(weight, how).astype(weight.dtype)
         measured.append(divergence(lambda ids: before[tuple(ids)], reader(model), some).kl)
+        modules[path]["weight"] = weight
+    assert len(foreseen) > 3
+    ranks = np.stack([np.argsort(np.argsort(one)) for one in (foreseen, measured)])
+    assert np.asarray(np.corrcoef(ranks))[0, 1] > 0.6
+    assert 0.1 < np.median(np.array(foreseen) / np.array(measured)) < 10
+
+
+@pytest.mark.parametrize("pool", ["mean", "first"])
+@pytest.mark.parametrize("name", Reference.encoders())
+def test_what_turns_a_vector_is_foreseen(name: str, pool: Pool, tmp_path: Path) -> None:
+    """One matrix after the other at 6 bits: the same order, and the same size within a factor."""
+    loaded = Reference.called(name).load(tmp_path / "m")
+    model, some, how = embedding(loaded, pool, ()), texts(loaded, 12), find_format("q6g32")
+    assert how is not None
+    seen, modules = moments(model, some), dict(model.network.named_modules())
+    before = {tuple(text): reader(model)(text) for text in some}
+    foreseen, measured = [], []
+    for path, uses in seen.items():
+        weight = modules[path]["weight"]
+        if weight.shape[-1] % 32 or len(foreseen) > 24:
+            continue
+        foreseen += costs(weight, uses, [how], mx.float32)
+        modules[path]["weight"] = rounded(weight, how).astype(weight.dtype)
+        measured.append(likeness(lambda ids: before[tuple(ids)], reader(model), some).cost)
         modules[path]["weight"] = weight
     assert len(foreseen) > 3
     ranks = np.stack([np.argsort(np.argsort(one)) for one in (foreseen, measured)])
