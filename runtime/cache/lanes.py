@@ -41,6 +41,8 @@ class Before(NamedTuple):
     """[B, ...], in the order of the layout. Do not keep them."""
     again: bool
     """May a part of the step be kept, so that what is folded must be remembered until the commit?"""
+    own: bool
+    """May they be written into, if nobody else has the arrays? Not where a view of them may still be read."""
 
 
 class Lanes(NamedTuple):

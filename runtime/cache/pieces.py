@@ -4,7 +4,9 @@ A step reads the states of neighbouring rows and gives new ones. Were all rows' 
 some of them would copy the others with every token; a piece for each range of rows that steps take costs
 nothing but what is copied when the range changes: a row joins, or ends.
 
-Invariants: pieces follow each other and cover all rows; a piece that nobody has written takes no memory.
+Invariants: pieces follow each other and cover all rows; a piece that nobody has written takes no memory;
+views of a piece's arrays are told to it (`viewed`), since an array does not know of those that lie in its
+memory and are still to be read.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,6 +24,8 @@ class _Piece:
     rows: int
     states: States | None
     """[rows, ...] each; None: zeros."""
+    viewed: bool = False
+    """Was something seen through its memory, which may be read later than what is asked for next?"""
 
 
 class Pieces:
@@ -47,11 +51,16 @@ class Pieces:
             found.states = self._zeros(found.rows)
         return found.states
 
+    def own(self, rows: slice) -> bool:
+        """Are these rows' states, as `of` gives them, in memory that nothing was seen through?"""
+        found = self._found(rows)
+        return found is not None and not found.viewed
+
     def put(self, rows: slice, states: States | None) -> None:
         """In place of what these rows have. None: zeros."""
         found = self._found(rows)
         if found is not None:
-            found.states = states
+            found.states, found.viewed = states, False
             return
         start, stop = self._cut(rows.start), self._cut(rows.stop)
         self._pieces[start:stop] = [_Piece(rows.stop - rows.start, states)]
@@ -60,6 +69,7 @@ class Pieces:
         """Copies of what a row has, [1, ...] each."""
         for first, piece in self._placed():
             if first <= row < first + piece.rows and piece.states is not None:
+                piece.viewed = True
                 here = slice(row - first, row - first + 1)
                 return {name: detached(state[here]) for name, state in piece.states.items()}
         return self._zeros(1)
@@ -105,9 +115,9 @@ class Pieces:
         rows = sum(piece.rows for piece in pieces)
         if all(piece.states is None for piece in pieces):
             return _Piece(rows, None)
+        if len(pieces) == 1:
+            return pieces[0]
         parts = [piece.states or self._zeros(piece.rows) for piece in pieces]
-        if len(parts) == 1:
-            return _Piece(rows, parts[0])
         return _Piece(rows, {name: mx.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
@@ -117,4 +127,4 @@ def _halves(piece: _Piece, rows: int) -> list[_Piece]:
         return [_Piece(rows, None), _Piece(piece.rows - rows, None)]
     first = {name: state[:rows] for name, state in piece.states.items()}
     rest = {name: state[rows:] for name, state in piece.states.items()}
-    return [_Piece(rows, first), _Piece(piece.rows - rows, rest)]
+    return [_Piece(rows, first, viewed=True), _Piece(piece.rows - rows, rest, viewed=True)]

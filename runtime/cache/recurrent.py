@@ -82,7 +82,8 @@ class RecurrentCache(Lengths):
         assert tuple(self._lengths[rows_of(step)]) == step.starts, "a step must begin where its rows end"
         if any(dtype != mx.float32 for dtype in self._dtypes.values()):
             return None
-        return Before(self._kept, [*self._before(step).values()], again=1 < step.width <= self._slack)
+        states, again = [*self._before(step).values()], 1 < step.width <= self._slack
+        return Before(self._kept, states, again=again, own=self._pieces.own(rows_of(step)))
 
     def folded(
         self, step: Step, fn: ScanFunction, inputs: Sequence[mx.array] | None, after: Sequence[mx.array]

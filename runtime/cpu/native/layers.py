@@ -252,7 +252,7 @@ def memories_of(
             case Attends() | Latents() as by:
                 found.append(memory_of(by, one, tables[by.heads.rope], step))
             case Folds():
-                found.append((one.arrays, one.again))
+                found.append((one.arrays, one.again, one.own))
             case Gates() | Lays():
                 found.append((one.array,))
     return found

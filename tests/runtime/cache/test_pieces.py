@@ -71,3 +71,21 @@ def test_what_is_left_keeps_nothing_of_what_went() -> None:
     pieces.resize(1)
     mx.eval(pieces.arrays)
     assert mx.get_active_memory() - before < 2 * row_bytes
+
+
+def test_what_something_was_seen_through_is_not_ones_own() -> None:
+    """Until other states take its place: a copy of a row may be made later than the next step's states."""
+    pieces = Pieces(zeros)
+    pieces.resize(4)
+    pieces.put(slice(0, 3), filled(3, 1.0))
+    assert pieces.own(slice(0, 3))
+    assert not pieces.own(slice(0, 2))  # there is no such piece
+    pieces.lifted(1)
+    assert not pieces.own(slice(0, 3))
+    pieces.put(slice(0, 3), filled(3, 2.0))
+    assert pieces.own(slice(0, 3))
+    for part in (slice(0, 2), slice(2, 3)):
+        pieces.of(part)
+        assert not pieces.own(part)  # both lie in the memory of the three
+    pieces.of(slice(0, 4))
+    assert pieces.own(slice(0, 4))  # put together anew

@@ -77,12 +77,11 @@ class Fold : public Sublayer {
 
   Remembered remember(const Memory& memory, Making& made) const override {
     want(std::holds_alternative<States>(memory), "one that folds must have states");
-    const auto& [states, asked] = std::get<States>(memory);
     mx::Shape state{made.rows};
     state.insert(state.end(), rule->state.begin(), rule->state.end());
     std::vector<int> products;
     for (size_t i = 0; i < open.size(); i++) products.push_back(gives(i));
-    return folds(states, {{made.rows, conv.taps() - 1, rule->channels}, state}, asked, products, made);
+    return folds(std::get<States>(memory), {{made.rows, conv.taps() - 1, rule->channels}, state}, products, made);
   }
   Run ready(Taken from, const Remembered& of, const Arrays& in, Arrays& out) const override;
 };
@@ -162,13 +161,20 @@ Sublayer::Run Fold::ready(Taken from, const Remembered& remembered, const Arrays
   const Folding& of = std::get<Folding>(remembered);
   auto before = [&](int state) { return dense(in[of.before + state], from.stream).data<float>(); };
   auto place = [&](int at) { return allocate(out[at]), out[at].data<float>(); };
+  // A rule reads each number of a state before it writes it, so the state may stay where it is: it is large, and what is new
+  // has to be asked of the system page by page. (A convolution's inputs move along, and are few.)
+  auto in_place = [&](int state) {
+    if (!of.own) return place(of.after + state);
+    write_into(in[of.before + state], out[of.after + state]);
+    return out[of.after + state].data<float>();
+  };
   job->by = this, job->of = &of;
   job->norm = take(norm, from), job->open = take(open, from);
   for (const auto& each : widen) job->widen.push_back(each ? std::optional(take(*each, from)) : std::nullopt);
   job->scales = scales ? from.floats() : nullptr;
   job->conv = conv.take(of, from, before(0), place(of.after));
   job->conv.silu = rule->silu;
-  job->rule = rule->take(from), job->state = before(1), job->after = place(of.after + 1);
+  job->rule = rule->take(from), job->state = before(1), job->after = in_place(1);
   mk_gated_norm& g = job->gating;
   g.weight = gating.weight ? from.floats() : nullptr, g.eps = gating.eps, g.rows = of.rows, g.tokens = of.width, g.width = rule->answers;
   g.groups = gating.parts, g.shared = gating.weight && (int)gating.weight->size() != rule->answers;

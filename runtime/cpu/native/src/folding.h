@@ -9,6 +9,7 @@ struct Folding {
   std::vector<int> starts;  // indices of rows' first tokens
   std::vector<int> counts;  // real tokens of each row; none: all of them are
   int before, after;        // the first of its states
+  bool own;                 // nobody reads those before the step but the node, if nobody else has them
   int products;             // the first of its opening products among the outputs; -1: nobody asks for them
 };
 }  // namespace modelkit

@@ -33,9 +33,10 @@ struct Conv {
 
 // The states of a step as inputs, and as outputs as they are behind it; and where they are asked for, the opening products, which
 // have so many numbers each.
-inline Folding folds(const Arrays& states, const std::vector<mx::Shape>& shapes, bool asked, const std::vector<int>& products, Making& made) {
+inline Folding folds(const States& given, const std::vector<mx::Shape>& shapes, const std::vector<int>& products, Making& made) {
+  const auto& [states, asked, own] = given;
   want(states.size() == shapes.size() && (int)made.counts.size() == made.rows, "there must be all states, and a count for each row");
-  Folding of{made.rows, made.width, made.starts, {}, (int)made.in.size(), (int)made.shapes.size(), -1};
+  Folding of{made.rows, made.width, made.starts, {}, (int)made.in.size(), (int)made.shapes.size(), own, -1};
   for (int count : made.counts) {
     want(count >= 0 && count <= made.width, "a row brings no more tokens than the step is wide");
     if (count < made.width) of.counts = made.counts;

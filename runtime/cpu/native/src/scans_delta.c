@@ -135,7 +135,7 @@ static void head(const struct mk_delta* j, int row, int head, int value, int end
   }
   const ptrdiff_t wide = (ptrdiff_t)j->heads * j->value_dim;
   pad(j->y + row * j->width * wide, count, j->width, wide, (ptrdiff_t)head * j->value_dim + value, end - value);
-  for (int k = 0; count == 0 && k < j->key_dim; k++) {
+  for (int k = 0; count == 0 && j->after != j->before && k < j->key_dim; k++) {
     const ptrdiff_t at = (((ptrdiff_t)row * j->heads + head) * j->key_dim + k) * j->value_dim + value;
     memcpy(j->after + at, j->before + at, bytes);
   }

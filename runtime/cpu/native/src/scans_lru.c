@@ -69,7 +69,7 @@ INLINE void fold_lanes(const struct mk_lru* j, int row, int first, int stop, int
 static void head(const struct mk_lru* j, int row, int head) {
   const int count = real_tokens(j->counts, row, j->width), block = j->block;
   const ptrdiff_t width = (ptrdiff_t)j->heads * block, at = (ptrdiff_t)head * block;
-  memcpy(j->after + row * width + at, j->before + row * width + at, (size_t)block * 4);
+  if (j->after != j->before) memcpy(j->after + row * width + at, j->before + row * width + at, (size_t)block * 4);
   for (int first = 0; first < count; first += SHARE) {
     const int stop = lesser(first + SHARE, count);
     int c = 0;

@@ -107,7 +107,7 @@ static void ssd(const struct mk_ssd* j, int row, int head) {
     for (; i < n; i++, from = state) ssd_channels(j, &d, row, first, i, head, from, state, 1, TILES_OF_ONE);
   }
   pad(j->y + (ptrdiff_t)row * j->width * inner, count, j->width, inner, head * j->size, j->size);
-  if (count == 0) memcpy(state, from, (size_t)j->states * j->size * 4);
+  if (count == 0 && state != from) memcpy(state, from, (size_t)j->states * j->size * 4);
 }
 
 const struct spaces COLUMN(spaces) = {selective, ssd};

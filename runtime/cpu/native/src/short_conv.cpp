@@ -18,8 +18,7 @@ class ShortConv : public Sublayer {
 
   Remembered remember(const Memory& memory, Making& made) const override {
     want(std::holds_alternative<States>(memory), "one that folds must have states");
-    const auto& [states, asked] = std::get<States>(memory);
-    return folds(states, {{made.rows, conv_.taps() - 1, conv_.filters.shape(1)}}, asked, {open_.outputs()}, made);
+    return folds(std::get<States>(memory), {{made.rows, conv_.taps() - 1, conv_.filters.shape(1)}}, {open_.outputs()}, made);
   }
 
   Run ready(Taken from, const Remembered& remembered, const Arrays& in, Arrays& out) const override {

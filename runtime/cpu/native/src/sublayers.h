@@ -227,8 +227,9 @@ using Lanes = std::tuple<Maybe, Maybe, Arrays, Ints, bool>;
 // where an earlier node has written it, lanes, what lies beside them, and positions in slot 0.
 using Seen = std::tuple<Maybe, Maybe, int>;
 using Elsewhere = std::tuple<Maybe, Maybe, Arrays, Arrays, Ints>;
-// One that folds: states before the step, and whether its opening products are asked for, too.
-using States = std::tuple<Arrays, bool>;
+// One that folds: states before the step, whether its opening products are asked for, too, and whether the states may be
+// written into.
+using States = std::tuple<Arrays, bool, bool>;
 // What a step brings for a sublayer: [rows, tokens, numbers of all such sublayers].
 using Given = std::tuple<Array>;
 using Memory = std::variant<Lanes, Seen, Elsewhere, States, Given>;

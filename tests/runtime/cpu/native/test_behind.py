@@ -69,8 +69,8 @@ def test_parts_of_low_rank_are_added_to_products() -> None:
 
 
 def test_it_is_heard_with_the_stream_and_dropped() -> None:
-    def states() -> tuple[list[mx.array], bool]:
-        return [mx.zeros((ROWS, 3, 96)), mx.zeros((ROWS, 2, 16, 32))], False
+    def states() -> tuple[list[mx.array], bool, bool]:
+        return [mx.zeros((ROWS, 3, 96)), mx.zeros((ROWS, 2, 16, 32))], False, True
 
     x, own, nothing = rows(1), rows(2), mx.zeros((ROWS, TOKENS, D))
     parts = [kernels.laying(D), kernels.hearing(matrix(D, D, 4), fold())]
@@ -90,7 +90,7 @@ def test_what_these_must_have() -> None:
         lambda: kernels.hearing(matrix(2 * D, D), fold()),
         lambda: kernels.hearing(matrix(D, D), wide),
         lambda: kernels.Chain([kernels.laying(D), fold()]),
-        lambda: through([kernels.laying(D)], rows(1), [([rows(2)], False)]),
+        lambda: through([kernels.laying(D)], rows(1), [([rows(2)], False, False)]),
         lambda: through([kernels.laying(D)], rows(1), [(rows(2, D - 1),)]),
         lambda: feeding([None, None]),
         lambda: feeding([(matrix(8, D), matrix(96, 9))]),

@@ -273,18 +273,23 @@ def test_what_a_fold_must_have() -> None:
             wrong()
     chain, x = kernels.Chain([fold()]), mx.zeros((1, 2, 64))
     states = [mx.zeros((1, 3, 96)), mx.zeros((1, 2, 16, 32))]
-    assert len(chain(x, [0], [2], 0, [(states, True)])) == 7
+    assert len(chain(x, [0], [2], 0, [(states, True, True)])) == 7
     short = kernels.short_conv(None, matrix(192), mx.zeros((3, 64)), None, matrix(64), None)
-    kernels.Chain([short])(x, [0], [2], 0, [([mx.zeros((1, 2, 64))], False)])
+    kernels.Chain([short])(x, [0], [2], 0, [([mx.zeros((1, 2, 64))], False, True)])
     for wrong in (
         lambda: kernels.short_conv(None, matrix(190), mx.zeros((3, 64)), None, matrix(64), None),
         lambda: kernels.short_conv(None, matrix(192), mx.zeros((3, 64)), mx.zeros(3), matrix(64), None),
-        lambda: kernels.Chain([short])(x, [0], [2], 0, [(states, False)]),
+        lambda: kernels.Chain([short])(x, [0], [2], 0, [(states, False, True)]),
     ):
         with pytest.raises(ValueError, match=r"must|bias"):
             wrong()
-    for given in ([], [(states[:1], False)], [(states[::-1], False)], [(None, None, states, [0], False)]):
+    for given in (
+        [],
+        [(states[:1], False, True)],
+        [(states[::-1], False, True)],
+        [(None, None, states, [0], False)],
+    ):
         with pytest.raises(ValueError, match=r"must"):
             chain(x, [0], [2], 0, given)
     with pytest.raises(ValueError, match="tokens"):
-        chain(x, [0], [3], 0, [(states, False)])
+        chain(x, [0], [3], 0, [(states, False, True)])
