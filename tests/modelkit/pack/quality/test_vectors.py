@@ -14,7 +14,7 @@ from modelkit.cli.main import cli
 from modelkit.pack.quality.report import check_report, warnings
 from modelkit.store.store import Store
 from tests.support.dense_folders import dense_state, write_module
-from tests.support.embedding_folders import FLAGS, write_modules
+from tests.support.embedding_folders import FLAGS, write_modules, write_reference
 from tests.support.encoder_folders import WORDS, write_encoder
 
 Run = Callable[..., Result]
@@ -149,3 +149,21 @@ def test_vectors_that_turned_are_warned_of() -> None:
     assert "the vectors' cosine with the source's is 0.9" in said
     (said,) = warnings({"held_out": {**sound, "same_nearest": 0.5}})
     assert "the nearest text is the source's for 50% of texts only" in said
+
+
+@pytest.mark.parametrize("name", ["modernbert", "nomic_bert", "embedding_gemma", "distilbert", "mpnet"])
+def test_other_encoders(create: Run, home: Path, name: str) -> None:
+    write_encoder(home / "other", name, pool="mean")
+    made = create("x", options=("--target-bits", "8", *TEXT), source="./other")
+    assert made.exit_code == 0, made.stderr
+    assert report(home, "x")["held_out"]["cosine"] > 0.95
+
+
+@pytest.mark.parametrize("quality", ["fast", "learned"])
+def test_a_decoder_without_a_head(create: Run, home: Path, quality: str) -> None:
+    write_reference(home / "other", "qwen3", pool="last")
+    made = create("x", options=("--target-bits", "7", "--quality", quality, *TEXT), source="./other")
+    assert made.exit_code == 0, made.stderr
+    kept = report(home, "x")
+    assert kept["held_out"]["cosine"] > 0.9
+    assert "measured" not in kept
