@@ -55,7 +55,10 @@ from runtime.step import Step
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("gemma4_text", "gemma4_unified_text", "gemma4", "gemma4_unified"))
-    return read_tower(fields)
+    config = read_tower(fields)
+    # Nobody's keys and values are there to be read where all layers read another's: see the assistant.
+    fields.count("num_kv_shared_layers", 0, low=0, high=len(config.layers) - 1)
+    return config
 
 
 def layout(config: Config) -> list[LayerSpec]:

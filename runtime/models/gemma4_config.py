@@ -134,6 +134,8 @@ def _layers(fields: Fields, shape: dict[str, Any], unified: bool) -> tuple[Layer
         (kind, head_dim): _rope(fields, shape, kind, head_dim)
         for kind, (head_dim, _) in zip(kinds, sizes, strict=True)
     }
+    donors = [donor_of(kinds[:first], kind) if i >= first else None for i, kind in enumerate(kinds)]
+    _refuse_unlike_donors(sizes, donors)
     return tuple(
         Layer(
             window=window if kind == "sliding_attention" else None,
@@ -141,7 +143,7 @@ def _layers(fields: Fields, shape: dict[str, Any], unified: bool) -> tuple[Layer
             head_dim=head_dim,
             kv_heads=kv_heads,
             intermediate_size=shape["intermediate_size"] * (wide if i >= first else 1),
-            donor=donor_of(kinds[:first], kind) if i >= first else None,
+            donor=donors[i],
             keys_are_values=kind == "full_attention" and fields.flag("attention_k_eq_v"),
         )
         for i, (kind, (head_dim, kv_heads)) in enumerate(zip(kinds, sizes, strict=True))
@@ -162,6 +164,17 @@ def donor_of(owners: Sequence[str], kind: str) -> int:
             f"config.json: num_kv_shared_layers leaves no {kind} layer with keys and values"
         )
     return max((i for i, owner in enumerate(owners) if owner == kind), default=-1)
+
+
+def _refuse_unlike_donors(sizes: Sequence[tuple[int, int]], donors: Sequence[int | None]) -> None:
+    """sizes: of each layer's heads, and how many of them have keys."""
+    for i, donor in enumerate(donors):
+        if donor is not None and donor >= 0 and sizes[i] != sizes[donor]:
+            (size, count), (others, have) = sizes[i], sizes[donor]
+            raise UnsupportedModel(
+                f"config.json: layer {i} has {count} key heads of {size}, and reads the keys and values of "
+                f"layer {donor}, which has {have} of {others}"
+            )
 
 
 def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[int, int]:

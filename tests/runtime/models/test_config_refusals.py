@@ -16,6 +16,17 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma4_text", {"use_bidirectional_attention": "all"}, "use_bidirectional_attention"),
     ("gemma4_text", {"per_layer_config": {"1": {"sliding_window": 3}}}, "per_layer_config"),
     ("gemma4_text", {"num_kv_shared_layers": 5}, "num_kv_shared_layers"),
+    ("gemma4_text", {"num_kv_shared_layers": 6}, "num_kv_shared_layers is 6, expected .* 0 to 5"),
+    (
+        "gemma4_text",
+        {"per_layer_config": {"1": {"head_dim": 32}, "3": {"head_dim": 48}, "5": {"head_dim": 32}}},
+        "layer 3 has 2 key heads of 48, and reads .* layer 1, which has 2 of 32",
+    ),
+    (
+        "gemma4_text",
+        {"per_layer_config": {"1": {"num_key_value_heads": 4}}},
+        "layer 3 has 2 key heads of 16, and reads .* layer 1, which has 4 of 16",
+    ),
     ("gemma3n", {"intermediate_size": [96, 96]}, "intermediate_size"),
     ("gemma3n", {"activation_sparsity_pattern": [0.9, 1.5, 0, 0, 0]}, "activation_sparsity_pattern"),
     ("phi3_window", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "rope type 'linear'"),
