@@ -294,8 +294,8 @@ static int best_of(const float* x, int size, int k, struct candidate* found) {
   for (int first = 0; first < size; first += MANY) {
     const int stop = first + MANY < size ? first + MANY : size;
     if (stop - first == MANY) {
-      vf most = vf_load(x + first);
-      for (int i = LANES; i < MANY; i += LANES) most = vf_max(vf_load(x + first + i), most);
+      vf most = vf_set(-INFINITY); /* a lane that began with no number would keep that, whatever comes behind it */
+      for (int i = 0; i < MANY; i += LANES) most = vf_max(vf_load(x + first + i), most);
       const float its = vf_greatest(most);
       if (its <= least || its < bound) continue;
     }

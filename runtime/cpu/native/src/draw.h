@@ -18,7 +18,7 @@ struct mk_wanted {
 };
 
 struct draw {
-  /* -1 where the greatest is no finite number. */
+  /* -1 where the greatest is no finite number. What is no number is never drawn. */
   int (*token)(const float* x, int size, const struct mk_wanted* by, const uint32_t key[2]);
 };
 DECLARE_COLUMNS(draw, draw);

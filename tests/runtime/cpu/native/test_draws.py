@@ -185,6 +185,18 @@ def test_what_is_no_number_or_forbidden(size):
                         assert 0 <= sampler.sample(mx.array(one), [position]).item() < size
 
 
+def test_what_is_no_number_hides_no_others():
+    """Not even those that are looked at in the same lane."""
+    x = normal(1, 1, 640, seed=7)
+    x[..., 64:128] = -9.0
+    x[..., 64], x[..., 80] = np.nan, 50.0
+    for column in kernels.columns():
+        with computing(column, 1), ops.using("cpu"):
+            for k in (1, 3, 40):
+                by = Draws((5,), (1.0,), (k,), (1.0,), (0.0,), (1.0,))
+                assert ops.table.draw(mx.array(x), by, [0]).item() == 80
+
+
 def test_equals_share_and_none_is_preferred():
     x = mx.zeros((1, 6000, 7))
     for wish in ({}, {"top_p": 0.3}, {"min_p": 1.0}):  # a mass keeps the equals of the last
