@@ -30,6 +30,17 @@ INLINE float least(vf a) {
   return t[0];
 }
 
+/* The first of the numbers that are equal to this one: zeros have two signs, and MLX compares one by one. */
+INLINE float first_like(float wanted, const void* x, enum mk_float type, int size) {
+  for (int i = 0; i < size; i += LANES) {
+    float t[LANES];
+    vf_store(t, load(x, type, i));
+    for (int k = 0; k < LANES; k++)
+      if (t[k] == wanted) return t[k];
+  }
+  return wanted;
+}
+
 /* The first code in the lowest bits. */
 INLINE void pack_bits(const uint8_t* from, uint8_t* to, int size, int bits) {
   if (bits == 8) {
@@ -55,7 +66,7 @@ static void group(const void* x, enum mk_float type, int size, int bits, uint8_t
     low = vf_min(low, v);
   }
   const float most = (float)((1 << bits) - 1), top = vf_greatest(high), bottom = least(low);
-  float step = (top - bottom) / most, zero = bottom;
+  float step = (top - bottom) / most, zero = bits == 1 && bottom == 0 ? first_like(bottom, x, type, size) : bottom;
   step = step > 1e-7f ? step : 1e-7f;
   if (bits > 1) { /* two values are the ends of the range; more have zero among them */
     const int from_below = __builtin_fabsf(bottom) > __builtin_fabsf(top);

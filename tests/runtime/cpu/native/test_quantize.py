@@ -16,6 +16,7 @@ ROWS = {
     "as weights are": 0.05 * RNG.standard_normal((40, 256)),
     "zeros": np.zeros((2, 256)),
     "minus zeros": -np.zeros((2, 256)),
+    "zeros of both signs": np.where(RNG.random((16, 256)) < 0.5, -0.0, RNG.integers(0, 2, (16, 256))),
     "all alike": np.full((2, 256), 3.25),
     "above zero": np.abs(RNG.standard_normal((4, 256))),
     "below zero": -np.abs(RNG.standard_normal((4, 256))),
