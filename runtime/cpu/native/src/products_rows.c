@@ -42,7 +42,7 @@ struct job {
   struct piece by_piece[ROWS / SPLIT];
 };
 
-/* Memory of a thread, kept for the next product unless it is much. */
+/* Memory of a thread, kept for the next product: as much as ROWS of the widest one so far took. */
 struct memory {
   void* at;
   size_t bytes;
