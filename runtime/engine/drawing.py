@@ -124,7 +124,8 @@ class Drawing:
         """Made once for as long as the rows are the same, and have forgotten no more."""
         dropped = [len(row.dropped) for row in rows]
         if self._sampler is None or self._sampler[:2] != (rows, dropped):
-            self._sampler = (rows, dropped, Sampler([row.request.sampling for row in rows], dropped))
+            # A list of its own: rows come to a caller's, and go from it.
+            self._sampler = ([*rows], dropped, Sampler([row.request.sampling for row in rows], dropped))
         return self._sampler[2]
 
     def plainly(self, rows: list[Row], positions: list[int], columns: int) -> Guessed | None:

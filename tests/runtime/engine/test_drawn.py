@@ -4,9 +4,12 @@ from array import array
 from types import SimpleNamespace
 from typing import Any, cast
 
-from runtime.engine.drawing import Drawn
-from runtime.engine.request import TokenLogprob
+from runtime.engine.drawing import Drawing, Drawn
+from runtime.engine.request import Request, TokenLogprob
+from runtime.engine.row import Row
+from runtime.engine.stream import Stream
 from runtime.sampling.logprobs import Logprobs
+from runtime.sampling.params import SamplingParams
 
 
 def lying(kind: str, shape: list[int], *values: float) -> Any:
@@ -43,3 +46,17 @@ def test_all_that_will_be_read_is_computed_with_the_tokens() -> None:
     tokens, broken = lying("i", [1], 0), lying("i", [1], 4)
     assert Drawn(rows(0), tokens, of, broken).arrays == [tokens, *of.arrays, broken]
     assert Drawn(rows(None), tokens).arrays == [tokens]
+
+
+def test_a_row_is_drawn_as_it_asks_for_whoever_stood_in_its_place() -> None:
+    """The list of decoding rows is one and the same for as long as the engine lives."""
+    drawing, one, other = Drawing(160), *(row(SamplingParams(seed=seed)) for seed in (1, 2))
+    decoding = [one]
+    of_one = drawing.sampler(decoding)
+    assert drawing.sampler([one]) is of_one
+    decoding[0] = other
+    assert drawing.sampler(decoding) is not of_one
+
+
+def row(sampling: SamplingParams) -> Row:
+    return Row(Request((3, 4), 5, sampling), Stream())
