@@ -4,12 +4,14 @@ A page's file is found by a digest of all keys before its stop, so a lookup read
 pages that lead to the deepest stop it knows. Files are written on a thread of their own, from arrays that are
 evaluated already; the prefix store never waits for it. Whatever cannot be read, or does not fit the layout,
 is removed and computed again. Several processes may share the folder: files appear whole, and one that
-another process has removed counts as not there.
+another process has removed counts as not there. Where the folder cannot be looked into, or the process has no
+file left to open, nothing is known and nothing kept at that moment: no row fails for it.
 
 Invariant: `namespace` names all that a page's meaning depends on beside its keys: model, layout, dtypes, and
 whether kernels computed it.
 """
 
+import errno
 import logging
 import os
 import queue
@@ -58,6 +60,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # A slow disk must not make pages pile up in memory: beyond this, they are not written.
 QUEUED_BYTES = 1 << 29
 NOTHING = Tensor("F32", (0,), b"")
+OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # what keeps us from opening any file, whatever is in it
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +116,7 @@ class DiskPages:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queued: dict[Path, int] = {}
         self._lock = threading.Lock()
+        self._blind = False
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._writer = threading.Thread(target=self._write, name="modelkit-pages", daemon=True)
         self._writer.start()
@@ -122,7 +126,7 @@ class DiskPages:
 
         limit_bytes: of all of them together.
         """
-        files = {(file.stop, file.key): file for file in self._files() if file.stop < len(keys)}
+        files = {(file.stop, file.key): file for file in self._files() or () if file.stop < len(keys)}
         if all(stop <= above for stop, _ in files):
             return []
         digests = key_digests(self._namespace, keys, sorted({stop for stop, _ in files}))
@@ -137,7 +141,7 @@ class DiskPages:
         """As many of the pages of these [start, stop), one behind the other, as are here, from the first.
         Each is read when it is asked for.
         """
-        files = {(file.start, file.stop, file.key): file for file in self._files()}
+        files = {(file.start, file.stop, file.key): file for file in self._files() or ()}
         digests = dict(key_digests(self._namespace, keys, [stop for _, stop in ranges]))
         chain = [files.get((start, stop, digests[stop])) for start, stop in ranges]
         return self._read([file for file in takewhile(lambda file: file is not None, chain) if file], keys)
@@ -145,7 +149,10 @@ class DiskPages:
     def save(self, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
         """Have pages of this sequence written, soon, but for those that are. Their arrays are evaluated."""
         wanted = {stored.stop: stored for stored in pages}
-        there = {(file.stop, file.key): file.nbytes for file in self._files()}
+        files = self._files()
+        if files is None:
+            return
+        there = {(file.stop, file.key): file.nbytes for file in files}
         starts = {stored.start for stored in wanted.values() if stored.start}
         digests = dict(key_digests(self._namespace, keys, sorted(starts | {*wanted})))
         for stop, stored in sorted(wanted.items()):
@@ -161,10 +168,18 @@ class DiskPages:
         self._jobs.put(None)
         self._writer.join()
 
-    def _files(self) -> list[PageFile]:
-        return [
-            file for file in list_pages(self._folder.path) if file.model == self._mark and not file.partial
-        ]
+    def _files(self) -> list[PageFile] | None:
+        """Those that are ours; None where the folder cannot be looked into."""
+        try:
+            pages = list_pages(self._folder.path)
+        except OSError as error:
+            if not self._blind:
+                reason = error.strerror or str(error)
+                log.warning("prefixes in %s cannot be found: %s", self._folder.path, reason)
+            self._blind = True
+            return None
+        self._blind = False
+        return [file for file in pages if file.model == self._mark and not file.partial]
 
     def _submit(self, job: "_Job") -> None:
         """A page that is alone in the queue may be of any size, or long prompts would never be kept."""
@@ -191,9 +206,10 @@ class DiskPages:
                 try:
                     self._put(job)
                 except OSError as error:
-                    failed = True
-                    reason = error.strerror or str(error)
-                    log.warning("prefixes are no longer written to %s: %s", self._folder.path, reason)
+                    failed = error.errno not in OURS
+                    if failed:
+                        reason = error.strerror or str(error)
+                        log.warning("prefixes are no longer written to %s: %s", self._folder.path, reason)
             with self._lock:
                 self._queued.pop(job.path, None)
 
@@ -217,6 +233,8 @@ class DiskPages:
         except FileNotFoundError:  # another process has just removed it
             pass
         except (OSError, BadPage) as error:
+            if isinstance(error, OSError) and error.errno in OURS:
+                return
             file = chain[len(read)]
             log.warning("%s is removed: %s", file.path, error)
             with suppress(OSError):

@@ -1,7 +1,9 @@
 """Prefixes that outlive the process."""
 
+import errno
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,6 +121,40 @@ def test_pages_removed_while_running_are_computed_again(tmp_path: Path) -> None:
     assert clear_pages(tmp_path / "pages") > 0
     assert ask(engine, SYSTEM) == (answer, 0)
     engine.close()
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3_5"])
+def test_no_answer_fails_where_no_file_can_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """A server's clients may take all the files that a process may have open; later there are some again."""
+    prompt = (*SYSTEM, *USER, *ASK)
+    engine = start(tmp_path, kind)
+    answer, _ = ask(engine, prompt, MARKS)
+    written(engine)
+    engine.close()
+    kept = {page.path for page in list_pages(tmp_path / "pages")}
+
+    def refused(*_: object) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    for opened in ("read_page", "write_page", "trim_pages", "list_pages"):
+        engine = start(tmp_path, kind)
+        with monkeypatch.context() as patched:
+            patched.setattr(disk_pages, opened, refused)
+            running = engine.submit(Request((*OTHER, *SYSTEM), 40, GREEDY, marks=(5,)))
+            assert ask(engine, prompt, MARKS)[0] == answer
+            assert len(list(running)) == 40
+            written(engine)
+        assert kept <= {page.path for page in list_pages(tmp_path / "pages")}
+        ask(engine, (*OTHER, *USER, *ASK), (len(OTHER),))
+        written(engine)
+        engine.close()
+        assert any(page.stop == len(OTHER) for page in list_pages(tmp_path / "pages"))
+        clear = {page.path for page in list_pages(tmp_path / "pages")} - kept
+        for path in clear:
+            path.unlink()
+    assert sum("cannot be found: Too many open files" in one.message for one in caplog.records) == 1
 
 
 def test_a_folder_without_memory_is_refused(tmp_path: Path) -> None:
