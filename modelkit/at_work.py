@@ -61,7 +61,9 @@ class AtWork:
     @property
     def activity(self) -> "Activity":
         """What it is doing at this moment, without waiting for it. Raises ModelClosed."""
-        return self._open.engine.activity
+        running = self._open
+        with faults.translated():
+            return running.engine.activity
 
     @property
     def _open(self) -> Running:

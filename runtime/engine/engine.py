@@ -147,8 +147,13 @@ class Engine:
 
     @property
     def activity(self) -> Activity:
-        """Does not wait for the engine's thread. Not once it is closed."""
-        return self._loop.activity
+        """Does not wait for the engine's thread. Raises ThreadEnded once it is being closed."""
+        try:
+            return self._loop.activity
+        except AttributeError:  # what it looks at was let go of
+            if not self._closed:
+                raise
+        raise ThreadEnded("the engine is closed")
 
     def close(self) -> None:
         """Cancel everything, stop the thread, and let go of weights, layer memory and pages. Streams end as

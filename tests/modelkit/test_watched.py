@@ -95,3 +95,11 @@ def test_running_requests_take_no_more_than_they_may(tmp_path: Path) -> None:
         fresh.limit_layers(8 * fresh.memory.cache_bytes)
         assert fresh.generate("A" * 200, raw=True, num_predict=50).usage.generated_tokens
         assert 1000 < fresh.activity.layer_bytes <= 8 * fresh.memory.cache_bytes
+
+
+def test_a_model_that_is_being_closed_says_so(tmp_path: Path) -> None:
+    """What drafts have taught is written down when the engine has gone and the model is not closed yet."""
+    with modelkit.load(write_model(tmp_path / "model")) as fresh:
+        fresh._running.engine.close()  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]
+        with pytest.raises(ModelClosed):
+            _ = fresh.activity
