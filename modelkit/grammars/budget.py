@@ -2,7 +2,9 @@
 
 Under any grammar, or none: the mask is the grammar's until the budget is spent, then one token of the closing
 mark after the other. So a batch's other rows see nothing of it, drafts that go on thinking are refused where
-they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone.
+they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone, and
+so is text in which an opening mark is spelt: thinking begins where whoever reads the answer sees it begin
+(`modelkit.output.splitting`).
 """
 
 from collections.abc import Sequence
@@ -10,7 +12,7 @@ from dataclasses import replace
 from typing import Literal, Protocol
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.style import Style
+from modelkit.chat.styles.style import MarkedCall, Style
 from modelkit.grammars.rules import Marks, Rules
 from modelkit.tokenizer import Tokenizer
 from runtime.records import dataclass
@@ -31,6 +33,8 @@ class Budget:
     """Marks that begin it."""
     closes: tuple[bytes, ...]
     """Marks that end it."""
+    behind: tuple[bytes, ...]
+    """What ends calls. Else it begins only where nothing of an answer stands before it."""
     lead: bytes
     """Blanks in front of the closing mark, left out where the text ends with them already."""
     lead_ids: tuple[int, ...]
@@ -66,11 +70,19 @@ def budget_of(
         tokens,
         tuple(mark.strip().encode() for mark in begins if mark.strip()),
         tuple(mark.strip().encode() for mark in ends if mark.strip()),
+        _ends_of_calls(style) if calls else (),
         lead.encode(),
         _written(lead, tokenizer, marks),
         ids,
         opening.place == "thinking",
     )
+
+
+def _ends_of_calls(style: Style) -> tuple[bytes, ...]:
+    marks = [mark for span in (style.section, style.call) if span for mark in span.closes]
+    if isinstance(style.form, MarkedCall):
+        marks.append(style.form.close)
+    return tuple(mark.strip().encode() for mark in marks if mark.strip()) or (b"}", b"]", b")")
 
 
 def _written(text: str, tokenizer: Tokenizer, marks: Marks) -> tuple[int, ...]:
@@ -157,9 +169,25 @@ class BudgetedMatcher:
             return replace(at, due=left) if left else _Place("outside", at.spent)
         tail = (at.tail + self._tokenizer.bytes_of(token))[-2 * _TAIL :]
         inside = at.phase == "inside"
-        if any(mark in tail for mark in (self._budget.closes if inside else self._budget.opens)):
+        if any(mark in tail for mark in self._budget.closes) if inside else self._begins(tail, token):
             return _Place("outside" if inside else "inside", at.spent)
         return replace(at, spent=at.spent + inside, tail=tail)
+
+    def _begins(self, tail: bytes, token: int) -> bool:
+        """Does thinking begin at a mark in this text, which ends in this token? Marks that are special tokens
+        or have a bar in them are no text anywhere.
+        """
+        special = self._tokenizer.bytes_of(token) if token in self._tokenizer.special_ids else b""
+        for mark in self._budget.opens:
+            place = tail.rfind(mark)
+            if place < 0:
+                continue
+            before = tail[:place].rstrip()
+            if not before or before.endswith(self._budget.behind) or mark in special:
+                return True
+            if b"|" in mark or "\uff5c".encode() in mark:
+                return True
+        return False
 
     def _checked(self, at: _Place) -> _Place:
         """Closing, where the budget is spent."""

@@ -80,6 +80,36 @@ def test_thinking_that_ends_by_itself_is_left_alone() -> None:
         plain.advance(token)
 
 
+@pytest.mark.parametrize("name", ["qwen3", "seed-oss"])
+def test_a_mark_in_the_text_of_an_answer_opens_no_thinking(name: str) -> None:
+    style, words = style_of(name), words_of(None, tokens=False)
+    think = style.think
+    assert think is not None
+    opens, closes = think.open.strip(), think.close.strip()
+    opening, tokens = Opening("thinking", think.open), 2 + len(closes)
+    text = f"ok{closes}\n\nThe {opens} mark opens thinking, but not here, for the answer has begun."
+    ids = words.tokenizer.encode(text, add_special=False)
+    matcher = budgeted(style, words, opening, tokens).matcher()
+    for token in ids:
+        assert not matcher.forced(9)
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+    events = events_of(style, opening, None, words.pieces(ids))
+    assert "".join(event.text for event in events if isinstance(event, Thinking)) == "ok"
+
+
+@pytest.mark.parametrize("shape", [{}, {"tools": TOOLS}], ids=["", "tools"])
+def test_thinking_that_begins_again_counts_too(shape: dict[str, Any]) -> None:
+    style, words = style_of("qwen3"), words_of(None, tokens=False)
+    call = '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
+    ended = "ok</think>"
+    matcher = budgeted(style, words, OPENED, len(ended) - 1 + 3, **shape).matcher()
+    for token in words.tokenizer.encode(f"{ended}{call if shape else ''}\n<think>abc", add_special=False):
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+    assert words.text(matcher.forced(20)) == "\n</think>\n\n"
+
+
 def test_a_call_that_ended_thinking_is_written_to_its_end() -> None:
     style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
     matcher = budgeted(style, words, OPENED, 6, tools=TOOLS).matcher()
