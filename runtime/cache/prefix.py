@@ -15,9 +15,10 @@ so. A drafter whose entries look one token ahead has (token, next token) pairs a
 then valid for both.
 """
 
+import heapq
 import itertools
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import mlx.core as mx
 
@@ -29,6 +30,7 @@ from runtime.cache.trie import Keys, Node, Trie
 from runtime.records import dataclass
 
 PageNode = Node[Page]
+Age = tuple[bool, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +142,8 @@ class PrefixStore:
     def resize(self, limit_bytes: int) -> None:
         """Another limit. What is beyond it goes now, but for what is held: that goes as others come."""
         self.limit_bytes = limit_bytes
-        while self.nbytes > limit_bytes and self._evict_one():
-            pass
+        if self.nbytes > limit_bytes:
+            self._shrink()
 
     def describe(self) -> list[Entry]:
         """All nodes, parents before children."""
@@ -232,25 +234,47 @@ class PrefixStore:
 
     def _evict(self, newest: PageNode) -> bool:
         """Get within the limit; False if the newest node had to go as well."""
-        kept = True
-        while self.nbytes > self.limit_bytes and (victim := self._evict_one()) is not None:
-            kept = kept and victim is not newest
-        return kept
+        return self.nbytes <= self.limit_bytes or newest not in self._shrink()
 
-    def _evict_one(self) -> PageNode | None:
-        victim = next((node for node in sorted(self._trie, key=self._age) if self._can_go(node)), None)
-        if victim is None:
-            return None
-        if victim.children:
-            self._replace(victim, self._lighter(victim))
-        else:
-            self._trie.remove(victim)
-            self.nbytes -= page_bytes(victim.page)
-            self._changed.pop(victim, None)
-            self._light.discard(victim)
-        return victim
+    def _shrink(self) -> set[PageNode]:
+        """Get within the limit, as far as nothing is held; what had to go, or gave something up."""
+        changed, gone, again = set[PageNode](), set[PageNode](), list[tuple[Age, int, PageNode]]()
+        numbers = itertools.count()  # nodes are not compared
+        for node in self._oldest(again):
+            if self.nbytes <= self.limit_bytes:
+                break
+            if node in gone or not self._can_go(node):
+                continue
+            changed.add(node)
+            asked: PageNode | None = node
+            if node.children:
+                self._replace(node, self._lighter(node))
+            else:
+                gone.add(node)
+                self._drop(node)
+                asked = node.parent  # it may be a leaf now, or has one child left
+            if asked is not None and asked.parent is not None:
+                heapq.heappush(again, (self._age(asked), next(numbers), asked))
+        return changed
 
-    def _age(self, node: PageNode) -> tuple[bool, int, int]:
+    def _oldest(self, again: "list[tuple[Age, int, PageNode]]") -> Iterator[PageNode]:
+        """All nodes in the order of eviction, put in order once however many go; among them those that are to
+        be asked again, a heap that may grow meanwhile.
+        """
+        for node in sorted(self._trie, key=self._age):
+            while again and again[0][0] < self._age(node):
+                yield heapq.heappop(again)[-1]
+            yield node
+        while again:
+            yield heapq.heappop(again)[-1]
+
+    def _drop(self, leaf: PageNode) -> None:
+        self._trie.remove(leaf)
+        self.nbytes -= page_bytes(leaf.page)
+        self._changed.pop(leaf, None)
+        self._light.discard(leaf)
+
+    def _age(self, node: PageNode) -> Age:
         """The order of eviction. First a leaf left over from a cut, at whose end no fold is known: no
         sequence can start there.
         """

@@ -13,6 +13,7 @@ from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
 from runtime.cache.pages import page_bytes, take_page
 from runtime.cache.prefix import PrefixStore
+from runtime.cache.snapshot import Span
 from runtime.cache.trie import Node, common
 from runtime.step import Step
 from tests.support.oracle import HEADS, RECURRENT, SIZE, Row, expected, held, run
@@ -352,6 +353,21 @@ def test_a_checkpoint_above_a_stem_can_be_given_up() -> None:
     machine.store.check()
     assert 4 not in resumable(machine)
     assert machine.begin(1, [*range(1, 9), 20, 21, 22]) == 10
+
+
+def test_many_nodes_go_in_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's thread does it, when memory is lent to another model or to a long prompt."""
+    store, age = PrefixStore((Full(1, 1),), ROOMY), PrefixStore._age
+    for number in range(500):
+        keys = (number % 7, number, 1)
+        store.insert(keys, 0, (Span(0, 3, (mx.zeros((1, 1, 3, 1)),) * 2),))
+    asked = list[Node]()
+    monkeypatch.setattr(PrefixStore, "_age", lambda its, node: (asked.append(node), age(its, node))[1])
+    store.resize(store.nbytes // 2)
+    store.check()
+    store.clear()
+    assert store.nbytes == 0
+    assert len(asked) < 3000
 
 
 def test_what_is_held_stays_whatever_the_limit() -> None:
