@@ -34,7 +34,9 @@ class Budget:
     closes: tuple[bytes, ...]
     """Marks that end it."""
     behind: tuple[bytes, ...]
-    """What ends calls. Else it begins only where nothing of an answer stands before it."""
+    """Marks behind which it may begin again. Else it begins only where nothing of an answer stands before
+    it.
+    """
     lead: bytes
     """Blanks in front of the closing mark, left out where the text ends with them already."""
     lead_ids: tuple[int, ...]
@@ -70,7 +72,7 @@ def budget_of(
         tokens,
         tuple(mark.strip().encode() for mark in begins if mark.strip()),
         tuple(mark.strip().encode() for mark in ends if mark.strip()),
-        _ends_of_calls(style) if calls else (),
+        _behind(style, ends, tokenizer, marks, calls=calls),
         lead.encode(),
         _written(lead, tokenizer, marks),
         ids,
@@ -78,11 +80,25 @@ def budget_of(
     )
 
 
-def _ends_of_calls(style: Style) -> tuple[bytes, ...]:
-    marks = [mark for span in (style.section, style.call) if span for mark in span.closes]
-    if isinstance(style.form, MarkedCall):
-        marks.append(style.form.close)
-    return tuple(mark.strip().encode() for mark in marks if mark.strip()) or (b"}", b"]", b")")
+def _behind(
+    style: Style, ends: Sequence[str], tokenizer: Tokenizer, marks: Marks, *, calls: bool
+) -> tuple[bytes, ...]:
+    """The ends of calls, what opens the answer's text, and of the marks that end thinking those that are no
+    text anywhere.
+    """
+    found = [*(style.text.opens if style.text else ())]
+    found += [mark for mark in ends if _loud(mark) or marks.get(mark.strip()) in tokenizer.special_ids]
+    if calls:
+        ends_of_calls = [mark for span in (style.section, style.call) if span for mark in span.closes]
+        if isinstance(style.form, MarkedCall):
+            ends_of_calls.append(style.form.close)
+        found += [mark for mark in ends_of_calls if mark.strip()] or ["}", "]", ")"]
+    return tuple(mark.strip().encode() for mark in found if mark.strip())
+
+
+def _loud(mark: str) -> bool:
+    """Has it a bar in it, as nobody writes in prose?"""
+    return "|" in mark or "\uff5c" in mark
 
 
 def _written(text: str, tokenizer: Tokenizer, marks: Marks) -> tuple[int, ...]:
@@ -164,14 +180,16 @@ class BudgetedMatcher:
         return () if self._inner is None else self._inner.forced(limit)
 
     def _next(self, at: _Place, token: int) -> _Place:
-        if at.phase == "closing":
-            left = at.due[1:] if token == at.due[0] else ()  # else the grammar had something else to say
+        if at.phase == "closing" and token == at.due[0]:
+            left = at.due[1:]
             return replace(at, due=left) if left else _Place("outside", at.spent)
+        if at.phase == "closing" and not _unfinished(at.tail):  # the grammar had something else to say
+            return _Place("outside", at.spent)
         tail = (at.tail + self._tokenizer.bytes_of(token))[-2 * _TAIL :]
-        inside = at.phase == "inside"
+        inside = at.phase != "outside"
         if any(mark in tail for mark in self._budget.closes) if inside else self._begins(tail, token):
             return _Place("outside" if inside else "inside", at.spent)
-        return replace(at, spent=at.spent + inside, tail=tail)
+        return _Place("inside" if inside else "outside", at.spent + inside, tail)
 
     def _begins(self, tail: bytes, token: int) -> bool:
         """Does thinking begin at a mark in this text, which ends in this token? Marks that are special tokens
@@ -180,14 +198,20 @@ class BudgetedMatcher:
         special = self._tokenizer.bytes_of(token) if token in self._tokenizer.special_ids else b""
         for mark in self._budget.opens:
             place = tail.rfind(mark)
-            if place < 0:
-                continue
-            before = tail[:place].rstrip()
-            if not before or before.endswith(self._budget.behind) or mark in special:
-                return True
-            if b"|" in mark or "\uff5c".encode() in mark:
+            if place >= 0 and (mark in special or _loud(mark.decode()) or self._fresh(tail[:place])):
                 return True
         return False
+
+    def _fresh(self, before: bytes) -> bool:
+        """Has nothing of an answer been written in this text, or nothing behind marks that begin anew?"""
+        while before := before.rstrip():
+            if before.endswith(self._budget.behind):
+                return True
+            closed = next((mark for mark in self._budget.closes if before.endswith(mark)), None)
+            if closed is None:
+                return False
+            before = before.removesuffix(closed)
+        return True
 
     def _checked(self, at: _Place) -> _Place:
         """Closing, where the budget is spent."""
@@ -196,3 +220,11 @@ class BudgetedMatcher:
             return at
         lead = () if at.tail.endswith(budget.lead) else budget.lead_ids
         return replace(at, phase="closing", due=(*lead, *budget.close_ids))
+
+
+def _unfinished(text: bytes) -> bool:
+    """Does it end within a character? A grammar lets nothing else come before the character's end."""
+    for count, byte in enumerate(reversed(text[-3:]), 1):
+        if byte & 0xC0 != 0x80:
+            return byte >= (0xC0, 0xE0, 0xF0)[count - 1]
+    return False

@@ -110,6 +110,34 @@ def test_thinking_that_begins_again_counts_too(shape: dict[str, Any]) -> None:
     assert words.text(matcher.forced(20)) == "\n</think>\n\n"
 
 
+def test_a_special_token_that_ends_thinking_lets_it_begin_again() -> None:
+    """So it does for whoever reads the answer, whatever stands before it."""
+    style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
+    special = {words.tokenizer.id_to_piece(one) for one in words.tokenizer.special_ids}
+    assert "</think>" in special
+    assert "<think>" not in special
+    matcher = budgeted(style, words, OPENED, 4).matcher()
+    for token in words.tokenizer.encode("a</think>text</think>\n<think>bcd", add_special=False):
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+    assert words.text(matcher.forced(9)) == "\n</think>\n\n"
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("text", ["é", "の", "😀"])
+def test_a_budget_that_is_spent_within_a_character_still_ends_thinking(
+    text: str, shape: dict[str, Any]
+) -> None:
+    style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
+    letters = words.tokenizer.encode(text, add_special=False)
+    for tokens in range(1, len(letters) + 1):
+        matcher = budgeted(style, words, OPENED, tokens, **shape).matcher()
+        for token in letters[: len(letters) if shape else tokens]:
+            assert allows(matcher.mask(), token)
+            matcher.advance(token)
+        assert words.text(matcher.forced(9)) == "\n</think>\n\n"
+
+
 def test_a_call_that_ended_thinking_is_written_to_its_end() -> None:
     style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
     matcher = budgeted(style, words, OPENED, 6, tools=TOOLS).matcher()
