@@ -130,6 +130,25 @@ class Message:
         return message
 
 
+def arguments_of(written: str) -> dict[str, Any] | None:
+    """The arguments that a call was written with. None where they are no JSON object, or one that no prompt
+    and no answer can hold: nested too deep, or with a number beyond a float's.
+    """
+    try:
+        value = json.loads(written)  # "" is none: the answer was cut off before the arguments
+        return plain(value, "the tool call's arguments") if isinstance(value, dict) else None
+    except (ValueError, RecursionError, RequestError):
+        return None
+
+
+def call_as_written(name: str, written: str, id: str | None) -> ToolCall:  # noqa: A002
+    """A call with what was written for its arguments, whatever that is: what a model wrote once is no reason
+    to lose its answer, nor the conversation behind it.
+    """
+    arguments = arguments_of(written)
+    return ToolCall(name, {}, id, written) if arguments is None else ToolCall(name, arguments, id)
+
+
 def read_messages(values: Iterable[Message | Mapping[str, Any]]) -> tuple[Message, ...]:
     """A conversation. Raises RequestError where one message is wrong, or when there are too many or none."""
     messages: list[Message] = []

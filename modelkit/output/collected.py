@@ -1,11 +1,6 @@
 """Events put together again: text, thinking and calls of an answer as far as they came."""
 
-import json
-from contextlib import suppress
-from typing import Any
-
-from modelkit.chat.message import ToolCall
-from modelkit.errors import RequestError
+from modelkit.chat.message import ToolCall, call_as_written
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 
 
@@ -41,20 +36,4 @@ class Collected:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        return tuple(_call(start, "".join(texts)) for start, texts in self._calls)
-
-
-def _call(start: CallStart, written: str) -> ToolCall:
-    if (arguments := _object(written)) is not None:
-        # Too deep, or a number too large for a prompt: what a model writes is no reason to lose its answer.
-        with suppress(RequestError):
-            return ToolCall(start.name, arguments, start.id)
-    return ToolCall(start.name, {}, start.id, written)
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text)  # "" is none: the answer was cut off before the arguments
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
+        return tuple(call_as_written(start.name, "".join(texts), start.id) for start, texts in self._calls)

@@ -5,11 +5,11 @@ with the reason, the whole cost, and `message_stop`. `input_tokens` are those th
 found of an earlier prompt is `cache_read_input_tokens`.
 """
 
-import json
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
+from modelkit.chat.message import arguments_of
 from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event
 from modelkit.server.answering import Started
@@ -140,7 +140,8 @@ class Content:
         block = self.blocks[-1]
         if not isinstance(step, Grow):
             if block["type"] == "tool_use":
-                block["input"] = _object("".join(self._pieces))
+                # {} for what was cut off: the reason says that it was.
+                block["input"] = arguments_of("".join(self._pieces)) or {}
             return
         for field in ("text", "thinking", "signature"):
             if field in step.delta:
@@ -174,12 +175,3 @@ def _usage(prompt: int, cached: int, generated: int) -> dict[str, Any]:
 
 def _event(value: dict[str, Any]) -> bytes:
     return sse(value, value["type"])
-
-
-def _object(text: str) -> dict[str, Any]:
-    """{} for what was cut off: the reason says that it was."""
-    try:
-        value = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

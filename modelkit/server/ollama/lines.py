@@ -5,12 +5,12 @@ arguments are an object here; one that was cut off, or that is no JSON, is no ca
 What such a one said is told as text, unless the answer was cut.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import field, replace
 from time import time
 from typing import Any, Literal
 
+from modelkit.chat.message import arguments_of
 from modelkit.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
@@ -71,20 +71,20 @@ class Reader:
             case CallArguments():
                 self._written += event.text
             case CallEnd():
-                return self._call()
+                return self._call(event.rest)
             case Finish() if event.answer.reason != "length":
                 return _Said(text="\n".join(self._broken))
             case _:
                 pass
         return _Said()
 
-    def _call(self) -> _Said:
+    def _call(self, rest: str) -> _Said:
         start, self._start = self._start, None
         if start is None:
             return _Said()
-        arguments = _object(self._written)
+        arguments = arguments_of(self._written)
         if arguments is None:
-            self._broken.append(f"{start.name}({self._written})")
+            self._broken.append(f"{start.name}({self._written}{rest})")
             return _Said()
         function = {"index": self._calls, "name": start.name, "arguments": arguments}
         self._calls += 1
@@ -216,11 +216,3 @@ def _whole(
     if shape == "chat":
         return {**part, **kept, **metrics}
     return {**part, **filled({"context": list(context)}), **metrics, **kept}
-
-
-def _object(text: str) -> dict[str, Any] | None:
-    try:
-        value = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None

@@ -7,9 +7,8 @@ What carries content that is no text (images, sound, files) is refused, by its p
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
-from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
+from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall, call_as_written
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.results import Calls
@@ -81,19 +80,13 @@ def text_of(given: Fields, field: str) -> str:
 
 
 def call_of(name: str, written: object, id: str | None, where: str) -> ToolCall:  # noqa: A002
-    """A call of a tool. Arguments that are no JSON object stay as they were written: an answer that went
-    wrong once would otherwise end the conversation for good.
+    """A call of a tool. Arguments that are no JSON object, or one that no prompt can hold, stay as they were
+    written: an answer that went wrong once would otherwise end the conversation for good.
     """
-    if isinstance(written, dict):
-        return ToolCall(name, written, id)
-    if written is not None and not isinstance(written, str):
+    if written is not None and not isinstance(written, str | dict):
         raise wrong(where, written, "an object, or its JSON text")
-    text = written or ""
-    try:
-        value: Any = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        value = None
-    return ToolCall(name, value, id) if isinstance(value, dict) else ToolCall(name, {}, id, text)
+    text = json.dumps(written) if isinstance(written, dict) else written or ""
+    return call_as_written(name, text if text.strip() else "{}", id)
 
 
 def _message(given: Fields) -> Message:

@@ -26,6 +26,8 @@ EVENTS: list[Event] = [
     *(CallStart(0, "call_a", "weather"), CallArguments(0, '{"city": '), CallArguments(0, '"Rome"}')),
     *(CallEnd(0), CallStart(1, "call_b", "clock"), CallEnd(1)),
 ]
+BEYOND: list[Event] = [CallStart(0, "call_a", "weather"), CallArguments(0, '{"far": 1e999}'), CallEnd(0)]
+"""JSON, and a number in it that no answer can hold."""
 PATHS = ("stream", "whole")
 
 
@@ -39,10 +41,11 @@ def address(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[st
     folder = write_model(tmp_path_factory.mktemp("model"), template=TEMPLATE)
 
     def opened(name: str) -> Model:
-        if name not in ("tiny", "actor", "broken"):
+        if name not in ("tiny", "actor", "broken", "beyond"):
             raise ModelNotFound(f"model '{name}' not found")
         model, reason = modelkit.load(folder, home=home), "cancelled" if name == "broken" else "stop"
-        return model if name == "tiny" else scripted(model, lambda *_, **__: EVENTS, reason=reason)
+        events = BEYOND if name == "beyond" else EVENTS
+        return model if name == "tiny" else scripted(model, lambda *_, **__: events, reason=reason)
 
     with served(opened, home, default_model="tiny") as url:
         yield url
@@ -77,6 +80,11 @@ def test_blocks_come_in_their_order(client: anthropic.Anthropic, path: str) -> N
     assert message.stop_reason == "tool_use"
     assert (message.usage.input_tokens, message.usage.cache_read_input_tokens) == (5, 4)
     assert message.usage.output_tokens == 5
+
+
+def test_a_call_with_a_number_beyond_all_has_no_arguments(client: anthropic.Anthropic) -> None:
+    (block,) = ask(client, "whole", model="beyond").content
+    assert block.to_dict()["input"] == {}
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -13,10 +13,13 @@ import pytest
 
 import modelkit
 from modelkit.errors import ModelNotFound
+from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.limits import Limits
+from modelkit.server.ollama.lines import Lines
 from modelkit.server.own_headers import IGNORED
+from runtime.engine.request import Usage
 from tests.support.served import scripted, served
 from tests.support.tiny import TEMPLATE, write_model
 
@@ -32,14 +35,21 @@ CALLS: list[Event] = [
         CallArguments(0, '"Rome"}'),
         CallEnd(0),
     ),
-    *(CallStart(1, "call_b", "clock"), CallEnd(1)),
+    *(CallStart(1, "call_b", "clock"), CallArguments(1, "{}"), CallEnd(1)),
 ]
+BROKEN: dict[str, list[Event]] = {
+    'weather({"city")': [CallArguments(0, '{"city"'), CallEnd(0)],
+    'weather({"city": Rome})': [CallArguments(0, '{"city": '), CallEnd(0, "Rome}")],
+    "weather(Rome)": [CallEnd(0, "Rome")],
+    'weather({"far": 1e999})': [CallArguments(0, '{"far": 1e999}'), CallEnd(0)],
+}
+"""Calls that are none, by what is told of them."""
 
 
 def script(messages: Any, **options: Any) -> list[Event]:
     """What the conversation asks for."""
-    if messages[-1].content == "broken":
-        return [CallStart(0, "call_a", "weather"), CallArguments(0, '{"city"'), CallEnd(0)]
+    if (broken := BROKEN.get(messages[-1].content)) is not None:
+        return [CallStart(0, "call_a", "weather"), *broken]
     return [Text(json.dumps(options["format"]))] if options.get("format") else CALLS
 
 
@@ -148,10 +158,22 @@ def test_calls_of_tools_come_whole(client: ollama.Client) -> None:
         assert parts[-1].done_reason == "stop"
 
 
-def test_a_call_that_is_no_json_is_told_as_text(client: ollama.Client) -> None:
-    answer = client.chat("actor", messages=[{"role": "user", "content": "broken"}])
-    assert answer.message.tool_calls is None
-    assert answer.message.content == 'weather({"city")'
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_call_that_is_no_json_is_told_as_text(client: ollama.Client, said: str, stream: bool) -> None:
+    asked: Any = {"messages": [{"role": "user", "content": said}], "stream": stream}
+    answers = list(client.chat("actor", **asked)) if stream else [client.chat("actor", **asked)]
+    assert [one.message.tool_calls for one in answers] == [None] * len(answers)
+    assert "".join(one.message.content or "" for one in answers) == said
+
+
+def test_a_call_that_was_cut_off_behind_its_name_is_none() -> None:
+    """A client would run it, without the arguments that were to come."""
+    cut = Generation("", (1,), Usage(9, 4, 5), "length", 0)
+    lines = Lines("chat", "actor")
+    said = lines.batch(0, [CallStart(0, "call_a", "weather"), CallEnd(0), Finish(cut)])
+    (last,) = map(json.loads, said.splitlines())
+    assert (last["message"], last["done_reason"]) == ({"role": "assistant", "content": ""}, "length")
 
 
 def test_a_format_reaches_the_model(client: ollama.Client) -> None:

@@ -286,6 +286,13 @@ MESSAGES: list[tuple[dict[str, Any], Message]] = [
         {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{broken"}}]},
         Message("assistant", tool_calls=(ToolCall("f", {}, "c", "{broken"),)),
     ),
+    *(
+        (
+            {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": text}}]},
+            Message("assistant", tool_calls=(ToolCall("f", {}, "c", text),)),
+        )
+        for text in ('{"a": 1e999}', '{"a": ' + "[" * 70 + "]" * 70 + "}", f'{{"a": {"9" * 2000}}}')
+    ),
     (
         {"role": "assistant", "function_call": {"name": "f", "arguments": ""}},
         Message("assistant", tool_calls=(ToolCall("f", {}),)),
