@@ -171,7 +171,7 @@ def _piece(said: Said) -> Event:
         case "call_arguments":
             return CallArguments(said.whole("index"), said.text("text"))
         case "call_end":
-            return CallEnd(said.whole("index"))
+            return CallEnd(said.whole("index"), said.maybe_text("rest") or "")
         case other:
             raise ModelkitError(f"the server sends a line of an unknown type {other[:40]!r}")
 

@@ -69,7 +69,7 @@ class Served:
         self, messages: Iterable[Message | Mapping[str, Any]], *, stream: bool = True, **options: Any
     ) -> ServedAnswer:
         """As `Model.chat` with stream=True."""
-        said = [one.as_template() if isinstance(one, Message) else dict(one) for one in messages]
+        said = [_said(one) if isinstance(one, Message) else dict(one) for one in messages]
         return self._ask("/modelkit/v1/chat", {"messages": said}, options)
 
     def generate(self, prompt: str | Sequence[int], *, stream: bool = True, **options: Any) -> ServedAnswer:
@@ -111,6 +111,15 @@ class Served:
 
     def _hear(self, said: Said) -> None:
         self._threads = said.maybe_text("threads")
+
+
+def _said(message: Message) -> dict[str, Any]:
+    """A message, its calls with what was written for their arguments where that is no JSON object."""
+    made = message.as_template()
+    for call, one in zip(message.tool_calls, made.get("tool_calls", ()), strict=True):
+        if call.written is not None:
+            one["function"]["arguments"] = call.written
+    return made
 
 
 def _differing(settled: Said, given: Parameters, context: int) -> tuple[str, ...]:

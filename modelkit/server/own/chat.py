@@ -8,13 +8,14 @@ for each event: see `lines`.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, get_type_hints
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.chat.message import Message, arguments_of, call_as_written
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
@@ -42,7 +43,8 @@ def read_chat(body: Fields) -> Ask:
     options, messages = _options(body, _CHAT, "messages"), body.items("messages")
 
     def start(model: Model, row: int) -> GenerationStream:
-        return model.chat(messages, stream=True, **options)
+        read = (_as_written(one, f"messages[{place}]") for place, one in enumerate(messages))
+        return model.chat(list(read), stream=True, **options)
 
     return _ask(body, start)
 
@@ -77,6 +79,32 @@ def _options(body: Fields, known: frozenset[str], what: str) -> dict[str, Any]:
     if unknown := sorted(parameters.keys() - _PARAMETERS):
         raise given.wrong(unknown[0], f"no such parameter; there are {', '.join(sorted(_PARAMETERS))}")
     return options | parameters
+
+
+def _as_written(message: Any, where: str) -> Any:
+    """A message as it is; but one whose calls have arguments that are no JSON object, or that no prompt can
+    hold, with these as they were written: an answer that went wrong would else end the conversation for good.
+    """
+    given = message.get("tool_calls") if isinstance(message, Mapping) else None
+    broken = [_broken(call) for call in given] if isinstance(given, list) else []
+    if not any(broken):
+        return message
+    calls = [_without(call) if text else call for call, text in zip(given or (), broken, strict=True)]
+    read = Message.read({**message, "tool_calls": calls}, where)
+    pairs = zip(read.tool_calls, broken, strict=True)
+    kept = tuple(call_as_written(one.name, text, one.id) if text else one for one, text in pairs)
+    return replace(read, tool_calls=kept)
+
+
+def _broken(call: Any) -> str:
+    """The arguments of a call where they are a text and none that is to be had as an object; else ""."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    text = function.get("arguments") if isinstance(function, Mapping) else None
+    return text if isinstance(text, str) and text.strip() and arguments_of(text) is None else ""
+
+
+def _without(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {**call, "function": {**call["function"], "arguments": {}}}
 
 
 def _by_id(biases: Any) -> Any:

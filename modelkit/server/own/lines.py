@@ -4,7 +4,7 @@
     {"type": "thinking" | "text", "text", "ids", "tokens"?}
     {"type": "call_start", "index", "id", "name"}
     {"type": "call_arguments", "index", "text"}
-    {"type": "call_end", "index"}
+    {"type": "call_end", "index", "rest"?}                 rest: what came from where it was no JSON any more
     {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "notes"?,
      "threads", "stats"}
     {"type": "progress", "read_tokens", "total_tokens"}    now and then, while the prompt is read
@@ -17,6 +17,7 @@ has the likeliest ones in the same shape. `notes` are sentences on what of the r
 `stats` has the fields of Usage: counts are tokens, times are seconds. A blank line is a sign of life.
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -92,7 +93,7 @@ def line(event: Event | Finish, read: Read) -> dict[str, Any]:
     if isinstance(event, CallArguments):
         return {"type": "call_arguments", "index": event.index, "text": event.text}
     if isinstance(event, CallEnd):
-        return {"type": "call_end", "index": event.index}
+        return {"type": "call_end", "index": event.index, **({"rest": event.rest} if event.rest else {})}
     tokens = {"tokens": [_token(one, read) for one in event.logprobs]} if event.logprobs else {}
     return {
         "type": "text" if isinstance(event, Text) else "thinking",
@@ -117,7 +118,16 @@ def _finish(event: Finish) -> dict[str, Any]:
         "seed": answer.seed,
         "dropped_messages": answer.dropped_messages,
         "ids": list(answer.ids),
-        **({} if answer.parsed is None else {"parsed": answer.parsed}),
+        **({} if answer.parsed is None or not _fits(answer.parsed) else {"parsed": answer.parsed}),
         **({"notes": list(answer.notes)} if answer.notes else {}),
         "stats": asdict(answer.usage),
     }
+
+
+def _fits(value: object) -> bool:
+    """Can JSON say it? It has no infinities, which a number such as 1e999 is read as."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True

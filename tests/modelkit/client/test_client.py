@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import modelkit
+from modelkit.chat.message import Message, ToolCall
 from modelkit.client import connection as wire
 from modelkit.client.answers import ServedAnswer
 from modelkit.client.connection import Connection, announced
@@ -18,6 +19,7 @@ from modelkit.client.fields import Said
 from modelkit.client.model import Served
 from modelkit.errors import Busy, ModelkitError, ModelNotFound, ParameterError, RequestError
 from modelkit.generation import Finish, Generation
+from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
 from modelkit.server.own.lines import line
@@ -108,6 +110,9 @@ EVENTS = [
     CallStart(0, "call_1", "find"),
     CallArguments(0, '{"a": 1}'),
     CallEnd(0),
+    CallStart(1, "call_2", "find"),
+    CallArguments(1, '{"a": '),
+    CallEnd(1, "oops}"),
 ]
 
 
@@ -137,7 +142,36 @@ def test_lines_are_read_as_they_were_written() -> None:
     assert (got.usage, got.ids, got.cut, got.parsed) == (usage, ended.ids, "context", {"a": [1]})
     assert got.notes == ("x",)
     assert (got.thinking, got.text, got.tool_calls[0].arguments) == ("hm", "so", {"a": 1})
+    assert got.tool_calls[1].written == '{"a": oops}'
     assert [one.id for one in got.logprobs] == [2, 3]
+
+
+def test_a_call_that_went_wrong_goes_back_as_it_was_written(
+    server: Running, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it does where the model is loaded here; it is no reason to refuse what follows."""
+    heard: list[Any] = []
+
+    def chat(self: Any, messages: Any, **options: Any) -> Any:
+        heard.append([Message.read(one) for one in messages])
+        raise RequestError("enough")
+
+    monkeypatch.setattr(Model, "chat", chat)
+    calls = [ToolCall("find", {}, "c1", text) for text in ('{"a": oops}', '{"a": 1e999}')]
+    talk = [Message("user", "?"), Message("assistant", "", tool_calls=(*calls, ToolCall("find", {"a": 2})))]
+    for given in (talk, [{"role": "user", "content": "?"}, one_of_the_page(calls)]):
+        with pytest.raises(RequestError, match="enough"):
+            served.chat(given)
+    assert heard[0] == talk
+    assert heard[1][1].tool_calls == tuple(calls)
+
+
+def one_of_the_page(calls: list[ToolCall]) -> dict[str, Any]:
+    written = [
+        {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.written}}
+        for one in calls
+    ]
+    return {"role": "assistant", "content": "", "tool_calls": written}
 
 
 @contextmanager

@@ -134,6 +134,12 @@ def test_every_kind_of_event_has_its_line() -> None:
     assert (lines[5]["cut"], lines[5]["stats"]["prompt_tokens"]) == ("context", 3)
 
 
+def test_a_number_beyond_all_stays_in_the_text() -> None:
+    """JSON has no infinities: a browser could not read the line."""
+    ended = Generation("[1e999]", (1,), Usage(), "stop", 7, parsed=[float("inf")])
+    assert "parsed" not in line(Finish(ended), str)
+
+
 def test_an_error_in_mid_stream_says_which_request_it_was() -> None:
     said = json.loads(Lines("req_7").fail(Fault("busy", "too many", retry_after_s=3)))["error"]
     assert said == {"kind": "busy", "message": "too many", "retry_after_s": 3, "request_id": "req_7"}
