@@ -40,12 +40,12 @@ class Connection:
             raise ModelkitError(f"{shown(address)} is no address of a server")
         self.address = address
         uds = found[2]
-        authorization = {"authorization": f"Bearer {key}"} if key else {}
+        authorization = {b"authorization": f"Bearer {key}".encode()} if key else {}
         self._client = httpx2.Client(
             base_url="http://localhost" if uds else address,
             transport=httpx2.HTTPTransport(uds=uds) if uds else None,
             verify=httpx2.create_ssl_context() if found[1] == "https" else True,  # SSL_CERT_FILE counts
-            headers={"x-modelkit-priority": "interactive", **authorization},
+            headers={b"x-modelkit-priority": b"interactive", **authorization},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             trust_env=False,
             follow_redirects=False,

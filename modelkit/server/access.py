@@ -7,7 +7,8 @@ they are written, with what was allowed; nothing is allowed by how it ends.
 
 import hmac
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from runtime.records import dataclass
 
@@ -40,6 +41,14 @@ def origin_of(written: str) -> str | None:
     return f"{scheme}://{name}" + ("" if number in (None, _PORTS.get(scheme)) else f":{number}")
 
 
+def _bare(local: str | None) -> str | None:
+    """An address of this end as a client writes it: a socket for both families says `::ffff:192.168.1.7` for
+    IPv4, and a link's own address has the link's name behind it.
+    """
+    plain = None if local is None else local.partition("%")[0]
+    return plain.removeprefix("::ffff:") if plain and "." in plain else plain
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """What the server was told to allow."""
@@ -63,7 +72,7 @@ class Access:
             return False
         host = host_of(given[0])
         return host is not None and (
-            host in LOOPBACK or host == local or not self.hosts.isdisjoint({host, "*"})
+            host in LOOPBACK or host == _bare(local) or not self.hosts.isdisjoint({host, "*"})
         )
 
     def origin_allowed(self, written: Iterable[str], own: str | None) -> bool:
@@ -82,6 +91,13 @@ class Access:
         """Compared in a time that says nothing about the key."""
         if not self.keys:
             return True
-        said = (given or "").encode("utf-8", "surrogateescape")
-        fits = [hmac.compare_digest(said, key.encode()) for key in self.keys]
+        said = (given or "").encode("latin-1", "backslashreplace")  # the header's own bytes
+        fits = [hmac.compare_digest(said, spelt) for key in self.keys for spelt in _spelt(key)]
         return any(fits)
+
+
+def _spelt(key: str) -> Iterator[bytes]:
+    """As clients send it: in UTF-8, or in Latin-1 as some do with all headers."""
+    yield key.encode()
+    with suppress(UnicodeEncodeError):
+        yield key.encode("latin-1")

@@ -146,4 +146,4 @@ def _trace(scope: Scope, headers: Headers, dialect: Dialect) -> Trace:
 
 def _key(headers: Headers) -> str | None:
     kind, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if kind.lower() == "bearer" else headers.get("x-api-key")
+    return token.strip(" \t") if kind.lower() == "bearer" else headers.get("x-api-key")

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
+from modelkit.server.access import Access
 from modelkit.server.own.lines import line
 from modelkit.settings import Settings
 from runtime.engine.request import Drafts, TokenLogprob, Usage
@@ -84,6 +86,14 @@ def test_leaving_stops_the_answer_within_a_moment(server: Running, served: Serve
             while model.activity.running and time.monotonic() < end:
                 time.sleep(0.005)
             assert model.activity.running == 0
+
+
+def test_a_key_may_have_any_letters(tmp_path: Path) -> None:
+    with running(tmp_path, access=Access(("schlüssel ключ",))) as server:
+        with Connection(server.address, "schlüssel ключ") as ours:
+            assert ours.get("/modelkit/v1/ps") == {"models": []}
+        with Connection(server.address, "schlüssel") as other, pytest.raises(ModelkitError, match="API key"):
+            other.get("/modelkit/v1/ps")
 
 
 def test_what_was_refused_is_raised_where_it_was_asked(served: Served) -> None:

@@ -87,6 +87,9 @@ def test_an_address_of_this_end_is_a_name_of_this_end() -> None:
     access = Access()
     assert access.host_allowed(["192.168.1.7:11434"], "192.168.1.7")
     assert not access.host_allowed(["192.168.1.7:11434"], "192.168.1.8")
+    assert access.host_allowed(["192.168.1.7:11434"], "::ffff:192.168.1.7")  # of a socket for both families
+    assert not access.host_allowed(["192.168.1.7:11434"], "::ffff:192.168.1.8")
+    assert access.host_allowed(["[fe80::7]:11434"], "fe80::7%eth0")
     assert not access.host_allowed(["localhost", "localhost"])
     assert not access.host_allowed([])
     assert Access(hosts=frozenset("*")).host_allowed(["anything.example.org"])
@@ -155,6 +158,26 @@ def test_two_origins_or_none() -> None:
     assert not Access(origins=frozenset("*")).origin_allowed(["null"], None)
     assert origin_of("https://[::1]:443") == "https://[::1]"
     assert host_of("[::1]:11434") == "::1"
+
+
+KEY_HEADERS = ("authorization", "x-api-key")
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "voilà", "ключ"])
+def test_a_key_may_have_any_letters(key: str, tmp_path: Path) -> None:
+    """Most clients send UTF-8, and Python's `requests` Latin-1 where that has them."""
+    with client(Access((key,)), tmp_path) as here:
+
+        def status(*spelt: bytes) -> set[int]:
+            sent = [
+                {name: b"Bearer " * (name == "authorization") + one} for one in spelt for name in KEY_HEADERS
+            ]
+            return {here.get("/nowhere", headers=one).status_code for one in sent}
+
+        assert status(key.encode()) == {404}
+        if not key.startswith("к"):
+            assert status(key.encode("latin-1")) == {404}
+        assert status(b"?" * len(key), key.encode()[:-1], key.encode("unicode_escape")) == {401}
 
 
 def test_a_preflight_needs_no_key(locked: TestClient) -> None:
