@@ -3,6 +3,7 @@
 import errno
 import socket
 import stat
+from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 from secrets import token_hex
@@ -93,24 +94,31 @@ def _what_to_do(error: OSError) -> str | None:
 
 
 def _listen_at_path(path: Path) -> socket.socket:
+    # Under another name first: nobody reaches it before its mode is set.
+    hidden = path.with_name(f".{path.name}.{token_hex(4)}")
+    listener: socket.socket | None = None
     try:
-        if path.exists() and stat.S_ISSOCK(path.stat().st_mode):
+        if path.exists():
             _remove_left_over(path)
         listener = socket.socket(socket.AF_UNIX)
-        # Under another name first: nobody reaches it before its mode is set.
-        hidden = path.with_name(f".{path.name}.{token_hex(4)}")
         listener.bind(str(hidden))
         hidden.chmod(0o600)
         listener.listen(_BACKLOG)
         hidden.rename(path)
     except OSError as error:
+        if listener is not None:
+            listener.close()
+        with suppress(OSError):
+            hidden.unlink(missing_ok=True)
         raise ModelkitError(f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
     listener.setblocking(False)
     return listener
 
 
 def _remove_left_over(path: Path) -> None:
-    """A socket that nobody listens on any more."""
+    """A socket that nobody listens on any more. What is no socket is somebody's file, and stays."""
+    if not stat.S_ISSOCK(path.stat().st_mode):
+        raise ModelkitError(f"cannot listen on {path}: a file is there", hint="Take another path.")
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(str(path))

@@ -355,11 +355,20 @@ def test_two_servers_of_one_home(tmp_path: Path) -> None:
     """The file is that of the first that runs, and only its owner removes it."""
     path = announce(tmp_path, "http://127.0.0.1:1")
     assert path is not None
-    path.write_text(json.dumps({"pid": os.getppid(), "url": "http://127.0.0.1:2"}), encoding="utf-8")
-    assert announce(tmp_path, "http://127.0.0.1:3") is None
-    withdraw(path)
-    assert path.exists()
-    for left_over in ('{"pid": 999999999, "url": ""}', "nonsense", "[]", '{"pid": true}'):
+    with socket.create_server(("127.0.0.1", 0)) as other, socket.socket(socket.AF_UNIX) as local:
+        local.bind(str(tmp_path / "socket"))
+        local.listen()
+        for url in (f"http://127.0.0.1:{other.getsockname()[1]}", f"unix:{tmp_path / 'socket'}"):
+            path.write_text(json.dumps({"pid": os.getppid(), "url": url}), encoding="utf-8")
+            assert announce(tmp_path, "http://127.0.0.1:3") is None
+            withdraw(path)
+            assert path.exists()
+    # A server that was killed has left the file, and its number is another program's by now.
+    numbers = [
+        json.dumps({"pid": os.getppid(), "url": one}) for one in (url, "http://[::1]:1", "http://x:99999")
+    ]
+    ours = json.dumps({"pid": os.getppid(), "url": "http://127.0.0.1:4"})
+    for left_over in (*numbers, ours, '{"pid": 999999999, "url": ""}', "nonsense", "[]", '{"pid": true}'):
         path.write_text(left_over, encoding="utf-8")
         assert announce(tmp_path, "http://127.0.0.1:4") == path
         assert json.loads(path.read_text(encoding="utf-8"))["pid"] == os.getpid()
@@ -376,6 +385,23 @@ def test_a_socket_that_is_left_over_is_taken_again(tmp_path: Path) -> None:
     (second,) = listen(place)
     assert address_of(second, place) == f"unix:{tmp_path / 'socket'}"
     second.close()
+
+
+def test_a_file_is_no_socket_that_was_left_over(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text("of somebody", encoding="utf-8")
+    result = run("serve", "--uds", str(file))
+    assert (result.exit_code, "a file is there" in result.stderr) == (1, True)
+    assert file.read_text(encoding="utf-8") == "of somebody"
+
+
+def test_a_place_where_no_socket_can_be_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ModelkitError, match="cannot listen on"):
+        listen(Place(uds=tmp_path / "folder"))
+    assert {one.name for one in tmp_path.iterdir()} == {"folder", "link"}
 
 
 def test_localhost_is_both_loopback_addresses() -> None:
