@@ -170,3 +170,5 @@ class Pool:
             if name in one.names and one.found.digest != digest:
                 one.names.discard(name)
                 one.outdated = not one.names
+                if one.names and one.found.name == name:
+                    one.found = Found(min(one.names), one.found.digest)  # what it goes by now

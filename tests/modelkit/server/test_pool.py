@@ -86,6 +86,20 @@ async def test_a_name_that_stands_for_another_package_gets_another_model() -> No
 
 
 @on_a_loop
+async def test_a_model_goes_by_a_name_that_still_stands_for_it() -> None:
+    packages = FakePackages({"a": 10, "copy": 10}, digests={"a": "one", "copy": "one"})
+    async with pool_of(packages) as (pool, _):
+        await use(pool, "a")
+        async with pool.acquire("copy"):
+            packages.digests["a"] = "two"
+            await use(pool, "a")
+            assert {one.name: one.digest for one in pool.shown()} == {"a": "two", "copy": "one"}
+            assert pool.stop("a")
+            await until(lambda: names(pool) == ["copy"])
+            assert (await use(pool, "copy")).name == "copy"
+
+
+@on_a_loop
 async def test_the_model_of_a_removed_package_leaves_once_it_is_idle() -> None:
     packages = FakePackages({"a": 10})
     async with pool_of(packages) as (pool, _):
