@@ -106,18 +106,19 @@ def read_rows(body: Fields, most: int) -> int:
 
 def read_style(body: Fields, *, logprobs: bool) -> Style:
     """How the answer is to be told."""
-    told = body.fields("stream_options")
+    told, stream = body.fields("stream_options"), body.flag("stream", default=False)
+    usage, progress = False, body.flag("return_progress", default=False)
     if told is not None:
         told.flag("include_obfuscation")
         told.idle("include_obfuscation")
         told.refuse("continuous_usage_stats", "what an answer cost is told at its end")
-    return Style(
-        stream=body.flag("stream", default=False),
-        usage=told is not None and told.flag("include_usage", default=False),
-        timings=body.flag("timings_per_token", default=False),
-        progress=body.flag("return_progress", default=False),
-        logprobs=logprobs,
-    )
+        usage = told.flag("include_usage", default=False)
+    if not stream:  # an answer in one always says what it cost, and comes when all is read
+        body.idle("return_progress")
+        if told is not None:
+            told.idle("include_usage")
+    timings = body.flag("timings_per_token", default=False)
+    return Style(stream, usage, timings, progress, logprobs)
 
 
 def _check_media(body: Fields) -> None:

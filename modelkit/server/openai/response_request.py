@@ -80,9 +80,12 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
     _refuse_stored(body)
     found, dropped = _tools(body)
     include = body.texts("include")
-    options = _options(body) | found
-    if body.has("top_logprobs") or _LOGPROBS in include:
-        options["top_logprobs"] = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS, default=0)
+    options, hints = _options(body) | found, {one for one in _HINTS if body.has(one)}
+    top = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS)
+    if _LOGPROBS in include:
+        options["top_logprobs"] = top or 0
+    elif top is not None:
+        hints.add("top_logprobs")  # it is `include` that asks for them
     said = [*_before(body, earlier), *_said(body)]
     _check_results(said)
     instructions = body.text("instructions")
@@ -100,9 +103,7 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
         echo=_echo(body, options),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
-        hints=tuple(
-            sorted({*sampling.hints_in(body), *(one for one in _HINTS if body.has(one))} - {"store"})
-        ),
+        hints=tuple(sorted({*sampling.hints_in(body), *hints} - {"store"})),
         dropped=dropped,
     )
 

@@ -74,6 +74,8 @@ async def responses(request: Request) -> Response:
 async def stored_response(request: Request) -> Response:
     """One that is kept: to be read again, or forgotten."""
     id, kept = request.path_params["id"], kept_of(request)  # noqa: A001
+    if request.query_params.get("stream", "false").lower() not in ("false", "0"):
+        raise refused("invalid_request", "stream: a response that is kept is given whole", "stream")
     written = kept.forget(id) if request.method == "DELETE" else kept.response(id)
     if written is None:
         raise refused("not_found", f"no response {id[:80]!r} is kept here")
@@ -92,8 +94,9 @@ async def model(request: Request) -> Response:
 
 
 def _loaded(request: Request) -> dict[str, int]:
-    """Contexts of loaded models by name."""
-    return {one.name: one.context_tokens for one in serving_of(request).pool.shown()}
+    """Contexts of loaded models by name. Of one that is on its way none is known yet."""
+    shown = serving_of(request).pool.shown()
+    return {one.name: one.context_tokens for one in shown if one.state == "ready"}
 
 
 ROUTES = (

@@ -89,7 +89,7 @@ def paths(value: Any, under: str) -> Iterator[str]:
 
 
 DRAWN = "frequency_penalty presence_penalty seed stop stop[] temperature top_p"
-MADE = f"{DRAWN} n max_tokens logprobs stream_options stream_options.include_usage"
+MADE = f"{DRAWN} n max_tokens logprobs stream_options"
 CHOSEN = "tool_choice tool_choice.type"
 OPTIONS = "num_predict num_keep repeat_last_n repeat_penalty top_k typical_p"
 ASKED = " ".join(f"options.{name}" for name in f"{DRAWN} {OPTIONS}".split() if name != "n")
@@ -107,7 +107,7 @@ ACTS = {
     "/v1/completions": f"{MADE} best_of echo prompt prompt[] prompt[][]",
     "/v1/responses": f"{DRAWN} {TOOLS} include include[] input input[] input[].role instructions "
     "max_output_tokens parallel_tool_calls reasoning reasoning.effort reasoning.generate_summary "
-    "reasoning.summary service_tier store text text.format text.format.type top_logprobs truncation",
+    "reasoning.summary service_tier store text text.format text.format.type truncation",
     "/v1/embeddings": "dimensions encoding_format input input[] input[][]",
     "/v1/messages": f"{CLAUDE} max_tokens stop_sequences stop_sequences[]",
     "/v1/messages/count_tokens": CLAUDE,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import mlx.core as mx
 import pytest
 
@@ -15,13 +16,16 @@ import modelkit
 from modelkit.errors import InvalidName, ModelClosed, ModelkitError, ModelNotFound
 from modelkit.memory import Memory
 from modelkit.model import Model
+from modelkit.server.app import make_app
 from modelkit.server.moves import Capacity
 from modelkit.server.pool import Lease, Pool
+from modelkit.server.serving import Serving
 from modelkit.server.stored import Found, Hearer, Stored
 from modelkit.settings import Settings
 from modelkit.store import Store
 from runtime import device
 from tests.support.pool import until
+from tests.support.served import Quiet
 from tests.support.tiny import write_model
 
 
@@ -95,6 +99,34 @@ def test_a_model_goes_on_answering_while_another_loads(home: Path) -> None:
             source.go.set()
             assert (await loading).model.generate("It", raw=True, num_predict=2)
             stream.close()
+        await pool.close()
+
+    asyncio.run(run())
+
+
+def test_a_model_on_its_way_is_listed_with_its_packages_context(home: Path) -> None:
+    """Clients budget a conversation with that number."""
+
+    class Opening(Stored):
+        go = threading.Event()
+
+        def load(self, found: Found, hearer: Hearer) -> Model:
+            assert self.go.wait(30)
+            return super().load(found, hearer)
+
+    async def run() -> None:
+        settings = replace(Settings.from_environment({}), home=home)
+        pool = Pool(Opening(settings))
+        transport = httpx.ASGITransport(make_app(Serving(pool, settings, log=Quiet())))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            before = (await client.get("/v1/models/story")).json()
+            loading = asyncio.ensure_future(use(pool, "story"))
+            await until(pool.shown)
+            assert (await client.get("/v1/models/story")).json() == before
+            assert (before["loaded"], before["context_length"] > 0) == (False, True)
+            Opening.go.set()
+            await loading
+            assert (await client.get("/v1/models/story")).json() == {**before, "loaded": True}
         await pool.close()
 
     asyncio.run(run())

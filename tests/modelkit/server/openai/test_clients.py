@@ -144,6 +144,8 @@ def test_a_response_goes_on_from_the_one_before(client: openai.OpenAI) -> None:
     assert last.response.usage is not None
     assert first.usage is not None
     assert last.response.usage.input_tokens > first.usage.input_tokens - len("<system>be brief")
+    with pytest.raises(openai.BadRequestError, match="given whole"):
+        client.responses.retrieve(first.id, stream=True)
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError, match=first.id):
         client.responses.create(model="tiny", input="?", previous_response_id=first.id)
@@ -246,6 +248,18 @@ def test_fields_that_change_nothing_are_named(client: openai.OpenAI) -> None:
         **ASK, user="u", prediction={"type": "content", "content": "x"}
     )
     assert raw.headers["x-modelkit-ignored"] == "prediction, user"
+    raw = client.chat.completions.with_raw_response.create(
+        **ASK, extra_body={"stream_options": {"include_usage": True}, "return_progress": True}
+    )  # which are about a stream
+    assert raw.headers["x-modelkit-ignored"] == "return_progress, stream_options.include_usage"
+    raw = client.completions.with_raw_response.create(
+        model="tiny", prompt="a", max_tokens=1, extra_body={"stream_options": {"include_usage": True}}
+    )
+    assert raw.headers["x-modelkit-ignored"] == "stream_options.include_usage"
+    told = client.responses.with_raw_response.create(
+        model="tiny", input="hey", max_output_tokens=2, top_logprobs=2
+    )  # it is `include` that asks for them
+    assert told.headers["x-modelkit-ignored"] == "top_logprobs"
 
 
 def test_a_name_may_be_left_out_where_one_model_is_there(client: openai.OpenAI) -> None:
