@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from time import monotonic, time
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
@@ -110,18 +110,36 @@ async def call(
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """What the work gives. It is cancelled when the client leaves, and that is raised."""
-    task = asyncio.ensure_future(work)
+    """What the work gives. It is cancelled when the client leaves, or the server ends, and that is raised."""
+    task, jobs = asyncio.ensure_future(work), serving_of(request).state.jobs
     watcher = asyncio.ensure_future(_gone(request.receive))
+    awaited = _Awaited(task)
+    jobs.add(awaited)
     try:
         await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
+        if awaited.fault is not None:
+            raise Refused(awaited.fault)
         if not task.done():
             raise client_gone()
         return task.result()
     finally:
+        jobs.discard(awaited)
         watcher.cancel()
         task.cancel()
         await asyncio.wait({task})
+
+
+class _Awaited:
+    """A Job of the server's state: work that a client waits for, other than an answer."""
+
+    def __init__(self, task: asyncio.Future[Any]) -> None:
+        self.fault: Fault | None = None
+        self._task = task
+
+    def stop(self, fault: Fault) -> None:
+        if not self._task.done():
+            self.fault = fault
+            self._task.cancel()
 
 
 async def _gone(receive: Receive) -> None:

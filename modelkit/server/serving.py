@@ -30,7 +30,9 @@ class Stoppable(Protocol):
 
 
 class Job(Protocol):
-    """Work on a thread of its own, which may outlive its request."""
+    """What is no answer and takes time: work that a client waits for, or on a thread of its own, which may
+    outlive its request.
+    """
 
     def stop(self, fault: Fault) -> None:
         """Want no more of it, for this reason. Returns at once."""
@@ -48,7 +50,9 @@ class State:
     underway: set[Stoppable] = field(default_factory=set["Stoppable"])
     """Every request that has a model, or waits for one."""
     jobs: set[Job] = field(default_factory=set[Job])
-    """Pulls, pushes and creates, until their threads have ended."""
+    """Embeddings, loads and the like, as long as somebody waits for them; pulls, pushes and creates until
+    their threads have ended.
+    """
 
 
 @dataclass(frozen=True, slots=True)

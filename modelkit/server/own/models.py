@@ -22,7 +22,7 @@ from starlette.routing import Route
 from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
-from modelkit.server.answering import call, unless_gone
+from modelkit.server.answering import call, check_open, unless_gone
 from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
@@ -57,6 +57,8 @@ async def load(request: Request) -> Response:
     body, pool = await read_json(request), serving_of(request).pool
     name = body.needed_text("model")
     keep_alive = body.duration("keep_alive")
+
+    check_open(serving_of(request))
 
     async def loaded() -> dict[str, Any]:
         async with pool.acquire(name, keep_alive, turn=False) as lease:

@@ -5,7 +5,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +21,7 @@ from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.live_server import Running, connect, raw_request, received, running
+from tests.support.served import Quiet
 from tests.support.tiny import write_model
 
 LIMITS = Limits(heartbeat_s=0.15, grace_s=0.5)
@@ -220,6 +223,34 @@ def test_a_stuck_engine_is_no_health(served: Running, brake: Brake) -> None:
         gate.set()
         object.__setattr__(served.serving.limits, "stalled_s", 120.0)
     assert until(lambda: httpx.get(f"{served.url}/health").status_code == 200)
+
+
+@pytest.mark.parametrize(("takes_s", "grace_s", "status"), [(1.0, 20.0, 200), (20.0, 0.3, 503)])
+def test_what_is_no_answer_may_end_too(
+    takes_s: float, grace_s: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is told where it does not."""
+    monkeypatch.setattr("modelkit.server.listening._LAST_BYTES_S", 0.5)
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
+    began, ended = threading.Event(), threading.Event()
+    with modelkit.load(write_model(tmp_path / "model"), home=tmp_path) as slow:
+        embed = slow.embed
+
+        def late(*given: Any, **options: Any) -> Any:
+            began.set()
+            ended.wait(takes_s)
+            return embed(*given, **options)
+
+        slow.__dict__["embed"] = late
+        serving = Serving(Pool(lambda _: slow), settings, replace(LIMITS, grace_s=grace_s), log=Quiet())
+        with running(serving) as here, ThreadPoolExecutor(1) as other:
+            body = {"model": "tiny", "input": "Once"}
+            answer = other.submit(httpx.post, f"{here.url}/v1/embeddings", json=body, timeout=30)
+            assert began.wait(20)
+            here.stop()
+            assert answer.result(30).status_code == status
+            assert not serving.state.jobs
+            ended.set()
 
 
 def test_draining(model: Model, tmp_path_factory: pytest.TempPathFactory) -> None:
