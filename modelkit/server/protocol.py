@@ -93,6 +93,13 @@ class Guarded(H11Protocol):
             self._rest = self.loop.call_later(REST_S, self.transport.abort)
         super().on_response_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP any more may come behind an answer, in a body that nobody wanted."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:
+            self.transport.close()
+
     def _should_upgrade(self) -> bool:
         """Nothing speaks another protocol here: the request is answered as it is, and no log is told."""
         return False

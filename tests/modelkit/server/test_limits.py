@@ -277,6 +277,18 @@ def test_what_is_no_http_is_a_line_of_the_log(served: Running) -> None:
     assert "connection said=" in log._stream.getvalue().removeprefix(before)  # type: ignore[union-attr]
 
 
+def test_what_is_no_http_behind_an_answer_ends_the_connection(
+    served: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And is no error of ours."""
+    with connect(served.port) as client:
+        client.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert status(received(client, until=b"}")) == 404
+        client.sendall(b"zzz\r\n")
+        assert closed_within(client)
+    assert not [one for one in caplog.records if one.exc_info]
+
+
 def test_fields_say_their_name(served: Running) -> None:
     for body, where in (
         ({"prompt": "x"}, "model"),
