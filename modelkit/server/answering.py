@@ -91,10 +91,15 @@ async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
 
 
 async def call(
-    request: Request, model: str, function: Callable[[Model], T], keep_alive: float | None = None
+    request: Request,
+    model: str,
+    function: Callable[[Model], T],
+    keep_alive: float | None = None,
+    *,
+    embeds: bool = False,
 ) -> T:
     """Run something else on a model, in a worker thread: tokenize, embed. Whoever leaves meanwhile does not
-    wait for the model any more. model: as in Ask.
+    wait for the model any more. model: as in Ask. embeds: it takes longer than a moment.
     """
     serving, trace = serving_of(request), trace_of(request)
     check_open(serving)
@@ -104,7 +109,8 @@ async def call(
         async with serving.pool.acquire(name, keep_alive, turn=False) as lease:
             trace.model, trace.load_s = lease.model.name, lease.load_s
             own = choosing(lease.model, adapters)
-            return await asyncio.get_running_loop().run_in_executor(serving.workers, function, own)
+            threads = serving.embedders if embeds else serving.workers
+            return await asyncio.get_running_loop().run_in_executor(threads, function, own)
 
     return await unless_gone(request, run())
 

@@ -88,7 +88,8 @@ async def embed(request: Request) -> Response:
             raise refused("too_long", "the input length exceeds the context length", "input") from error
         return {"embeddings": found.vectors.tolist(), "prompt_eval_count": sum(found.tokens)}
 
-    said = await call(request, asked.model, made if asked.texts else _nothing, asked.keep_alive)
+    work = made if asked.texts else _nothing
+    said = await call(request, asked.model, work, asked.keep_alive, embeds=True)
     times = {
         "total_duration": nanoseconds(time.monotonic() - began_s),
         "load_duration": nanoseconds(trace_of(request).load_s),
@@ -103,7 +104,7 @@ async def embeddings(request: Request) -> Response:
     def made(model: Model) -> list[float]:
         return model.embed(asked.texts, normalize=False).vectors[0].tolist() if asked.texts else []
 
-    said = await call(request, asked.model, made, asked.keep_alive)
+    said = await call(request, asked.model, made, asked.keep_alive, embeds=True)
     return naming(request, JSONResponse({"embedding": said}), asked.ignored)
 
 

@@ -97,5 +97,6 @@ async def embeddings(request: Request) -> Response:
             raise renamed(error, _NAMES) or error from error
         return written(replace(asked, model=asked.model or model.name), found.vectors, found.tokens)
 
-    said = await call(request, model_of(request, asked.model, "vectors"), embed, asked.keep_alive)
+    name = model_of(request, asked.model, "vectors")
+    said = await call(request, name, embed, asked.keep_alive, embeds=True)
     return naming(request, JSONResponse(said), asked.hints)

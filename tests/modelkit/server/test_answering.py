@@ -18,7 +18,7 @@ from modelkit.model import Model
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log
 from modelkit.server.pool import Pool
-from modelkit.server.serving import Serving
+from modelkit.server.serving import WORKERS, Serving
 from modelkit.settings import Settings
 from tests.support.live_server import Running, connect, raw_request, received, running
 from tests.support.served import Quiet
@@ -251,6 +251,35 @@ def test_what_is_no_answer_may_end_too(
             assert answer.result(30).status_code == status
             assert not serving.state.jobs
             ended.set()
+
+
+def test_answers_begin_while_many_texts_are_embedded(tmp_path: Path) -> None:
+    settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
+    began, go = threading.Semaphore(0), threading.Event()
+    with modelkit.load(write_model(tmp_path / "model"), home=tmp_path) as slow:
+        embed = slow.embed
+
+        def late(*given: Any, **options: Any) -> Any:
+            began.release()
+            go.wait(60)
+            return embed(*given, **options)
+
+        slow.__dict__["embed"] = late
+        serving = Serving(Pool(lambda _: slow), settings, LIMITS, log=Quiet())
+        with running(serving) as here, ThreadPoolExecutor(WORKERS) as others:
+            paths = ("/v1/embeddings", "/api/embed", "/api/embeddings")
+            bodies = [{"model": "tiny", "prompt" if path == paths[2] else "input": "Once"} for path in paths]
+            given = list(zip(paths, bodies, strict=True)) * WORKERS
+            sent = [
+                others.submit(httpx.post, here.url + path, json=body, timeout=60)
+                for path, body in given[:WORKERS]
+            ]
+            try:
+                assert all(began.acquire(timeout=20) for _ in sent)
+                assert post(here).status_code == 200
+            finally:
+                go.set()
+            assert {one.result(60).status_code for one in sent} == {200}
 
 
 def test_draining(model: Model, tmp_path_factory: pytest.TempPathFactory) -> None:
