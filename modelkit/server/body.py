@@ -50,9 +50,17 @@ async def read_json(request: Request, most_bytes: int | None = None) -> Fields:
         value = _parsed(data, limits)
     else:
         value = await asyncio.to_thread(_parsed, data, limits)
-    if (prompts := serving_of(request).prompts) is not None:
-        await asyncio.to_thread(prompts.write, trace_of(request), value)
+    await _write_down(request, value)
     return Fields(value)
+
+
+async def _write_down(request: Request, value: Any) -> None:
+    """For --log-prompts. The log says where that is in vain, once."""
+    serving = serving_of(request)
+    if serving.prompts is None:
+        return
+    if not await asyncio.to_thread(serving.prompts.write, trace_of(request), value):
+        serving.log.line("prompts", lost=serving.prompts.fault)
 
 
 def _parsed(data: bytes, limits: Limits) -> Any:

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -51,7 +52,8 @@ class Log:
             pairs = " ".join(f"{name}={_plain(value)}" for name, value in fields.items())
             text = f"{now} {event} {pairs}"
         stream = self._stream or sys.stderr
-        with self._lock:
+        # Who read it may have gone, or the disk be full: that is no reason not to answer, nor not to stop.
+        with self._lock, suppress(OSError, ValueError):
             stream.write(text + "\n")
             stream.flush()
 
@@ -59,7 +61,7 @@ class Log:
 class PromptLog:
     """What clients ask, word for word, one JSON object a line: for whoever wants to know what a program
     sends. The file is its owner's alone. Any thread may write. Raises ModelkitError where it cannot be
-    opened.
+    opened. fault: why what was asked last is not in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,19 +70,30 @@ class PromptLog:
             os.fchmod(number, 0o600)
         except OSError as error:
             raise ModelkitError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
-        self._file = os.fdopen(number, "w", encoding="utf-8")
-        self._lock = threading.Lock()
+        self._number, self._lock = number, threading.Lock()
+        self._cut = False  # does the file end within a line?
+        self.fault: str | None = None
 
-    def write(self, trace: Trace, body: object) -> None:
-        """What a request asks."""
+    def write(self, trace: Trace, body: object) -> bool:
+        """What a request asks. False where that went wrong for the first time, and `fault` is new: the
+        request is answered all the same.
+        """
         text = json.dumps({"time": _now(), "id": trace.id, "path": trace.path, "body": body})
         with self._lock:
-            self._file.write(text + "\n")
-            self._file.flush()
+            known, data = self.fault is not None, ("\n" * self._cut + text + "\n").encode()
+            written, self.fault = 0, None
+            try:
+                while written < len(data):
+                    written += os.write(self._number, data[written:])
+            except OSError as error:
+                self.fault = (error.strerror or str(error)).lower()
+            if written:
+                self._cut = data[written - 1 : written] != b"\n"
+            return known or self.fault is None
 
     def close(self) -> None:
-        with self._lock:
-            self._file.close()
+        with self._lock, suppress(OSError):
+            os.close(self._number)
 
 
 def _now() -> str:

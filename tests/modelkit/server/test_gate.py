@@ -2,9 +2,11 @@
 
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -15,7 +17,7 @@ from modelkit.server.log import Log, PromptLog
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
-from tests.support.live_server import make_test_app
+from tests.support.live_server import make_test_app, running
 
 KEY = "a key of ours"
 
@@ -306,6 +308,44 @@ def test_a_request_is_one_line(tmp_path: Path, as_json: bool) -> None:
     else:
         assert " status=404 " in lines[0]
         assert " status=200" not in lines[0].replace('[31m status=200"', "")
+
+
+class Gone(io.StringIO):
+    """Nobody reads it any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def test_a_server_whose_log_nobody_reads_answers_and_stops(tmp_path: Path) -> None:
+    serving = Serving(Pool(nothing), Settings(home=tmp_path), log=Log(Gone()))  # type: ignore[arg-type]
+    with running(serving) as here:
+        assert httpx.get(f"{here.url}/test/broken").status_code == 500
+        assert httpx.get(f"{here.url}/nowhere").status_code == 404
+
+
+def test_prompts_that_cannot_be_written_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the log says so, once each time that it begins."""
+    log, prompts, full = io.StringIO(), PromptLog(tmp_path / "prompts"), list[int]()
+    write = os.write
+
+    def one_byte(number: int, data: bytes) -> int:
+        full.append(number)
+        if len(full) > 1:
+            raise OSError(28, "No space left on device")
+        return write(number, data[:1])
+
+    with client(Access(), tmp_path, Log(log), prompts) as here:
+        with monkeypatch.context() as patched:
+            patched.setattr("modelkit.server.log.os.write", one_byte)
+            for number in range(3):
+                assert here.post("/test/echo", json={"n": number}).status_code == 200
+        assert here.post("/test/echo", json={"n": 3}).status_code == 200
+    prompts.close()
+    first, *others = (tmp_path / "prompts").read_text(encoding="utf-8").splitlines()
+    assert first == "{"
+    assert [json.loads(one)["body"] for one in others] == [{"n": 3}]
+    assert log.getvalue().count('prompts lost="no space left on device"') == 1
 
 
 def test_prompts_are_written_where_asked(tmp_path: Path) -> None:
