@@ -1,7 +1,8 @@
 """Lengths of time as people and programs write them: seconds, or Go's durations ("5m", "1h30m", "1.5s").
 
 The one reader for all that says how long a model stays loaded: requests of every dialect, options, and the
-environment. A length below zero means for ever, which is the float infinity.
+environment. A length below zero means for ever, which is the float infinity, and so does one that no clock
+has a date behind.
 """
 
 import math
@@ -10,6 +11,8 @@ import re
 from modelkit.arguments import refused
 
 FOR_EVER = math.inf
+
+_LONGEST_S = 290 * 365 * 86400.0  # about the longest time that Go can say
 
 _LONGEST_TEXT = 64
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -25,7 +28,7 @@ def read_keep_alive(value: object, where: str) -> float:
     seconds = _seconds(value)
     if seconds is None or math.isnan(seconds):
         raise refused(where, value, EXPECTED)
-    return FOR_EVER if seconds < 0 else seconds
+    return seconds if 0 <= seconds <= _LONGEST_S else FOR_EVER
 
 
 def written(seconds: float) -> str:

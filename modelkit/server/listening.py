@@ -10,6 +10,7 @@ connection.
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -97,7 +98,8 @@ class Server(uvicorn.Server):
     async def _drain(self) -> None:
         state, limits = self._serving.state, self._serving.limits
         state.draining = True
-        self._serving.log.line("draining", running=len(state.underway), grace_s=limits.grace_s)
+        grace_s = None if math.isinf(limits.grace_s) else limits.grace_s  # JSON has no infinity
+        self._serving.log.line("draining", running=len(state.underway), grace_s=grace_s)
         clock = asyncio.get_running_loop().time
         end_s = clock() + limits.grace_s
         while (state.underway or state.jobs) and clock() < end_s:

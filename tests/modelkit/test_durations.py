@@ -35,6 +35,10 @@ from modelkit.settings import Settings
         (10**400, FOR_EVER),
         (-(10**400), FOR_EVER),
         (math.inf, FOR_EVER),
+        (10**9, 1e9),
+        (10**12, FOR_EVER),
+        (1e300, FOR_EVER),
+        ("99999999h", FOR_EVER),
     ],
 )
 def test_seconds_and_durations(value: object, seconds: float) -> None:

@@ -207,6 +207,17 @@ def test_an_empty_request_loads_and_unloads(client: ollama.Client, address: str)
     assert list(answer.json()) == ["model", "created_at", "response", "done", "done_reason"]
 
 
+@pytest.mark.parametrize("keep_alive", [10**12, "99999999h", -1])
+def test_whoever_asks_for_ages_has_its_model_for_ever(address: str, keep_alive: Any) -> None:
+    """No calendar has a date for their end, and nothing else may fail for that."""
+    body = {"model": "tiny", "keep_alive": keep_alive}
+    assert httpx.post(f"{address}/api/generate", json=body).status_code == 200
+    models = httpx.get(f"{address}/modelkit/v1/ps").json()["models"]
+    (shown,) = (one for one in models if one["name"] == "tiny")
+    assert (shown["expires_at"], shown["expires_in_s"]) == ("never", None)
+    assert httpx.post(f"{address}/modelkit/v1/load", json={**body, "keep_alive": 60}).status_code == 200
+
+
 @pytest.mark.parametrize(
     "template", ["<{{ .Prompt }}>", "{% for m in messages %}<{{ m.content }}>{% endfor %}"]
 )
