@@ -5,6 +5,7 @@ surrogate pairs. Large bodies are read in a worker thread, so that the event loo
 """
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -38,6 +39,24 @@ async def read_body(request: Request, most_bytes: int | None = None) -> bytes:
         raise refused("timeout", f"the body has not come within {limits.body_s:g} seconds") from error
     except ClientDisconnect as error:
         raise client_gone() from error
+
+
+async def parts_of(request: Request) -> AsyncGenerator[bytes]:
+    """A body of any size, as it comes. Raises Refused where nothing of it comes for as long as a whole one
+    may take.
+    """
+    patience_s, parts = serving_of(request).limits.body_s, request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(patience_s):
+                part = await anext(parts, None)
+        except TimeoutError as error:
+            raise refused("timeout", f"nothing of the body has come for {patience_s:g} seconds") from error
+        except ClientDisconnect as error:
+            raise client_gone() from error
+        if part is None:
+            return
+        yield part
 
 
 async def read_json(request: Request, most_bytes: int | None = None) -> Fields:

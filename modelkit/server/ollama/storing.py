@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -19,9 +19,9 @@ from modelkit.errors import InvalidName
 from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
 from modelkit.packages import remove
-from modelkit.server.body import read_json
+from modelkit.server.body import parts_of, read_json
 from modelkit.server.chosen import parted
-from modelkit.server.faults import client_gone, refused
+from modelkit.server.faults import refused
 from modelkit.server.ollama.describing import running, show, tags
 from modelkit.server.ollama.reading import NAMES, read_model
 from modelkit.server.ollama.recipes import laid_out, read_wanted
@@ -144,11 +144,9 @@ async def blob(request: Request) -> Response:
     size_bytes = int(size) if size.isdecimal() and len(size) < 18 else None
     incoming = await _apart(request, partial(staging.begin, digest, size_bytes))
     try:
-        async for part in request.stream():
+        async for part in parts_of(request):
             await _apart(request, partial(incoming.write, part))
         await _apart(request, incoming.finish)
-    except ClientDisconnect as error:
-        raise client_gone() from error
     finally:
         await _apart(request, incoming.close)
     return Response(status_code=201)

@@ -1,5 +1,6 @@
 """What a client can take from the server is bounded. Each limit is met here by a client that is after it."""
 
+import hashlib
 import io
 import json
 import socket
@@ -163,6 +164,22 @@ def test_a_body_comes_in_time(served: Running) -> None:
     with connect(served.port) as client:
         client.sendall(raw_request("/test/echo", b'{"a": 1}')[:-4])
         assert status(received(client, until=b"\r\n\r\n")) == 408
+
+
+def test_a_file_that_comes_no_further_is_given_up(served: Running) -> None:
+    data = b"some bytes, one after the other"
+    digest = hashlib.sha256(data).hexdigest()
+    staging = served.serving.settings.home / "staging"
+    with connect(served.port) as client:
+        client.sendall(raw_request(f"/api/blobs/sha256:{digest}", data)[: -len(data)])
+        for place in range(len(data)):  # slowly, and in more than body_s altogether
+            client.sendall(data[place : place + 1])
+            time.sleep(0.03)
+        assert status(received(client, until=b"\r\n\r\n")) == 201
+    with connect(served.port) as client:
+        client.sendall(raw_request(f"/api/blobs/sha256:{'0' * 64}", data)[:-4])
+        assert status(received(client, until=b"}")) == 408
+    assert [one.name for one in staging.iterdir()] == [digest]
 
 
 def test_too_many_header_bytes(served: Running) -> None:
