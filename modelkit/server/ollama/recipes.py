@@ -4,6 +4,7 @@ What the request says becomes a Modelfile, so that it is checked as one. A path 
 followed: `from` is the name of a stored package or an address, and files are named by what they hold.
 """
 
+import errno
 import os
 import shutil
 import tempfile
@@ -43,6 +44,11 @@ _KNOWN = frozenset(
     }
 )
 _SINGLE = (".gguf", ".safetensors")
+_CANNOT_LINK = (
+    *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),
+    *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
+)
+_NO_NAME = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # too long, or a folder's, too
 _OF_FILES = (SourceError, TokenizerError, LoadError, PlanError, ModelfileError)
 
 
@@ -105,13 +111,28 @@ def laid_out(wanted: Wanted, home: Path) -> Generator[Modelfile]:
                         "POST it to /api/blobs first",
                         _FOLDERS[keyword],
                     )
-                target = place / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                os.link(source, target)
+                _put(source, place / name, f"{_FOLDERS[keyword]}.{name}")
             places = _adapters(files) if keyword == "ADAPTER" else [_alone(files)]
             found += [Directive(keyword, f"./{keyword.lower()}{one}") for one in places]
         with _worded(folder):
             yield Modelfile((*found, *wanted.directives), file=os.path.join(folder, "request"))
+
+
+def _put(source: Path, target: Path, field: str) -> None:
+    """A second name for a file, or a copy where the disk knows none. Raises Refused where none can lie."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, target)
+        except OSError as error:
+            if error.errno not in _CANNOT_LINK:
+                raise
+            shutil.copyfile(source, target)
+    except OSError as error:
+        if error.errno not in _NO_NAME:
+            raise
+        why = (error.strerror or str(error)).lower()
+        raise refused("invalid_request", f"{field}: no file can lie there: {why}", field) from error
 
 
 @contextmanager

@@ -129,7 +129,17 @@ def test_a_package_is_made_from_another(client: ollama.Client, home: Path) -> No
     client.delete("terse")
 
 
-def test_a_package_is_made_from_files_that_were_sent(client: ollama.Client, home: Path) -> None:
+@pytest.mark.parametrize("links", [True, False])
+def test_a_package_is_made_from_files_that_were_sent(
+    client: ollama.Client, home: Path, links: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some disks know no second name of a file."""
+    if not links:
+
+        def refuse(*_: Any, **__: Any) -> None:
+            raise PermissionError(1, "Operation not permitted")
+
+        monkeypatch.setattr("modelkit.server.ollama.recipes.os.link", refuse)
     folder = home.parent / "model"
     files = {one.name: client.create_blob(one) for one in folder.iterdir()}
     answer = client.create("sent", files=files, quantize="q4")
@@ -210,6 +220,26 @@ def test_what_cannot_be_made_is_refused(address: str, home: Path, body: dict[str
     assert answer.status_code in (400, 404), answer.text
     assert text in answer.json()["error"]
     assert names(home) == before
+
+
+@pytest.mark.parametrize("field", ["files", "adapters"])
+@pytest.mark.parametrize(
+    "paths", [["a" * 300], ["é" * 200], ["a", "a/b"], ["a/b", "a"]], ids=lambda one: one[0][:3]
+)
+def test_files_that_cannot_lie_beside_each_other_are_refused(
+    address: str, home: Path, field: str, paths: list[str]
+) -> None:
+    digest = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
+    httpx.post(f"{address}/api/blobs/{digest}", content=b"abc")
+    body = {
+        "model": "new",
+        "from": "amy/story:q4" if field == "adapters" else "",
+        field: dict.fromkeys(paths, digest),
+    }
+    answer = httpx.post(f"{address}/api/create", json=body)
+    assert answer.status_code == 400, answer.text
+    assert f"{field}.{paths[-1]}: no file can lie there" in answer.json()["error"]
+    assert not list((home / "staging").glob("use-*"))
 
 
 @pytest.mark.parametrize(
