@@ -152,9 +152,20 @@ def server_named(environment: dict[str, str] | None = None) -> str | None:
 
 
 def server_key(environment: dict[str, str] | None = None) -> str | None:
-    """What clients of the server must send: MODELKIT_API_KEY; None for nothing."""
+    """What clients of the server must send: MODELKIT_API_KEY; None for nothing. Raises ParameterError."""
     env = dict(os.environ) if environment is None else environment
-    return env.get("MODELKIT_API_KEY", "").strip() or None
+    key = env.get("MODELKIT_API_KEY", "").strip()
+    if not can_be_key(key):
+        raise ParameterError(f"MODELKIT_API_KEY {NO_KEY}")
+    return key or None
+
+
+NO_KEY = "has several lines, or a control character, and no client could send that"
+
+
+def can_be_key(text: str) -> bool:
+    """Can a header carry it?"""
+    return not any(ord(letter) < 32 or ord(letter) == 127 for letter in text)
 
 
 def key_password(environment: dict[str, str] | None = None) -> str | None:

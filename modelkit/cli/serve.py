@@ -14,7 +14,7 @@ from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
 from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
-from modelkit.settings import launched
+from modelkit.settings import NO_KEY, can_be_key, launched
 from modelkit.source.display import UTF_8
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Secret(click.ParamType):
             self.fail(f"{text[1:]} cannot be read: {why.lower()}", param, ctx)
         if not found:
             self.fail(f"{text[1:]} holds no {self._what}", param, ctx)
+        if self._ends is None and not can_be_key(found):
+            self.fail(f"{text[1:]} {NO_KEY}", param, ctx)
         return found
 
 

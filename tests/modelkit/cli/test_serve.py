@@ -303,6 +303,17 @@ def test_the_key_comes_from_a_file_or_the_surroundings(tmp_path: Path) -> None:
     assert (server_key({"MODELKIT_API_KEY": " two "}), server_key({})) == ("two", None)
 
 
+def test_a_key_that_no_client_could_send_is_refused(run: Run, tmp_path: Path) -> None:
+    """A server would start with it, and nobody would ever get in."""
+    (tmp_path / "keys").write_text("one\ntwo\n", encoding="utf-8")
+    result = run("serve", "--port", "0", "--api-key", f"@{tmp_path / 'keys'}")
+    assert (result.exit_code, "keys has several lines" in result.stderr) == (2, True)
+    assert "two" not in result.stderr
+    with pytest.raises(ModelkitError, match="MODELKIT_API_KEY has several lines") as error:
+        server_key({"MODELKIT_API_KEY": "one\ntwo"})
+    assert "two" not in str(error.value)
+
+
 def test_a_password_keeps_its_blanks(tmp_path: Path) -> None:
     (tmp_path / "word").write_text("a word \r\n", encoding="utf-8")
     assert PASSWORD.convert(f"@{tmp_path / 'word'}", None, None) == "a word "
