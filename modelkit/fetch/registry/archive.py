@@ -21,6 +21,7 @@ from runtime.records import dataclass
 BLOCK_BYTES = 512
 _PIECE_BYTES = 1 << 20
 _HEADER_LIMIT_BYTES = 64 << 10  # of an extended header; names have at most a few hundred bytes
+_SIZE_DIGITS = 20  # of 64 bits
 _MOST_EXPANSION = 200  # tables of merges shrink to a tenth; a bomb to a thousandth
 _FREE_BYTES = 16 << 20  # that a small archive may become in any case
 
@@ -51,7 +52,7 @@ def members(archive: BinaryIO, size_bytes: int, packing: str, what: str) -> Iter
             extended.update(_extension(kind, source, length, what))
             continue
         name = extended.get("path") or _name(header)
-        length = int(extended["size"]) if extended.get("size", "").isdecimal() else length
+        length = _size(extended.get("size"), length, what)
         extended = {}
         if kind == "5":
             continue
@@ -127,6 +128,15 @@ def _number(field: bytes, what: str) -> int:
     if not all(digit in b"01234567" for digit in text):
         raise FetchError(f"{what} is no sound tar archive")
     return int(text, 8)
+
+
+def _size(said: str | None, length: int, what: str) -> int:
+    """What an extended header says of it, where it does, else the header."""
+    if said is None:
+        return length
+    if not (said.isascii() and said.isdecimal() and len(said) <= _SIZE_DIGITS):
+        raise FetchError(f"{what} is no sound tar archive")
+    return int(said)
 
 
 def _extension(kind: str, source: _Source, length: int, what: str) -> dict[str, str]:

@@ -133,6 +133,8 @@ BAD: dict[str, Callable[[], bytes]] = {
     "cut off": lambda: packed(file("x", b"1" * 5000))[:3000],
     "noise": lambda: bytes(range(256)) * 8,
     "a size": lambda: _with_size(packed(file("x", b"1")), b"77777777777\0"),
+    "a size in thousands of digits": lambda: packed(file("x", b"1", pax_headers={"size": "9" * 5000})),
+    "a size in words": lambda: packed(file("x", b"1", pax_headers={"size": "one"})),
     "petabytes": lambda: _with_size(packed(file("x", b"1")), b"\x80" + b"\xff" * 11),
     "a sum": lambda: packed(file("x", b"1")).replace(b"ustar", b"ustaR", 1),
 }
