@@ -171,8 +171,8 @@ def parse_quantizing(text: str, folder: Path | None = None) -> Quantizing:
 
 def of_draft(text: str) -> tuple[bool, str]:
     """Is it the draft that a QUANTIZE line speaks of, and what does it say then?"""
-    first, _, rest = text.partition(" ")
-    return (True, rest.strip()) if first.lower() == DRAFT else (False, text)
+    first, *rest = text.split(maxsplit=1) or [""]
+    return (True, "".join(rest)) if first.lower() == DRAFT else (False, text)
 
 
 def parse_size(text: str) -> int:

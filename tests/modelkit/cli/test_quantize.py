@@ -61,6 +61,8 @@ def test_lines_are_the_options(modelkit: Run, modelfile: Write, draft_line: str)
     assert by_lines["digest"] == by_options["digest"]
     assert by_lines["target"]["format"] == "q4"
 
+    tabs = made(modelkit, modelfile(draft_line, "QUANTIZE plain\tq4", "QUANTIZE draft\tplain q8g32"))
+    assert tabs["digest"] == by_lines["digest"]
 
 def test_options_win_and_say_so(modelkit: Run, modelfile: Write) -> None:
     file = modelfile("QUANTIZE q4")
