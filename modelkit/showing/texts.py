@@ -6,6 +6,7 @@ the package holds, so that a copy of it is a good start for a package of one's o
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from modelkit.chat.find import find_template
@@ -50,7 +51,7 @@ def modelfile(package: Package, store: Store) -> str:
 def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
     """What is known of the sources of a package, of which not all are there."""
     for line in lines:
-        yield f"Made with {line.keyword} {line.value}".replace("\n", " ")
+        yield re.sub(r"[\r\n]", " ", f"Made with {line.keyword} {line.value}")
     made = recipe(package)
     for role, one in (("", made.provenance), ("draft ", made.draft_provenance)):
         if one and one.format and not lines:

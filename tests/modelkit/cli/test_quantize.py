@@ -1,6 +1,7 @@
 """Formats by name, QUANTIZE lines and options, labels, and the Modelfile that a package gives back."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -60,9 +61,9 @@ def test_lines_are_the_options(modelkit: Run, modelfile: Write, draft_line: str)
     )
     assert by_lines["digest"] == by_options["digest"]
     assert by_lines["target"]["format"] == "q4"
-
     tabs = made(modelkit, modelfile(draft_line, "QUANTIZE plain\tq4", "QUANTIZE draft\tplain q8g32"))
     assert tabs["digest"] == by_lines["digest"]
+
 
 def test_options_win_and_say_so(modelkit: Run, modelfile: Write) -> None:
     file = modelfile("QUANTIZE q4")
@@ -127,6 +128,21 @@ def test_without_its_sources_a_package_is_made_of_itself(
     (tmp_path / "again").write_text(text)
     assert made(modelkit, tmp_path / "again", name="second")["digest"] == first["digest"]
     assert modelkit("show", "second", "--modelfile").stdout.endswith("FROM second:latest\n")
+
+
+def test_what_is_said_of_sources_that_are_gone_is_a_comment_whatever_they_are_called(
+    modelkit: Run, tmp_path: Path, checkpoints: Path
+) -> None:
+    source = tmp_path / "a\rSYSTEM b\nSYSTEM c"
+    shutil.copytree(checkpoints / "target", source)
+    file = tmp_path / "Modelfile"
+    file.write_bytes(b'FROM "' + bytes(source) + b'"\n')
+    first = made(modelkit, file, name="first")
+    shutil.rmtree(source)
+    text = modelkit("show", "first", "--modelfile").stdout
+    assert [line[:6] for line in re.split("[\r\n]+", text.strip())] == ["# Made", "# Made", "FROM f"]
+    (tmp_path / "again").write_text(text)
+    assert made(modelkit, tmp_path / "again", name="second")["digest"] == first["digest"]
 
 
 def test_a_package_made_from_a_package_names_it(modelkit: Run, modelfile: Write, tmp_path: Path) -> None:
