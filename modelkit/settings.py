@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import re
 import sys
 from collections.abc import Generator
@@ -22,6 +23,7 @@ _KERNELS = {
     "MODELKIT_KERNELS_ACTIVATIONS": ("i16", "f32"),
 }
 _SIZE = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,12}))? ?(?:([KMGT])(I)?)?B?")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})", re.ASCII)
 _MOST_BYTES = 2**63
 _SMALL = 1 << 20
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
@@ -175,13 +177,33 @@ def key_password(environment: dict[str, str] | None = None) -> str | None:
 
 
 def hub_cache(environment: dict[str, str] | None = None) -> Path:
-    """Where huggingface_hub keeps what it downloaded: HF_HUB_CACHE, HF_HOME/hub, or the user's own cache."""
+    """Where huggingface_hub keeps what it downloaded: HF_HUB_CACHE, HF_HOME/hub, or the user's own cache. A
+    `~` and names of variables in these stand for what they stand for in a shell, as they do there.
+    """
     env = dict(os.environ) if environment is None else environment
     given = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE")
     if given:
-        return Path(given)
-    caches = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or "/", ".cache")
-    return Path(env.get("HF_HOME") or os.path.join(caches, "huggingface"), "hub")
+        return _expanded(given, env)
+    caches = env.get("XDG_CACHE_HOME") or str(_user_folder(env) / ".cache")
+    return _expanded(env.get("HF_HOME") or os.path.join(caches, "huggingface"), env) / "hub"
+
+
+def _expanded(text: str, env: dict[str, str]) -> Path:
+    """As `os.path.expandvars` of `os.path.expanduser`, of these variables."""
+    if text == "~" or text.startswith("~/"):
+        text = f"{_user_folder(env)}{text[1:]}"
+    return Path(_VARIABLE.sub(lambda one: env.get(one[1] or one[2], one[0]), os.path.expanduser(text)))
+
+
+def _user_folder(env: dict[str, str]) -> Path:
+    """The user's own: HOME, else what the system knows; the root where it knows none."""
+    given = env.get("HOME")
+    if given is not None:
+        return Path(given or "/")
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path("/")
 
 
 def credential_files(environment: dict[str, str] | None = None) -> list[Path]:
@@ -191,7 +213,7 @@ def credential_files(environment: dict[str, str] | None = None) -> list[Path]:
     env = dict(os.environ) if environment is None else environment
     if env.get("REGISTRY_AUTH_FILE"):
         return [Path(env["REGISTRY_AUTH_FILE"])]
-    home = Path(env.get("HOME") or "/")
+    home = _user_folder(env)
     found = [Path(env["XDG_RUNTIME_DIR"], "containers/auth.json")] if env.get("XDG_RUNTIME_DIR") else []
     settings = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     docker = Path(env.get("DOCKER_CONFIG") or home / ".docker")
@@ -225,7 +247,7 @@ def ollama_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...
     env = dict(os.environ) if environment is None else environment
     if given := env.get("OLLAMA_MODELS"):
         return (Path(given),)
-    return Path(env.get("HOME") or "/", ".ollama", "models"), Path("/usr/share/ollama/.ollama/models")
+    return _user_folder(env) / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")
 
 
 def llama_cpp_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...]:
@@ -233,7 +255,7 @@ def llama_cpp_folders(environment: dict[str, str] | None = None) -> tuple[Path, 
     env = dict(os.environ) if environment is None else environment
     if given := env.get("LLAMA_CACHE"):
         return (Path(given),)
-    home = Path(env.get("HOME") or "/")
+    home = _user_folder(env)
     caches = home / "Library" / "Caches" if sys.platform == "darwin" else home / ".cache"
     return (Path(env.get("XDG_CACHE_HOME") or caches, "llama.cpp"),)
 
@@ -241,7 +263,7 @@ def llama_cpp_folders(environment: dict[str, str] | None = None) -> tuple[Path, 
 def lm_studio_folders(environment: dict[str, str] | None = None) -> tuple[Path, ...]:
     """Where LM Studio keeps models: what its settings say, else the folders that it makes by itself."""
     env = dict(os.environ) if environment is None else environment
-    home = Path(env.get("HOME") or "/")
+    home = _user_folder(env)
     own = (home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models")
     try:
         given = json.loads((home / ".lmstudio" / "settings.json").read_bytes()[:_SMALL]).get(

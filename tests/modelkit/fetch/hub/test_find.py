@@ -2,6 +2,9 @@
 
 import json
 import os
+import pwd
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +15,14 @@ import modelkit
 from modelkit.errors import FetchError, ModelNotFound, SourceError, StoreError
 from modelkit.fetch.find import find_local, where_to_get
 from modelkit.pack.origins import recall
-from modelkit.settings import HubSettings, hub_cache, llama_cpp_folders, lm_studio_folders, ollama_folders
+from modelkit.settings import (
+    HubSettings,
+    credential_files,
+    hub_cache,
+    llama_cpp_folders,
+    lm_studio_folders,
+    ollama_folders,
+)
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
 from tests.support.gguf import Gguf, Tensor
@@ -173,10 +183,30 @@ def test_a_model_that_is_nowhere(tmp_path: Path) -> None:
         ({"HOME": "/home/amy", "XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
         ({"HF_HOME": "/hf"}, "/hf/hub"),
         ({"HF_HOME": "/hf", "HF_HUB_CACHE": "/cache"}, "/cache"),
+        ({"HOME": "/home/amy", "HF_HOME": "~/hf"}, "/home/amy/hf/hub"),
+        ({"HOME": "/home/amy", "HF_HUB_CACHE": "~"}, "/home/amy"),
+        ({"HF_HOME": "/big/$WHO/${WHO}$NOBODY", "WHO": "amy"}, "/big/amy/amy$NOBODY/hub"),
+        ({"HF_HUB_CACHE": "$BIG/hub", "BIG": "/big"}, "/big/hub"),
     ],
 )
 def test_where_the_cache_is(environment: dict[str, str], folder: str) -> None:
     assert hub_cache(environment) == Path(folder)
+
+
+def test_the_cache_is_where_huggingface_hub_has_it() -> None:
+    code = "from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)"
+    for given in ({}, {"HF_HOME": "~/hf"}, {"HF_HUB_CACHE": "$BIG/hub", "BIG": "/b"}, {"HOME": ""}):
+        run = [sys.executable, "-c", code]
+        ran = subprocess.run(run, env=given, capture_output=True, text=True, check=True)
+        assert str(hub_cache(given)) == ran.stdout.strip()
+
+
+def test_without_home_the_users_folder_is_what_the_system_knows() -> None:
+    home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+    assert hub_cache({}) == home / ".cache" / "huggingface" / "hub"
+    assert ollama_folders({})[0] == home / ".ollama" / "models"
+    assert lm_studio_folders({})[0].is_relative_to(home)
+    assert all(path.is_relative_to(home) for path in credential_files({}))
 
 
 def test_what_the_surroundings_say_of_the_hub() -> None:
