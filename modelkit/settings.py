@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast, get_args
+from urllib.parse import urlsplit
 
 from modelkit.arguments import path, shown
 from modelkit.durations import read_keep_alive
@@ -233,11 +234,20 @@ class HubSettings:
 
     @classmethod
     def from_environment(cls, environment: dict[str, str] | None = None) -> "HubSettings":
+        """Raises ParameterError for a HF_ENDPOINT that nothing can be read out of."""
         env = dict(os.environ) if environment is None else environment
         offline = env.get("HF_HUB_OFFLINE") or env.get("TRANSFORMERS_OFFLINE") or ""
+        endpoint = (env.get("HF_ENDPOINT") or _HUB).rstrip("/")
+        try:
+            _ = urlsplit(endpoint).port
+        except ValueError:  # whose text may hold a password
+            raise ParameterError(
+                "HF_ENDPOINT is no address of a server",
+                hint="Unset it, or set it to a mirror: https://hub.example.org",
+            ) from None
         return cls(
             cache=hub_cache(env),
-            endpoint=(env.get("HF_ENDPOINT") or _HUB).rstrip("/"),
+            endpoint=endpoint,
             offline=offline.upper() in ("1", "ON", "YES", "TRUE"),
         )
 

@@ -203,7 +203,7 @@ class Transfer:
                     _check_status(r, extra)
                     yield r
                     return
-                url = urljoin(url, r.headers["location"])
+                url = _onward(url, r.headers["location"])
             if urlsplit(url).scheme != "https" and not (is_loopback(url) and is_loopback(first)):
                 raise FetchError(
                     f"the server sends us on to {urlsplit(url).scheme}://{urlsplit(url).hostname or ''}"
@@ -353,6 +353,16 @@ def _limits() -> "httpx2.Timeout":
     import httpx2
 
     return httpx2.Timeout(READ_S, connect=CONNECT_S)
+
+
+def _onward(url: str, location: str) -> str:
+    """Where a server sends us on. Raises FetchError for what is no address."""
+    try:
+        joined = urljoin(url, location)
+        _origin(joined)
+    except ValueError as error:
+        raise FetchError(f"the server sends us on to what is no address: {location[:80]!a}") from error
+    return joined
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 import modelkit
-from modelkit.errors import FetchError, InvalidName, ModelNotFound, SourceError, UnsupportedSource
+from modelkit.errors import (
+    FetchError,
+    InvalidName,
+    ModelNotFound,
+    ParameterError,
+    SourceError,
+    UnsupportedSource,
+)
 from modelkit.fetch.hub import library, listing
 from modelkit.store.store import Store
 from tests.support.hub import STORY, Hub
@@ -141,6 +148,24 @@ def test_an_endpoint_that_is_none(
     with pytest.raises(FetchError, match="HF_ENDPOINT is") as caught:
         modelkit.pull(STORY, home=tmp_path)
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("endpoint", ["https://[", "https://amy:hunter2", "https://[::1"])
+def test_an_endpoint_that_cannot_be_read(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    for offline in (False, True):
+        with pytest.raises(ParameterError, match="HF_ENDPOINT is no address of a server") as caught:
+            modelkit.pull(STORY, home=tmp_path, offline=offline)
+        assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["http://[", "http://localhost:99999", "http://localhost:x"])
+def test_a_server_that_sends_on_to_what_is_no_address(hub: Hub, tmp_path: Path, place: str) -> None:
+    hub.cdn = place
+    with pytest.raises(FetchError, match="sends us on to what is no address"):
+        modelkit.pull(STORY, home=tmp_path / "home")
 
 
 @pytest.mark.parametrize("how", ["--offline", "HF_HUB_OFFLINE"])
