@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from modelkit.cli.main import cli
+from modelkit.fetch.hub import transfer
 from tests.support.gguf import Gguf, Tensor
 from tests.support.gguf_llama import metadata, tensors
 from tests.support.hub import Hub, Repository
@@ -70,6 +71,19 @@ def test_the_plan_of_gguf_takes_its_header_and_what_the_config_is_made_of(hub: H
 def test_a_server_without_ranges_serves_headers_too(wide: Hub, tmp_path: Path) -> None:
     wide.faults["model.safetensors"] = ["ignore range"]
     assert created(tmp_path, "--dry-run")["target"]["size_bytes"] > 0
+
+
+def test_no_whole_file_is_read_for_its_end(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without ranges sends all that is before it, and that may be any amount."""
+    factors = Tensor("rope_freqs.weight", "f32", (32,), np.ones(32, np.float32).tobytes())
+    data = bytes(Gguf(metadata(), [*tensors(["f16"]), factors]))
+    monkeypatch.setattr(transfer, "_FRONT_BYTES", len(data) - len(factors.data) - 1)
+    hub.repositories["Amy/G"] = Repository({"m-F16.gguf": data})
+    hub.faults["m-F16.gguf"] = ["ignore range"] * 9
+    (tmp_path / "Modelfile").write_text("FROM hf.co/Amy/G\n")
+    told = run(tmp_path, "--dry-run")
+    assert told.exit_code == 1
+    assert "sends whole files only" in told.output
 
 
 def test_a_header_that_was_cut_off_is_asked_for_again(wide: Hub, tmp_path: Path) -> None:
