@@ -4,7 +4,6 @@ A function of what was fetched and nothing else: no time, no path of this machin
 user. The same files of the same commit give the same record, whether they came just now or lay in a cache.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from runtime.records import dataclass
 KINDS = ("hub", "ollama", "registry")
 HUB = "https://huggingface.co"
 
-_PLAIN = re.compile(r"[\x20-\x7e]{1,400}")
+_MOST_CHARACTERS = 4096  # as many as a path of a file can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +105,7 @@ def _text(value: Mapping[str, Any], key: str) -> str | None:
     found = value.get(key)
     if found is None and key in _OPTIONAL:
         return None
-    if not isinstance(found, str) or not _PLAIN.fullmatch(found):
+    if not isinstance(found, str) or not 0 < len(found) <= _MOST_CHARACTERS or not found.isprintable():
         raise ValueError(f"`upstream.{key}` is no plain text")
     return found
 

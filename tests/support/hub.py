@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 STORY = "hf.co/Amy/Story"
 """The address of the repository that tests have."""
@@ -172,7 +172,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(
                 302,
                 b"",
-                {"Location": f"{self.hub.cdn or f'http://localhost:{self.hub.port}'}/cdn/{name}/{file}"},
+                {
+                    "Location": f"{self.hub.cdn or f'http://localhost:{self.hub.port}'}/cdn/{name}/{quote(file)}"
+                },
             )
         else:
             owner, model = name.split("/")

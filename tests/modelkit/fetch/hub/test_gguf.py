@@ -49,6 +49,20 @@ def test_one_quant_is_fetched_and_becomes_a_package(
     assert any("huggingface_hub's cache" in note for note in made.notes)
 
 
+@pytest.mark.parametrize("file", ["сказка-Q8_0.gguf", f"{'long' * 60}/{'name' * 60}.gguf"])
+def test_a_file_of_any_name_gives_a_package_that_can_be_read(
+    hub: Hub, tmp_path: Path, files: dict[str, bytes], file: str
+) -> None:
+    hub.repositories["Amy/Story-GGUF"] = Repository({file: files["story-Q8_0.gguf"]})
+    home = tmp_path / "home"
+    name = str(modelkit.pull(f"{STORY}/{file}", home=home).name)
+    assert provenance(home, name)["file"] == file
+    (tmp_path / "Modelfile").write_text(f"FROM {name}\nSYSTEM Hi\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="other", home=home)
+    with modelkit.load(name, home=home, num_ctx=64) as model:
+        assert model.name == name
+
+
 def test_what_ollama_has_is_read_where_it_lies(tmp_path: Path, cache: Path, files: dict[str, bytes]) -> None:
     root = tmp_path / "ollama"
     layers = {
