@@ -81,9 +81,11 @@ def choose_adapter(listing: Listing, address: HubAddress, _: Callable[[], Sequen
 def _check_distinct(chosen: Choice, address: HubAddress) -> None:
     """Files of one name in capitals and not would be one file on some disks."""
     names = [local_name(file.name).casefold() for file in chosen.files]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise FetchError(f"{address} has two files called `{shown(twice)}`")
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise FetchError(f"{address} has two files called `{shown(name)}`")
+        seen.add(name)
 
 
 def local_name(name: str) -> str:

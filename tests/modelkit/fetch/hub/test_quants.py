@@ -1,5 +1,7 @@
 """Which files of a repository a quant means."""
 
+import time
+
 import pytest
 
 from modelkit.address import HubAddress
@@ -120,6 +122,17 @@ def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
 def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str) -> None:
     with pytest.raises(FetchError, match=said):
         chosen(files, quant)
+
+
+def test_many_files_take_no_more_than_a_moment() -> None:
+    names = ["model.safetensors", *(f"README-{number}" for number in range(50_000))]
+    listed = {name: Listed(name, 1, "0" * 64, None) for name in names}
+    started = time.process_time()
+    found = choose_model(
+        Listing("amy/story", "a" * 40, listed), HubAddress("amy/story"), lambda: ["model.safetensors"]
+    )
+    assert len(found.files) == len(names)
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
