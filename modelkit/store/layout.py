@@ -15,6 +15,7 @@ index.json is replaced whole, by rename, only under the exclusive lock. Nothing 
 symbolic link.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Generator, Iterator
@@ -48,7 +49,7 @@ class Layout:
         else's.
         """
         with storing(self.root):
-            self.root.parent.mkdir(parents=True, exist_ok=True)
+            _make_folders(self.root.parent)
             for folder in (
                 self.root,
                 self.blobs.parent,
@@ -171,3 +172,10 @@ class Layout:
     def _guarded(self, lock: AbstractContextManager[None]) -> Generator[None]:
         with storing(self.root), lock:
             yield
+
+
+def _make_folders(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # mkdir's word for a file, or a link to nowhere, at the end of the path
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error

@@ -36,6 +36,16 @@ def test_reading_a_store_that_does_not_exist_creates_nothing(store: Store):
     assert not store.root.exists()
 
 
+@pytest.mark.parametrize("home", ["file", "file/below", "link"])
+def test_a_home_that_is_a_file_is_said_to_be_one(tmp_path: Path, home: str):
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(StoreError, match="Not a directory") as caught:
+        put(Store(tmp_path / home), "story")
+    assert caught.value.hint == "A file stands where the store needs a folder."
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_a_package_is_found_however_its_name_is_written(store: Store):
     put(store, "Amy/Story:Q4")
     assert str(store.resolve("amy/story:q4").name) == "amy/story:q4"
