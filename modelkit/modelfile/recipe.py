@@ -62,7 +62,9 @@ class Recipe:
     notes: tuple[str, ...] = field(default=(), compare=False)
     """What was passed over, for the user."""
     places: tuple[tuple[str, str], ...] = field(default=(), compare=False)
-    """Where directives stand, those of a keyword in their order: (keyword, `file:line:column`)."""
+    """Where directives stand, those of a keyword in their order: (keyword, `file:line:column`). The keyword
+    of a parameter has its name: `PARAMETER num_keep`.
+    """
 
     @classmethod
     def of(
@@ -157,7 +159,10 @@ class _Maker:
 
     def places(self) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (keyword, f"{self._file}:{directive.line}:{directive.column}")
+            (
+                f"{keyword} {directive.name}" if keyword == "PARAMETER" else keyword,
+                f"{self._file}:{directive.line}:{directive.column}",
+            )
             for keyword, found in self._found.items()
             for directive in found
         )

@@ -36,7 +36,7 @@ from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
 from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planned import Role
-from modelkit.pack.ready import Ready, make_ready
+from modelkit.pack.ready import Ready, Unfit, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.source.gguf.alone import HeadAlone
@@ -278,6 +278,9 @@ def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokeniz
             metadata.parameters,
             explicit_template=recipe.template,
         )
+    except Unfit as error:
+        with recipe.at(f"PARAMETER {error.parameter}"):
+            raise PlanError(error.message, hint=error.hint) from error
     except LoadError as error:
         raise PlanError(error.message, hint=error.hint) from error
     except TemplateError:  # of a TEMPLATE line: where the model's own does not work, that is a note

@@ -22,6 +22,18 @@ from runtime.records import dataclass
 _LEAST_CONTEXT = 2  # one token of prompt, and one of answer
 
 
+class Unfit(LoadError):
+    """A parameter that does not suit the model."""
+
+    parameter: str
+
+    @classmethod
+    def of(cls, parameter: str, message: str, hint: str) -> "Unfit":
+        error = cls(message, hint=hint)
+        error.parameter = parameter
+        return error
+
+
 @dataclass(frozen=True, slots=True)
 class Ready:
     """What an answer needs besides the weights."""
@@ -55,7 +67,7 @@ def make_ready(
 ) -> Ready:
     """inventory, described: the target. parameters: of the recipe. explicit_template: of a TEMPLATE line.
 
-    Raises TokenizerError, LoadError, and TemplateError for an explicit template.
+    Raises TokenizerError, LoadError, Unfit, and TemplateError for an explicit template.
     """
     if not described.writes:
         return _encoder(inventory, described, tokenizer, parameters)
@@ -94,20 +106,21 @@ def _encoder(
 
 
 def _check_keep(label: str, longest: int, wanted: Resolved) -> None:
-    """Raise LoadError for a num_keep that no prompt of this model can have."""
+    """Raise Unfit for a num_keep that no prompt of this model can have."""
     context = min(longest, wanted.num_ctx or longest)
     if wanted.num_keep is not None and wanted.num_keep >= context:
-        raise LoadError(
+        raise Unfit.of(
+            "num_keep",
             f"num_keep is {wanted.num_keep} and the context of {label} is {context} tokens, answer included",
-            hint="Give a num_keep below that, or -1 for the first turn of a conversation.",
+            "Give a num_keep below that, or -1 for the first turn of a conversation.",
         )
 
 
 def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str | None, tuple[str, ...]]:
     """How keys and values are kept by the parameter kv_format, None for the activations' type, and notes.
 
-    A format that only some layers could hold is refused too, as LoadError: a cache of which only a
-    part is as small as was asked for would take more memory than the user counts on.
+    A format that only some layers could hold is refused too, as Unfit: a cache of which only a part is as
+    small as was asked for would take more memory than the user counts on.
     """
     if name == "auto":
         return None, ()
@@ -115,8 +128,8 @@ def kept_format(label: str, layout: Sequence[LayerSpec], name: str) -> tuple[str
         return None, (f"kv_format {name} has no effect: no layer of {label} keeps keys and values",)
     problems = misfits(layout, name)
     if problems:
-        raise LoadError(
-            f"kv_format {name} does not suit {label}: {problems[0]}", hint="Take f16, bf16 or auto."
+        raise Unfit.of(
+            "kv_format", f"kv_format {name} does not suit {label}: {problems[0]}", "Take f16, bf16 or auto."
         )
     return name, ()
 

@@ -134,7 +134,8 @@ def test_create_refuses_to_keep_more_than_there_is(tmp_path: Path) -> None:
     modelfile = tmp_path / "Modelfile"
     for lines in ("PARAMETER num_keep 256", "PARAMETER num_ctx 100\nPARAMETER num_keep 100"):
         modelfile.write_text(f"FROM ./model\n{lines}\n")
-        with pytest.raises(PlanError, match=r"num_keep is \d+ and the context of .* is \d+ tokens"):
+        place = rf"Modelfile:{2 + lines.count(chr(10))}:1: "
+        with pytest.raises(PlanError, match=place + r"num_keep is \d+ and the context of .* is \d+ tokens"):
             modelkit.create(modelfile, name="story", home=tmp_path / "home")
     modelfile.write_text("FROM ./model\nPARAMETER num_ctx 100\nPARAMETER num_keep 99\n")
     modelkit.create(modelfile, name="story", home=tmp_path / "home")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import modelkit
-from modelkit.errors import LoadError, ParameterError
+from modelkit.errors import LoadError, ParameterError, PlanError
 from modelkit.modelfile import Parameters
 from tests.support.drafting import always_drafting
 from tests.support.tiny import write_model
@@ -106,6 +106,9 @@ def test_heads_that_a_format_cannot_hold_are_refused_before_anything_is_loaded(t
         modelkit.load(folder, kv_format="q8")
     with modelkit.load(folder, kv_format="f16") as model:
         assert model.generate("Once", raw=True, num_predict=2).ids
+    (tmp_path / "Modelfile").write_text(f"FROM {folder}\nPARAMETER top_k 7\nPARAMETER kv_format q8\n")
+    with pytest.raises(PlanError, match=r"Modelfile:3:1: kv_format q8 does not suit"):
+        modelkit.create(tmp_path / "Modelfile", home=tmp_path / "home")
 
 
 @pytest.mark.parametrize(("given", "meant"), [("q8_0", "q8"), ("q4_0", "q4"), ("fp16", "f16")])
