@@ -10,7 +10,7 @@ from modelkit.chat.builtin import builtin_templates
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
 from modelkit.source.display import UTF_8
-from modelkit.source.tree import open_regular
+from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
 
 LIMIT_BYTES = 10_000_000
 
@@ -28,7 +28,7 @@ def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str
     if explicit is not None:
         return _explicit(explicit)
     if "chat_template.jinja" in files:
-        tools = files.get("additional_chat_templates/tool_use.jinja")
+        tools = files.get(TOOLS_TEMPLATE)
         own = _read(files["chat_template.jinja"])
         if own.strip():
             return join_tools(own, _read(tools) if tools else None)

@@ -40,6 +40,7 @@ from modelkit.pack.ready import Ready, Unfit, make_ready
 from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.source.gguf.alone import HeadAlone
+from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.ingest import broken_promise
 from modelkit.store.store import Store
 from runtime.models import describe
@@ -152,10 +153,10 @@ def _prepare(
     with recipe.at("TEMPLATE"):
         writes = describe(target.plan.config).writes
         template = checks.check_template(ready, recipe.template, metadata.parser, writes=writes)
-    files = target.source.inventory.files
-    texts = license_files(files, recipe.licenses)
+    texts = license_files(target.source.inventory.files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()
+        target = _without_tools_template(target)
     if any(part.asked and part.asked.measures for part in (target, draft) if part):
         from modelkit.pack.quality.parts import find_formats
 
@@ -286,6 +287,13 @@ def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokeniz
     except TemplateError:  # of a TEMPLATE line: where the model's own does not work, that is a note
         with recipe.at("TEMPLATE"):
             raise
+
+
+def _without_tools_template(part: Part) -> Part:
+    """What TEMPLATE says counts for conversations with tools, too."""
+    inventory = part.source.inventory
+    files = {name: path for name, path in inventory.files.items() if name != TOOLS_TEMPLATE}
+    return replace(part, source=replace(part.source, inventory=replace(inventory, files=files)))
 
 
 def _draft_part(origin: Origin, beside: Origin | None, asked: Quantizing | None, store: Store) -> Part | None:

@@ -30,6 +30,8 @@ MAX_PART_BYTES = 255
 _MODULE_FILE = "config.json"
 MODULE_WEIGHTS = "model.safetensors"
 """Of a Dense module."""
+TOOLS_TEMPLATE = "additional_chat_templates/tool_use.jinja"
+"""For conversations with tools, where chat_template.jinja is for those without."""
 
 _MODULE = re.compile(r"\d{1,2}_(Pooling|Normalize|Dense)", re.ASCII)
 _SHARD = re.compile(r"-(\d{1,9})-of-(\d{1,9})\.safetensors", re.ASCII)
@@ -50,16 +52,19 @@ def _unsafe_part(part: str) -> bool:
 
 
 def is_own(name: str) -> bool:
-    """Is a file of this name the model's own? Those at its top are, and those of a module that
-    sentence-transformers puts behind it (`1_Pooling/config.json`, `2_Dense/model.safetensors`); what lies
-    deeper belongs to other trees.
+    """Is a file of this name the model's own? Those at its top are, those of a module that
+    sentence-transformers puts behind it (`1_Pooling/config.json`, `2_Dense/model.safetensors`), and the chat
+    template for tools that transformers puts beside the default one; what lies deeper belongs to other trees.
     """
     folder, slash, file = name.rpartition("/")
-    return not slash or file in _files_of_module(folder)
+    return not slash or file in _own_files(folder)
 
 
-def _files_of_module(folder: str) -> tuple[str, ...]:
-    """What a module's folder of this name may have; () for any other folder."""
+def _own_files(folder: str) -> tuple[str, ...]:
+    """What a folder of this name may have of a model's own; () for any other folder."""
+    own, _, template = TOOLS_TEMPLATE.partition("/")
+    if folder == own:
+        return (template,)
     module = _MODULE.fullmatch(folder)
     if module is None:
         return ()
@@ -113,8 +118,8 @@ class _Checked(io.FileIO):
 
 
 def read_directory(folder: Path, unusable: dict[str, SourceError] | None = None) -> Files:
-    """The files at the top of `folder`, in name order, and those of modules (`is_own`). Other folders
-    inside it are not looked at.
+    """The files at the top of `folder`, in name order, and those below that belong to them (`is_own`). Other
+    folders inside it are not looked at.
 
     Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
     target is gone, or something that is neither file nor folder. Where `unusable` is given, errors of the
@@ -133,7 +138,7 @@ def read_directory(folder: Path, unusable: dict[str, SourceError] | None = None)
         return files | {
             f"{entry.name}/{name}": folder / entry.name / name
             for entry in found
-            for name in _files_of_module(entry.name)
+            for name in _own_files(entry.name)
             if (folder / entry.name / name).is_file()
         }
     except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ import mlx.core as mx
 import pytest
 
 from modelkit.chat.builtin import builtin_templates
+from modelkit.chat.find import find_template
 from modelkit.modelfile import Recipe
 from modelkit.pack.build import Created, build
 from modelkit.pack.prepare import prepare
@@ -212,6 +213,28 @@ def test_the_reference_model_keeps_its_misaligned_matrices(
     rows = {row["name"]: row for row in created.preparation.target.plan.rows()}
     assert rows["model.layers.0.mlp.down_proj.weight"]["format"] == "f32"
     assert rows["model.layers.0.mlp.gate_proj.weight"]["format"] == "q4"
+
+
+def test_the_template_for_tools_beside_the_default_comes_along(
+    llama: Llama, make: Make, store: Store
+) -> None:
+    folder, name = llama("target"), "additional_chat_templates/tool_use.jinja"
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    (folder / name).parent.mkdir()
+    (folder / name).write_text("{{ tools }}{{ messages }}")
+    (folder / name).with_name("rag.jinja").write_text("{{ documents }}")
+    made = make("FROM ./target")
+    files = store.resolve(NAME).files
+    assert "{{ tools }}" in str(find_template(files))
+    assert files[name].read_bytes() == (folder / name).read_bytes()
+    assert sorted(path for path in files if "/" in path) == [name]
+    again = make("FROM story", name="again")
+    assert again.digest == made.digest
+    # What TEMPLATE says is for all conversations.
+    make("FROM story\nTEMPLATE chatml", name="other")
+    other = store.resolve("other").files
+    assert name not in other
+    assert other["chat_template.jinja"].read_text() == builtin_templates()["chatml"].source
 
 
 def test_an_import_that_changes_nothing_keeps_its_config(llama: Llama, make: Make, store: Store) -> None:
