@@ -12,6 +12,7 @@ import atexit
 import io
 import os
 import sys
+from contextlib import suppress
 
 from modelkit.cli import interrupts
 
@@ -48,9 +49,10 @@ class End:
             return
         try:
             sys.stdout.flush()
-            sys.stderr.flush()
         except (OSError, ValueError):
             return  # Python says so, and has a code for it
+        with suppress(OSError, ValueError):  # there is nobody to say it to
+            sys.stderr.flush()
         os._exit(code & 0xFF)
 
 

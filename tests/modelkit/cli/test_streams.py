@@ -118,6 +118,27 @@ def test_a_full_disk_behind_standard_output_is_an_error_and_named(
     assert (ran.returncode, ran.stderr) == (1, b"Error: standard output: no space left on device\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("show",), 2),
+        (("nonsense",), 2),
+        (("list", "--nope"), 2),
+        (("show", "nothing"), 1),
+        (("list", "--json"), 0),
+    ],
+    ids=str,
+)
+def test_the_exit_code_is_the_same_where_nobody_hears_why(
+    arguments: tuple[str, ...], code: int, home: Path
+) -> None:
+    for nobody in ("2> /dev/full", "2>&-"):
+        ran = shell(f'"$@" {nobody}', *arguments, home=home)
+        assert (ran.returncode, ran.stderr) == (code, b"")
+    ran = shell('{ "$@" 2>&3 > /dev/null; echo $? >&2; } 3>&1 | true', *arguments, home=home)
+    assert ran.stderr.split() == [b"%d" % code]
+
+
 def test_a_reader_that_leaves_ends_an_answer_quietly(home: Path, created: Create) -> None:
     created("story")
     ran = shell('{ "$@"; echo $? >&2; } | true', "run", "story", "Once", "-p", "num_predict=200", home=home)
