@@ -66,12 +66,8 @@ def _write_tensor(
 def _appearing(target: Path) -> Generator[int]:
     """A new file that gets its name when the block has ended well; what a killed one left is used again."""
     part = target.parent / f".{target.name}.part"
-    file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    file = _locked(part, target)
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StoreError(f"{target} is being written by another export") from None
         os.ftruncate(file, 0)
         try:
             yield file
@@ -83,6 +79,32 @@ def _appearing(target: Path) -> Generator[int]:
         sync_folder(target.parent)
     finally:
         os.close(file)
+
+
+def _locked(part: Path, target: Path) -> int:
+    """The file at `part`, for this export alone. One that was there may have become the `target` of another
+    export since it was opened; that is left as it is.
+    """
+    while True:
+        file = os.open(part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(part, file):
+                return file
+        except BlockingIOError:
+            os.close(file)
+            raise StoreError(f"{target} is being written by another export") from None
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)
+
+
+def _is_still(part: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(part.lstat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _name(part: Path, target: Path) -> None:

@@ -299,6 +299,26 @@ def test_two_exports_to_one_name_are_kept_apart(planned: Planned, tmp_path: Path
         os.close(part)
 
 
+def test_what_another_export_has_just_finished_is_left_as_it_is(
+    planned: Planned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, part = tmp_path / "it.gguf", tmp_path / ".it.gguf.part"
+    lock = fcntl.flock
+
+    def after_the_other(file: int, how: int) -> None:
+        """Our export has opened the file of one that gives it its name before we have its lock."""
+        monkeypatch.setattr(fcntl, "flock", lock)
+        os.write(file, b"the other")
+        part.rename(target)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", after_the_other)
+    with pytest.raises(StoreError, match="there already"):
+        write_gguf(planned, target)
+    assert target.read_bytes() == b"the other"
+    assert not part.exists()
+
+
 def test_a_draft_is_a_file_of_its_own_with_the_models_vocabulary(tmp_path: Path) -> None:
     config = {**CONFIG, "tie_word_embeddings": False}
     for name, layers in (("model", 2), ("draft", 1)):
