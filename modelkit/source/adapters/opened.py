@@ -1,5 +1,6 @@
 """A path -> the adapter that is there. What else an adapter may be is refused with what to do."""
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,9 +52,10 @@ _READERS = {peft.WEIGHTS: peft.read_peft, mlx.WEIGHTS: mlx.read_mlx}
 
 def adapter_name(path: Path) -> str:
     """What an adapter at this path is called: its folder's or file's name, of letters, digits and `._-`."""
-    name = path.absolute().name if path.is_dir() else path.absolute().stem
+    place = Path(os.path.abspath(path))  # `..` has a name as well
+    name = place.name if path.is_dir() else place.stem
     if not path.is_dir() and path.name in _READERS:
-        name = path.absolute().parent.name
+        name = place.parent.name
     return safe_name(name, str(path))
 
 

@@ -52,6 +52,16 @@ def test_what_is_wrong_is_said_of_its_own_line(folder: Path, second: str) -> Non
         create(folder, f"FROM ./model\nADAPTER ./a\nSYSTEM x\nADAPTER ./{second}\n")
 
 
+@pytest.mark.parametrize("path", ["..", "../", "../../style/.", "../recipes/.."])
+def test_a_folder_has_its_name_however_it_is_written(folder: Path, path: str) -> None:
+    write_peft(folder / "style", TENSORS)
+    modelfile = folder / "style" / "recipes" / "Modelfile"
+    modelfile.parent.mkdir()
+    modelfile.write_text(f"FROM ../../model\nADAPTER {path}\n", encoding="utf-8")
+    made = modelkit.create(modelfile, name="it", home=folder)
+    assert [one.name for one in made.preparation.adapters] == ["style"]
+
+
 def test_adapters_keep_their_order_and_names(folder: Path) -> None:
     for name in ("z style", "a"):
         write_peft(folder / name, TENSORS, base_model_name_or_path="org/other")
