@@ -219,6 +219,6 @@ def _deal_bias(bias: TensorInfo, home: str, place: int, step: int, expected: tup
     if bias.shape != expected:
         raise PlanError(f"{bias.name} has shape {list(bias.shape)}, expected {list(expected)}")
     experts, rows = expected
-    slab = Slab(bias, place, experts * rows, step, bias.nbytes // (experts * rows))
+    slab = Slab(bias, place, experts * rows, step, bias.nbytes // (experts * rows or 1))
     output = Output(f"{home}.bias", bias.dtype, (experts, rows // step), (slab,))
     return Planned(output.name, bias.dtype, output.shape, None, bias.dtype.lower(), "bias", (output,))

@@ -250,3 +250,13 @@ def test_gpt_oss_rows_are_dealt_to_gate_and_up(inventory_of: Make) -> None:
         ("model.layers.0.mlp.experts.up_proj.scales", "U8", (2, 3, 3)),
     ]
     assert [(slab.start, slab.step) for slab in (*gate.slabs, *up.slabs)] == [(0, 2), (0, 2), (1, 2), (1, 2)]
+
+
+def test_blocks_without_experts_are_not_divided_by_their_number(inventory_of: Make) -> None:
+    base = "model.layers.0.mlp.experts.gate_up_proj"
+    stored = find_format("mxfp4")
+    assert stored is not None
+    none = {f"{base}_blocks": ("U8", (0, 6, 3, 16)), f"{base}_scales": ("U8", (0, 6, 3))}
+    inventory = inventory_of({**none, f"{base}_bias": ("BF16", (0, 6))})
+    gate, _, *_ = deal_out([base], inventory.tensors, stored)
+    assert gate.outputs[0].shape == (0, 3, 12)
