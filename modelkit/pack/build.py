@@ -7,6 +7,7 @@ at most. Equal sources and recipes give equal bytes, and so equal digests.
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from modelkit.errors import StoreError
@@ -179,11 +180,17 @@ def _add_files(part: Part, new: Transaction) -> dict[str, Blob]:
     """Tokenizer, templates, licenses, configs as the source has them; config.json as the plan has it."""
     inventory = part.source.inventory
     added = {
-        name: new.add_file(path, expect=part.source.expected(path))
+        name: _add_file(part, name, path, new)
         for name, path in inventory.files.items()
         if name != CONFIG or part.plan.config == inventory.config
     }
     return added if CONFIG in added else {**added, CONFIG: new.add_bytes(readable(part.plan.config))}
+
+
+def _add_file(part: Part, name: str, path: Path, new: Transaction) -> Blob:
+    """A file of a folder has to be the one that was looked at; any other has its digest."""
+    seen, expected = part.source.inventory.seen.get(name), part.source.expected(path)
+    return new.add_file(path, expect=expected, same=seen.is_of if seen and not expected else None)
 
 
 def readable(value: Mapping[str, Any]) -> bytes:

@@ -157,16 +157,17 @@ def _copy(
     from modelkit.pack.numbers import Passing  # loads NumPy
 
     blobs: dict[str, Blob] = {}
-    held = {file.path: file.header.tensors for file in part.source.inventory.weights}
+    held = {file.path: file.header for file in part.source.inventory.weights}
     with ThreadPoolExecutor(1, thread_name_prefix="numbers") as beside:
         for file in part.plan.files:
             assert file.source is not None
-            numbers = Passing(held[file.source])
+            numbers, expected = Passing(held[file.source].tensors), part.source.expected(file.source)
             blobs[file.path] = new.add_file(
                 file.source,
-                expect=part.source.expected(file.source),
+                expect=expected,
                 progress=advance,
                 look=lambda piece, numbers=numbers: beside.submit(numbers.take, piece).result,
+                same=None if expected else held[file.source].identity.is_of,
             )
     by_path = {file.source: blobs[file.path].digest for file in part.plan.files}
     return blobs, {file.name: by_path[file.path] for file in part.source.inventory.weights}

@@ -7,13 +7,14 @@ looked at, but for those that describe the model's own modules; see `tree.is_own
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.belongings import divide
+from modelkit.source.belongings import divide, is_kept
 from modelkit.source.display import shown
-from modelkit.source.safetensors import Header, read_header
+from modelkit.source.safetensors import Header, Identity, read_header
 from modelkit.source.shards import check_placement, read_index, weight_names
 from modelkit.source.sniff import weights_kind
 from modelkit.source.strict_json import read_json
@@ -54,6 +55,10 @@ class Inventory:
     """Sentences for the user."""
     keep: object = None
     """What keeps files on the disk that were made for this source."""
+    seen: Mapping[str, Identity] = field(default_factory=dict[str, Identity])
+    """In which state those of `files` were that lie where somebody else may change them, before any of them
+    was read.
+    """
 
 
 def read_inventory(files: Files, origin: str) -> Inventory:
@@ -63,6 +68,7 @@ def read_inventory(files: Files, origin: str) -> Inventory:
     weights of a kind that is not imported, a config that wants to run code.
     """
     top = {name: files[name] for name in sorted(files) if is_own(name)}
+    seen = {name: Identity.at(path, f"{origin}/{name}") for name, path in top.items() if is_kept(name)}
     index = read_index(top, origin)
     names = weight_names(top, index, origin)
     if not names:
@@ -74,7 +80,8 @@ def read_inventory(files: Files, origin: str) -> Inventory:
     )
     tensors = _merge(weights, index, origin)
     kept, notes = divide(top, names, origin)
-    return Inventory(origin, config, generation, tensors, kept, weights, (*notes, *_config_notes(config)))
+    notes = (*notes, *_config_notes(config))
+    return Inventory(origin, config, generation, tensors, kept, weights, notes, seen=seen)
 
 
 def require_tokenizer(inventory: Inventory) -> None:

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from modelkit.errors import MalformedFile
+from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.display import shown
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.strict_json import unique_keys
@@ -42,8 +42,22 @@ class Identity:
 
     @classmethod
     def of(cls, descriptor: int) -> "Identity":
-        status = os.fstat(descriptor)
+        return cls.told(os.fstat(descriptor))
+
+    @classmethod
+    def at(cls, path: Path, label: str) -> "Identity":
+        """Of the file at the end of a path. Raises SourceError."""
+        try:
+            return cls.told(path.stat())
+        except OSError as error:
+            raise SourceError(f"cannot read {label}: {error.strerror}") from error
+
+    @classmethod
+    def told(cls, status: os.stat_result) -> "Identity":
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+    def is_of(self, status: os.stat_result) -> bool:
+        return self == Identity.told(status)
 
 
 @dataclass(frozen=True, slots=True)

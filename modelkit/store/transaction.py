@@ -8,7 +8,7 @@ Leaving without commit, by an error or not, changes no name and frees what was w
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -19,7 +19,7 @@ from modelkit.store.artifact import Artifact, parse_config
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import require_space, storing, sync_folder
 from modelkit.store.index import Entry
-from modelkit.store.ingest import BlobWriter, Ingest, Look, open_source
+from modelkit.store.ingest import BlobWriter, Ingest, Look, changed, open_source
 from modelkit.store.layout import Layout
 from modelkit.store.manifest import Manifest
 from modelkit.store.memo import SourceDigests
@@ -55,18 +55,22 @@ class Transaction:
         expect: Digest | None = None,
         progress: Progress | None = None,
         look: Look | None = None,
+        same: Callable[[os.stat_result], bool] | None = None,
     ) -> Blob:
         """Store the bytes of a file outside the store.
 
         A file of the digest `expect`, or of one remembered from an earlier time, is not read again if the
         store has those bytes. `progress` is called with the bytes read since its last call; `look` sees all
-        pieces, and what it raises ends this. Raises SourceError for what is no regular file, changes
-        meanwhile, or is not of the digest `expect`.
+        pieces, and what it raises ends this. same: is it, by what the system says of it, the file that was
+        looked at before? Raises SourceError for what is no regular file, has changed or changes meanwhile, or
+        is not of the digest `expect`.
         """
         known = expect or self._sources.known(path)
         source = open_source(path)
         try:
             before = os.fstat(source)
+            if same is not None and not same(before):
+                raise changed(path)
             blob = self._ingest.copy(source, path, known=known, expect=expect, progress=progress, look=look)
             self._sources.learn(before, os.fstat(source), blob.digest)
             return blob

@@ -18,9 +18,11 @@ from modelkit.errors import (
     StoreError,
     TokenizerError,
 )
+from modelkit.modelfile import Modelfile
 from modelkit.pack import build as building
 from modelkit.pack import transform as transforming
 from modelkit.pack.build import Created
+from modelkit.pack.prepare import prepare
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 
@@ -191,6 +193,24 @@ def test_a_failure_at_the_last_step_leaves_no_name(
         make("FROM ./target", quantize="q4")
     with pytest.raises(ModelNotFound):
         store.resolve(NAME)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "README.md", "model.safetensors"])
+@pytest.mark.parametrize("how", ["written", "replaced", "gone"])
+def test_a_folder_that_changes_between_looking_and_reading_is_refused(
+    llama: Llama, store: Store, tmp_path: Path, name: str, how: str
+) -> None:
+    folder = llama("target")
+    (folder / "README.md").write_text("# Story")
+    prepared = prepare(Modelfile.parse("FROM ./target").recipe(tmp_path), store)
+    content = (folder / name).read_bytes()
+    if how != "written":
+        (folder / name).unlink()
+    if how != "gone":
+        (folder / name).write_bytes(content.replace(b"w7", b"z7") + b" " * (how == "written"))
+    with pytest.raises(SourceError, match=f"{name} changed while|{name}: No such file"):
+        building.write_package(prepared, NAME, store)
+    assert not store.packages()
 
 
 def run_python(code: str, *arguments: str) -> int:
