@@ -88,15 +88,17 @@ def require_tokenizer(inventory: Inventory) -> None:
     """Raise SourceError unless the source has a tokenizer.json (a draft may do without)."""
     if "tokenizer.json" in inventory.files:
         return
-    if "tokenizer.model" in inventory.files:
-        raise UnsupportedSource(
-            f"{inventory.origin} has a SentencePiece tokenizer.model only; tokenizer.json is needed",
-            hint="Convert it with transformers: "
-            "`AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)`.",
-        )
+    convert = "`AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)`"
+    for name, kind in (("tokenizer.model", "SentencePiece "), ("vocab.json", "")):
+        if name in inventory.files:
+            raise UnsupportedSource(
+                f"{inventory.origin} has a {kind}{name} only; tokenizer.json is needed",
+                hint=f"Convert it with transformers: {convert}.",
+            )
     raise SourceError(
         f"{inventory.origin} has no tokenizer.json",
-        hint="Copy it from the repository that the model came from.",
+        hint="Copy it from the repository that the model came from; where that has tekken.json or vocab.txt, "
+        f"write it with transformers: {convert}.",
     )
 
 

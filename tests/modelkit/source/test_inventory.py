@@ -264,6 +264,10 @@ def test_a_tokenizer_is_required_where_asked_for(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(SourceError, match=r"no tokenizer.json"):
         require_tokenizer(take_stock(tmp_path))
+    (tmp_path / "vocab.json").write_text("{}")
+    with pytest.raises(UnsupportedSource, match=r"has a vocab\.json only") as caught:
+        require_tokenizer(take_stock(tmp_path))
+    assert "save_pretrained" in str(caught.value)
     (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
     with pytest.raises(UnsupportedSource, match="SentencePiece") as caught:
         require_tokenizer(take_stock(tmp_path))
