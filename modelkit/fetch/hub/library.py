@@ -106,9 +106,17 @@ def headers_for(endpoint: str) -> dict[str, str]:
 
 
 def session() -> "httpx2.Client":
+    """Raises FetchError for a proxy that cannot be used, without its address: a password may be in it."""
+    import httpx2
     from huggingface_hub import get_session
 
-    return get_session()
+    try:
+        return get_session()
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:
+        raise FetchError(
+            "the proxy that the environment names cannot be used: it is no http:// or https:// address",
+            hint="Set HTTPS_PROXY to one (ALL_PROXY is read too), or name the host in NO_PROXY.",
+        ) from error
 
 
 def may_have_token(endpoint: str) -> bool:

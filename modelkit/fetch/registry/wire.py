@@ -201,9 +201,10 @@ class Wire:
             return httpcore2.ConnectionPool(
                 ssl_context=tls, max_connections=_CONNECTIONS, network_backend=self._backend
             )
-        user, at, place = proxy.rpartition("//")[2].rpartition("@")
+        scheme, _, rest = proxy.rpartition("://")
+        user, at, place = rest.removeprefix("//").rpartition("@")
         try:
-            url = Url.parse(f"{'https' if proxy.startswith('https:') else 'http'}://{place}")
+            url = Url.parse(f"{scheme.lower() or 'http'}://{place}")
         except FetchError as error:
             raise FetchError(
                 "the proxy that the environment names is no http:// or https:// address"

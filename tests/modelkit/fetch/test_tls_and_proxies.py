@@ -110,3 +110,24 @@ def test_no_proxy_says_who_is_asked_directly(
     with pytest.raises(FetchError, match=r"registry\.test"):
         push("story", ADDRESS, store, Access(), limits=SHORT)
     assert proxy.asked == []
+
+
+@pytest.mark.parametrize(
+    "given", ["socks5://amy:s3cret@127.0.0.1:9", "foo://amy:s3cret@x", "http://[amy:s3cret"]
+)
+def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
+    store: Store, proxy: TlsProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    trust(monkeypatch)
+    monkeypatch.setenv("HTTPS_PROXY", given)
+    put(store, "story", format="safetensors")
+    with pytest.raises(
+        FetchError, match=r"proxy that the environment names .* no http:// or https://"
+    ) as told:
+        push("story", ADDRESS, store, Access(), limits=SHORT)
+    with pytest.raises(
+        FetchError, match=r"proxy that the environment names .* no http:// or https://"
+    ) as said:
+        modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home")
+    assert not any("s3cret" in f"{error.value}{error.value.hint}" for error in (told, said))
+    assert proxy.asked == []
