@@ -9,7 +9,7 @@ import click
 from modelkit.cli.frame import Group
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.screen import echo, emit_json, state, width
-from modelkit.cli.tables import table
+from modelkit.cli.tables import WHOLE, table
 from modelkit.cli.ui import ago, count, json_option, one_line, size, timestamp, wrapped
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def list_command(name: str | None, as_json: bool) -> None:
         (", ".join(model["names"]) or "-", *_amounts(model), ago(model["used_s"]))
         for model in facts["models"]
     ]
-    echo(table(lines, header=("NAMES", "PAGES", "TOKENS", "SIZE", "USED"), right=[1, 2, 3]))
+    header = ("NAMES", "PAGES", "TOKENS", "SIZE", "USED")
+    echo(table(lines, header=header, right=[1, 2, 3], limit=WHOLE))
     said = f"{size(facts['size_bytes'])} in {facts['path']}; {_limit(facts['limit_bytes'])}"
     echo(wrapped(said, width()))
 

@@ -12,7 +12,7 @@ import click
 from modelkit import __version__
 from modelkit.cli.home import bytes_under, open_store
 from modelkit.cli.screen import echo, emit_json
-from modelkit.cli.tables import sections
+from modelkit.cli.tables import WHOLE, sections
 from modelkit.cli.ui import HOW_TO_GET_MLX, count, json_option, size
 from modelkit.errors import StoreError
 from modelkit.settings import Settings
@@ -28,9 +28,6 @@ _PACKAGES = (
     "scipy-openblas32",
     "mlx-lm",
 )
-
-_LONGEST = 4096
-"""Most characters of a fact: a path and what is wrong with it are shown whole."""
 
 
 @click.command("doctor")
@@ -52,7 +49,7 @@ def command(ctx: click.Context, hosts: bool, as_json: bool) -> None:
     if as_json:
         emit_json(facts)
     else:
-        echo(sections(_shown(facts), limit=_LONGEST))
+        echo(sections(_shown(facts), limit=WHOLE))
 
 
 def examine() -> dict[str, Any]:

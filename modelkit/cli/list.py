@@ -8,7 +8,7 @@ import click
 
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.screen import echo, emit_json, note
-from modelkit.cli.tables import table
+from modelkit.cli.tables import WHOLE, table
 from modelkit.cli.ui import ago, json_option, size
 
 
@@ -33,7 +33,7 @@ def command(prefix: str, as_json: bool) -> None:
     if any(row["from"] for row in rows):
         header = (*header, "FROM")
         lines = [(*line, row["from"] or "") for line, row in zip(lines, rows, strict=True)]
-    echo(table(lines, header=header, right=[2]))
+    echo(table(lines, header=header, right=[2], limit=WHOLE))
     if not rows and not prefix:
         note("there is no package yet; `modelkit create NAME -f Modelfile` makes one")
     for row in rows:

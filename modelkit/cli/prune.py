@@ -6,7 +6,7 @@ import click
 
 from modelkit.cli.home import open_store
 from modelkit.cli.screen import echo, emit_json, state
-from modelkit.cli.tables import table
+from modelkit.cli.tables import WHOLE, table
 from modelkit.cli.ui import count, json_option, size
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def command(dry_run: bool, as_json: bool) -> None:
         return
     if dry_run and (pruned.blobs or pruned.temp_files):
         blobs = [(f"blob {blob.digest.short}", size(blob.size_bytes)) for blob in pruned.blobs]
-        echo(table([*blobs, *((str(path), "") for path in pruned.temp_files)], right=[1]))
+        rows = [*blobs, *((str(path), "") for path in pruned.temp_files)]
+        echo(table(rows, right=[1], limit=WHOLE))
     parts = [
         count(len(pruned.blobs), "blob"),
         count(len(pruned.temp_files), "temporary file"),

@@ -6,7 +6,7 @@ import click
 
 from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.served import connect
-from modelkit.cli.tables import table
+from modelkit.cli.tables import WHOLE, table
 from modelkit.cli.ui import json_option, size, until
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def command(as_json: bool) -> None:
         emit_json(said["models"])
         return
     header = ("NAME", "ID", "SIZE", "CONTEXT", "ROWS", "DRAFT", "UNTIL")
-    echo(table([_cells(one) for one in models], header=header, right=[2, 3]))
+    echo(table([_cells(one) for one in models], header=header, right=[2, 3], limit=WHOLE))
     for one in models:
         state(f"{one.text('name')}: {_split(one)}")
     if not models:

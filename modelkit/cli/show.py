@@ -10,7 +10,7 @@ import click
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.machines import machine_options, names_machines, note_limits, plan_table, planned, said
 from modelkit.cli.screen import echo, emit_json, emit_text, note, width
-from modelkit.cli.tables import sections
+from modelkit.cli.tables import WHOLE, sections
 from modelkit.cli.ui import count, json_option, quantity, size
 from modelkit.fetch.upstream import read_upstream
 
@@ -88,10 +88,12 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
 def overview(facts: Facts) -> str:
     """The facts of a package in titled sections."""
     draft = facts["draft"]
-    parts: dict[str, Rows] = {
+    what: dict[str, Rows] = {
         "Model": _model(facts),
         "Adapters": [_adapter(one) for one in facts["adapters"]],
         "Draft": _draft(draft, _fetched_from(facts, "draft")) if draft else [],
+    }
+    parts: dict[str, Rows] = {
         **_memory(facts),
         "Capabilities": list(_capabilities(facts)),
         **_speculation(facts["speculation"]),
@@ -102,7 +104,7 @@ def overview(facts: Facts) -> str:
         "Tensors": _tensors(facts),
         "Draft tensors": _tensors(draft or {}),
     }
-    return sections(parts)
+    return "\n\n".join(filter(None, (sections(what, limit=WHOLE), sections(parts))))
 
 
 def print_part(

@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from modelkit.cli.screen import width as screen_width
 from modelkit.cli.ui import one_line
 
+WHOLE = 4096
+"""The limit of tables whose cells are names, addresses and paths: none of these is longer."""
+
 _GAP = 2
 _READABLE = 24
 _STEP = 4  # how far the rest of a row is indented under a first cell of its own

@@ -33,6 +33,14 @@ def test_a_line_per_package(modelkit: Run, created: Create, draft_line: str) -> 
     assert line[3:] == ["f32", "f32", "just now"]
 
 
+def test_a_name_of_any_length_is_shown_whole(modelkit: Run, created: Create) -> None:
+    created("story")
+    long = f"{'n' * 80}/{'m' * 80}"
+    for tag in ("a", "b"):
+        assert modelkit("cp", "story", f"{long}:{tag}").exit_code == 0
+    assert {row[0] for row in rows(modelkit("list", "n"))[1:]} == {f"{long}:a", f"{long}:b"}
+
+
 def test_json_has_the_facts(modelkit: Run, created: Create, draft_line: str) -> None:
     created("story", draft_line)
     (story,) = json.loads(modelkit("list", "--json").stdout)

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import modelkit
+from modelkit.cli.main import cli
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
 from tests.support.gguf_llama import llama
@@ -57,6 +59,8 @@ def test_a_file_of_any_name_gives_a_package_that_can_be_read(
     home = tmp_path / "home"
     name = str(modelkit.pull(f"{STORY}/{file}", home=home).name)
     assert provenance(home, name)["file"] == file
+    shown = CliRunner().invoke(cli, ["show", name], env={"MODELKIT_HOME": str(home)}).stdout
+    assert f"/{file}@" in shown
     (tmp_path / "Modelfile").write_text(f"FROM {name}\nSYSTEM Hi\n", encoding="utf-8")
     modelkit.create(tmp_path / "Modelfile", name="other", home=home)
     with modelkit.load(name, home=home, num_ctx=64) as model:
