@@ -39,7 +39,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def run(server: Running, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A command in the home of the server."""
+    """A command in the home of the server, once it is done with what the last test asked."""
+    wait_until(lambda: not any(one.users for one in server.pool.shown()))
     monkeypatch.setenv("MODELKIT_HOME", str(server.serving.settings.home))
     monkeypatch.delenv("MODELKIT_HOST", raising=False)
 
