@@ -5,6 +5,7 @@ it (a stop string's, marks, blanks around marks) are left out, and a token that 
 only is told by its bytes.
 """
 
+import codecs
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from runtime.records import dataclass
 
 Spell = Callable[[int], bytes]
 """A token's bytes."""
+_NONE = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,34 +29,44 @@ class Told:
 
 
 class Tokens:
-    """The tokens of one text, as it comes."""
+    """The tokens of one text, as it comes.
+
+    Both are read in characters. Bytes that are none stand in the text as U+FFFD: one for each piece of a
+    character, or for each byte where the tokenizer falls back to bytes, which then come late.
+    """
 
     def __init__(self, spell: Spell) -> None:
         self._spell = spell
         self._unfinished = b""  # of a character, by tokens that came
-        self._ahead = b""  # text still to come that belongs to tokens that came
+        self._ahead = ""  # text still to come that belongs to tokens that came
+        self._begun = False
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
-        left, start = text.encode("utf-8", "replace"), len(readable(self._ahead))
-        left, self._ahead = left[len(self._ahead) :], self._ahead[len(left) :]
+        left, start = text[len(self._ahead) :], len(self._ahead)
+        self._ahead = self._ahead[len(text) :]
         told: list[Told] = []
         for logprob in logprobs:
-            own = self._spell(logprob.id)
-            whole, rest = _characters(self._unfinished + own)
-            if whole and not left:
+            own, before = self._spell(logprob.id), bool(self._unfinished)
+            said, rest = _read(self._unfinished + own)
+            if not self._begun and not _fits(said, left):
+                # Texts begin without the blank of their first token.
+                own, said = own.lstrip(), said.lstrip()
+                if not own:
+                    continue
+            none = len(said) - len(said.lstrip(_NONE))
+            if not left and said[none:] and not (before and none == 0):
                 self._unfinished = b""
                 continue
-            if not (left.startswith(whole) or whole.startswith(left)):
-                own, whole = (
-                    own.lstrip(),
-                    whole.lstrip(),
-                )  # texts begin without the blank of their first token
-            self._unfinished = rest
-            self._ahead = whole[len(left) :] if whole.startswith(left) else b""
-            left = left[len(whole) :]
-            told.append(Told(own, logprob, start))
-            start += len(readable(whole))
+            late = 0  # what stands in the text for bytes that came before
+            if not _fits(said, left) and _fits(said[none:], left.lstrip(_NONE)):
+                late = max(len(left) - len(left.lstrip(_NONE)) - none, 0)
+            self._unfinished, self._begun = rest, self._begun or bool(said)
+            told.append(Told(own, logprob, start + late + (before and none > 0)))
+            if left or said[none:]:  # what stands for no character is counted when it is there
+                start += late + len(said)
+                self._ahead += said[len(left) - late :] if left else said
+                left = left[late + len(said) :]
         return told
 
 
@@ -73,13 +85,11 @@ def _one(data: bytes, logprob: float) -> dict[str, Any]:
     return {"token": readable(data), "logprob": max(logprob, -9999.0), "bytes": list(data)}
 
 
-def _characters(data: bytes) -> tuple[bytes, bytes]:
-    """Whole characters, and the beginning of one that is not whole yet."""
-    for cut in range(1, min(3, len(data)) + 1):
-        lead = data[-cut]
-        if lead >= 0xC0:
-            wanted = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-            return (data[:-cut], data[-cut:]) if wanted > cut else (data, b"")
-        if lead < 0x80:
-            break
-    return data, b""
+def _fits(said: str, left: str) -> bool:
+    return left.startswith(said) or said.startswith(left)
+
+
+def _read(data: bytes) -> tuple[str, bytes]:
+    """Its characters, and the beginning of one that is not whole yet."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return decoder.decode(data), decoder.getstate()[0]

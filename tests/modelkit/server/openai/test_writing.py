@@ -8,6 +8,8 @@ from typing import Any, cast
 import httpx2
 import openai
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from modelkit.chat.message import ToolCall
 from modelkit.generation import Finish, Generation
@@ -24,6 +26,11 @@ from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.usage import chat_usage
 from modelkit.server.replying import Writer
+from modelkit.tokenizer.decoding import (
+    _BYTES,  # pyright: ignore[reportPrivateUsage]
+    ByteFallback,
+    ByteLevel,
+)
 from runtime.engine.request import TokenLogprob, Usage
 
 WORDS = {1: b"Hel", 2: b"lo", 3: b"\xe2\x82", 4: b"\xac", 5: b" more", 6: b"STOP", 7: b"\n\n"}
@@ -250,6 +257,39 @@ def test_the_tokens_of_logprobs_make_the_text(events: list[Text]) -> None:
     ]
     assert [token.token for token in seen] == [readable(one.data) for one in told]
     assert all(len(token.top_logprobs) == 2 for token in seen)
+
+
+LEVEL = {byte: chr(character) for character, byte in _BYTES.items()}
+SPELT = [b"a", b" ", b"\n", b"\x0c", "é".encode(), b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xac", b"\xff"]
+
+
+@drawn(st.lists(st.integers(0, len(SPELT) - 1)), st.booleans(), st.sampled_from([ByteLevel, ByteFallback]))
+def test_bytes_that_are_no_characters_cost_no_other_token(
+    ids: list[int], together: bool, kind: type[ByteLevel | ByteFallback]
+) -> None:
+    """As a model writes them that is hot, or was cut off: each token is told, where its text stands."""
+    stage, texts = kind(), list[str]()
+    for one in ids:
+        letters = readable(SPELT[one])
+        piece = f"<0x{SPELT[one][0]:02X}>" if letters == "\ufffd" else letters
+        if kind is ByteLevel:
+            piece = "".join(LEVEL[byte] for byte in SPELT[one])
+        texts.append("".join(stage.push(piece)))
+    given, text = [logprobs(one) for one in ids], "".join(texts)
+    rest = "".join(stage.finish())
+    tokens = Tokens(SPELT.__getitem__)
+    told = tokens.add(text, [one for row in given for one in row]) if together else list[Any]()
+    at = list[int]()
+    for before, (piece, row) in enumerate(zip(texts, given, strict=True) if not together else ()):
+        new = tokens.add(piece, row)
+        at += [len("".join(texts[:before])) + one.start for one in new]
+        told += new
+    tokens.add(rest, ())
+    at = at or [one.start for one in told]
+    assert [one.data for one in told] == [SPELT[one] for one in ids]
+    for one, place in zip(told, at, strict=True):
+        if one.data in (b"a", b" ", b"\n", b"\x0c"):
+            assert (text + rest)[place : place + 1] == one.data.decode()
 
 
 @pytest.mark.parametrize(
