@@ -6,6 +6,7 @@ own. As text for people, or one JSON object a line.
 
 import json
 import os
+import stat
 import sys
 import threading
 import traceback
@@ -66,7 +67,11 @@ class PromptLog:
 
     def __init__(self, path: Path) -> None:
         try:
-            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+            number = os.open(path, flags, 0o600)
+            if not stat.S_ISREG(os.fstat(number).st_mode):  # a device is everybody's, and keeps its mode
+                os.close(number)
+                raise ModelkitError(f"cannot write {path}: it is no file")
             os.fchmod(number, 0o600)
         except OSError as error:
             raise ModelkitError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error

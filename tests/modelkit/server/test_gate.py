@@ -10,7 +10,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from modelkit.errors import ModelNotFound
+from modelkit.errors import ModelkitError, ModelNotFound
 from modelkit.server import own_headers
 from modelkit.server.access import Access, host_of, origin_of
 from modelkit.server.log import Log, PromptLog
@@ -346,6 +346,15 @@ def test_prompts_that_cannot_be_written_are_answered(tmp_path: Path, monkeypatch
     assert first == "{"
     assert [json.loads(one)["body"] for one in others] == [{"n": 3}]
     assert log.getvalue().count('prompts lost="no space left on device"') == 1
+
+
+def test_prompts_go_to_a_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mode of a device would be changed for all, and a pipe that nobody reads waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    monkeypatch.setattr("modelkit.server.log.os.fchmod", lambda *_: pytest.fail("its mode is changed"))
+    for path in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
+        with pytest.raises(ModelkitError, match="cannot write"):
+            PromptLog(path)
 
 
 def test_prompts_are_written_where_asked(tmp_path: Path) -> None:
