@@ -55,6 +55,8 @@ class Ask:
     """As for the pool's `acquire`."""
     priority: Priority | None = None
     """Who goes first where many wait; None: as the header X-Modelkit-Priority says."""
+    scores: bool = False
+    """To start a row takes as long as an answer does: the model reads the prompt for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ async def call(
         async with serving.pool.acquire(name, keep_alive, turn=False) as lease:
             trace.model, trace.load_s = lease.model.name, lease.load_s
             own = choosing(lease.model, adapters)
-            threads = serving.embedders if embeds else serving.workers
+            threads = serving.patient if embeds else serving.workers
             return await asyncio.get_running_loop().run_in_executor(threads, function, own)
 
     return await unless_gone(request, run())
@@ -321,10 +323,11 @@ class Underway:
         lease's, as it is to answer.
         """
         loop, streams = asyncio.get_running_loop(), list[GenerationStream]()
+        threads = self.serving.patient if self._ask.scores else self.serving.workers
         starting: asyncio.Future[GenerationStream] | None = None
         try:
             for row in range(self._ask.rows):
-                starting = loop.run_in_executor(self.serving.workers, self._ask.start, model, row)
+                starting = loop.run_in_executor(threads, self._ask.start, model, row)
                 streams.append(await asyncio.shield(starting))
         except BaseException:
             for one in streams:

@@ -73,10 +73,12 @@ class Serving:
         default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="modelkit-request")
     )
     """For what takes longer than a millisecond: rendering, tokenizing, compiling a grammar."""
-    embedders: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="modelkit-embed")
+    patient: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(WORKERS, thread_name_prefix="modelkit-patient")
     )
-    """For what takes as long as an answer does: else nothing could begin while enough texts are embedded."""
+    """For what takes as long as an answer does, embedding and scoring prompts: else nothing could begin while
+    enough of that is done.
+    """
     started_s: float = field(default_factory=time)
     """When, in seconds since 1970."""
     default_model: str | None = None

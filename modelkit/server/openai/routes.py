@@ -51,7 +51,8 @@ async def completions(request: Request) -> Response:
     asked, names = await read(request, lambda body: (read_completion(body, most), spelt(body)))
     rows = Rows(asked)
     start = told(rows.start, names, "prompt")
-    ask = Ask(model_of(request, asked.model), start, asked.rows, asked.keep_alive, asked.priority)
+    name, scores = model_of(request, asked.model), asked.echo and asked.style.logprobs
+    ask = Ask(name, start, asked.rows, asked.keep_alive, asked.priority, scores=scores)
     writer = CompletionStream(asked, rows.echo)
     wire = replace(SSE, beat_s=PROGRESS_S, progress=writer.progress) if asked.style.progress else SSE
     return await reply(request, ask, writer, wire, streamed=asked.style.stream, ignored=asked.hints)

@@ -253,26 +253,36 @@ def test_what_is_no_answer_may_end_too(
             ended.set()
 
 
-def test_answers_begin_while_many_texts_are_embedded(tmp_path: Path) -> None:
+EMBEDDED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/embeddings", {"input": "Once"}),
+    ("/api/embed", {"input": "Once"}),
+    ("/api/embeddings", {"prompt": "Once"}),
+]
+SCORED = [("/v1/completions", {"prompt": "Once", "echo": True, "logprobs": 1, "max_tokens": 1})]
+
+
+@pytest.mark.parametrize("given", [EMBEDDED, SCORED], ids=["embedded", "scored"])
+def test_answers_begin_while_many_texts_are_read(
+    tmp_path: Path, given: list[tuple[str, dict[str, Any]]]
+) -> None:
     settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
     began, go = threading.Semaphore(0), threading.Event()
     with modelkit.load(write_model(tmp_path / "model"), home=tmp_path) as slow:
-        embed = slow.embed
 
-        def late(*given: Any, **options: Any) -> Any:
-            began.release()
-            go.wait(60)
-            return embed(*given, **options)
+        def late(act: Callable[..., Any]) -> Callable[..., Any]:
+            def acted(*given: Any, **options: Any) -> Any:
+                began.release()
+                go.wait(60)
+                return act(*given, **options)
 
-        slow.__dict__["embed"] = late
+            return acted
+
+        slow.__dict__.update(embed=late(slow.embed), logits=late(slow.logits))
         serving = Serving(Pool(lambda _: slow), settings, LIMITS, log=Quiet())
         with running(serving) as here, ThreadPoolExecutor(WORKERS) as others:
-            paths = ("/v1/embeddings", "/api/embed", "/api/embeddings")
-            bodies = [{"model": "tiny", "prompt" if path == paths[2] else "input": "Once"} for path in paths]
-            given = list(zip(paths, bodies, strict=True)) * WORKERS
             sent = [
-                others.submit(httpx.post, here.url + path, json=body, timeout=60)
-                for path, body in given[:WORKERS]
+                others.submit(httpx.post, here.url + path, json={"model": "tiny", **body}, timeout=60)
+                for path, body in (given * WORKERS)[:WORKERS]
             ]
             try:
                 assert all(began.acquire(timeout=20) for _ in sent)
