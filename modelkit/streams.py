@@ -150,7 +150,7 @@ class GenerationStream:
             deltas = self._read(self._stream.take)
             events = self._parting.take_joined(deltas) if deltas and not self._over else []
             if self._parting.stop is not None and not self._over:
-                self._over = True
+                self._over, self._holder = True, None
                 self._stream.cancel()
             if self._stream.ended and not self._over:
                 self._end()
@@ -216,7 +216,7 @@ class GenerationStream:
 
     def cancel(self) -> None:
         """Want no more, and return at once. From any thread, at any moment."""
-        self._left = True
+        self._left, self._holder = True, None
         self._stream.cancel()
 
     def close(self) -> None:
@@ -225,6 +225,7 @@ class GenerationStream:
         """
         self._left = True
         self._stream.close()
+        self._holder = None  # last: who waits for the engine may be all that holds the model
 
     @property
     def result(self) -> Generation:
@@ -286,13 +287,14 @@ class GenerationStream:
         try:
             return read()
         except Exception as error:
-            self._over, self._fault = True, worded(error)
+            self._over, self._fault, self._holder = True, worded(error), None
             raise self._fault from error
 
     def _take(self, delta: Delta) -> bool:
         """Its pieces are ready; True where a stop string ends the answer there."""
         self._ready.extend(self._parting.take(delta))
-        self._over = self._over or self._parting.stop is not None
+        if self._parting.stop is not None:
+            self._over, self._holder = True, None
         return self._over
 
     def _end(self) -> None:

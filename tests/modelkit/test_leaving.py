@@ -209,6 +209,37 @@ def test_an_answer_that_is_read_holds_its_model(model: modelkit.Model, folder: P
     assert "".join(pieces) == begin(model).whole().text
 
 
+def to_a_stop_string(pieces: GenerationStream) -> None:
+    assert "".join(pieces)
+    assert pieces.result.stop is not None
+
+
+def to_a_stop_string_in_events(pieces: GenerationStream) -> None:
+    while not pieces.ended:
+        pieces.take_events()
+    assert pieces.result.stop is not None
+
+
+@pytest.mark.parametrize(
+    "end", [to_a_stop_string, to_a_stop_string_in_events, GenerationStream.close, GenerationStream.cancel]
+)
+def test_an_answer_that_is_over_holds_no_model(
+    model: modelkit.Model, folder: Path, end: Callable[[GenerationStream], None]
+) -> None:
+    stop = begin(model).whole().text[20]
+    other = modelkit.load(folder)
+    engine = other._open.engine
+    pieces = other.generate("Once", raw=True, seed=1, num_predict=100, stream=True, stop=[stop])
+    del other
+    end(pieces)
+    gc.collect()
+    until = time.monotonic() + PATIENCE_S
+    while engine.alive and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not engine.alive
+    assert pieces.result.ids is not None
+
+
 FORKS = """
 import os, signal, sys
 import modelkit
