@@ -86,7 +86,7 @@ class GenerationStream:
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """As the plain loop, for event loops: what it waits for is one call of the engine per step at most,
-        and the loop's thread never stands still.
+        and the loop's thread never stands still. Leaving this loop, too, cancels the generation.
         """
         async for outs in self._following(self._take_ready):
             for out in outs:

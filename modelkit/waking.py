@@ -65,7 +65,8 @@ def following(told: Callable[[], None], *streams: Stream) -> Generator[None]:
         yield
     finally:
         for stream in streams:
-            waker.readers.pop(stream, None)
+            if waker.readers.get(stream) is told:  # one that was left may end after the next has begun
+                del waker.readers[stream]
         if not waker.readers:
             with _lock:
                 _wakers.pop(key, None)

@@ -77,3 +77,21 @@ def test_readers_of_two_loops_are_told_each(model: Model) -> None:
     here, there = asyncio.run(both())
     assert here == there
     assert not waking._wakers
+
+
+@pytest.mark.parametrize("way", ["plain", "events", "batches"])
+def test_a_loop_behind_one_that_was_left_comes_to_its_end(model: Model, way: str) -> None:
+    """The first gives up its place when the second has begun, and ends the answer for both."""
+
+    async def read() -> str:
+        stream = model.generate("Once", raw=True, num_predict=200, stream=True)
+        begun: dict[str, Any] = {"plain": lambda: stream, "events": stream.events, "batches": stream.batches}
+        async for _ in begun[way]():
+            break
+        async with asyncio.timeout(30):
+            async for _ in begun[way]():
+                pass
+        return stream.result.reason
+
+    assert asyncio.run(read()) == "cancelled"
+    assert not waking._wakers
