@@ -21,7 +21,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 Wake = Callable[[], object]
-"""Called on the engine's thread, so it must return at once; `loop.call_soon_threadsafe` does."""
+"""Called on the engine's thread, or on that of whoever closes the stream, so it must return at once;
+`loop.call_soon_threadsafe` does.
+"""
 
 
 GRAIN_S = 1 / 40

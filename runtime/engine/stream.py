@@ -153,9 +153,7 @@ class Stream:
             if not taken:
                 raise self._last
             self._ended = False  # nobody has been told yet; the next call raises
-            if self.wake is not None:
-                with suppress(RuntimeError):  # a loop that is closed reads no more
-                    self.wake()
+            self._tell_reader()
         return taken
 
     def cancel(self) -> None:
@@ -168,8 +166,10 @@ class Stream:
         thread.
         """
         self.cancel()
-        while not self._ended:
-            self._take()
+        if not self._ended:
+            while not self._ended:
+                self._take()
+            self._tell_reader()  # who may have looked while the end was in our hands
         return self.finish or Finish("cancelled")
 
     def __iter__(self) -> Iterator[Delta]:
@@ -186,6 +186,12 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _tell_reader(self) -> None:
+        """Have an event loop look once more. From any thread."""
+        if (wake := self.wake) is not None:
+            with suppress(RuntimeError):  # a loop that is closed reads no more
+                wake()
 
     def _take(self, *, wait: bool = True) -> Delta | None:
         """The next event: a delta that is still wanted, or None for any other. queue.Empty where there is

@@ -153,3 +153,27 @@ def test_an_interrupt_of_a_waiting_reader_keeps_nobody_waiting(pool: ThreadPoolE
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_loop_that_looked_while_another_thread_took_the_end_is_told_again() -> None:
+    """Else it would wait for ever: the engine tells it once of an end."""
+    stream, seen = Stream(), list[bool]()
+    stream.listen(lambda: seen.append(stream.has_news))
+    taken = stream._events.get
+
+    class Looking:
+        """A queue out of which a thread takes while the loop looks into it."""
+
+        put, empty = stream._events.put, stream._events.empty
+
+        def get(self, *wait: bool) -> object:
+            event = taken(*wait)
+            seen.append(stream.has_news)
+            return event
+
+    stream.put(Finish("length"))
+    stream._events = Looking()  # pyright: ignore[reportAttributeAccessIssue]
+    stream.close()
+    assert seen == [False, True]
+    assert stream.take() == []
+    assert stream.ended
