@@ -113,9 +113,9 @@ class Sources:
         return cache
 
     def _check_room(self, tokens: int) -> None:
-        more = tokens * self._token_bytes
-        if not self._memory.budget.fits(more):
-            self._memory.budget.claim(more)  # says what all would take
+        more, budget = tokens * self._token_bytes, self._memory.budget
+        if not budget.make_room(more):
+            budget.claim(more)  # refused, and says what all would take
 
     def _known(self, source: Keys) -> list[tuple[mx.array, ...]] | None:
         """Keys and values for each of the encoder's layers, if this very prompt was read before."""

@@ -183,6 +183,16 @@ def test_rows_step_aside_where_prompts_fill_the_memory(
     tight.close()
 
 
+def test_what_a_prompt_takes_is_counted_once(tmp_path: Path) -> None:
+    """Also where it has room only since earlier rows give back what they were not using."""
+    tight = start(tmp_path, cache_bytes=300 * TOKEN_BYTES)
+    for seed in range(8):
+        assert len(tokens(tight, asked(seed, length=100, count=8))) == 8
+    memory = tight._loop.room.memory
+    assert tight.call(lambda _model: memory.budget.held_bytes - memory.nbytes) == 0
+    tight.close()
+
+
 def test_a_prompt_too_large_for_the_memory_fails_alone(tmp_path: Path) -> None:
     tight = start(tmp_path, cache_bytes=100 * TOKEN_BYTES)
     with pytest.raises(CacheFull):
