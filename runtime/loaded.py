@@ -28,7 +28,7 @@ from runtime.planned import Part, Plan, apart, fit_network, float_of, head_layou
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 from runtime.streams import on_own_thread
-from runtime.weights import DTYPES
+from runtime.weights import DTYPES, load_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -284,9 +284,7 @@ def read_tensors(
     for shard in shards:
         there = mapped(shard, may_map) if may_map else Mapped({}, others=True)
         if there.others:
-            loaded = mx.load(str(shard), format="safetensors")  # lazy: what is mapped is not read
-            assert isinstance(loaded, dict)
-            weights |= loaded
+            weights |= load_file(shard)
         weights |= there.arrays
     return weights
 

@@ -10,6 +10,7 @@ ones.
 
 from collections.abc import Mapping
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -52,6 +53,26 @@ class Packing:
     """Elements of a row that share a scale."""
     mode: str
     """MLX's quantization mode."""
+
+
+def is_speakable(path: Path) -> bool:
+    """Do MLX and the kernels take a file's name? They want text, and a name may have bytes that are none."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def load_file(path: Path) -> dict[str, mx.array]:
+    """The tensors of a safetensors file, not read yet where its name `is_speakable`."""
+    if is_speakable(path):
+        loaded = mx.load(str(path), format="safetensors")  # lazy: what is mapped is not read
+    else:
+        with path.open("rb") as file:
+            loaded = mx.load(file, format="safetensors")
+    assert isinstance(loaded, dict)
+    return loaded
 
 
 def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> None:

@@ -128,3 +128,19 @@ def test_whatever_a_system_refuses(call: str, folder: Path, monkeypatch: pytest.
     with monkeypatch.context() as patched:
         patched.setattr(os, call, refuse)
         assert str(folder) in (said(lambda: modelkit.create(recipe, name="it", home=home)) or str(folder))
+
+
+def test_a_home_whose_name_is_no_text_holds_models_as_any_other(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    try:
+        folder.mkdir()
+    except OSError:
+        pytest.skip("names are text on this file system")
+    shutil.copytree(write_model(tmp_path / "source", template=TEMPLATE), folder / "source")
+    (folder / "Modelfile").write_text("FROM ./source")
+    answers: list[list[int]] = []
+    for home in (tmp_path / "home", folder / "home"):
+        modelkit.create(folder / "Modelfile", name="m", home=home)
+        with modelkit.load("m", home=home, num_ctx=64) as model:
+            answers.append(model.generate("Once", raw=True, num_predict=4, temperature=0).ids)
+    assert answers[0] == answers[1]

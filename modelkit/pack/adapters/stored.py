@@ -86,13 +86,10 @@ class StoredAdapter:
 
     def load(self) -> "LowRanks":
         """Its numbers, as lazy arrays."""
-        import mlx.core as mx
-
         from runtime.nn.low_rank import LowRanks
+        from runtime.weights import load_file
 
-        tensors = mx.load(str(self.path), format="safetensors")
-        assert isinstance(tensors, dict)
-        return LowRanks.of(tensors, self.scales, self.scale)
+        return LowRanks.of(load_file(self.path), self.scales, self.scale)
 
 
 def read_stored(files: Files, label: str) -> dict[str, StoredAdapter]:
