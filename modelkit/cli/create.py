@@ -107,6 +107,7 @@ def command(
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
     modelkit create story --quantize mxfp4 --dry-run
     """
+    from contextlib import nullcontext
     from tempfile import TemporaryDirectory
 
     from modelkit.chat.find import check_explicit
@@ -120,8 +121,8 @@ def command(
     chosen, store = _name(name, file), open_store()
     recipe = read_recipe(file, check_template=check_explicit)
     bars = Bars(enabled=not as_json)
-    with TemporaryDirectory(prefix="modelkit-plan-") as folder, bars:
-        hollow = Path(folder) if dry_run else None
+    with TemporaryDirectory(prefix="modelkit-plan-") if dry_run else nullcontext() as folder, bars:
+        hollow = Path(folder) if folder else None
         prepared = prepare(
             recipe,
             store,

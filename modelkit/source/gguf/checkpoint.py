@@ -81,7 +81,10 @@ class _MadeFiles:
             if constants:
                 self.constants.write_bytes(constants)
         except OSError as error:
-            raise SourceError(f"cannot write the files of a tokenizer: {error.strerror}") from error
+            raise SourceError(
+                f"cannot write the files of a tokenizer: {error.strerror}",
+                hint="Set TMPDIR to a folder that can be written to and has room for them.",
+            ) from error
         self.files: Files = {name: Path(self._folder, name) for name in sorted(contents)}
 
     @property

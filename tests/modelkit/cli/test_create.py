@@ -1,6 +1,7 @@
 """`modelkit create`: what it says, what it refuses, and that a refusal changes nothing."""
 
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,6 +155,15 @@ def test_a_dry_run_shows_every_tensor_and_writes_nothing(
     assert "draft: 11 tensors" in result.stdout
     assert "bits per weight" in result.stdout
     assert not home.exists()
+
+
+def test_what_writes_to_the_store_alone_needs_no_temporary_folder(
+    modelkit: Run, modelfile: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A container may have a read-only root, and one place for models."""
+    file = modelfile()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert modelkit("create", "story", "-f", file, "-q", "q4").exit_code == 0
 
 
 def test_a_dry_run_in_json_has_the_totals(modelkit: Run, modelfile: Write) -> None:
