@@ -125,11 +125,12 @@ def parse_format(text: str) -> Format:
 
 
 def parse_bits(text: str) -> float:
-    """Bits per weight, above 1 and at most 32; PlanError."""
+    """Bits per weight, above 1 and at most 32, to four digits behind the point; PlanError."""
     bits = float(text) if _NUMBER.fullmatch(text) else 0.0
     if not 1 < bits <= MOST_BITS:
         raise PlanError(
-            f"{text!r:.40} is no number of bits per weight: above 1, at most {MOST_BITS}",
+            f"{text!r:.40} is no number of bits per weight: above 1, at most {MOST_BITS}, with at "
+            "most four digits behind the point",
             hint="Examples: 4.5, 3, 6.25.",
         )
     return bits

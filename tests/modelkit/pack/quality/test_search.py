@@ -103,6 +103,7 @@ def test_two_targets_are_wrong_usage(create: Run) -> None:
     [
         ("--target-bits", "", "is no number of bits"),
         ("--target-bits", "4.5 bits", "is no number of bits"),
+        ("--target-bits", "5.12345", "at most four digits behind the point"),
         ("--target-size", "", "expected a number of bytes"),
         ("--target-size", "q4", "expected a number of bytes"),
         ("--target-size", "4.5 bits", "expected a number of bytes"),
