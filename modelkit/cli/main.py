@@ -78,6 +78,7 @@ class LazyGroup(Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Where standard error takes no message, the exit code says all the same that there was one."""
+        self._refused = None
         try:
             return super().main(*args, **extra)
         except OSError:
