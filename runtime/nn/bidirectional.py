@@ -2,11 +2,11 @@
 
 Nothing is remembered, so there is no cache; what a layer computes of the whole text is at hand. Scores are
 the only thing that grows with the square of the text's length, so queries are answered in blocks of at most
-SCORES scores at a time, one block after the other.
+SCORES scores at a time, one block after the other, and of many texts only some at a time.
 
 Texts of unlike lengths lie side by side, padded to the longest. What a token of one of them is given does not
-depend on the others: padding behind it weighs exactly nothing, and where keys are left out, that is by whole
-blocks of KEYS, as kernels sum.
+depend on the others: padding behind it weighs exactly nothing, blocks are those of one text, and where keys
+are left out, that is by whole blocks of KEYS, as kernels sum.
 
 Dimensions: B rows, H query heads, G key-value heads, T tokens, D head size.
 """
@@ -58,23 +58,28 @@ def attend_both_ways(
     own = None if counts is None or min(counts) == length else mx.array(list(counts), dtype=mx.int32)
     most = length if window is None else min(length, max(window, LEAST_BLOCK))
     reach = length if window is None else min(length, 2 * window + most)
-    rows = max(min(SCORES // (batch * heads * reach), most), 1)
-    parts: list[mx.array] = []
-    for start in range(0, length, rows):
-        asking = range(start, min(start + rows, length))
-        seen = _seen_by(asking, length, window)
-        part = attention(
-            queries[:, :, asking.start : asking.stop],
-            keys[:, :, seen.start : seen.stop],
-            values[:, :, seen.start : seen.stop],
-            _mask(asking, seen, window, between, queries.dtype, own),
-            scale=scale,
-            softcap=softcap,
-        )
-        if rows < length:
-            mx.eval(part)  # or all blocks' scores would wait to be computed together
-        parts.append(part)
-    return merge_heads(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2))
+    rows = max(min(SCORES // (heads * reach), most), 1)
+    together = max(SCORES // (heads * reach * rows), 1)
+    answers: list[mx.array] = []
+    for first in range(0, batch, together):
+        texts = slice(first, first + together)
+        parts: list[mx.array] = []
+        for start in range(0, length, rows):
+            asking = range(start, min(start + rows, length))
+            seen = _seen_by(asking, length, window)
+            part = attention(
+                queries[texts, :, asking.start : asking.stop],
+                keys[texts, :, seen.start : seen.stop],
+                values[texts, :, seen.start : seen.stop],
+                _mask(asking, seen, window, between, queries.dtype, None if own is None else own[texts]),
+                scale=scale,
+                softcap=softcap,
+            )
+            if rows < length or together < batch:
+                mx.eval(part)  # or all blocks' scores would wait to be computed together
+            parts.append(part)
+        answers.append(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2))
+    return merge_heads(answers[0] if len(answers) == 1 else mx.concatenate(answers))
 
 
 def _seen_by(asking: range, length: int, window: int | None) -> range:

@@ -4,7 +4,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.nn import bidirectional
+from runtime.cpu import native
+from runtime.nn import bidirectional, ops
 from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.plain import attend as plain
 from runtime.nn.relative import RelativeBias
@@ -48,6 +49,20 @@ def test_a_window_reaches_as_far_ahead_as_back(
     wanted = plain(None, queries, keys, values, mask, scale=0.4, softcap=3.0)
     got = attend_both_ways(queries, keys, values, scale=0.4, softcap=3.0, window=window)
     assert np.allclose(got, merged(wanted), atol=1e-5)
+
+
+@pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+@pytest.mark.parametrize("window", [None, 250])
+def test_a_text_has_the_same_bits_however_many_lie_beside_it(
+    window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Far more than the scores of one block."""
+    monkeypatch.setattr(bidirectional, "SCORES", HEADS * 750 * 250)
+    rows = arrays(2, 900, rows=3)
+    with ops.using("cpu"):
+        together = attend_both_ways(*rows, scale=0.4, window=window, counts=(900, 700, 900))
+        alone = attend_both_ways(*(x[2:] for x in rows), scale=0.4, window=window)
+    assert np.array_equal(np.array(together[2:]), np.array(alone))
 
 
 @pytest.mark.parametrize("scores", [1, 500, 1 << 24])
