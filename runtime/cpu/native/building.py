@@ -210,8 +210,9 @@ def _objects() -> Generator[Path]:
         return
     yield OBJECTS
     for old in OBJECTS.iterdir():
-        if time.time() - old.stat().st_mtime > OLD_S:
-            old.unlink(missing_ok=True)
+        with suppress(OSError):  # what another build has just given its name is there no more
+            if time.time() - old.stat().st_mtime > OLD_S:
+                old.unlink()
 
 
 def _headers(source: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """Building of kernels: what is needed is looked for, and what is missing is said with what helps."""
 
 import json
+import os
 import sys
 import sysconfig
 import tomllib
@@ -74,6 +75,22 @@ def test_a_compiler_that_refuses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(CannotBuild, match=r"the compiler \(cc\) refused: kernel.c:1:2: error: no such thing"):
         building.build(tmp_path)
     assert not list(tmp_path.glob("_kernels*"))
+
+
+def test_old_objects_go_and_what_goes_meanwhile_stops_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Two Pythons that install from one checkout build side by side."""
+    monkeypatch.setattr(building, "OBJECTS", tmp_path)
+    (tmp_path / "renamed.part").symlink_to(tmp_path / "gone")  # listed, and not found any more
+    old, new = tmp_path / "old.o", tmp_path / "new.o"
+    for path in (old, new):
+        path.touch()
+    os.utime(old, (0, 0))
+    with building._objects() as folder:
+        assert folder == tmp_path
+    assert not old.exists()
+    assert new.exists()
 
 
 @pytest.mark.skipif(refusal() is not None, reason="nothing can be compiled here")
