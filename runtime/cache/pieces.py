@@ -2,7 +2,8 @@
 
 A step reads the states of neighbouring rows and gives new ones. Were all rows' states one array, a step over
 some of them would copy the others with every token; a piece for each range of rows that steps take costs
-nothing but what is copied when the range changes: a row joins, or ends.
+nothing but what is copied when the range changes: a row joins, or ends. Kernels copy the row that joins, and
+no others, where the first piece has room in its memory (`src/joining.cpp`).
 
 Invariants: pieces follow each other and cover all rows; a piece that nobody has written takes no memory;
 views of a piece's arrays are told to it (`viewed`), since an array does not know of those that lie in its
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 import mlx.core as mx
 
 from runtime.cache.snapshot import detached
+from runtime.cpu import native
 from runtime.records import dataclass
 
 States = dict[str, mx.array]
@@ -45,7 +47,7 @@ class Pieces:
         found = self._found(rows)
         if found is None:
             start, stop = self._cut(rows.start), self._cut(rows.stop)
-            found = self._joined(self._pieces[start:stop])
+            found = self._joined(self._pieces[start:stop], sum(piece.rows for piece in self._pieces[start:]))
             self._pieces[start:stop] = [found]
         if found.states is None:
             found.states = self._zeros(found.rows)
@@ -111,14 +113,21 @@ class Pieces:
                 return place + 1
         return len(self._pieces)
 
-    def _joined(self, pieces: list[_Piece]) -> _Piece:
+    def _joined(self, pieces: list[_Piece], room: int) -> _Piece:
+        """room: rows that there are from the first of these on."""
         rows = sum(piece.rows for piece in pieces)
         if all(piece.states is None for piece in pieces):
             return _Piece(rows, None)
         if len(pieces) == 1:
             return pieces[0]
-        parts = [piece.states or self._zeros(piece.rows) for piece in pieces]
-        return _Piece(rows, {name: mx.concatenate([part[name] for part in parts]) for name in parts[0]})
+        parts, own = [piece.states or self._zeros(piece.rows) for piece in pieces], not pieces[0].viewed
+        return _Piece(rows, {name: _together([part[name] for part in parts], room, own) for name in parts[0]})
+
+
+def _together(pieces: list[mx.array], room: int, own: bool) -> mx.array:
+    """By kernels in the first one's memory, where that was made for more rows and nobody else has it."""
+    kernels = native.of_processor()
+    return mx.concatenate(pieces) if kernels is None else kernels.joined(pieces, room, own)
 
 
 def _halves(piece: _Piece, rows: int) -> list[_Piece]:

@@ -61,6 +61,47 @@ def places(memory: Any) -> list[int]:
     return [np.array(array, copy=False).__array_interface__["data"][0] for array in largest]
 
 
+def place_of(array: mx.array) -> int:
+    mx.eval(array)
+    return np.array(array, copy=False).__array_interface__["data"][0]
+
+
+def test_a_row_that_joins_costs_no_copy_of_the_others() -> None:
+    rows = [mx.random.normal((1, 40, 7), key=mx.random.key(number)) for number in range(5)]
+    wanted = np.concatenate([np.array(row) for row in rows])
+    together = native.kernels.joined(rows[:2], 4, False)
+    first = place_of(together)
+    for number in (2, 3):
+        together = native.kernels.joined([together, rows[number]], 4, True)
+        assert place_of(together) == first
+    assert np.array_equal(np.array(together), wanted[:4])
+    more = native.kernels.joined([together, rows[4]], 8, True)  # there was room for four
+    assert place_of(more) != first
+    assert np.array_equal(np.array(more), wanted)
+    assert np.array_equal(np.array(together), wanted[:4])
+
+
+def test_rows_of_somebody_else_are_copied() -> None:
+    x = mx.random.normal((2, 40), key=mx.random.key(1))
+    together = native.kernels.joined([x, x], 8, True)
+    first, said = place_of(together), np.array(together)
+    for own in (True, False):  # held here, and seen through elsewhere
+        again = native.kernels.joined([together, x], 8, own)
+        assert place_of(again) != first
+    part = together[1:3]
+    assert place_of(native.kernels.joined([part, x], 8, True)) != first + x.nbytes // 2
+    assert np.array_equal(np.array(together), said)
+
+
+def test_unlike_pieces_are_refused() -> None:
+    x = mx.zeros((2, 3))
+    for pieces, room in (([], 1), ([x, mx.zeros((2, 4))], 9), ([x, x.astype(mx.int32)], 9), ([x, x], 3)):
+        with pytest.raises(ValueError, match=r"pieces|room"):
+            native.kernels.joined(pieces, room, True)
+    with pytest.raises(ValueError, match="pieces"):
+        native.kernels.joined([x, mx.zeros((2, 3, 1))], 9, True)
+
+
 def step_of(model: LoadedModel, memory: Any, done: int) -> None:
     step = Step((done,) * ROWS, (1,) * ROWS, inputs=Inputs(mx.array([[5]] * ROWS)))
     memory.prepare(step)
