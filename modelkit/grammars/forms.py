@@ -6,6 +6,7 @@ from typing import Literal
 
 from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from modelkit.source.strict_json import unique_keys
 from runtime.records import dataclass
 
 Kind = Literal["schema", "regex", "lark"]
@@ -48,7 +49,9 @@ def _of_output(wanted: object) -> Form:
             return Form("format", "schema", ANY_OBJECT)
         if not wanted.lstrip().startswith("{"):
             raise refused("format", wanted, '"json" or a JSON schema')
-        return _of_text("format", "schema", wanted)
+        form = _of_text("format", "schema", wanted)
+        _refuse_twice(wanted)
+        return form
     if not isinstance(wanted, Mapping):
         raise refused("format", wanted, '"json" or a JSON schema')
     try:
@@ -56,6 +59,16 @@ def _of_output(wanted: object) -> Form:
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"format is no JSON schema: {str(error)[:200]}") from error
     return _of_text("format", "schema", text)
+
+
+def _refuse_twice(schema: str) -> None:
+    """Raise RequestError where a key is there twice. What else is wrong, who compiles it says."""
+    try:
+        json.loads(schema, object_pairs_hook=unique_keys)
+    except (json.JSONDecodeError, RecursionError):
+        return
+    except ValueError as error:
+        raise RequestError(f"format is no usable JSON schema: {error}") from error
 
 
 def _of_text(option: str, kind: Kind, text: object) -> Form:

@@ -105,6 +105,14 @@ def test_what_is_no_format_is_refused_as_before(model: Model) -> None:
             model.generate("", format={"type": "object", "properties": {"a": {"format": wrong}}})
 
 
+def test_a_key_that_is_there_twice_is_refused(model: Model) -> None:
+    """As in every other JSON: nobody can know which one was meant."""
+    twice = '{"type": "object", "properties": {"a": {"type": "string", "type": "integer"}}}'
+    with pytest.raises(RequestError, match="the key `type` is there twice"):
+        model.generate("", format=twice)
+    assert read_form(twice.replace(', "type": "integer"', ""))
+
+
 def test_all_formats_of_texts_that_the_library_knows_are_known() -> None:
     known = {"date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"}
     assert set(FORMATS) == known
