@@ -1,0 +1,111 @@
+"""What clients send for a response: items of a conversation, tools, forms; and what is kept of earlier ones."""
+
+from typing import Any
+
+import pytest
+
+from modelkit.chat.message import Message, ToolCall
+from modelkit.server.faults import Refused
+from modelkit.server.fields import Fields
+from modelkit.server.openai.response_request import ResponseRequest, read_response
+from modelkit.server.openai.stored import Kept
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+def response(**body: Any) -> ResponseRequest:
+    return read_response(Fields({"model": "m", **body}), lambda _: None)
+
+
+def test_items_of_one_turn_are_one_message() -> None:
+    asked = response(
+        instructions="be brief",
+        input=[
+            {"role": "developer", "content": "d"},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
+            {"type": "reasoning", "id": "rs", "summary": [{"type": "summary_text", "text": "hm"}]},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok"}]},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": '{"a": 1}'},
+            {"type": "function_call", "call_id": "d", "name": "g", "arguments": ""},
+            {"type": "function_call_output", "call_id": "c", "output": "1"},
+            {"type": "function_call_output", "call_id": "d", "output": [{"type": "input_text", "text": "2"}]},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "so"}], "summary": []},
+            {"type": "message", "role": "assistant", "content": "done"},
+        ],
+    )
+    assert asked.messages == [
+        Message("system", "be brief"),
+        Message("developer", "d"),
+        Message("user", "hi"),
+        Message("assistant", "ok", "hm", (ToolCall("f", {"a": 1}, "c"), ToolCall("g", {}, "d"))),
+        Message("tool", "1", tool_call_id="c"),
+        Message("tool", "2", tool_call_id="d"),
+        Message("assistant", "done", "so"),
+    ]
+
+
+def test_a_result_belongs_to_a_call() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    result = {"type": "function_call_output", "call_id": "c", "output": "1"}
+    earlier = [Message("assistant", tool_calls=(ToolCall("f", {}, "c"),))]
+    for items in ([call, result], [call, result, result]):
+        assert response(input=items).messages[-1].tool_call_id == "c"
+    body = Fields({"model": "m", "input": [result], "previous_response_id": "r"})
+    assert len(read_response(body, lambda _: earlier).messages) == 2
+    for wrong in ([result], [result, call], [call, {**result, "call_id": "d"}]):
+        with pytest.raises(Refused, match=r"no call in front of it has the call_id '[cd]'") as caught:
+            response(input=wrong)
+        assert caught.value.fault.param == "input"
+
+
+def test_tools_that_only_openai_runs_are_left_out() -> None:
+    flat = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}
+    asked = response(
+        input="x", tools=[flat, {"type": "web_search"}, {"type": "local_shell"}], tool_choice="auto"
+    )
+    assert [one["function"]["name"] for one in asked.options["tools"]] == ["f"]
+    assert asked.dropped == ("web_search", "local_shell")
+    assert response(input="x", tools=[{"type": "web_search"}]).options == {"truncate": False}
+
+
+def test_the_text_format_of_a_response_acts() -> None:
+    form = {
+        "format": {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True},
+        "verbosity": "low",
+    }
+    assert response(input="x", text=form).options["format"] == SCHEMA
+    assert response(input="x", truncation="auto").options["truncate"] is True
+    assert response(input="x", max_output_tokens=5).options["num_predict"] == 5
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("background", {"background": True}),
+        ("conversation", {"conversation": "c"}),
+        ("prompt", {"prompt": {"id": "p"}}),
+        ("previous_response_id", {"previous_response_id": "resp_1"}),
+        ("input[0]", {"input": [{"type": "item_reference", "id": "i"}]}),
+        ("input[0].type", {"input": [{"type": "compaction"}]}),
+        ("input", {"input": []}),
+        ("input[0].content[0]", {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
+    ],
+)
+def test_what_a_response_cannot_have_is_refused_by_name(field: str, body: dict[str, Any]) -> None:
+    with pytest.raises(Refused) as error:
+        response(**{"input": "x", **body})
+    assert error.value.fault.param == field
+
+
+def test_a_conversation_that_is_kept_goes_on() -> None:
+    kept = Kept(most=2, most_bytes=3000)
+    for number in range(3):
+        kept.keep({"id": f"r{number}"}, [Message("user", f"q{number}"), Message("assistant", "a")])
+    assert kept.conversation("r0") is None
+    body = Fields({"input": "and?", "previous_response_id": "r2", "instructions": "i"})
+    asked = read_response(body, kept.conversation)
+    assert [one.content for one in asked.messages] == ["i", "q2", "a", "and?"]
+    assert kept.forget("r2") == {"id": "r2", "object": "response", "deleted": True}
+    assert kept.forget("r2") is None
+    kept.keep({"id": "big"}, [Message("user", "x" * 4000)])
+    assert kept.response("big") is None
