@@ -77,9 +77,9 @@ def reader(model: LoadedModel) -> Read:
 
     def read(ids: Sequence[int]) -> mx.array:
         with ops.using("plain"):
-            odds = said(model, [ids])[0]
-            mx.eval(odds)
-        return odds
+            told = said(model, [ids])[0]
+            mx.eval(told)
+        return told
 
     return read
 

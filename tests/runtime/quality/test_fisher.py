@@ -1,5 +1,6 @@
 """Costs that are foreseen are those that are measured, and a network's matrices are found in its tensors."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import mlx.core as mx
@@ -8,7 +9,7 @@ import pytest
 
 from runtime.embedding import Pool
 from runtime.loaded import LoadedModel
-from runtime.quality.divergence import divergence, likeness, reader
+from runtime.quality.divergence import Divergence, Likeness, divergence, likeness, reader
 from runtime.quality.errors import costs, rounded
 from runtime.quality.fisher import moments
 from runtime.quality.owners import owners
@@ -25,11 +26,11 @@ def texts(model: LoadedModel, count: int = 3, tokens: int = 16) -> list[list[int
     return drawn.tolist()
 
 
-@pytest.mark.parametrize("name", [name for name in FAMILIES if name in Reference.names()])
-def test_what_is_foreseen_is_what_is_measured(name: str, tmp_path: Path) -> None:
-    """One matrix after the other at 6 bits: the same order, and the same size within a factor."""
-    model = Reference(name).load(tmp_path / "m")
-    some, how = texts(model), find_format("q6g32")
+def agrees(model: LoadedModel, some: list[list[int]], compared: Callable[..., Divergence | Likeness]) -> None:
+    """What errors cost, one matrix after the other at 6 bits: the same order foreseen as measured, and the
+    same size within a factor.
+    """
+    how = find_format("q6g32")
     assert how is not None
     seen, modules = moments(model, some), dict(model.network.named_modules())
     before = {tuple(text): reader(model)(text) for text in some}
@@ -40,36 +41,25 @@ def test_what_is_foreseen_is_what_is_measured(name: str, tmp_path: Path) -> None
             continue
         foreseen += costs(weight, uses, [how], mx.float32)
         modules[path]["weight"] = rounded(weight, how).astype(weight.dtype)
-        measured.append(divergence(lambda ids: before[tuple(ids)], reader(model), some).kl)
+        measured.append(compared(lambda ids: before[tuple(ids)], reader(model), some).cost)
         modules[path]["weight"] = weight
     assert len(foreseen) > 3
     ranks = np.stack([np.argsort(np.argsort(one)) for one in (foreseen, measured)])
     assert np.asarray(np.corrcoef(ranks))[0, 1] > 0.6
     assert 0.1 < np.median(np.array(foreseen) / np.array(measured)) < 10
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name in Reference.names()])
+def test_what_is_foreseen_is_what_is_measured(name: str, tmp_path: Path) -> None:
+    model = Reference(name).load(tmp_path / "m")
+    agrees(model, texts(model), divergence)
 
 
 @pytest.mark.parametrize("pool", ["mean", "first"])
 @pytest.mark.parametrize("name", Reference.encoders())
 def test_what_turns_a_vector_is_foreseen(name: str, pool: Pool, tmp_path: Path) -> None:
-    """One matrix after the other at 6 bits: the same order, and the same size within a factor."""
-    loaded = Reference.called(name).load(tmp_path / "m")
-    model, some, how = embedding(loaded, pool, ()), texts(loaded, 12), find_format("q6g32")
-    assert how is not None
-    seen, modules = moments(model, some), dict(model.network.named_modules())
-    before = {tuple(text): reader(model)(text) for text in some}
-    foreseen, measured = [], []
-    for path, uses in seen.items():
-        weight = modules[path]["weight"]
-        if weight.shape[-1] % 32 or len(foreseen) > 24:
-            continue
-        foreseen += costs(weight, uses, [how], mx.float32)
-        modules[path]["weight"] = rounded(weight, how).astype(weight.dtype)
-        measured.append(likeness(lambda ids: before[tuple(ids)], reader(model), some).cost)
-        modules[path]["weight"] = weight
-    assert len(foreseen) > 3
-    ranks = np.stack([np.argsort(np.argsort(one)) for one in (foreseen, measured)])
-    assert np.asarray(np.corrcoef(ranks))[0, 1] > 0.6
-    assert 0.1 < np.median(np.array(foreseen) / np.array(measured)) < 10
+    model = Reference.called(name).load(tmp_path / "m")
+    agrees(embedding(model, pool, ()), texts(model, 12), likeness)
 
 
 def test_a_matrix_is_found_in_the_tensors_that_it_is_made_of(tmp_path: Path) -> None:
