@@ -88,8 +88,12 @@ class Grammars:
 
         numbers = form.kind == "schema"  # digits of a grammar of one's own are meant as they are written
         marks, _ = self._marks()
-        known, notes = without_unknown_formats(form)
-        return self._kept(form, lambda native: (_matcher(native, known, marks), notes), numbers=numbers)
+
+        def made(native: "llguidance.LLTokenizer") -> "_Made":
+            known, notes = without_unknown_formats(form)
+            return _matcher(native, known, marks), notes
+
+        return self._kept(form, made, numbers=numbers)
 
     def shaped(self, shape: "Shape") -> "Grammar":
         """For a whole answer: thinking, text, calls of tools and a form. Takes milliseconds, for schemas of
