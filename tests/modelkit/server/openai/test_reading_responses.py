@@ -1,4 +1,4 @@
-"""What clients send for a response: items of a conversation, tools, forms; and what is kept of earlier ones."""
+"""What clients send for a response: items of a conversation, tools, forms; and what is kept of others."""
 
 from typing import Any
 
