@@ -99,26 +99,23 @@ static float weigh(const struct mk_attention* a, const struct mk_tile* t, int i,
 
 /* ---- blocks and pieces ---- */
 
-struct span {
-  const float* data;
-  ptrdiff_t stride;
-};
+/* Up to how many queries read packed vectors and halves as they lie, again for each TOGETHER of them. */
+enum { READ_AGAIN = 4 * TOGETHER };
 
-/* The vectors at positions [from, to) of one row and head: where they lie, if they are floats in whole lanes and side
- * by side, else decoded into scratch. */
-static struct span vectors(const struct mk_row* r, const struct mk_lane* lane, const struct mk_lane* beside, int64_t from,
-                           int64_t to, float* scratch) {
-  const struct mk_kept* k = lane->kept;
-  const int stride = mk_whole(k->size);
-  if (k->form == MK_KEPT_F32 && k->size == stride && (to <= r->edge || from >= r->edge)) {
-    const struct mk_lane* in = to <= r->edge ? lane : beside;
-    const int64_t slot = to <= r->edge ? from - r->base : from - r->edge;
-    return (struct span){(const float*)(in->part[0] + slot * in->kept->slot[0]), in->kept->slot[0] / 4};
-  }
+/* The vectors at positions [from, to) of one row and head: where they lie, if they consist of whole lanes, lie by
+ * each other and few queries read them; else decoded into scratch. */
+static struct mk_span vectors(const struct mk_row* r, const struct mk_lane* lane, const struct mk_lane* beside, int64_t from, int64_t to,
+                              int queries, float* scratch) {
+  const int size = lane->kept->size, stride = mk_whole(size);
   const int64_t border = from > r->edge ? from : to < r->edge ? to : r->edge;
-  if (from < border) COLUMN(kept).load(lane, from - r->base, (int)(border - from), scratch, stride);
-  if (border < to) COLUMN(kept).load(beside, border - r->edge, (int)(to - border), scratch + (border - from) * stride, stride);
-  return (struct span){scratch, stride};
+  struct mk_span before = {0}, behind = {0};
+  if (from < border) before = mk_span_of(lane, from - r->base);
+  if (border < to) behind = mk_span_of(beside, border - r->edge);
+  const struct mk_span* there = border == to ? &before : border == from ? &behind : NULL;
+  if (there && size == stride && (there->form == MK_KEPT_F32 || queries <= READ_AGAIN)) return *there;
+  if (from < border) COLUMN(kept).load(&before, size, (int)(border - from), scratch, stride);
+  if (border < to) COLUMN(kept).load(&behind, size, (int)(to - border), scratch + (border - from) * stride, stride);
+  return (struct mk_span){MK_KEPT_F32, stride, {(const char*)scratch}, {stride * 4}};
 }
 
 /* From how many queries on turning the keys over costs less than adding lanes up for each of them. */
@@ -128,19 +125,19 @@ static void block(const struct mk_attention* a, const struct mk_tile* t, const s
                   float* part) {
   const struct mk_row* r = &a->row[t->row];
   const int size = mk_whole(a->size), value_size = mk_whole(a->value_size), stride = mk_part_stride(a);
-  const struct span k = vectors(r, &lanes[0], &lanes[1], start + low, start + high, t->keys);
+  const struct mk_span k = vectors(r, &lanes[0], &lanes[1], start + low, start + high, t->count, t->keys);
   if (t->count >= TURNS_OVER) {
-    turn_over(k.data, k.stride, low, high, size, t->turned_keys);
+    turn_over(&k, low, high, size, t->turned_keys);
     scores_by_keys(t->queries, t->count, t->turned_keys, low, high, size, t->scores);
   } else
-    scores_by_lanes(t->queries, t->count, k.data, k.stride, low, high, size, t->scores);
+    scores_by_lanes(t->queries, t->count, &k, low, high, size, t->scores);
   for (int i = 0; i < t->count; i++) {
     const int64_t from = t->from[i] - start, to = t->to[i] - start;
     const int first = from > low ? (int)(from < high ? from : high) : low, last = to < high ? (int)(to > first ? to : first) : high;
     t->factors[i] = weigh(a, t, i, start - r->base, first, last, part + (ptrdiff_t)i * stride);
   }
-  const struct span v = a->values_in_keys ? k : vectors(r, &lanes[2], &lanes[3], start + low, start + high, t->values);
-  mix(t->scores, t->factors, t->count, v.data, v.stride, low, high, value_size, part + MK_VALUES, stride);
+  const struct mk_span v = a->values_in_keys ? k : vectors(r, &lanes[2], &lanes[3], start + low, start + high, t->count, t->values);
+  mix(t->scores, t->factors, t->count, &v, low, high, value_size, part + MK_VALUES, stride);
 }
 
 static void piece(const struct mk_attention* a, const struct mk_tile* t, int64_t from, int64_t to, float* part) {

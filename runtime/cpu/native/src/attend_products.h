@@ -1,12 +1,11 @@
 /* The two products of attention on one block of keys, with the order of sums that attend.h states.
  *
- * `low` and `high` are the block's places that hold keys; k and v point to the vector at place `low`. Scores and
+ * `low` and `high` are the block's places that hold keys; k and v begin with the vector at place `low`. Scores and
  * weights are [queries][MK_BLOCK].
  */
 #pragma once
 #include "attend.h"
-#include "lines.h"
-#include "simd.h"
+#include "kept_read.h"
 #include "transpose.h"
 
 /* Queries that share what is read of a block. Without vector registers there is nothing to share, and code in one piece
@@ -19,15 +18,21 @@ enum { TOGETHER = 4 };
 #define NESTED INLINE
 #endif
 
-/* A key or value is asked for half a block before it is needed, while as much is computed as memory takes for it. On a Zen 4,
- * one thread, GB/s of keys and values that come from memory: 10 -> 17 with four queries to a key of 128 numbers, 10 -> 18
- * with 256, 9 -> 12 with seven. One or two queries of 64 numbers read as fast as the processor brings lines by itself, and
- * where lines come to the first cache nobody has measured. */
+/* A key or value is asked for half a block before it is needed, while as much is computed as memory takes for it, and numbers are
+ * made of halves and codes as they are read, not before. One thread, GB/s of keys and values that come from memory, before ->
+ * since, on a Zen 5: four queries to a key of 128 float32 18 -> 29, three to one of 64 27 -> 31, in f16 8.5 -> 24, in q8 9 -> 14;
+ * on a Zen 4, asking alone: four of 128 10 -> 17, 256 numbers 10 -> 18, seven queries 9 -> 12. */
 enum { SOON = MK_BLOCK / 2 };
 
-INLINE int asks(int queries, int size) { return mk_to_second_cache && (size > 64 || queries > 2); }
-
-INLINE void ask(const float* x) { __builtin_prefetch(x, 0, 2); }
+/* Calls `call` with the form as a constant. */
+#define BY_FORM(form, call)                    \
+  switch (form) {                              \
+    case MK_KEPT_F32: call(MK_KEPT_F32); break;   \
+    case MK_KEPT_BF16: call(MK_KEPT_BF16); break; \
+    case MK_KEPT_F16: call(MK_KEPT_F16); break;   \
+    case MK_KEPT_Q8: call(MK_KEPT_Q8); break;     \
+    default: call(MK_KEPT_Q4);                    \
+  }
 
 /* vf_sum of sixteen vectors at once: lane j of the answer is that of t[j]. */
 #if defined(__AVX512F__)
@@ -74,8 +79,7 @@ INLINE vf sums16(const vf* t) {
 
 /* ---- scores, keys as they lie: for few queries ---- */
 
-NESTED void lanes_tile(const int rows, const int asking, const float* q, const float* k, ptrdiff_t stride, int low, int high, int size,
-                       float* scores) {
+NESTED void lanes_tile(const int form, const int rows, const float* q, const struct mk_span* k, int low, int high, int size, float* scores) {
   for (int v = low - low % LANES; v < high; v += LANES) {
     vf t[TOGETHER][LANES];
     for (int j = 0; j < LANES; j++) {
@@ -84,50 +88,57 @@ NESTED void lanes_tile(const int rows, const int asking, const float* q, const f
         for (int r = 0; r < rows; r++) t[r][j] = vf_set(0);
         continue;
       }
-      const float* key = k + (v + j - low) * stride;
-      if (asking) ask(key + SOON * stride);
-      for (int r = 0; r < rows; r++) sum[r] = vf_mul(vf_load(key), vf_load(q + r * size));
-      for (int i = LANES; i < size; i += LANES) {
-        const vf kv = vf_load(key + i);
-        if (asking) ask(key + SOON * stride + i);
-        for (int r = 0; r < rows; r++) sum[r] = vf_fma(kv, vf_load(q + r * size + i), sum[r]);
-      }
+      for (int r = 0; r < rows; r++) sum[r] = vf_set(-0.f); /* x + -0 is x, whatever its sign */
+      const struct vector key = vector_at(form, k, v + j - low);
+      for (int g = 0, i = 0; i < size; g++)
+        for (const int end = i + k->group; i < end; i += LANES) {
+          ask(form, k, &key, i, SOON);
+          const vf kv = numbers_at(form, &key, i, g);
+          for (int r = 0; r < rows; r++) sum[r] = vf_fma(kv, vf_load(q + r * size + i), sum[r]);
+        }
       for (int r = 0; r < rows; r++) t[r][j] = sum[r];
     }
     for (int r = 0; r < rows; r++) vf_store(scores + r * MK_BLOCK + v, sums16(t[r]));
   }
 }
 
-NESTED void lanes_rows(const int rows, int asking, const float* q, const float* k, ptrdiff_t stride, int low, int high, int size,
-                       float* scores) {
-  if (asking) lanes_tile(rows, 1, q, k, stride, low, high, size, scores);
-  else lanes_tile(rows, 0, q, k, stride, low, high, size, scores);
+NESTED void lanes_rows(const int rows, const float* q, const struct mk_span* k, int low, int high, int size, float* scores) {
+#define TILE_OF(form) lanes_tile(form, rows, q, k, low, high, size, scores)
+  BY_FORM(k->form, TILE_OF)
+#undef TILE_OF
 }
 
-static void scores_by_lanes(const float* q, int count, const float* k, ptrdiff_t stride, int low, int high, int size, float* scores) {
-  for (int r = 0; r < count; r += TOGETHER, q += TOGETHER * size, scores += TOGETHER * MK_BLOCK) {
-    const int some = count - r, asking = !r && asks(count, size);
-    if (TOGETHER == 1 || some == 1) lanes_rows(1, asking, q, k, stride, low, high, size, scores);
-    else if (some == 2) lanes_rows(2, asking, q, k, stride, low, high, size, scores);
-    else if (some == 3) lanes_rows(3, asking, q, k, stride, low, high, size, scores);
-    else lanes_rows(4, asking, q, k, stride, low, high, size, scores);
+static void scores_by_lanes(const float* q, int count, const struct mk_span* k, int low, int high, int size, float* scores) {
+  for (; count > 0; count -= TOGETHER, q += TOGETHER * size, scores += TOGETHER * MK_BLOCK) {
+    if (TOGETHER == 1 || count == 1) lanes_rows(1, q, k, low, high, size, scores);
+    else if (count == 2) lanes_rows(2, q, k, low, high, size, scores);
+    else if (count == 3) lanes_rows(3, q, k, low, high, size, scores);
+    else lanes_rows(4, q, k, low, high, size, scores);
   }
 }
 
 /* ---- scores, keys turned over: for many queries ---- */
 
 /* to[number][place]: the numbers of the keys at all places of the block, zeros where there is none. */
-static void turn_over(const float* k, ptrdiff_t stride, int low, int high, int size, float* to) {
-  const int asking = mk_to_second_cache; /* of many queries, whatever their size */
+NESTED void turn_form(const int form, const struct mk_span* k, int low, int high, int size, float* to) {
   for (int v = low - low % LANES; v < high; v += LANES)
     for (int i = 0; i < size; i += LANES) {
+      const int group = packed(form) ? i / k->group : 0;
       vf t[LANES];
-      if (asking)
-        for (int j = 0; j < LANES; j++) ask(k + (v + j - low + SOON) * stride + i);
-      for (int j = 0; j < LANES; j++) t[j] = v + j < low || v + j >= high ? vf_set(0) : vf_load(k + (v + j - low) * stride + i);
+      for (int j = 0; j < LANES; j++) {
+        const struct vector key = vector_at(form, k, v + j - low);
+        ask(form, k, &key, i, SOON);
+        t[j] = v + j < low || v + j >= high ? vf_set(0) : numbers_at(form, &key, i, group);
+      }
       transpose16(t);
       for (int j = 0; j < LANES; j++) vf_store(to + (i + j) * MK_BLOCK + v, t[j]);
     }
+}
+
+static void turn_over(const struct mk_span* k, int low, int high, int size, float* to) {
+#define TURN_OF(form) turn_form(form, k, low, high, size, to)
+  BY_FORM(k->form, TURN_OF)
+#undef TURN_OF
 }
 
 /* One of the sixteen lanes that a score is the sum of, for sixteen keys. */
@@ -184,45 +195,51 @@ enum { WIDE = 4 }; /* vectors of values in registers beside those of four querie
 enum { WIDE = 1 };
 #endif
 
-NESTED void mix_tile(const int rows, const int wide, const int asking, const float* weights, const float* factors, const float* v,
-                     ptrdiff_t stride, int low, int high, float* out, ptrdiff_t out_stride) {
+NESTED void mix_tile(const int form, const int rows, const int wide, const float* weights, const float* factors, const struct mk_span* v,
+                     int first, int low, int high, float* out, ptrdiff_t out_stride) {
   vf sum[TOGETHER][WIDE];
+  int group[WIDE];
+  for (int c = 0; c < wide; c++) group[c] = packed(form) ? (first + c * LANES) / v->group : 0;
   for (int r = 0; r < rows; r++)
     for (int c = 0; c < wide; c++) sum[r][c] = vf_mul(vf_load(out + r * out_stride + c * LANES), vf_set(factors[r]));
-  for (int j = low; j < high; j++, v += stride) {
-    for (int c = 0; asking && c < wide; c++) ask(v + SOON * stride + c * LANES);
+  for (int j = low; j < high; j++) {
+    const struct vector value = vector_at(form, v, j - low);
+    vf numbers[WIDE];
+    for (int c = 0; c < wide; c++) {
+      ask(form, v, &value, first + c * LANES, SOON);
+      numbers[c] = numbers_at(form, &value, first + c * LANES, group[c]);
+    }
     for (int r = 0; r < rows; r++) {
       const vf w = vf_set(weights[r * MK_BLOCK + j]);
-      for (int c = 0; c < wide; c++) sum[r][c] = vf_fma(w, vf_load(v + c * LANES), sum[r][c]);
+      for (int c = 0; c < wide; c++) sum[r][c] = vf_fma(w, numbers[c], sum[r][c]);
     }
   }
   for (int r = 0; r < rows; r++)
     for (int c = 0; c < wide; c++) vf_store(out + r * out_stride + c * LANES, sum[r][c]);
 }
 
-NESTED void mix_rows(const int rows, const int asking, const float* weights, const float* factors, const float* v, ptrdiff_t stride, int low,
-                     int high, int size, float* out, ptrdiff_t out_stride) {
+NESTED void mix_form(const int form, const int rows, const float* weights, const float* factors, const struct mk_span* v, int low, int high,
+                     int size, float* out, ptrdiff_t out_stride) {
   int c = 0;
   for (; c + WIDE * LANES <= size; c += WIDE * LANES)
-    mix_tile(rows, WIDE, asking, weights, factors, v + c, stride, low, high, out + c, out_stride);
-  for (; c < size; c += LANES) mix_tile(rows, 1, asking, weights, factors, v + c, stride, low, high, out + c, out_stride);
+    mix_tile(form, rows, WIDE, weights, factors, v, c, low, high, out + c, out_stride);
+  for (; c < size; c += LANES) mix_tile(form, rows, 1, weights, factors, v, c, low, high, out + c, out_stride);
 }
 
-NESTED void mix_some(const int rows, int asking, const float* weights, const float* factors, const float* v, ptrdiff_t stride, int low,
-                     int high, int size, float* out, ptrdiff_t out_stride) {
-  if (asking) mix_rows(rows, 1, weights, factors, v, stride, low, high, size, out, out_stride);
-  else mix_rows(rows, 0, weights, factors, v, stride, low, high, size, out, out_stride);
+NESTED void mix_rows(const int rows, const float* weights, const float* factors, const struct mk_span* v, int low, int high, int size, float* out,
+                     ptrdiff_t out_stride) {
+#define MIX_OF(form) mix_form(form, rows, weights, factors, v, low, high, size, out, out_stride)
+  BY_FORM(v->form, MIX_OF)
+#undef MIX_OF
 }
 
 /* out[query] = out[query] * factor + the block's values times their weights, in order of place. */
-static void mix(const float* weights, const float* factors, int count, const float* v, ptrdiff_t stride, int low, int high, int size,
-                float* out, ptrdiff_t out_stride) {
-  for (int r = 0; r < count; r += TOGETHER) {
-    const int some = count - r, asking = !r && asks(count, size);
-    if (TOGETHER == 1 || some == 1) mix_some(1, asking, weights, factors, v, stride, low, high, size, out, out_stride);
-    else if (some == 2) mix_some(2, asking, weights, factors, v, stride, low, high, size, out, out_stride);
-    else if (some == 3) mix_some(3, asking, weights, factors, v, stride, low, high, size, out, out_stride);
-    else mix_some(4, asking, weights, factors, v, stride, low, high, size, out, out_stride);
-    weights += TOGETHER * MK_BLOCK, factors += TOGETHER, out += TOGETHER * out_stride;
+static void mix(const float* weights, const float* factors, int count, const struct mk_span* v, int low, int high, int size, float* out,
+                ptrdiff_t out_stride) {
+  for (; count > 0; count -= TOGETHER, weights += TOGETHER * MK_BLOCK, factors += TOGETHER, out += TOGETHER * out_stride) {
+    if (TOGETHER == 1 || count == 1) mix_rows(1, weights, factors, v, low, high, size, out, out_stride);
+    else if (count == 2) mix_rows(2, weights, factors, v, low, high, size, out, out_stride);
+    else if (count == 3) mix_rows(3, weights, factors, v, low, high, size, out, out_stride);
+    else mix_rows(4, weights, factors, v, low, high, size, out, out_stride);
   }
 }

@@ -28,9 +28,26 @@ static inline struct mk_lane mk_lane_of(const struct mk_kept* k, int row, int he
   return lane;
 }
 
+/* Vectors one behind the other, wherever they lie: of some slots of a lane, or floats. The first of each part, and bytes from one
+ * to the next. */
+struct mk_span {
+  enum mk_form form;
+  int group;
+  const char* part[3];
+  ptrdiff_t slot[3];
+};
+
+static inline struct mk_span mk_span_of(const struct mk_lane* lane, int64_t slot) {
+  const struct mk_kept* k = lane->kept;
+  struct mk_span s = {k->form, k->form < MK_KEPT_Q8 ? k->size : k->group, {0}, {k->slot[0], k->slot[1], k->slot[2]}};
+  for (int i = 0; i < 3; i++)
+    if (lane->part[i]) s.part[i] = lane->part[i] + slot * k->slot[i];
+  return s;
+}
+
 struct kept {
-  /* out[i * stride ...]: the vectors of `count` slots from `slot` on, zeros behind each up to `stride`. */
-  void (*load)(const struct mk_lane* lane, int64_t slot, int count, float* out, int stride);
+  /* out[i * stride ...]: vectors of `size` numbers as floats, zeros behind each up to `stride`. */
+  void (*load)(const struct mk_span* from, int size, int count, float* out, int stride);
   /* One vector, as runtime.cache.codec encodes it. */
   void (*store)(const struct mk_lane* lane, int64_t slot, const float* x);
 };

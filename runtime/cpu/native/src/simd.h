@@ -154,6 +154,14 @@ INLINE float vf_sum(vf a) {
     for (int i = 0; i < half; i++) t[i] += t[i + half];
   return t[0];
 }
+#if defined(__AVX512F__)
+INLINE float vf_greatest(vf a) { /* the same tree, lane 0 all the way down */
+  const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+  const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+#else
 INLINE float vf_greatest(vf a) {
   float t[LANES];
   vf_store(t, a);
@@ -161,6 +169,7 @@ INLINE float vf_greatest(vf a) {
     for (int i = 0; i < half; i++) t[i] = t[i] > t[i + half] ? t[i] : t[i + half];
   return t[0];
 }
+#endif
 
 /* The first n < 16 floats, zeros behind them; and back. */
 INLINE vf vf_load_some(const float* p, int n) {
