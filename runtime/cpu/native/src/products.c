@@ -62,10 +62,10 @@ static void unpack_groups(const struct mk_matrix* w, int n0, int first, int coun
 
 /* Do so many rows go by registers alone, without a slab of codes? */
 static int are_few(const struct mk_matrix* w, int rows) {
-  if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && (rows <= FEW_WITH_BLOCKS || FEW_WITH_BLOCKS == 8); /* any, in eights */
+  if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && rows <= FEW_WITH_BLOCKS;
   if (w->bits != 4 && w->bits != 8) return 0;
   if (mk_block(w) < 32 || (WORD == 2 && w->bits == 8)) return rows <= 2;
-  return rows <= FEW || (WORD == 4 && (rows == EIGHT || rows == 2 * EIGHT));
+  return rows <= FEW || (WORD == 4 && w->bits == 8 && rows == EIGHT);
 }
 
 #define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
@@ -79,12 +79,11 @@ static int are_few(const struct mk_matrix* w, int rows) {
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
-#define EIGHT_ROWS(...) eight_rows(s, p, at, x, ldx, w->k, sums, __VA_ARGS__)
-  for (; rows >= EIGHT; rows -= EIGHT, x += EIGHT * ldx, sums += EIGHT * MK_STRIP) {
-    if (s->block == 64) w->bits == 8 ? EIGHT_ROWS(8, 0, 64) : EIGHT_ROWS(4, 0, 64);
-    else w->bits == 8 ? EIGHT_ROWS(8, 0, 32) : w->kind == MK_AFFINE ? EIGHT_ROWS(4, 0, 32) : EIGHT_ROWS(4, 1, 32);
+  if (rows == EIGHT) {
+    if (s->block == 64) eight_rows(s, p, at, x, ldx, w->k, sums, 64);
+    else eight_rows(s, p, at, x, ldx, w->k, sums, 32);
+    return;
   }
-  if (!rows) return;
   if (s->block == 64) {
     w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 64) : BY_FOUR(few_vnni, 4, 0, 64);
   } else if (s->block == 32) {

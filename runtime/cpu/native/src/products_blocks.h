@@ -20,6 +20,13 @@ INLINE vi bits_at(vi word, const int from, const int bits, const int to) {
   return vi_and(moved, BYTES(((1u << bits) - 1) << to));
 }
 
+/* The word-th of the 32 parts of what comes into the cache while half a block is worked on, the same half `ahead` panels
+ * further on: as `fetch_one`. */
+INLINE void fetch_some(const struct at_blocks* b, const int kind, const int half, const int word, int ahead) {
+  const int bytes = mk_blocks_of(kind).bytes, lines = (16 * bytes / 64 + 1) / 2, first = word * lines / 32;
+  bring_lines(line_of(b->rows, b->at, ahead) + 64 * (lines * half + first), (word + 1) * lines / 32 - first);
+}
+
 /* The codes of a half of a block, 128 elements, as they lie: words of their lower bits, and of their upper ones. */
 struct half {
   vi low[16], high[16];

@@ -49,10 +49,6 @@ INLINE vi unpacked(const vi* words, const int bits, const int fp4, const int t) 
   return vi_arranged(a);
 }
 
-INLINE void unpack_unit(const vi* words, const int bits, const int fp4, int32_t (*out)[LANES]) {
-  UNROLL for (int t = 0; t < 32 / WORD; t++) vi_store(out[t], unpacked(words, bits, fp4, t));
-}
-
 struct panel {
   const char* rows[16]; /* ascending; the last one again for rows that are not there */
   const char* end;      /* of the matrix */
@@ -77,15 +73,17 @@ INLINE void fetch_one(const struct panel* p, size_t at, int ahead, int i) { brin
 
 /* `bytes` of codes of each row, from `at` on. */
 INLINE void unpack(const struct panel* p, size_t at, int bytes, int ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {
-  const int step = step_of(bits);
-  for (int left = bytes; left > 0; left -= step * bits * 4, at += (size_t)step * bits * 4, out += step * 32 / WORD) {
+  const int step = step_of(bits), words_of_unit = 32 / WORD;
+  for (int left = bytes; left > 0; left -= step * bits * 4, at += (size_t)step * bits * 4, out += step * words_of_unit) {
     vi words[16];
-    fetch(p, at, ahead);
     vi_transpose(p->rows, at, left < step * bits * 4 ? left : step * bits * 4, p->end, words);
-    if (left >= step * bits * 4) {
-      UNROLL for (int u = 0; u < step; u++) unpack_unit(words + u * bits, bits, fp4, out + u * 32 / WORD);
-    } else {
-      for (int u = 0; u * bits * 4 < left; u++) unpack_unit(words + u * bits, bits, fp4, out + u * 32 / WORD);
+    UNROLL for (int u = 0; u < step; u++) {
+      if (u * bits * 4 >= left) break;
+      UNROLL for (int t = 0; t < words_of_unit; t++) {
+        const int from = (u * words_of_unit + t) * 16 / (step * words_of_unit), to = (u * words_of_unit + t + 1) * 16 / (step * words_of_unit);
+        bring_lines(line_of(p, at, ahead) + 64 * from, to - from);
+        vi_store(out[u * words_of_unit + t], unpacked(words + u * bits, bits, fp4, t));
+      }
     }
   }
 }

@@ -1,13 +1,6 @@
 #include "products_few_blocks.h"
 #include "products_blocks.h"
 
-/* The next panel's share of what is worked on, the word-th of the 32 parts of half a block: as `fetch_one`. */
-INLINE void fetch_some(const struct panel* p, size_t at, int half, int word, const int bytes) {
-  const int lines = (16 * bytes / 64 + 1) / 2, first = word * lines / 32;
-  const char* line = p->rows[0] + 16 * at + p->bytes + 64 * (lines * half + first);
-  bring_lines(line, (word + 1) * lines / 32 - first);
-}
-
 /* R rows times one panel of whole blocks, added to sums. */
 INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, const int kind, const int R) {
   const int group = kind == MK_Q4_K || kind == MK_Q5_K || kind == MK_IQ4_XS ? 32 : 16, groups = k / group;
@@ -27,7 +20,7 @@ INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, 
         UNROLL for (int r = 0; r < R; r++) sum[r] = low[r] = vi_set(0);
         UNROLL for (int i = 0; i < group; i += 4) {
           vi codes[4 / WORD];
-          fetch_some(p, b.at, half, (group * g + i) / 4, mk_blocks_of(kind).bytes);
+          fetch_some(&b, kind, half, (group * g + i) / 4, 1);
           words_for_dot(codes_at(&words, kind, half, group * g + i), table_of(kind), codes);
           UNROLL for (int t = 0; t < 4 / WORD; t++) UNROLL for (int r = 0; r < R; r++) {
             const char* at = x + r * ldx + 4 * (i / WORD + t);
@@ -47,31 +40,27 @@ INLINE void few_blocks(const struct panel* p, const char* x, size_t ldx, int k, 
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);
 }
 
-/* As great a power of two of rows as there are. Returns how many these were. */
-INLINE int some_with_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows, const int kind) {
-  if (FEW_WITH_BLOCKS == 8) {
-    if (rows >= 8) return few_blocks(p, x, ldx, k, sums, kind, FEW_WITH_BLOCKS), 8;
-    if (rows >= 4) return few_blocks(p, x, ldx, k, sums, kind, FEW_WITH_BLOCKS / 2), 4;
-  }
-  if (rows >= 2) return few_blocks(p, x, ldx, k, sums, kind, 2), 2;
-  return few_blocks(p, x, ldx, k, sums, kind, 1), 1;
+/* One row or two. */
+INLINE void some_with_blocks(const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows, const int kind) {
+  if (rows == 2) few_blocks(p, x, ldx, k, sums, kind, 2);
+  else few_blocks(p, x, ldx, k, sums, kind, 1);
 }
 
-static int some_of(int kind, const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows) {
+static void some_of(int kind, const struct panel* p, const char* x, size_t ldx, int k, float* sums, int rows) {
   switch (kind) {
-    case MK_Q2_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q2_K);
-    case MK_Q3_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q3_K);
-    case MK_Q4_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q4_K);
-    case MK_Q5_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q5_K);
-    case MK_Q6_K: return some_with_blocks(p, x, ldx, k, sums, rows, MK_Q6_K);
-    default: return some_with_blocks(p, x, ldx, k, sums, rows, MK_IQ4_XS);
+    case MK_Q2_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q2_K); break;
+    case MK_Q3_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q3_K); break;
+    case MK_Q4_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q4_K); break;
+    case MK_Q5_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q5_K); break;
+    case MK_Q6_K: some_with_blocks(p, x, ldx, k, sums, rows, MK_Q6_K); break;
+    default: some_with_blocks(p, x, ldx, k, sums, rows, MK_IQ4_XS);
   }
 }
 
 static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
   for (int p0 = 0; p0 < MK_STRIP; p0 += LANES) {
     const struct panel p = panel_of(w->codes, (size_t)w->stride, n0 + p0, w->n);
-    for (int r = 0; r < rows;) r += some_of(w->kind, &p, x + (size_t)r * ldx, ldx, w->k, sums + r * MK_STRIP + p0, rows - r);
+    some_of(w->kind, &p, x, ldx, w->k, sums + p0, rows);
   }
 }
 

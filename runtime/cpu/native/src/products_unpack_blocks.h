@@ -14,7 +14,7 @@ INLINE void put_block(const struct at_blocks* b, const int kind, int32_t (*codes
   struct half words;
   UNROLL for (int half = 0; half < 2; half++) {
     half_of_block(b, kind, half, &words);
-    UNROLL for (int e = 0; e < 128; e += 4) put_codes(codes_at(&words, kind, half, e), table_of(kind), codes + (128 * half + e) / WORD);
+    UNROLL for (int e = 0; e < 128; e += 4) fetch_some(b, kind, half, e / 4, PANELS), put_codes(codes_at(&words, kind, half, e), table_of(kind), codes + (128 * half + e) / WORD);
   }
 }
 
@@ -42,9 +42,7 @@ static void unpack_blocks(const struct mk_matrix* w, const struct panel* p, size
                           float (*scales)[LANES], float (*biases)[LANES]) {
   const struct mk_blocks is = mk_blocks_of(w->kind);
   struct at_blocks b = {p, at};
-  size_t fetched = at;
   for (int e = 0; e < count; e += is.weights, b.at += (size_t)is.bytes) {
-    for (; fetched < b.at + (size_t)is.bytes; fetched += 64) fetch(p, fetched, PANELS);
     unpack_block_scales(w->kind, &b, scales, biases);
     unpack_block_codes(w->kind, &b, codes);
     scales += is.weights / is.group, biases += is.weights / is.group;
