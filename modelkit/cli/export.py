@@ -13,8 +13,9 @@ from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.tables import table
 from modelkit.cli.ui import count, json_option, size
 from modelkit.pack.adapters.forms import FORMS, AdapterForm
-from modelkit.pack.build import CONFIG, INDEX
 from modelkit.pack.mlx_lm_limits import Limit, limits, sentences
+from modelkit.pack.part import CONFIG
+from modelkit.source.shards import INDEX
 from modelkit.store.export import export_package, write_folder
 from modelkit.store.package import Package
 from modelkit.store.store import Store

@@ -20,19 +20,17 @@ from modelkit.pack.checks import architecture_of
 from modelkit.pack.conversion import Progress, Silent, checking, remember, source_digests, write_weights
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Provenance
-from modelkit.pack.part import Part
+from modelkit.pack.part import CONFIG, Part
 from modelkit.pack.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
 from modelkit.pack.worded import worded
+from modelkit.source.shards import INDEX
 from modelkit.store.artifact import build_artifact
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 from runtime.records import dataclass
-
-INDEX = "model.safetensors.index.json"
-CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

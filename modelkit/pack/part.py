@@ -9,12 +9,15 @@ from modelkit.pack.planned import Plan
 from modelkit.pack.slabs import Columns, Slab
 from modelkit.pack.sources import Source
 from modelkit.pack.write import header_of
+from modelkit.source.shards import INDEX
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+CONFIG = "config.json"
 
 
 class Change(Protocol):
@@ -60,6 +63,11 @@ class Part:
     """A head that only repeats the embedding, and is left out of what is written anew."""
     fused: Fused | None = None
     """The adapters that go into its weights."""
+
+    @property
+    def paths(self) -> set[str]:
+        """Of all its files, in its folder of the package."""
+        return {CONFIG, INDEX, *(file.path for file in self.plan.files), *self.source.inventory.files}
 
     @property
     def write_bytes(self) -> int:

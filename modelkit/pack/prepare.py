@@ -7,7 +7,7 @@ fit them, the tokenizer, a draft of other tokens, the chat template, the disk. `
 more. No weight is read, but where a file has a head beside a config that ties it (`tying`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -32,16 +32,18 @@ from modelkit.pack.conversion import Progress, Silent, memo_key, recall, source_
 from modelkit.pack.copies import refuse_same
 from modelkit.pack.heads import has_head, head_notes
 from modelkit.pack.licenses import license_files
+from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
 from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planned import Role
 from modelkit.pack.ready import Ready, Unfit, make_ready
-from modelkit.pack.sources import Origin, Source, open_origin, with_head
+from modelkit.pack.sources import DRAFT_FOLDER, Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.ingest import broken_promise
+from modelkit.store.manifest import check_files
 from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.records import dataclass
@@ -77,7 +79,7 @@ class Preparation:
     @property
     def parts(self) -> tuple[tuple[str, Part], ...]:
         """(folder in the package, part): "" is the target's."""
-        return (("", self.target), *((("draft/", self.draft),) if self.draft else ()))
+        return (("", self.target), *(((f"{DRAFT_FOLDER}/", self.draft),) if self.draft else ()))
 
     @property
     def size_bytes(self) -> int:
@@ -157,6 +159,7 @@ def _prepare(
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()
         target = _without_tools_template(target)
+    check_files(_paths(target, draft, adapters, texts))
     if any(part.asked and part.asked.measures for part in (target, draft) if part):
         from modelkit.pack.quality.parts import find_formats
 
@@ -173,6 +176,14 @@ def _prepare(
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
     )
+
+
+def _paths(
+    target: Part, draft: Part | None, adapters: tuple[Carried, ...], texts: Iterable[str]
+) -> list[str]:
+    """Of the files that the package will have."""
+    found = {METADATA, *target.paths, *texts, *(path for one in adapters for path in one.paths)}
+    return sorted(found | {f"{DRAFT_FOLDER}/{path}" for path in (draft.paths if draft else ())})
 
 
 def _beside(

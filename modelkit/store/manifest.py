@@ -9,7 +9,7 @@ sizes, digests, paths. Bounds: 4 MiB (what registries take) and 4096 layers.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Self
 
 from modelkit.errors import StoreError
@@ -54,9 +54,7 @@ class Manifest:
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
-        if not 1 <= len(self.layers) <= LAYER_LIMIT:
-            raise StoreError(f"a package has 1 to {LAYER_LIMIT} files, not {len(self.layers)}")
-        check_tree(layer.path for layer in self.layers)
+        check_files([layer.path for layer in self.layers])
         sizes: dict[Digest, int] = {}
         for blob in (self.config, *(layer.blob for layer in self.layers)):
             if sizes.setdefault(blob.digest, blob.size_bytes) != blob.size_bytes:
@@ -104,13 +102,18 @@ class Manifest:
         return cls(parse_descriptor(config), tuple(_parse_layer(layer) for layer in layers))
 
 
+def check_files(paths: Collection[str]) -> None:
+    """Raise StoreError where files of these paths cannot be one package."""
+    if not 1 <= len(paths) <= LAYER_LIMIT:
+        raise StoreError(f"a package has 1 to {LAYER_LIMIT:,} files, not {len(paths):,}")
+    check_tree(check_path(path) for path in paths)
+
+
 def layers_of(files: Mapping[str, Blob]) -> tuple[Layer, ...]:
     """The layers for a package's files, by path with numbers in their natural order (shard 2 before shard
     10).
     """
-    return tuple(
-        Layer(check_path(path), files[path], media_type_of(path)) for path in sorted(files, key=_natural)
-    )
+    return tuple(Layer(path, files[path], media_type_of(path)) for path in sorted(files, key=_natural))
 
 
 def media_type_of(path: str) -> str:

@@ -19,10 +19,10 @@ _FORBIDDEN = frozenset('\\:*?"<>|')
 def check_path(path: object) -> str:
     """`path` itself if it is safe; a StoreError that says why not otherwise."""
     if not isinstance(path, str):
-        raise StoreError(f"a file path in a manifest must be text, not {type(path).__name__}")
+        raise StoreError(f"the file path of a package must be text, not {type(path).__name__}")
     why = _fault(path)
     if why:
-        raise StoreError(f"the file path {path[:200]!a} in a manifest is refused: {why}")
+        raise StoreError(f"the file path {path[:200]!a} is none that a package can have: {why}")
     return path
 
 

@@ -8,7 +8,7 @@ A list of what is wanted, never of what is not: repositories hold the same weigh
 from collections.abc import Callable, Mapping, Sequence
 
 from modelkit.address import HubAddress
-from modelkit.errors import FetchError, UnsupportedSource
+from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
 from modelkit.source.adapters import mlx, peft
@@ -18,6 +18,7 @@ from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, is_model
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import is_own
+from modelkit.store.manifest import check_files
 from runtime.records import dataclass
 
 
@@ -58,6 +59,7 @@ def choose_model(listing: Listing, address: HubAddress, weights: Callable[[], Se
     else:
         raise _nothing(listing, address)
     _check_distinct(chosen, address)
+    _check_files(chosen, address)
     return chosen
 
 
@@ -86,6 +88,14 @@ def _check_distinct(chosen: Choice, address: HubAddress) -> None:
         if name in seen:
             raise FetchError(f"{address} has two files called `{shown(name)}`")
         seen.add(name)
+
+
+def _check_files(chosen: Choice, address: HubAddress) -> None:
+    """What no package can have is refused before it is fetched. GGUF files become others, with an index."""
+    try:
+        check_files({INDEX, *(local_name(file.name) for file in chosen.files if not is_gguf(file.name))})
+    except StoreError as error:
+        raise FetchError(f"{address}: {error.message}", hint=error.hint) from error
 
 
 def local_name(name: str) -> str:

@@ -47,6 +47,12 @@ class Carried:
         return self.placement.source.file.nbytes
 
     @property
+    def paths(self) -> tuple[str, str]:
+        """In the package: of its tensors, and of its adapter_config.json."""
+        folder = f"{FOLDER}/{self.name}"
+        return f"{folder}/{WEIGHTS}", f"{folder}/{CONFIG}"
+
+    @property
     def rank(self) -> int:
         one = self.stored or self.placement
         return one.rank if one else 0
@@ -207,9 +213,9 @@ def write_carried(
     one: Carried, target: Part, new: Transaction, store: Store
 ) -> tuple[dict[str, Blob], AdapterFacts]:
     """Its files by their paths in the package, and what modelkit.json says of it."""
-    folder = f"{FOLDER}/{one.name}"
+    weights_path, config_path = one.paths
     if one.stored is not None:
-        files = {f"{folder}/{WEIGHTS}": one.stored.path, f"{folder}/{CONFIG}": one.stored.config}
+        files = {weights_path: one.stored.path, config_path: one.stored.config}
         known = target.source.known
         blobs = {path: new.add_file(real, expect=known.get(real)) for path, real in files.items()}
         return blobs, one.facts or AdapterFacts(one.name, one.kind, one.base, {})
@@ -225,4 +231,4 @@ def write_carried(
     digest = store.source_digest(source.file.path)
     facts = AdapterFacts(one.name, one.kind, one.base, {source.file.name: digest})
     config = new.add_bytes(config_bytes(source, scales))
-    return {f"{folder}/{WEIGHTS}": weights, f"{folder}/{CONFIG}": config}, facts
+    return {weights_path: weights, config_path: config}, facts

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.pack.build import CONFIG, INDEX, readable
+from modelkit.pack.build import readable
 from modelkit.pack.config import spellings
 from modelkit.pack.mlx_folder.shard import Matrix, Piece, Plain, Shard
 from modelkit.pack.mlx_lm.rewriting import rewritten
 from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.mlx_lm_limits import Limit
+from modelkit.pack.part import CONFIG
 from modelkit.pack.sources import DRAFT_FOLDER, Source, open_package
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.inventory import WeightFile
 from modelkit.source.mlx_block import GGUF_MODE
 from modelkit.source.mlx_layout import MlxWeights
+from modelkit.source.shards import INDEX
 from modelkit.source.strict_json import read_json
 from modelkit.store.export import Made
 from modelkit.store.package import Package

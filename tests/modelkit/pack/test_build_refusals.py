@@ -61,6 +61,20 @@ def _other_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(text.replace("w7", "z7"))
 
 
+def _many_files(folder: Path) -> None:
+    for number in range(4096):
+        (folder / f"LICENSE-{number}").touch()
+
+
+def _no_file_name(folder: Path) -> None:
+    (folder / "README: old.md").touch()
+
+
+def _two_of_one_name(folder: Path) -> None:
+    for name in ("NOTICE", "notice"):
+        (folder / name).touch()
+
+
 def _lfs_pointer(folder: Path) -> None:
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
 
@@ -73,6 +87,9 @@ def _lfs_pointer(folder: Path) -> None:
         (_no_tokenizer, SourceError, "has no tokenizer.json"),
         (_bad_tokenizer, TokenizerError, "tokenizer.json"),
         (_lfs_pointer, SourceError, "LFS"),
+        (_many_files, StoreError, "1 to 4,096 files, not 4,10"),
+        (_no_file_name, StoreError, "'README: old.md' is none that a package can have"),
+        (_two_of_one_name, StoreError, "'NOTICE' and 'notice'"),
     ],
 )
 def test_a_bad_target_is_refused(
@@ -95,6 +112,7 @@ def test_a_bad_target_is_refused(
         (_unknown_architecture, "the draft .* cannot be run"),
         (_wrong_shape, "do not fit its config"),
         (_other_tokenizer, "the draft's tokenizer is not the target's: id 7"),
+        (_no_file_name, "'draft/README: old.md'"),
     ],
 )
 def test_a_bad_draft_is_refused(
@@ -102,7 +120,7 @@ def test_a_bad_draft_is_refused(
 ) -> None:
     llama("target")
     spoil(llama("draft", num_hidden_layers=1))
-    with pytest.raises(PlanError, match=says):
+    with pytest.raises((PlanError, StoreError), match=says):
         make("FROM ./target\nDRAFT ./draft", quantize="q4")
     assert not store.root.exists()
 

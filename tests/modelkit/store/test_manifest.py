@@ -102,12 +102,12 @@ def test_facts_outside_the_modelpack_schema_are_refused(wrong: dict[str, Any]):
 
 
 def test_a_package_has_files():
-    with pytest.raises(StoreError, match="1 to 4096 files"):
+    with pytest.raises(StoreError, match="1 to 4,096 files"):
         build_artifact({})
 
 
 def test_too_many_files_are_refused():
-    with pytest.raises(StoreError, match="1 to 4096 files"):
+    with pytest.raises(StoreError, match="1 to 4,096 files"):
         build_artifact({f"{n}.json": Blob(Digest.of(b""), 0) for n in range(4097)})
 
 

@@ -45,6 +45,7 @@ FILES: dict[str, list[str]] = {
         *("model.safetensors", "modules.json", "1_Pooling/config.json", "2_Dense/config.json"),
         *("2_Dense/model.safetensors", "2_Dense/pytorch_model.bin", "onnx/model.safetensors"),
     ],
+    "no file name": ["model.safetensors", "README: old.md"],
     "capitals": ["story-Q4_K_M.gguf", "LICENSE", "license"],
 }
 
@@ -117,6 +118,7 @@ def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
         ("from zero", None, "a shard of the number 0"),
         ("nothing", None, r"no model\*\.safetensors and no \.gguf"),
         ("capitals", None, "two files called `license`"),
+        ("no file name", None, r"hf\.co/amy/story: .*'README: old\.md' is none that a package can have"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str) -> None:
@@ -128,10 +130,10 @@ def test_many_files_take_no_more_than_a_moment() -> None:
     names = ["model.safetensors", *(f"README-{number}" for number in range(50_000))]
     listed = {name: Listed(name, 1, "0" * 64, None) for name in names}
     started = time.process_time()
-    found = choose_model(
-        Listing("amy/story", "a" * 40, listed), HubAddress("amy/story"), lambda: ["model.safetensors"]
-    )
-    assert len(found.files) == len(names)
+    with pytest.raises(FetchError, match=r"1 to 4,096 files, not 50,002"):  # with the index
+        choose_model(
+            Listing("amy/story", "a" * 40, listed), HubAddress("amy/story"), lambda: ["model.safetensors"]
+        )
     assert time.process_time() - started < 5
 
 
