@@ -50,6 +50,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.errors",
             "modelkit.settings",
             "modelkit.collecting",
+            "modelkit.temporary",
             "modelkit.units",
             "modelkit.durations",
             "modelkit.arguments",

@@ -108,7 +108,6 @@ def command(
     modelkit create story --quantize mxfp4 --dry-run
     """
     from contextlib import nullcontext
-    from tempfile import TemporaryDirectory
 
     from modelkit.chat.find import check_explicit
     from modelkit.fetch.access import Access
@@ -116,13 +115,13 @@ def command(
     from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
     from modelkit.pack.pulling import bring
+    from modelkit.temporary import TemporaryFolder
 
     wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
     recipe = read_recipe(file, check_template=check_explicit)
     bars = Bars(enabled=not as_json)
-    with TemporaryDirectory(prefix="modelkit-plan-") if dry_run else nullcontext() as folder, bars:
-        hollow = Path(folder) if folder else None
+    with TemporaryFolder("plan", "headers of weights") if dry_run else nullcontext() as hollow, bars:
         prepared = prepare(
             recipe,
             store,

@@ -9,6 +9,9 @@ Two moments are no good for an exception: while a module of C or C++ is imported
 for an object that goes (`__del__`, weak references), where it would be printed and lost. An interrupt that
 comes then has its effect as soon as that is done.
 
+What ends the process at once, SIGTERM and SIGHUP (a terminal that is closed) among it, takes temporary
+folders away first. Nothing else is put away then: what lies in the store is found by its next user.
+
 Relies on nothing that takes time to import: `entry` sets the handler before all else. Where it was never set
 (commands called from Python, an ignored SIGINT) these functions only count.
 """
@@ -18,6 +21,8 @@ import os
 import signal
 from contextlib import suppress
 from types import FrameType, TracebackType
+
+from modelkit.temporary import put_away
 
 INTERRUPTED = 130
 LATER_S = 0.02  # until an interrupt that came at a wrong moment is tried again
@@ -31,7 +36,10 @@ _patience_s: float | None = None  # how long that may take before the process en
 
 
 def install() -> None:
-    """Answer SIGINT from now on, unless whoever started us has it ignored."""
+    """Answer SIGINT, SIGTERM and SIGHUP from now on, unless whoever started us has them ignored."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _ended)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
         # Registered first, so called last. Python then takes our handler away, and a signal in its very last
@@ -125,6 +133,12 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _ended(number: int, _: FrameType | None) -> None:
+    put_away()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)  # whoever waits for us is told which signal it was
+
+
 def _makes_extension(frame: FrameType | None) -> bool:
     """Is a module of C or C++ being imported? It runs Python while it is made, and an exception out of that
     ends the import with an ImportError, or the process.
@@ -153,6 +167,7 @@ def _again_soon() -> None:
 
 def _leave(last_word: bytes = b"") -> None:
     """Without waiting for any thread."""
+    put_away()
     if os.isatty(2):
         os.write(2, b"\r\x1b[K")  # a line of progress may stand there
     os.write(2, last_word)

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from modelkit.address import Address
@@ -12,6 +11,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     from modelkit.fetch.local import Local
     from modelkit.store.name import Name
+    from modelkit.temporary import TemporaryFolder
 
 
 class Told(Protocol):
@@ -51,7 +51,7 @@ class Access:
     """Nothing at all: only what lies on this machine is used."""
     insecure: bool = False
     """A registry may be spoken to over plain http, though it is on another machine."""
-    hollow: Path | None = None
+    hollow: "TemporaryFolder | None" = None
     """A folder for weights of the hub without their numbers (`hub.hollow`), where only a plan is wanted;
     None: all is fetched.
     """

@@ -30,6 +30,7 @@ from modelkit.ranks.job import Job
 from modelkit.ranks.progress import Progress, Told
 from modelkit.ranks.spawn import Children
 from modelkit.settings import Settings
+from modelkit.temporary import put_away
 from runtime import cpu
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cpu import native
@@ -206,4 +207,5 @@ class Crew:
         if self._group.lost:
             sys.stdout.flush()
             sys.stderr.flush()
+            put_away()
             os._exit(1)  # MLX would wait for what is in flight

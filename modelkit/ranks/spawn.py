@@ -9,18 +9,16 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+from modelkit.temporary import TemporaryFolder, take_away
 from runtime.errors import RankLost
 
 LEADER = "MODELKIT_RANKS_LEADER"
 """In the environment of what is started here: the process that has done so."""
 _LOOPBACK = "127.0.0.1"
-_FOLDER = "modelkit-ranks-"
-"""What names of folders for addresses begin with."""
 _PATIENCE_S = 10.0
 _ENDED_S = 0.2
 
@@ -29,11 +27,12 @@ class Children:
     """Ranks 1 to `size - 1`. Close it when they are not needed any more."""
 
     def __init__(self, size: int, home: Path) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix=_FOLDER)
-        hosts = Path(self._folder.name, "hosts.json")
-        hosts.write_text(
-            json.dumps([[f"{_LOOPBACK}:{port}"] for port in _free_ports(size)]), encoding="utf-8"
-        )
+        self._folder = TemporaryFolder("ranks", "the addresses of ranks")
+        hosts = self._folder.path / "hosts.json"
+        with self._folder.writing():
+            hosts.write_text(
+                json.dumps([[f"{_LOOPBACK}:{port}"] for port in _free_ports(size)]), encoding="utf-8"
+            )
         surroundings = {"MLX_HOSTFILE": str(hosts), "MODELKIT_HOME": str(home), LEADER: str(os.getpid())}
         self.own = {"MLX_HOSTFILE": str(hosts), "MLX_RANK": "0"}
         """What this process, rank 0, needs in its environment to join."""
@@ -69,7 +68,7 @@ class Children:
 
     def met(self) -> None:
         """All have joined, and need the list of addresses no more."""
-        self._folder.cleanup()
+        self._folder.remove()
 
     def close(self, *, at_once: bool = False) -> None:
         """Wait until they have ended, and end those that do not. at_once: do not wait."""
@@ -78,7 +77,7 @@ class Children:
                 process.wait(0 if at_once else _PATIENCE_S)
             process.kill()
             process.wait()
-        self._folder.cleanup()
+        self._folder.remove()
 
 
 def check_leader() -> None:
@@ -87,11 +86,8 @@ def check_leader() -> None:
     """
     leader = os.environ.get(LEADER)
     if leader is not None and leader != str(os.getppid()):
-        hosts = Path(os.environ.get("MLX_HOSTFILE", ""))
-        if hosts.parent.name.startswith(_FOLDER):
-            with suppress(OSError):  # another rank may have done so
-                hosts.unlink()
-                hosts.parent.rmdir()
+        with suppress(OSError):  # another rank may have done so
+            take_away(os.path.dirname(os.environ.get("MLX_HOSTFILE", "")))
         raise RankLost("the process of rank 0 has ended")
 
 

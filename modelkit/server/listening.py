@@ -29,6 +29,7 @@ from modelkit.server.log import Log
 from modelkit.server.place import Place
 from modelkit.server.protocol import guarded
 from modelkit.server.serving import Serving
+from modelkit.temporary import put_away
 
 INTERRUPTED = 130
 _STOPPED = Fault("draining", "the server was stopped before this had ended", retry_after_s=5)
@@ -84,9 +85,11 @@ class Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: object) -> None:
         """A signal. It may come between any two steps of Python, so little is done here."""
         if self._signalled:
+            put_away()
             os._exit(INTERRUPTED)
         self._signalled = True
         if self._loop is None:
+            put_away()
             os._exit(INTERRUPTED if sig == signal.SIGINT else 0)
         self._loop.call_soon_threadsafe(self.stop)
 

@@ -8,7 +8,6 @@ is used, and a note says which commit and how old.
 import hashlib
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -111,16 +110,17 @@ class _Fetcher:
             return {}
         if chosen.is_gguf:
             wanted = [file for file in chosen.files if file.name in chosen.weights]
-        inside = Path(tempfile.mkdtemp(dir=folder))
+        inside = folder.new()
         places = {file.name: inside / local_name(file.name) for file in wanted}
         transfer = Transfer(self._address, self._hub.endpoint, lambda _bytes: None)
-        side_by_side(
-            [
-                partial(write_hollow, transfer, self._listing.commit, file, places[file.name])
-                for file in wanted
-            ],
-            transfer.stop,
-        )
+        with folder.writing():
+            side_by_side(
+                [
+                    partial(write_hollow, transfer, self._listing.commit, file, places[file.name])
+                    for file in wanted
+                ],
+                transfer.stop,
+            )
         return places
 
     def _beside(self, chosen: Choice, missing: list[Listed]) -> dict[str, Path]:

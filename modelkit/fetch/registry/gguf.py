@@ -3,7 +3,6 @@
 The fetched blobs are kept while that is done, and freed afterwards.
 """
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from modelkit.modelfile import Recipe, Reference
 from modelkit.store.digest import Blob
 from modelkit.store.name import Name
 from modelkit.store.store import Store
+from modelkit.temporary import TemporaryFolder
 
 _TEXT_KINDS = ("template", "system", "license", "params", "messages")
 
@@ -69,8 +69,8 @@ def make_package(
     first = [path for path in models if "-of-" not in path or "-00001-of-" in path]
     if len(first) != 1:
         raise FetchError(f"{source.address} holds {len(first)} models in GGUF; exactly one is read")
-    with tempfile.TemporaryDirectory(prefix="modelkit-") as folder:
-        paths = {path: _linked(Path(folder, path), store, blob) for path, blob in files.items()}
+    with TemporaryFolder("pull", "links to what was fetched") as folder:
+        paths = {path: _linked(folder, path, store, blob) for path, blob in files.items()}
         local = Local(
             label=str(source.address),
             files=paths,
@@ -78,9 +78,7 @@ def make_package(
             upstream=_upstream(source, files),
             promised={paths[path]: files[path].digest for path in files},
             directives=said.directives if said else (),
-            adapters=tuple(
-                _adapter(one, Path(folder), store, blob) for one, blob in (adapters or {}).items()
-            ),
+            adapters=tuple(_adapter(one, folder, store, blob) for one, blob in (adapters or {}).items()),
             notes=(
                 *notes,
                 *(said.notes if said else ()),
@@ -93,15 +91,17 @@ def make_package(
     return Pulled(name, made.digest, made.size_bytes, made.notes)
 
 
-def _adapter(name: str, folder: Path, store: Store, blob: Blob) -> Local:
-    path = _linked(folder / "adapters" / f"{name}.gguf", store, blob)
+def _adapter(name: str, folder: TemporaryFolder, store: Store, blob: Blob) -> Local:
+    path = _linked(folder, f"adapters/{name}.gguf", store, blob)
     return Local(name, {path.name: path}, promised={path: blob.digest})
 
 
-def _linked(path: Path, store: Store, blob: Blob) -> Path:
+def _linked(folder: TemporaryFolder, name: str, store: Store, blob: Blob) -> Path:
     """A name for a blob, by which others see what is in it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(store.blob_path(blob.digest))
+    path = folder.path / name
+    with folder.writing():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.symlink_to(store.blob_path(blob.digest))
     return path
 
 

@@ -6,10 +6,8 @@ metadata are read as a GGUF file's would be, and texts encoded with both: what d
 """
 
 import json
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import normalize
 
@@ -20,6 +18,7 @@ from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import BYTES, KEY, WORDS
 from modelkit.source.gguf.vocabulary.splitting import SPLITTINGS
 from modelkit.source.gguf.vocabulary.stating import kind_of, special_ids, state
+from modelkit.temporary import TemporaryFolder
 from modelkit.tokenizer.load import load_tokenizer
 from modelkit.tokenizer.tokenizer import Tokenizer
 from runtime.records import dataclass
@@ -227,10 +226,11 @@ def _steps(normalizer: Any) -> Iterator[Mapping[str, Any]]:
 def _read_back(metadata: Mapping[str, Any], rows: int, label: str) -> tuple[Tokenizer, Any]:
     """The tokenizer that a file with these metadata has, and its generation_config.json."""
     made = tokenizer_files(metadata, rows=rows, label=label)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {name: Path(folder, name) for name in made.files}
-        for name, path in paths.items():
-            path.write_bytes(made.files[name])
+    with TemporaryFolder("tokenizer", "the files of a tokenizer") as folder:
+        paths = {name: folder.path / name for name in made.files}
+        with folder.writing():
+            for name, path in paths.items():
+                path.write_bytes(made.files[name])
         return load_tokenizer(paths), json.loads(made.files["generation_config.json"])
 
 

@@ -6,16 +6,13 @@ the inventory that names them.
 
 import json
 import math
-import shutil
 import struct
-import tempfile
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
+from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Origin, Run
 from modelkit.source.gguf.header import GgufTensor
@@ -24,6 +21,7 @@ from modelkit.source.inventory import Inventory, WeightFile
 from modelkit.source.safetensors import Header, Identity
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, open_regular
+from modelkit.temporary import TemporaryFolder
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
@@ -72,25 +70,19 @@ class _MadeFiles:
     """A folder with files that were made; it goes when this does."""
 
     def __init__(self, contents: Mapping[str, bytes], constants: bytes) -> None:
-        try:
-            self._folder = tempfile.mkdtemp(prefix="modelkit-gguf-")
-            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-            for name, content in contents.items():
-                Path(self._folder, name).parent.mkdir(exist_ok=True)
-                Path(self._folder, name).write_bytes(content)
+        self._folder = TemporaryFolder("gguf", "the files of a tokenizer")
+        self.files: Files = {name: self._folder.path / name for name in sorted(contents)}
+        with self._folder.writing():
+            for name, path in self.files.items():
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(contents[name])
             if constants:
                 self.constants.write_bytes(constants)
-        except OSError as error:
-            raise SourceError(
-                f"cannot write the files of a tokenizer: {error.strerror}",
-                hint="Set TMPDIR to a folder that can be written to and has room for them.",
-            ) from error
-        self.files: Files = {name: Path(self._folder, name) for name in sorted(contents)}
 
     @property
     def constants(self) -> Path:
         """Numbers of tensors that stand in the metadata."""
-        return Path(self._folder, _CONSTANTS)
+        return self._folder.path / _CONSTANTS
 
     def constants_file(self) -> WeightFile:
         with open_regular(self.constants, _CONSTANTS) as file:

@@ -1,7 +1,10 @@
 """cp, rm, prune, verify, export: the store's operations as commands."""
 
+import errno
 import json
+import os
 import stat
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -278,6 +281,39 @@ def test_export_writes_one_gguf_file_and_says_what_is_in_it(
     report = json.loads(modelkit("export", "story", str(tmp_path / "b.GGUF"), "--json").stdout)
     assert report["size_bytes"] == target.stat().st_size == (tmp_path / "b.GGUF").stat().st_size
     assert sum(row["tensors"] for row in report["tensors"]) > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["create", "m"], ["create", "m", "--dry-run"], ["run", "m.gguf", "w1"], ["export", "story", "out.gguf"]],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("full", [False, True], ids=["nowhere", "full"])
+def test_where_no_temporary_files_can_be_written_it_is_said_what_to_do(
+    modelkit: Run,
+    created: Create,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    full: bool,
+) -> None:
+    created("story")
+    (tmp_path / "m.gguf").write_bytes(gguf_llama.llama(["q4_k", "q6_k"]))
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    if full:
+        monkeypatch.setattr(Path, "write_bytes", _on_a_full_disk)
+    else:
+        monkeypatch.setattr(tempfile, "tempdir", os.devnull)
+    result = modelkit(*words)
+    assert result.exit_code == 1
+    why = "No space left on device" if full else "Not a directory"
+    assert f"cannot write the files of a tokenizer: {why}" in result.stderr
+    assert result.stderr.endswith("Set TMPDIR to a folder that can be written to and has room for them.\n")
+
+
+def _on_a_full_disk(*_: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(("target", "option"), [("out", "--draft"), ("out.gguf", "--copy")])
