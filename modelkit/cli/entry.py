@@ -4,6 +4,10 @@ Standard input, output and error are open, whatever the caller closed: otherwise
 gets the number 0, which MLX takes for a failure. An interrupt is quiet from here on. What is piped
 out is UTF-8 in every locale, and a terminal that cannot show a letter is no reason to stop.
 
+Nothing on standard error is what a command is run for. Where it cannot be written (it is closed, its disk is
+full, its reader gone), what would be said is lost, and the command does its work and ends with the code that
+it would have. Standard output that cannot be written is an error.
+
 And where it ends: once all that was put off until then is done, the process ends without taking its objects
 apart one by one, which took a command that has loaded a model a sixth of a second.
 """
@@ -13,8 +17,12 @@ import io
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from modelkit.cli import interrupts
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 def main() -> None:
@@ -70,6 +78,18 @@ def open_closed_streams() -> None:
 
 
 def settle_encodings() -> None:
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        raw = io.BufferedWriter(_MayBeLost(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+
+
+class _MayBeLost(io.FileIO):
+    """Takes all that is written, whatever becomes of it."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes

@@ -11,8 +11,6 @@ JSON document, or nothing.
 
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from importlib import import_module
 from typing import IO, Any, NoReturn
 
@@ -74,18 +72,6 @@ class LazyGroup(Group):
     Whatever a command raises on purpose leaves here as a message and an exit code.
     """
 
-    _refused: click.ClickException | None = None
-
-    def main(self, *args: Any, **extra: Any) -> Any:
-        """Where standard error takes no message, the exit code says all the same that there was one."""
-        self._refused = None
-        try:
-            return super().main(*args, **extra)
-        except OSError:
-            if self._refused is None:
-                raise
-            sys.exit(self._refused.exit_code)
-
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -101,32 +87,19 @@ class LazyGroup(Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[_TYPED] = list(args)
-        with self._noting():
-            try:
-                with naming(OUTPUT):  # --help and --version are written here
-                    return super().parse_args(ctx, args)
-            except BrokenPipeError:
-                _leave_quietly(ctx)
-            except OSError as error:
-                raise Failure(_in_words(error)) from error
+        try:
+            with naming(OUTPUT):  # --help and --version are written here
+                return super().parse_args(ctx, args)
+        except BrokenPipeError:
+            _leave_quietly(ctx)
+        except OSError as error:
+            raise Failure(_in_words(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
-    @contextmanager
-    def _noting(self) -> Generator[None]:
-        try:
-            yield
-        except click.ClickException as error:
-            self._refused = error
-            raise
-
     def invoke(self, ctx: click.Context) -> Any:
-        with self._noting():
-            return self._invoke(ctx)
-
-    def _invoke(self, ctx: click.Context) -> Any:
         try:
             with interrupts.InOrder():
                 result = super().invoke(ctx)

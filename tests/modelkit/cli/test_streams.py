@@ -126,12 +126,18 @@ def test_a_full_disk_behind_standard_output_is_an_error_and_named(
         (("list", "--nope"), 2),
         (("show", "nothing"), 1),
         (("list", "--json"), 0),
+        (("list",), 0),  # with a note that there is nothing
+        (("create", "story", "-f", "MODELFILE"), 0),
+        (("run", "FOLDER", "Once", *GREEDY, "--verbose"), 0),
+        (("doctor", "-f"), 2),
     ],
     ids=str,
 )
 def test_the_exit_code_is_the_same_where_nobody_hears_why(
-    arguments: tuple[str, ...], code: int, home: Path
+    arguments: tuple[str, ...], code: int, home: Path, modelfile: Callable[..., Path], checkpoints: Path
 ) -> None:
+    places = {"MODELFILE": str(modelfile("RENDERER unknown")), "FOLDER": str(checkpoints / "target")}
+    arguments = tuple(places.get(word, word) for word in arguments)
     for nobody in ("2> /dev/full", "2>&-"):
         ran = shell(f'"$@" {nobody}', *arguments, home=home)
         assert (ran.returncode, ran.stderr) == (code, b"")
