@@ -191,7 +191,7 @@ def _page(text: str) -> Address:
         _refuse(text, "it is no address of the web")
     # A %2F is a slash within the name of a branch; those around it are between names.
     path = unquote(re.sub("%2F", "%252F", parts.path, flags=re.IGNORECASE)).strip("/")
-    found = None if port else _at_known_host(text, host, path)
+    found = None if port else _at_known_host(text, host, path, page=True)
     if found is None:
         _refuse(text, "only pages of huggingface.co and ollama.com are known here", _OTHER_PAGES)
     return found
@@ -203,9 +203,9 @@ _OTHER_PAGES = (
 )
 
 
-def _at_known_host(text: str, host: str, path: str) -> Address | None:
+def _at_known_host(text: str, host: str, path: str, *, page: bool = False) -> Address | None:
     if host in _HUB_HOSTS:
-        return _hub(text, path)
+        return _hub(text, path, page=page)
     if host in _OLLAMA_HOSTS:
         repository, colon, tag = path.partition(":")
         repository = repository.lower() if "/" in repository else f"library/{repository.lower()}"
@@ -215,9 +215,9 @@ def _at_known_host(text: str, host: str, path: str) -> Address | None:
     return None
 
 
-def _hub(text: str, path: str) -> HubAddress:
-    """`owner/model`, then in any order a file, `:QUANT` and `@revision`; or what the browser shows behind it:
-    `/tree/REVISION`, `/blob/REVISION/FILE`.
+def _hub(text: str, path: str, *, page: bool = False) -> HubAddress:
+    """`owner/model`, then in any order a file, `:QUANT` and `@revision`; or what the browser shows behind it
+    in the address of a page: `/tree/REVISION`, `/blob/REVISION/FILE`. Elsewhere these are folders.
     """
     owner, _, rest = path.strip("/").partition("/")
     model = re.match(r"[^/:@]*", rest)
@@ -230,7 +230,7 @@ def _hub(text: str, path: str) -> HubAddress:
     address = HubAddress(f"{owner}/{model[0]}")
     tail = rest[model.end() :]
     shown = re.fullmatch(r"/(tree|blob|resolve)/((?:refs/(?:pr|convert)/)?[^/]+)(?:/(.+))?", tail)
-    if shown:
+    if page and shown:
         tail = (f"/{shown[3]}" if shown[3] else "") + f"@{shown[2]}"
     return _qualified(text, address, tail)
 

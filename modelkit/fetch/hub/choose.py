@@ -5,6 +5,7 @@ A list of what is wanted, never of what is not: repositories hold the same weigh
 `source.belongings`' to say, so that exactly what a package keeps is fetched.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from modelkit.address import HubAddress
@@ -118,7 +119,7 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
     if name not in listing.files:
         raise FetchError(
             f"{address}: there is no file `{shown(name)}` at commit {listing.commit[:12]}",
-            hint=f"There are {_some(listing.files)}.",
+            hint=f"There are {_some(listing.files)}.{_of_page(name)}",
         )
     for model in gguf_models(listing.files.values()):
         if any(file.name == name for file in model.files):
@@ -129,6 +130,12 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
     raise UnsupportedSource(
         f"{address}: `{shown(name)}` is no model", hint="Name a .gguf or .safetensors file, or none at all."
     )
+
+
+def _of_page(name: str) -> str:
+    """What to do where a browser's address was given without its beginning."""
+    page = re.match(r"(?:tree|blob|resolve)/([^/]+)", name)
+    return f"\nThe address of a page begins with https://; else @{page[1]} names a revision." if page else ""
 
 
 def _nothing(listing: Listing, address: HubAddress) -> FetchError | UnsupportedSource:

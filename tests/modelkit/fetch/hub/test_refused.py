@@ -40,6 +40,7 @@ REFUSED = {
     "no such revision": (f"{STORY}@v9", "has no revision v9"),
     "no GGUF": (f"{STORY}:Q4_K_M", "there are no GGUF files"),
     "no such file": (f"{STORY}/m.gguf", "no file `m.gguf`"),
+    "a page without https://": (f"{STORY}/tree/main", "begins with https://; else @main names"),
     "no model file": (f"{STORY}/LICENSE", "is no model"),
 }
 
