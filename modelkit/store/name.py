@@ -3,11 +3,13 @@
     story                         tag `latest`
     story:q4
     amy/story                     a namespace
+    library/story                 the same as story
     example.org:5000/amy/story    a registry's host
 
 Names compare case-insensitively, as they do in Ollama; here that is settled once, by storing them in lower
 case, which registries require of repository names anyway. A store on disk has no registry, so host and
-namespace default to nothing.
+namespace default to nothing; Ollama's default namespace, which its clients write or leave out, is settled
+here, too.
 
 In `index.json` a name is spelled as its `full` ref. That is the name itself wherever the OCI grammar allows
 it (every usual name), so that `skopeo copy oci:STORE:story:q4 ...` finds it, and otherwise `hex@` and the
@@ -36,6 +38,8 @@ _RESERVED = frozenset(
 _COMPONENT = r"[A-Za-z0-9]+(?:(?:[-._:@+]|--)[A-Za-z0-9]+)*"
 _REF = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*", re.ASCII)
 _HEX_REF = "hex@"
+
+_OLLAMA_DEFAULT = "library"
 
 _EXPECTED = "A name looks like `story`, `story:q4` or `amy/story:q4`: letters, digits, `_`, `-` and `.`"
 
@@ -68,6 +72,8 @@ class Name:
         _check(text, "namespace", namespace, _NAMESPACE, needed=len(parts) >= 2)
         _check(text, "model", model, _PART, needed=True)
         _check(text, "tag", tag, _PART, needed=bool(colon))
+        if namespace == _OLLAMA_DEFAULT and not host:
+            namespace = ""
         return cls(host, namespace, model, tag)
 
     @classmethod

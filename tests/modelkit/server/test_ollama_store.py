@@ -109,6 +109,17 @@ def test_a_name_is_copied_and_deleted(client: ollama.Client, home: Path) -> None
         assert raised.value.status_code == 404
 
 
+def test_names_with_the_default_namespace_are_those_without_it(client: ollama.Client, home: Path) -> None:
+    client.copy("amy/story:q4", "library/other")
+    assert "other:latest" in names(home)
+    assert client.show("library/other").capabilities == ["completion"]
+    assert client.generate("library/other", options={"num_predict": 1}).done
+    assert list(client.create("terse", from_="library/other:latest", stream=True))[-1].status == "success"
+    for name in ("library/other", "library/terse"):
+        client.delete(name)
+    assert not {"other:latest", "terse:latest"} & names(home)
+
+
 def test_a_package_is_made_from_another(client: ollama.Client, home: Path) -> None:
     lines = list(
         client.create(
