@@ -61,10 +61,10 @@ def check(form: Form) -> None:
     """
     import llguidance
 
-    from modelkit.grammars.annotations import without_unknown_formats
+    from modelkit.grammars.unheld import without_unheld
 
     if form.kind != "lark" or not names_tokens(form.text):
-        _matcher(llguidance.LLTokenizer("byte"), without_unknown_formats(form)[0], {})
+        _matcher(llguidance.LLTokenizer("byte"), without_unheld(form)[0], {})
 
 
 class Grammars:
@@ -81,16 +81,16 @@ class Grammars:
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
     def compile(self, form: Form) -> "Grammar":
-        """A format of texts that is not known leaves a sentence in the grammar's `notes`. Raises RequestError
-        for a form that the library does not take, or not within the limits.
+        """What is taken and not held (`unheld`) leaves a sentence in the grammar's `notes`. Raises
+        RequestError for a form that the library does not take, or not within the limits.
         """
-        from modelkit.grammars.annotations import without_unknown_formats
+        from modelkit.grammars.unheld import without_unheld
 
         numbers = form.kind == "schema"  # digits of a grammar of one's own are meant as they are written
         marks, _ = self._marks()
 
         def made(native: "llguidance.LLTokenizer") -> "_Made":
-            known, notes = without_unknown_formats(form)
+            known, notes = without_unheld(form)
             return _matcher(native, known, marks), notes
 
         return self._kept(form, made, numbers=numbers)
@@ -161,8 +161,8 @@ class Grammars:
         return grammar
 
     def _shaped(self, native: "llguidance.LLTokenizer", shape: "Shape") -> "_Made":
-        from modelkit.grammars.annotations import without_unknown_formats
         from modelkit.grammars.loosening import Loosenings
+        from modelkit.grammars.unheld import without_unheld
         from modelkit.grammars.whole import definition, of_usable_tools, opened
 
         def why_not(schema: Mapping[str, Any]) -> str | None:
@@ -174,7 +174,7 @@ class Grammars:
         marks, plain = self._marks()
         form = None
         if shape.form is not None:
-            known_form, unheld = without_unknown_formats(shape.form)
+            known_form, unheld = without_unheld(shape.form)
             form, notes = _definition(known_form, marks), [*notes, *unheld]
 
         known: dict[str, Outcome] = {}

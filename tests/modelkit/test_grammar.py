@@ -99,6 +99,32 @@ def test_a_format_that_is_not_known_says_nothing_of_a_text(model: Model) -> None
     assert answer.notes == again.notes
 
 
+def test_that_items_may_come_twice_is_taken_and_said(model: Model) -> None:
+    def kept(**more: Any) -> dict[str, Any]:
+        return {"type": "array", "items": {"enum": [7]}, "minItems": 2, "maxItems": 2, **more}
+
+    schema = {
+        "type": "object",
+        "properties": {
+            "sizes": kept(uniqueItems=False),
+            "tags": {"anyOf": [kept(uniqueItems=True), {"const": "x", "uniqueItems": True}]},
+            "more": {"$ref": "#/$defs/More"},
+            "uniqueItems": {"const": True},
+        },
+        "required": ["sizes", "tags", "more", "uniqueItems"],
+        "$defs": {"More": kept(uniqueItems=True)},
+    }
+    answer = model.generate("Say it", format=schema, seed=3, num_predict=3000)
+    said = "format: an item may come twice, uniqueItems is not enforced"
+    assert [*answer.notes] == [f"{said} ($.$defs.More)"]
+    assert (answer.parsed["sizes"], answer.parsed["more"]) == ([7, 7], [7, 7])
+    assert answer.parsed["uniqueItems"] is True
+    check(Form("format", "schema", json.dumps(schema)))
+    assert not model.generate("", format=schema["properties"]["sizes"], num_predict=1).notes
+    with pytest.raises(RequestError, match="uniqueItems"):
+        model.generate("", format={"type": "array", "uniqueItems": "yes"})
+
+
 def test_what_is_no_format_is_refused_as_before(model: Model) -> None:
     for wrong in (5, None, ["path"]):
         with pytest.raises(RequestError, match="format is no usable JSON schema"):

@@ -1,0 +1,68 @@
+"""What an answer's schema may say that no grammar here holds. It is left out of the schema, and that is said.
+
+Formats of texts that no grammar is known for: `path` and `binary` of pydantic, `password`, `regex`. By the
+standard a `format` that a reader does not know says nothing of the value (JSON Schema 2020-12, validation,
+7.2.1), and libraries write many such.
+
+`uniqueItems`: pydantic writes it for every set, and makes a set of what comes. A grammar would have to
+remember each item. llama.cpp leaves it out without a word.
+
+Other keywords that are not held are refused (`refusals`): nobody writes them without a mind to it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from modelkit.grammars.forms import Form
+from modelkit.grammars.loosening import parts_of
+from modelkit.grammars.patterns import FORMATS
+
+_UNIQUE = "uniqueItems"
+
+
+def without_unheld(form: Form) -> tuple[Form, tuple[str, ...]]:
+    """(the form as the library takes it, sentences on what is left out of it). A text that is no JSON object
+    comes back as it is: whoever compiles it says what is wrong.
+    """
+    if form.kind != "schema":
+        return form, ()
+    try:
+        root = json.loads(form.text)
+    except (ValueError, RecursionError):
+        return form, ()
+    if not isinstance(root, dict):
+        return form, ()
+    places = _left_out(root)
+    if places is None:
+        return form, ()
+    notes = tuple(f"{form.option}: {said} ({at})" for said, at in places.items())
+    return replace(form, text=json.dumps(root)), notes
+
+
+def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
+    """What is said of all that is not held, each with its first place. It is taken out of `root`; None where
+    there was nothing to take.
+    """
+    places: dict[str, str] = {}
+    changed = False
+    left = [("$", root)]
+    while left:
+        at, schema = left.pop()
+        name = schema.get("format")
+        if isinstance(name, str) and name not in FORMATS and _may_be(schema, "string"):
+            places.setdefault(f"any text is taken for {name!r}", at)
+            del schema["format"]
+            changed = True
+        if isinstance(schema.get(_UNIQUE), bool):
+            if schema.pop(_UNIQUE) and _may_be(schema, "array"):
+                places.setdefault("an item may come twice, uniqueItems is not enforced", at)
+            changed = True
+        left += reversed([(f"{at}{name}", inner) for name, inner, _ in parts_of(schema)])
+    return places if changed else None
+
+
+def _may_be(schema: Mapping[str, Any], kind: str) -> bool:
+    kinds = schema.get("type", kind)
+    return kinds == kind or (isinstance(kinds, list) and kind in kinds)
