@@ -18,17 +18,15 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
-from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.taps import taps_of
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
-from runtime.speculate.drafter import Proposal, Rows, pass_cost
+from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
 from runtime.step import Inputs, Step
 
 if TYPE_CHECKING:
@@ -119,15 +117,9 @@ class BlockDrafter:
         whole = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
         self.token_cost = whole / config.block  # one pass makes a whole block
         self._draft, self._target, self._taps, self._config = draft, target, taps, config
-        self.memory = build_memory(
-            draft.described.layout,
-            dtype=draft.dtype,
-            slack=self.limit + 1,
-            budget=budget,
-            by_pages=native.by_pages(),
-        )
+        self.memory = own_memory(draft.described.layout, draft.dtype, limit=self.limit, budget=budget)
         self._sharing: Sharing[_Line] | None = None
-        self._lines = [_Line()]
+        self._lines = [_Line() for _ in range(self.memory.rows)]
 
     @property
     def nbytes(self) -> int:

@@ -12,19 +12,18 @@ from dataclasses import replace
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, Mark, build_memory
+from runtime.cache.build import Mark, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.protocol import by_layout
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
-from runtime.cpu import native
 from runtime.cpu.stated import Guessed, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
-from runtime.speculate.drafter import Audition, Proposal, Rows
+from runtime.speculate.drafter import Audition, Proposal, Rows, own_memory
 from runtime.step import Inputs, Step
 
 # A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step,
@@ -60,20 +59,14 @@ class ModelDrafter:
     ) -> None:
         """vocab_size: how many ids the target has; None: as many as the draft."""
         self.limit, self.token_cost = limit, token_cost
-        self.memory: LayerMemory = build_memory(
-            model.described.layout,
-            dtype=model.dtype,
-            slack=limit + 1,
-            budget=budget,
-            by_pages=native.by_pages(),
-        )
+        self.memory = own_memory(model.described.layout, model.dtype, limit=limit, budget=budget)
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
         self._knows_all = self._vocab_size <= model.vocab_size
         self._network = stated_by(model.network)
         self._long_after = long_after(model.described.config)
         self._sharing: Sharing[_Line] | None = None
-        self._lines = [_Line()]
+        self._lines = [_Line() for _ in range(self.memory.rows)]
         self._marks: list[tuple[Mark, ...]] = []  # of each row: where it may go back to
 
     @property

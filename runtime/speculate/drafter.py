@@ -7,12 +7,17 @@ that was not kept: `settle` says after each round what was.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 import mlx.core as mx
 
-from runtime.cache.build import LayerMemory
+from runtime.cache.budget import Budget
+from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.layout import LayerSpec
 from runtime.cache.prefix import PrefixStore
+from runtime.cpu import native
+from runtime.errors import CacheFull
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.sampling.constraint import Ahead
@@ -182,6 +187,22 @@ class Remembers(Protocol):
     def share(self, store: PrefixStore) -> None:
         """Start rows from what earlier ones left in `store`, which is for this drafter alone."""
         ...
+
+
+def own_memory(
+    layout: Sequence[LayerSpec], dtype: mx.Dtype, *, limit: int, budget: Budget | None
+) -> LayerMemory:
+    """What a drafter remembers of its rows, with a place for one. limit: of the tokens that it guesses.
+
+    A layer that folds takes its room with the place, and not with the first tokens. Where there is none there
+    is no place either: the drafter rests from the start (`standby`), as it does where room is short later.
+    """
+    memory = build_memory(
+        layout, rows=0, dtype=dtype, slack=limit + 1, budget=budget, by_pages=native.by_pages()
+    )
+    with suppress(CacheFull):
+        memory.resize(1)
+    return memory
 
 
 def pass_cost(weight_bytes: int, layers: int, target: LoadedModel) -> float:

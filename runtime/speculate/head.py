@@ -23,15 +23,13 @@ from itertools import pairwise
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys
-from runtime.cpu import native
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
-from runtime.speculate.drafter import Proposal, Rows, pass_cost
+from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
 from runtime.step import Inputs, Step
 
 FLUSH = 256
@@ -93,17 +91,11 @@ class HeadDrafter:
         assert target.head is not None
         self.limit = limit
         self.token_cost = pass_cost(target.head.weight_bytes, len(target.head.layout), target)
-        self.memory: LayerMemory = build_memory(
-            target.head.layout,
-            dtype=target.dtype,
-            slack=limit + 1,
-            budget=budget,
-            by_pages=native.by_pages(),
-        )
+        self.memory = own_memory(target.head.layout, target.dtype, limit=limit, budget=budget)
         self._target, self._head = target.network, target.head.network
         self._sharing: Sharing[_Line] | None = None
         self._tails: dict[int, mx.array] = {}
-        self._lines = [_Line()]
+        self._lines = [_Line() for _ in range(self.memory.rows)]
 
     @property
     def nbytes(self) -> int:

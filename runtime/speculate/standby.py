@@ -40,7 +40,9 @@ class Standby:
     def __init__(self, drafters: Mapping[str, Drafter]) -> None:
         self._all = dict(drafters)
         self._stores: dict[str, PrefixStore] = {}
-        self.awake = dict(drafters)
+        self.awake = {
+            name: one for name, one in drafters.items() if not isinstance(one, Remembers) or one.memory.rows
+        }
         # Asked for at every step, and looking whether a class has a protocol's methods takes 10 us.
         self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
         self._observers = [name for name, one in drafters.items() if isinstance(one, Observes)]

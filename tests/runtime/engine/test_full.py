@@ -168,6 +168,32 @@ def test_a_draft_gives_way_and_comes_back(
     assert made[0].memory.budget.held_bytes <= int(1.4 * room(plain, 160))
 
 
+@pytest.mark.parametrize("kind", ["mamba2", "qwen3_5"])
+@pytest.mark.parametrize("more", [0, 1 << 20], ids=["never", "later"])
+def test_a_draft_that_has_no_room_at_the_start_rests(
+    plain: Engine, tmp_path: Path, kind: str, more: int
+) -> None:
+    """A fold takes the room of a row with its place, before there is a token."""
+    made: list[ModelDrafter] = []
+
+    def drafters(model: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
+        budget, limit = memory.budget, memory.budget.limit_bytes
+        budget.limit_bytes = budget.held_bytes
+        made.append(ModelDrafter(Reference(kind).load(tmp_path / "draft"), budget=budget))
+        assert (made[0].memory.rows, made[0].nbytes) == (0, 0)
+        budget.limit_bytes = limit
+        return {"draft": made[0]}
+
+    limit = room(plain, 100) + more
+    engine = start(tmp_path, plain.kind, drafters, cache_bytes=limit, max_rows=1)
+    one = request(3, 20, 60)
+    assert tokens(engine, one) == tokens(plain, one)
+    for _ in range(2):
+        engine.call(lambda _model: None)
+    assert bool(made[0].memory.rows) or not more
+    engine.close()
+
+
 def test_many_rows_behind_a_long_one_take_what_they_need(tmp_path: Path) -> None:
     engine = start(tmp_path, context_length=1200, budget_tokens=512, max_rows=8)
     short = [request(n, 20, 20) for n in range(8)]

