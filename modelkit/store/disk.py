@@ -37,19 +37,30 @@ _HINTS = {
     errno.ENOTSUP: "This file system cannot do what a store needs. Set MODELKIT_HOME to a local disk.",
     errno.ENOTDIR: "A file stands where the store needs a folder.",
 }
+_EXPORT_HINTS = {
+    errno.ENOSPC: "The disk is full. Free some room, or name a place on another disk.",
+    errno.EDQUOT: "Your disk quota is used up. Free some space, or name another place.",
+    errno.EROFS: "The file system is read-only. Name a place that can be written to.",
+    errno.EACCES: "Check who owns the folder, or name one of your own.",
+    errno.EPERM: "Check who owns the folder, or name one of your own.",
+    errno.EMFILE: _HINTS[errno.EMFILE],
+    errno.ENOLCK: "This file system cannot lock files. Name a place on a local disk.",
+    errno.ENOTDIR: "A file stands where a folder is needed.",
+}
 
 
 @contextmanager
-def storing(path: Path) -> Generator[None]:
+def storing(path: Path, *, exported: bool = False) -> Generator[None]:
     """Turn the OSErrors of a block into StoreErrors that name the file, or `path` where the system does not
-    say.
+    say. exported: it is outside the store, where the user wants it.
     """
     try:
         yield
     except OSError as error:
         where = error.filename if isinstance(error.filename, (str, Path)) else path
         what = error.strerror or str(error)
-        raise StoreError(f"{where}: {what}", hint=_HINTS.get(error.errno or 0)) from error
+        hints = _EXPORT_HINTS if exported else _HINTS
+        raise StoreError(f"{where}: {what}", hint=hints.get(error.errno or 0)) from error
 
 
 def is_full(error: BaseException | None) -> bool:
@@ -239,13 +250,13 @@ def room_of(path: Path) -> int:
     return min(its.st_size, its.st_blocks * 512 or its.st_size)
 
 
-def require_space(folder: Path, needed_bytes: int) -> None:
-    """Refuse an operation that would fill the disk. `folder` need not exist yet."""
+def require_space(folder: Path, needed_bytes: int, *, exported: bool = False) -> None:
+    """Refuse what would fill the disk. `folder` need not exist yet. exported: as for `storing`."""
     present = next(place for place in (folder, *folder.parents) if place.exists())
-    with storing(present):
+    with storing(present, exported=exported):
         free = shutil.disk_usage(present).free
     if needed_bytes * _SPARE > free:
         raise StoreError(
             f"{size(needed_bytes)} must be written to {folder}, where {size(free)} are free",
-            hint=_HINTS[errno.ENOSPC],
+            hint=(_EXPORT_HINTS if exported else _HINTS)[errno.ENOSPC],
         )

@@ -66,9 +66,10 @@ def export_package(
     refuse_outline(package, "exported")
     instead = made or {}
     ways: list[str] = []
-    with storing(folder):
+    with storing(folder, exported=True):
         present = _present(package, folder, instead)
-        require_space(folder, sum(one.size_bytes for path, one in instead.items() if path not in present))
+        needed_bytes = sum(one.size_bytes for path, one in instead.items() if path not in present)
+        require_space(folder, needed_bytes, exported=True)
         for layer in package.manifest.layers:
             fresh = instead.get(layer.path)
             size_bytes = fresh.size_bytes if fresh else layer.blob.size_bytes
@@ -101,11 +102,11 @@ def refuse_place(folder: Path) -> None:
 
 def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
     """Write small files into `folder`, new or empty. Raises StoreError."""
-    with storing(folder):
+    with storing(folder, exported=True):
         refuse_place(folder)
         if folder.exists() and any(folder.iterdir()):
             raise StoreError(f"{folder} is not empty", hint="Name a new folder.")
-        require_space(folder, sum(map(len, files.values())))
+        require_space(folder, sum(map(len, files.values())), exported=True)
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             part = folder / f".{hashlib.sha256(content).hexdigest()}.part"

@@ -19,6 +19,7 @@ from modelkit.pack.gguf.stored import Stored
 from modelkit.pack.reader import Reader
 from modelkit.source.gguf.header_bytes import header_bytes, padded
 from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
+from modelkit.store.export import refuse_place
 
 Progress = Callable[[int], None]
 
@@ -28,9 +29,9 @@ def write_gguf(planned: Planned, target: Path, progress: Progress | None = None)
     the disk has no room, SourceError for weights that change while they are read.
     """
     header = header_bytes(planned.metadata, planned.entries)
-    with storing(target):
+    with storing(target, exported=True):
         refuse_taken(target)
-        require_space(target.parent, len(header) + planned.nbytes)
+        require_space(target.parent, len(header) + planned.nbytes, exported=True)
         with _appearing(target) as file:
             write_all(file, memoryview(header))
             with Reader(planned.files) as reader:
@@ -44,7 +45,10 @@ def write_gguf(planned: Planned, target: Path, progress: Progress | None = None)
 
 
 def refuse_taken(target: Path) -> None:
-    """Raise StoreError where something has that name."""
+    """Raise StoreError where something has that name, or no file can have it."""
+    refuse_place(target.parent)
+    if not target.parent.exists():
+        raise StoreError(f"there is no folder {target.parent}", hint="Make it first, or name another place.")
     if target.is_symlink() or target.exists():
         raise _exists(target)
 

@@ -7,6 +7,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -314,6 +315,55 @@ def test_where_no_temporary_files_can_be_written_it_is_said_what_to_do(
 
 def _on_a_full_disk(*_: object) -> int:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("place", ["out", "out.gguf"])
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.ENOSPC, "The disk is full. Free some room, or name a place on another disk."),
+        (errno.EROFS, "The file system is read-only. Name a place that can be written to."),
+        (errno.EACCES, "Check who owns the folder, or name one of your own."),
+    ],
+)
+def test_what_to_do_where_an_export_cannot_be_written_is_not_about_the_store(
+    modelkit: Run,
+    created: Create,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+    advice: str,
+) -> None:
+    created("story")
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & os.O_CREAT and str(path).startswith(str(tmp_path / "there")):
+            raise OSError(number, os.strerror(number), str(path))
+        return opened(path, flags, *more, **named)
+
+    (tmp_path / "there").mkdir()
+    monkeypatch.setattr(os, "open", refuse)
+    result = modelkit(
+        "export", "story", str(tmp_path / "there" / place), *(["--copy"] if place == "out" else [])
+    )
+    assert result.exit_code == 1
+    assert result.stderr.endswith(f": {os.strerror(number)}\n  {advice}\n")
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [("nowhere/x.gguf", "there is no folder {}/nowhere"), ("file/x.gguf", "{}/file is a file; a folder was")],
+)
+def test_a_place_for_a_gguf_file_that_is_none_is_refused_at_once(
+    modelkit: Run, created: Create, tmp_path: Path, place: str, why: str
+) -> None:
+    created("story")
+    (tmp_path / "file").touch()
+    result = modelkit("export", "story", str(tmp_path / place))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"Error: {why.format(tmp_path)}" in result.stderr
 
 
 @pytest.mark.parametrize(("target", "option"), [("out", "--draft"), ("out.gguf", "--copy")])
