@@ -382,6 +382,7 @@ def _definition(form: Form, marks: Marks) -> str:
     from llguidance import LLMatcher
     from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 
+    from modelkit.grammars.listed import with_listed_names
     from modelkit.grammars.sound import unsound, unsound_rules
     from modelkit.grammars.spelled import spelled
 
@@ -393,7 +394,7 @@ def _definition(form: Form, marks: Marks) -> str:
             why = unsound_rules(lark)
             definition = LLMatcher.grammar_from_lark(with_ids(lark, marks))
         else:
-            closed = close_objects(form.text)
+            closed = with_listed_names(close_objects(form.text))
             root = json.loads(closed)
             why = unsound(root) if isinstance(root, dict) else None
             written = spelled(root)

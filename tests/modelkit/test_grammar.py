@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -123,6 +124,61 @@ def test_that_items_may_come_twice_is_taken_and_said(model: Model) -> None:
     assert not model.generate("", format=schema["properties"]["sizes"], num_predict=1).notes
     with pytest.raises(RequestError, match="uniqueItems"):
         model.generate("", format={"type": "array", "uniqueItems": "yes"})
+
+
+LISTED: dict[str, dict[str, Any]] = {
+    "a list": {"propertyNames": {"enum": ["a", "b", "c"]}},
+    "one name": {"propertyNames": {"const": "a"}, "minProperties": 1},
+    "a reference": {"propertyNames": {"$ref": "#/$defs/Names"}, "minProperties": 1},
+    "at most": {"propertyNames": {"$ref": "#/$defs/Names"}, "maxProperties": 1},
+    "none": {"propertyNames": {"$ref": "#/$defs/Names"}, "additionalProperties": False},
+    "its own": {
+        "properties": {"b": {"const": "x"}},
+        "required": ["b"],
+        "propertyNames": {"$ref": "#/$defs/Names"},
+    },
+    "one in another": {
+        "propertyNames": {"enum": ["d"]},
+        "additionalProperties": {
+            "type": "object",
+            "propertyNames": {"$ref": "#/$defs/Names"},
+            "additionalProperties": {"enum": [1, 2]},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("case", LISTED)
+def test_names_that_are_listed_are_the_only_ones(model: Model, case: str) -> None:
+    inner = {"type": "object", "additionalProperties": {"enum": [3, None]}, **LISTED[case]}
+    schema = {
+        "type": "object",
+        "properties": {"v": inner},
+        "required": ["v"],
+        "$defs": {"Names": {"enum": ["a", "b"], "title": "Names", "type": "string"}},
+    }
+    found = set[str]()
+    for seed in range(12):
+        answer = model.generate("Say it", format=schema, seed=seed, num_predict=2000, temperature=2)
+        assert answer.complete
+        jsonschema.validate(answer.parsed, schema)
+        found.add(json.dumps(answer.parsed))
+    assert len(found) > 1 or case in ("none", "one name", "its own", "one in another")
+    assert not answer.notes
+
+
+def test_names_that_make_a_schema_too_long_are_refused() -> None:
+    names = {"enum": [f"n{number}" for number in range(2000)]}
+    inner: dict[str, Any] = {"type": "object", "propertyNames": {"$ref": "#/$defs/Names"}}
+    for schema in (
+        {"anyOf": [inner] * 20_000},
+        {"propertyNames": {"enum": [*names["enum"], *range(1000)]}},
+        {"propertyNames": {"pattern": "^n"}},
+    ):
+        started = time.process_time()
+        with pytest.raises(RequestError, match="format is no usable JSON schema"):
+            check(Form("format", "schema", json.dumps({**schema, "$defs": {"Names": names}})))
+        assert time.process_time() - started < 5
 
 
 def test_what_is_no_format_is_refused_as_before(model: Model) -> None:
