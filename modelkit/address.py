@@ -33,6 +33,7 @@ _PART = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"
 _REPOSITORY = re.compile(rf"({_PART})/({_PART})")
 _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REVISION = re.compile(r"(?=.{1,250}$)[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_SHOWN = re.compile(r"/(?:tree|blob|resolve|raw|commits?)/((?:refs/(?:pr|convert)/)?[^/]+)(?:/(.+))?")
 _MODEL_FILE = re.compile(r".+\.(?:gguf|safetensors)", re.IGNORECASE)
 _NOT_MODELS = frozenset({"datasets", "spaces", "kernels", "collections", "papers", "docs", "models", "api"})
 
@@ -217,7 +218,8 @@ def _at_known_host(text: str, host: str, path: str, *, page: bool = False) -> Ad
 
 def _hub(text: str, path: str, *, page: bool = False) -> HubAddress:
     """`owner/model`, then in any order a file, `:QUANT` and `@revision`; or what the browser shows behind it
-    in the address of a page: `/tree/REVISION`, `/blob/REVISION/FILE`. Elsewhere these are folders.
+    in the address of a page: `/tree/REVISION`, `/commit/REVISION`, `/blob/REVISION/FILE`. Elsewhere these are
+    folders.
     """
     owner, _, rest = path.strip("/").partition("/")
     model = re.match(r"[^/:@]*", rest)
@@ -229,9 +231,9 @@ def _hub(text: str, path: str, *, page: bool = False) -> HubAddress:
         _refuse(text, "a model of the hub has an owner and a name", _HUB_EXAMPLE)
     address = HubAddress(f"{owner}/{model[0]}")
     tail = rest[model.end() :]
-    shown = re.fullmatch(r"/(tree|blob|resolve)/((?:refs/(?:pr|convert)/)?[^/]+)(?:/(.+))?", tail)
+    shown = _SHOWN.fullmatch(tail)
     if page and shown:
-        tail = (f"/{shown[3]}" if shown[3] else "") + f"@{shown[2]}"
+        tail = (f"/{shown[2]}" if shown[2] else "") + f"@{shown[1]}"
     return _qualified(text, address, tail)
 
 

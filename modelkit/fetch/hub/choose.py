@@ -134,7 +134,7 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
 
 def _of_page(name: str) -> str:
     """What to do where a browser's address was given without its beginning."""
-    page = re.match(r"(?:tree|blob|resolve)/([^/]+)", name)
+    page = re.match(r"(?:tree|blob|resolve|raw|commits?)/([^/]+)", name)
     return f"\nThe address of a page begins with https://; else @{page[1]} names a revision." if page else ""
 
 
