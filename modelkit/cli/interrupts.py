@@ -168,7 +168,8 @@ def _again_soon() -> None:
 def _leave(last_word: bytes = b"") -> None:
     """Without waiting for any thread."""
     put_away()
-    if os.isatty(2):
-        os.write(2, b"\r\x1b[K")  # a line of progress may stand there
-    os.write(2, last_word)
+    with suppress(OSError):  # there is nobody to say it to
+        if os.isatty(2):
+            os.write(2, b"\r\x1b[K")  # a line of progress may stand there
+        os.write(2, last_word)
     os._exit(INTERRUPTED)

@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -23,6 +25,7 @@ try:
 finally:
     wait()
 """
+SOON = "with interrupts.Soon(0.2):" + STUCK.replace("\n", "\n    ")
 PROGRAM = """
 import signal, sys, time
 from modelkit.cli import interrupts
@@ -35,13 +38,15 @@ with interrupts.InOrder():
 """
 
 
-def run(body: str, *, interrupts: int) -> tuple[int, list[str], str]:
-    """Exit code, what it said, and its standard error."""
+def run(
+    body: str, *, interrupts: int, errors: "int | IO[str]" = subprocess.PIPE
+) -> tuple[int, list[str], str]:
+    """Exit code, what it said, and its standard error, where that is not put elsewhere."""
     indented = "\n".join(f"    {line}" for line in body.strip().splitlines())
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM.replace("{body}", indented)],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors,
         text=True,
     ) as program:
         assert program.stdout is not None
@@ -51,10 +56,10 @@ def run(body: str, *, interrupts: int) -> tuple[int, list[str], str]:
                 said.append(program.stdout.readline().strip())
                 time.sleep(0.05)
                 program.send_signal(signal.SIGINT)
-            rest, errors = program.communicate(timeout=40)
+            rest, heard = program.communicate(timeout=40)
         finally:
             program.kill()
-    return program.returncode, said + rest.split("\n")[:-1], errors
+    return program.returncode, said + rest.split("\n")[:-1], heard or ""
 
 
 def test_where_there_is_nothing_to_lose_it_ends_at_once() -> None:
@@ -75,9 +80,14 @@ def test_after_one_that_was_handled_the_next_is_a_first_one() -> None:
 
 
 def test_one_answer_is_given_up_after_a_moment() -> None:
-    indented = "\n".join(f"    {line}" for line in STUCK.strip().splitlines())
-    body = f"with interrupts.Soon(0.2):\n{indented}"
-    assert run(body, interrupts=1) == (130, ["ready", "ready"], "interrupted\n")
+    assert run(SOON, interrupts=1) == (130, ["ready", "ready"], "interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a stream that takes nothing")
+@pytest.mark.parametrize(("body", "interrupts"), [(AT_ONCE, 1), (IN_ORDER, 1), (STUCK, 2), (SOON, 1)])
+def test_it_ends_where_its_last_word_cannot_be_written(body: str, interrupts: int) -> None:
+    with open("/dev/full", "w") as full:
+        assert run(body, interrupts=interrupts, errors=full)[0] == 130
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
