@@ -205,7 +205,8 @@ class Crew:
         if self._children is not None:
             self._children.close(at_once=self._group.lost)
         if self._group.lost:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(OSError, ValueError):  # its reader may be gone, too
+                    stream.flush()
             put_away()
             os._exit(1)  # MLX would wait for what is in flight

@@ -1,6 +1,7 @@
 """What a process does that finds itself on a rank above 0."""
 
 import sys
+from contextlib import suppress
 
 from modelkit.errors import ModelkitError
 from modelkit.opening.start import read_share
@@ -17,6 +18,7 @@ def follow(crew: Crew | None = None) -> int:
         crew.follow(Settings.from_environment(), read_share)
     except (ModelkitError, RuntimeFault) as error:
         which = "a rank" if crew is None else f"rank {crew.rank}"
-        print(f"modelkit: {which} ends: {error}", file=sys.stderr)
+        with suppress(OSError, ValueError):  # whoever started this may be gone, and its pipes with it
+            print(f"modelkit: {which} ends: {error}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import reduce
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -351,5 +352,6 @@ class Bounded:
 
 
 def _leave(error: RankLost) -> None:
-    print(f"modelkit: this process ends: {error}", file=sys.stderr, flush=True)
+    with suppress(OSError, ValueError):  # whoever started this may be gone, and its pipes with it
+        print(f"modelkit: this process ends: {error}", file=sys.stderr, flush=True)
     os._exit(1)

@@ -1,6 +1,8 @@
 """Exchanges between processes on loopback."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -155,3 +157,25 @@ def test_a_wait_within_another_leaves_it_a_limit() -> None:
             pass
         assert group._bounded._until_s is not None
     assert group._bounded._until_s is None
+
+
+LEFT = """
+import threading, time
+from runtime.errors import RankLost
+from runtime.ranks.group import _leave
+threading.Thread(target=_leave, args=(RankLost("gone"),)).start()
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("nobody", ["2> /dev/full", "2>&-", "2>&1 | true"])
+def test_a_process_that_has_lost_the_others_ends_where_nobody_hears_why(nobody: str) -> None:
+    """Whoever started it may be gone, and its pipes with it."""
+    line = f'{{ sleep 0.2; "$@"; echo $? >&3; }} {nobody}'
+    ran = subprocess.run(
+        ["sh", "-c", f"{{ {line}; }} 3>&1 >/dev/null", "sh", sys.executable, "-c", LEFT],
+        stdout=subprocess.PIPE,
+        check=False,
+        timeout=15,
+    )
+    assert ran.stdout == b"1\n"
