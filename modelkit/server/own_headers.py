@@ -5,6 +5,7 @@ What stands in them comes from requests and models, so it is cut and has only ch
 
 import re
 from collections.abc import Iterable
+from itertools import islice
 
 from starlette.responses import Response
 
@@ -23,9 +24,10 @@ _NO_NAME = re.compile(r"[^\x21-\x2b\x2d-\x7e]+")
 
 def with_ignored(response: Response, ignored: Iterable[str]) -> Response:
     """The response with the header that names what changed nothing, where there is such."""
-    names = [_NO_NAME.sub("?", name)[:_LONGEST_NAME] for name in dict.fromkeys(ignored)]
-    if len(names) > _MOST_NAMES:
-        names[_MOST_NAMES:] = [f"... {len(names) - _MOST_NAMES} more"]
+    every = dict.fromkeys(ignored)
+    names = [_NO_NAME.sub("?", name)[:_LONGEST_NAME] for name in islice(every, _MOST_NAMES)]
+    if len(every) > _MOST_NAMES:
+        names.append(f"... {len(every) - _MOST_NAMES} more")
     if names:
         response.headers[IGNORED] = ", ".join(names)
     return response
@@ -33,9 +35,10 @@ def with_ignored(response: Response, ignored: Iterable[str]) -> Response:
 
 def with_notes(response: Response, notes: Iterable[str]) -> Response:
     """The response with the header that says what could not be enforced, where there is such."""
-    said = [_NO_TEXT.sub("?", note).strip()[:_LONGEST_NOTE] for note in dict.fromkeys(notes)]
-    if len(said) > _MOST_NOTES:
-        said[_MOST_NOTES:] = [f"... {len(said) - _MOST_NOTES} more"]
+    every = dict.fromkeys(notes)
+    said = [_NO_TEXT.sub("?", note).strip()[:_LONGEST_NOTE] for note in islice(every, _MOST_NOTES)]
+    if len(every) > _MOST_NOTES:
+        said.append(f"... {len(every) - _MOST_NOTES} more")
     if said:
         response.headers[NOTES] = " | ".join(said)
     return response
