@@ -1,4 +1,4 @@
-"""The body of a request: bounded in size, time and depth before anything is made of it.
+"""The body of a request: bounded in size, time, depth and extent before anything is made of it.
 
 JSON is read strictly (`modelkit.source.strict_json`): no key twice, no NaN or infinities, no halves of
 surrogate pairs. Large bodies are read in a worker thread, so that the event loop goes on.
@@ -11,6 +11,7 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 
 from modelkit.errors import MalformedFile
+from modelkit.server.extent import at_most, extent
 from modelkit.server.faults import client_gone, refused
 from modelkit.server.fields import Fields
 from modelkit.server.limits import Limits
@@ -83,6 +84,10 @@ async def _write_down(request: Request, value: Any) -> None:
 
 
 def _parsed(data: bytes, limits: Limits) -> Any:
+    most = limits.extent
+    if not at_most(data).within(most) and not extent(data).within(most):
+        said = f"{most.parts:,} fields, lists and objects, or than {most.values:,} values"
+        raise refused("too_large", f"the body holds more than {said}")
     try:
         return parse_json(data, "the body", depth=limits.depth)
     except MalformedFile as error:

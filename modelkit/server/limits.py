@@ -1,5 +1,6 @@
 """How much one client may take: the defaults, and what each bounds. All of them can be set."""
 
+from modelkit.server.extent import Extent
 from runtime.records import dataclass
 
 MEGA = 1024 * 1024
@@ -15,6 +16,10 @@ class Limits:
     """Until a body has come. Longer: 408."""
     depth: int = 96
     """How deep JSON may be nested."""
+    extent: Extent = Extent(parts=300_000, values=2_500_000)
+    """What JSON may hold: fields, lists and objects, of which a bias for each token of a vocabulary has most;
+    and values, of which a list of ids has most. More: 413.
+    """
     header_bytes: int = 64 * 1024
     """Of the header lines of one request."""
     header_s: float = 10.0

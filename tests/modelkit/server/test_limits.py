@@ -15,6 +15,7 @@ import pytest
 import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
+from modelkit.server.extent import Extent
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log
 from modelkit.server.pool import Pool
@@ -98,6 +99,22 @@ def test_a_body_without_a_length_is_bounded_too(served: Running) -> None:
         head = b"POST /test/echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
         client.sendall(head + b"".join(b"1000\r\n" + b" " * 4096 + b"\r\n" for _ in range(6)))
         assert status(received(client, until=b"\r\n\r\n")) == 413
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"a": {"b": [0, 0, 0, 0]}}', 200),
+        (b'{"a": ":::[[[{{{,,,,,,"}', 200),
+        (b'{"a": 1, "b": 1, "c": 1, "d": 1, "e": 1}', 413),
+        (b'{"a": [[], [], [], []]}', 413),
+        (b'{"a": [0, 0, 0, 0, 0, 0]}', 413),
+        (b'{"a": ' + b"[" * 17, 413),
+    ],
+)
+def test_what_a_body_holds_is_bounded(tmp_path: Path, body: bytes, expected: int) -> None:
+    with waiting_server(tmp_path, extent=Extent(parts=5, values=4)) as here:
+        assert status(asked(here, raw_request("/test/echo", body))) == expected
 
 
 @pytest.mark.parametrize(
