@@ -109,12 +109,18 @@ async def call(
 
     async def run() -> T:
         async with serving.pool.acquire(name, keep_alive, turn=False) as lease:
-            trace.model, trace.load_s = lease.model.name, lease.load_s
+            note_lease(trace, model, lease)
             own = choosing(lease.model, adapters)
             threads = serving.patient if embeds else serving.workers
             return await asyncio.get_running_loop().run_in_executor(threads, function, own)
 
     return await unless_gone(request, run())
+
+
+def note_lease(trace: Trace, asked: str, lease: Lease) -> None:
+    """The request has its model, which it called so."""
+    trace.model, trace.asked = lease.model.name, asked
+    trace.load_s, trace.queued_s = lease.load_s, lease.queued_s
 
 
 async def unless_gone(request: Request, work: Awaitable[T]) -> T:
@@ -279,8 +285,7 @@ class Underway:
             name, adapters = parted(asked.model)
             lent = self.serving.pool.acquire(name, asked.keep_alive, priority=self._priority)
             lease = await self._held.enter_async_context(lent)
-            self.trace.model, self.trace.load_s = lease.model.name, lease.load_s
-            self.trace.queued_s = lease.queued_s
+            note_lease(self.trace, asked.model, lease)
             self._started = await self._start(lease, choosing(lease.model, adapters))
             self._rows = Rows(self._started.streams)
             self._held.enter_context(following(self._told, *(one.source for one in self._started.streams)))

@@ -118,7 +118,7 @@ def fields_of(trace: Trace) -> dict[str, Any]:
         "ms": round(trace.total_s * 1000),
     }
     if trace.model:
-        fields["model"] = trace.model
+        fields["model"] = trace.asked[:_LONGEST]
     if trace.usages:
         fields |= {
             "prompt": usage.prompt_tokens,

@@ -22,7 +22,9 @@ class Trace:
     client: str
     dialect: str = "other"
     model: str = ""
-    """The name of a model that there is; "" until one was found."""
+    """The name of a model that there is, as it was loaded by; "" until one was found."""
+    asked: str = ""
+    """What the request called that model, which may be another of its names, with adapters behind it."""
     status: int = 0
     finish: str = ""
     """"stop", "length", "tool_calls", "cancelled" or "error"."""

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
-from modelkit.server.answering import call, check_open, unless_gone
+from modelkit.server.answering import call, check_open, note_lease, unless_gone
 from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
@@ -62,7 +62,7 @@ async def load(request: Request) -> Response:
 
     async def loaded() -> dict[str, Any]:
         async with pool.acquire(name, keep_alive, turn=False) as lease:
-            trace_of(request).model = lease.name
+            note_lease(trace_of(request), name, lease)
             said = facts(lease.model, lease.digest, lease.load_s)
         shown = next(one for one in pool.shown() if one.digest == lease.digest)
         return {"model": row(shown, time()), "facts": said}

@@ -1,6 +1,9 @@
 """Adapters that clients choose with the model's name, in every dialect."""
 
+import io
+import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,10 @@ from starlette.testclient import TestClient
 
 import modelkit
 from modelkit.server.app import make_app
+from modelkit.server.log import Log
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
+from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import write_checkpoint
@@ -49,6 +54,18 @@ def client(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
     settings = Settings(home=tmp_path_factory.mktemp("home"))
     pool = Pool(lambda _: opened(folder))
     with TestClient(make_app(Serving(pool, settings, log=Quiet())), base_url="http://localhost") as made:
+        yield made
+
+
+@contextmanager
+def with_package(folder: Path, home: Path, log: Log | None = None) -> Iterator[TestClient]:
+    """A server whose store has the model, as `it` and as `other`."""
+    lines = [f"FROM {folder / 'model'}", *(f"ADAPTER {folder / name}" for name in NAMES)]
+    for name in ("it", "other"):
+        modelkit.create(modelkit.Modelfile.parse("\n".join(lines)), name=name, home=home)
+    settings = Settings(home=home)
+    serving = Serving(Pool(Stored(settings, cache_memory="1MB")), settings, log=log or Quiet())
+    with TestClient(make_app(serving), base_url="http://localhost") as made:
         yield made
 
 
@@ -161,3 +178,21 @@ def test_models_are_shown_and_leave_by_names_with_adapters(folder: Path, tmp_pat
         left = client.post("/api/generate", json={**asked, "keep_alive": 0})
         assert left.json()["done_reason"] == "unload"
         assert client.get("/api/ps").json()["models"] == []
+
+
+def test_the_log_says_what_a_request_asked_for(folder: Path, tmp_path: Path) -> None:
+    """One model answers under all its names, and metrics count it as one."""
+    written, asked = io.StringIO(), ["it", "other:latest", "it+llama_lora=0.5", "other"]
+    with with_package(folder, tmp_path, Log(written, as_json=True)) as client:
+        for name in asked:
+            client.post("/v1/chat/completions", json={"model": name, **ASKED})
+            client.post("/tokenize", json={"model": name, "content": "Hello"})
+        client.post("/modelkit/v1/load", json={"model": "other"})
+        assert client.post("/v1/chat/completions", json={"model": "it+" + "x" * 500, **ASKED}).is_error
+        client.post("/v1/chat/completions", json={"model": "none", **ASKED})
+        counted = client.get("/metrics").text
+    lines = [json.loads(line).get("model") for line in written.getvalue().splitlines()]
+    assert lines[:9] == [*(name for name in asked for _ in range(2)), "other"]
+    assert lines[9:11] == ["it+" + "x" * 197, None]
+    assert 'modelkit_answers_total{model="it",finish="length"} 4' in counted
+    assert 'model="other' not in counted
