@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 )
 @json_option
 def command(name: str, **options: Any) -> None:
-    """Have the running server load the model NAME, so that the first answer comes at once."""
+    """Have the running server load the model NAME, so that the first answer comes at once.
+
+    NAME+ADAPTER, as requests name an adapter of the package, is the same model.
+    """
     from modelkit.client.fields import Said
     from modelkit.durations import read_keep_alive
 

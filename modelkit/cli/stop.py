@@ -16,7 +16,10 @@ from modelkit.errors import ModelkitError
 @click.option("--now", is_flag=True, help="Break off its answers.")
 @json_option
 def command(name: str, **options: Any) -> None:
-    """Have the running server let go of the model NAME, once its answers have ended."""
+    """Have the running server let go of the model NAME, once its answers have ended.
+
+    NAME+ADAPTER, as requests name an adapter of the package, is the same model.
+    """
     with connect() as connection:
         said = connection.post("/modelkit/v1/stop", {"model": name, "now": options["now"]})
     if said.get("stopped") is not True:

@@ -21,9 +21,10 @@ import asyncio
 import itertools
 import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from modelkit.attached import read_texts
 from modelkit.durations import FOR_EVER
 from modelkit.errors import ModelClosed, ModelNotFound
 from modelkit.model import Model
@@ -110,13 +111,17 @@ class Pool:
         """What a name stands for at this moment; nothing is loaded. Raises ModelNotFound, InvalidName."""
         return self._source.find(name)
 
-    def stop(self, name: str, *, now: bool = False) -> bool:
+    def stop(self, name: str, *, adapters: Sequence[str] = (), now: bool = False) -> bool:
         """The model leaves once nobody uses it; now: at once, and what runs is cancelled. False where it is
-        not loaded. Raises InvalidName.
+        not loaded. adapters: that were named with it; all leave with it. Raises InvalidName, and RequestError
+        where it has none such.
         """
         spelled = self._source.spelled(name)
         called = [one for one in self._all.values() if spelled in (*one.names, one.found.name)]
         meant = [one for one in called if one.state != "leaving"]
+        for one in meant:
+            if one.model is not None and adapters:
+                read_texts(adapters, one.model.adapters)
         for one in meant:
             one.keep_alive_s, one.expires_s, one.stopped = 0.0, self._clock(), True
             if now:

@@ -153,8 +153,8 @@ async def _loaded(request: Request, shape: Shape, common: Common) -> Response:
     """Nothing is asked: the model is to be in memory, or with keep_alive 0, to leave it."""
     if common.keep_alive == 0:
         pool, workers = serving_of(request).pool, serving_of(request).workers
-        name, _ = parted(common.model)  # a model leaves with all its adapters
-        if not pool.stop(name):  # a name that there is not is told so
+        name, adapters = parted(common.model)
+        if not pool.stop(name, adapters=adapters):  # a name that there is not is told so
             await asyncio.get_running_loop().run_in_executor(workers, _check_stored, request, name)
         return JSONResponse(empty(shape, common.model, "unload"))
     await call(request, common.model, lambda model: None, common.keep_alive)

@@ -7,6 +7,9 @@
     POST /modelkit/v1/prefixes {"model"}             {"prefixes": [...]}, what is kept of earlier prompts
     POST /modelkit/v1/decode {"model", "ids"}        {"text"}
 
+A name may have adapters behind it, NAME+ADAPTER, as where something is asked of the model: which they are is
+looked at, and it comes and leaves with all that it has.
+
 Whoever leaves while a model loads does not wait for it any more, and a load that nobody waits for ends.
 """
 
@@ -24,6 +27,7 @@ from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
 from modelkit.server.answering import call, check_open, note_lease, unless_gone
 from modelkit.server.body import read_json
+from modelkit.server.chosen import choosing, parted
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
 from modelkit.server.own.lines import word
@@ -47,7 +51,7 @@ async def find(request: Request) -> Response:
     if not name:
         raise refused("invalid_request", "model is missing, expected a name", "model")
     pool = serving_of(request).pool
-    found = pool.find(name)
+    found = pool.find(parted(name)[0])
     loaded = any(one.digest == found.digest and one.state == "ready" for one in pool.shown())
     return JSONResponse({"name": found.name, "digest": found.digest, "loaded": loaded})
 
@@ -55,14 +59,14 @@ async def find(request: Request) -> Response:
 async def load(request: Request) -> Response:
     """Load a model, and say what it is."""
     body, pool = await read_json(request), serving_of(request).pool
-    name = body.needed_text("model")
-    keep_alive = body.duration("keep_alive")
-
+    name, keep_alive = body.needed_text("model"), body.duration("keep_alive")
+    model, adapters = parted(name)
     check_open(serving_of(request))
 
     async def loaded() -> dict[str, Any]:
-        async with pool.acquire(name, keep_alive, turn=False) as lease:
+        async with pool.acquire(model, keep_alive, turn=False) as lease:
             note_lease(trace_of(request), name, lease)
+            choosing(lease.model, adapters)
             said = facts(lease.model, lease.digest, lease.load_s)
         shown = next(one for one in pool.shown() if one.digest == lease.digest)
         return {"model": row(shown, time()), "facts": said}
@@ -76,7 +80,8 @@ async def stop(request: Request) -> Response:
     """Let a model go."""
     body = await read_json(request)
     name, now = body.needed_text("model"), body.flag("now", False)
-    stopped = serving_of(request).pool.stop(name, now=now)
+    model, adapters = parted(name)
+    stopped = serving_of(request).pool.stop(model, adapters=adapters, now=now)
     return with_ignored(JSONResponse({"stopped": stopped}), body.unknown({"model", "now"}))
 
 

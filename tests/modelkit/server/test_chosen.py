@@ -196,3 +196,23 @@ def test_the_log_says_what_a_request_asked_for(folder: Path, tmp_path: Path) -> 
     assert lines[9:11] == ["it+" + "x" * 197, None]
     assert 'modelkit_answers_total{model="it",finish="length"} 4' in counted
     assert 'model="other' not in counted
+
+
+@pytest.mark.parametrize("leave", ["/modelkit/v1/stop", "/api/generate"])
+def test_models_come_and_leave_by_names_with_adapters(folder: Path, tmp_path: Path, leave: str) -> None:
+    known, more = {"model": "it+llama_lora"}, {} if leave.endswith("stop") else {"keep_alive": 0}
+    unknown = {"model": "it+other"}
+    with with_package(folder, tmp_path) as client:
+        found = client.get("/modelkit/v1/find", params=known).json()
+        assert (found["name"], found["loaded"]) == ("it:latest", False)
+        came = client.post("/modelkit/v1/load", json={**known, "keep_alive": "1h"})
+        assert came.json()["facts"]["adapters"] == list(NAMES)
+        assert client.post("/modelkit/v1/load", json=unknown).status_code == 400
+        refused = client.post(leave, json={**unknown, **more})
+        assert refused.status_code == 400
+        assert "no adapter 'other'" in str(refused.json())
+        assert [one["name"] for one in client.get("/modelkit/v1/ps").json()["models"]] == ["it:latest"]
+        left = client.post(leave, json={**known, **more}).json()
+        assert left.get("stopped", left.get("done_reason")) in (True, "unload")
+        there = client.get("/modelkit/v1/ps").json()["models"]
+        assert {one["state"] for one in there} <= {"leaving"}
