@@ -45,10 +45,8 @@ class Lines:
     def begin(self, started: Started) -> bytes:
         self._model = model = started.model
         self._read = lambda token: model.decode([token])
-        context = model.context_length
-        return ndjson(
-            {"type": "start", "model": model.name, "id": started.trace.id, "context_tokens": context}
-        )
+        trace, context = started.trace, model.context_length
+        return ndjson({"type": "start", "model": trace.asked, "id": trace.id, "context_tokens": context})
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
         return b"".join(ndjson(self._line(event)) for event in events)

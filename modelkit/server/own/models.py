@@ -34,6 +34,7 @@ from modelkit.server.own.lines import word
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.standing import Shown
+from modelkit.store.name import as_name
 
 _MOST_IDS = 1_000_000
 _SETTLED = [name for name, row in PARAMETERS.items() if row.scope in ("context", "machine")]
@@ -67,7 +68,7 @@ async def load(request: Request) -> Response:
         async with pool.acquire(model, keep_alive, turn=False) as lease:
             note_lease(trace_of(request), name, lease)
             choosing(lease.model, adapters)
-            said = facts(lease.model, lease.digest, lease.load_s)
+            said = facts(lease.model, str(as_name(model)), lease.digest, lease.load_s)
         shown = next(one for one in pool.shown() if one.digest == lease.digest)
         return {"model": row(shown, time()), "facts": said}
 
@@ -114,11 +115,13 @@ def row(shown: Shown, now_s: float) -> dict[str, Any]:
     return {**fields, "expires_in_s": None if left_s == FOR_EVER else left_s}
 
 
-def facts(model: Model, digest: str, load_s: float) -> dict[str, Any]:
-    """What a client that works with the model has to know of it. load_s: what it waited for it."""
+def facts(model: Model, name: str, digest: str, load_s: float) -> dict[str, Any]:
+    """What a client that works with the model has to know of it. name: one of its names, by which the client
+    has asked for it. load_s: what it waited for it.
+    """
     resolved = model.defaults.resolved()
     return {
-        "name": model.name,
+        "name": name,
         "digest": digest,
         "load_s": load_s,
         "notes": list(model.notes),

@@ -216,3 +216,13 @@ def test_models_come_and_leave_by_names_with_adapters(folder: Path, tmp_path: Pa
         assert left.get("stopped", left.get("done_reason")) in (True, "unload")
         there = client.get("/modelkit/v1/ps").json()["models"]
         assert {one["state"] for one in there} <= {"leaving"}
+
+
+def test_the_servers_own_answers_call_a_model_as_they_were_asked_to(folder: Path, tmp_path: Path) -> None:
+    asked = {"prompt": "Hello", "parameters": {"num_predict": 1}}
+    with with_package(folder, tmp_path) as client:
+        for name, plain in (("it", "it"), ("other:latest", "other"), ("other+llama_lora", "other")):
+            loaded = client.post("/modelkit/v1/load", json={"model": name}).json()
+            assert loaded["facts"]["name"] == plain
+            said = client.post("/modelkit/v1/generate", json={"model": name, **asked}).text.splitlines()
+            assert json.loads(said[0])["model"] == name
