@@ -76,8 +76,8 @@ class Access:
         )
 
     def origin_allowed(self, written: Iterable[str], own: str | None) -> bool:
-        """May pages of these Origin headers ask? own: the origin that the server itself has
-        for this client.
+        """May pages of these Origin headers ask? own: the origin that the server itself has for this client,
+        as `origin_of` spells it.
         """
         given = list(written)
         if not given:

@@ -12,6 +12,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from modelkit.server.access import origin_of
 from modelkit.server.answering import note_failure
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault, refused
@@ -90,7 +91,7 @@ class Gate:
             raise refused("invalid_request", "the body has two lengths: Content-Length, Transfer-Encoding")
         if not access.host_allowed(headers.getlist("host"), local[0] if local else None):
             raise refused("permission", "this name of the server is not allowed; see --allow-host")
-        own = f"{scope['scheme']}://{headers['host'].lower()}"
+        own = origin_of(f"{scope['scheme']}://{headers['host']}")
         origins = headers.getlist("origin")
         if not access.origin_allowed(origins, own):
             raise refused("permission", "pages of this origin may not ask; see --origins")

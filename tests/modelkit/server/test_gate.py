@@ -130,6 +130,29 @@ def test_origins(open_to_some: TestClient, method: str, written: str, allowed: b
     assert answer.headers.get("access-control-allow-credentials") is None
 
 
+@pytest.mark.parametrize(
+    ("host", "origin", "allowed"),
+    [
+        ("localhost.:11434", "http://localhost.:11434", True),
+        ("LocalHost:11434", "http://localhost:11434", True),
+        ("localhost:80", "http://localhost", True),
+        ("localhost", "http://localhost", True),
+        ("[::1]:11434", "http://[::1]:11434", True),
+        ("Models.example.org.", "http://models.example.org.", True),
+        ("localhost.:11434", "http://localhost.:11435", False),
+        ("localhost.", "https://localhost.", False),
+        ("localhost.:11434", "http://localhost..:11434", False),
+        ("localhost:11434", "http://127.0.0.1:11434", False),
+        ("models.example.org", "http://models.example.org.evil.com", False),
+    ],
+)
+def test_the_servers_own_pages_may_ask_however_its_name_is_spelt(
+    open_to_some: TestClient, host: str, origin: str, allowed: bool
+) -> None:
+    answer = open_to_some.post("/test/echo", json={}, headers={"host": host, "origin": origin})
+    assert (answer.status_code == 200) is allowed
+
+
 def test_pages_of_other_sites_change_nothing(open_to_some: TestClient) -> None:
     crossing = {"sec-fetch-site": "cross-site"}
     assert open_to_some.post("/test/echo", json={}, headers=crossing).status_code == 403
