@@ -80,6 +80,7 @@ class PrefixStore:
         self._trie: Trie[Page] = Trie(tuple(None for _ in layout))
         self._clock = itertools.count(1)
         self._changed: dict[PageNode, None] = {}
+        # Of nodes with one child: those that nothing can be taken from, as long as neither page changes.
         self._light: set[PageNode] = set()
         # Full layers hold every edge whole, so only the others decide; folds do so at the least cost.
         self._folds = [i for i, spec in enumerate(layout) if isinstance(spec, Recurrent | Encoder)]
@@ -114,6 +115,7 @@ class PrefixStore:
         node, rest = self._fill(path, matched, start, len(all_keys), page)
         if matched < len(all_keys):
             node = self._trie.append(node, all_keys[matched:], rest)
+            self._weigh_again(node)
             self._count(node, page_bytes(rest))
         self._touch(node)
         return node if self._evict(node) else None
@@ -212,17 +214,23 @@ class PrefixStore:
 
     def _split(self, node: PageNode, at: int) -> PageNode:
         upper, lower = split_page(node.page, at)
-        self._light.discard(node)
+        self._weigh_again(node)
         self._changed[node] = None
         above = self._trie.split(node, at, upper, lower)
         self._changed[above] = None
         return above
 
     def _replace(self, node: PageNode, page: Page) -> None:
-        self._light.discard(node)
+        self._weigh_again(node)
         more = page_bytes(page) - page_bytes(node.page)
         node.page = page
         self._count(node, more)
+
+    def _weigh_again(self, node: PageNode) -> None:
+        """Its page has come or changes: of the one before, more may be taken than was."""
+        self._light.discard(node)
+        if node.parent is not None:
+            self._light.discard(node.parent)
 
     def _count(self, node: PageNode, more_bytes: int) -> None:
         self.nbytes += more_bytes
@@ -246,15 +254,16 @@ class PrefixStore:
             if node in gone or not self._can_go(node):
                 continue
             changed.add(node)
-            asked: PageNode | None = node
             if node.children:
                 self._replace(node, self._lighter(node))
             else:
                 gone.add(node)
                 self._drop(node)
-                asked = node.parent  # it may be a leaf now, or has one child left
-            if asked is not None and asked.parent is not None:
-                heapq.heappush(again, (self._age(asked), next(numbers), asked))
+            # Of it there may be more to take; of its parent too: it may be a leaf now, or has one child left,
+            # or what it kept is not seen from there any more.
+            for asked in (node, node.parent):
+                if asked is not None and asked.parent is not None and asked not in gone:
+                    heapq.heappush(again, (self._age(asked), next(numbers), asked))
         return changed
 
     def _oldest(self, again: "list[tuple[Age, int, PageNode]]") -> Iterator[PageNode]:

@@ -355,6 +355,32 @@ def test_a_checkpoint_above_a_stem_can_be_given_up() -> None:
     assert machine.begin(1, [*range(1, 9), 20, 21, 22]) == 10
 
 
+def test_what_nobody_sees_any_more_goes_before_what_is_of_use() -> None:
+    """Of [0, 4) two positions were kept for what starts at 8; when nothing starts there, they go as well."""
+    machine = Machine((Rotating(HEADS, SIZE, window=6),))
+    machine.conversation(0, range(30), marks=[4, 8])
+    machine.drop(0)
+    entries = machine.store.describe()
+    assert [(entry.stop, entry.resumable) for entry in entries] == [(4, True), (8, True), (30, True)]
+    machine.store.resize(entries[-1].nbytes)
+    machine.store.check()
+    assert [entry.nbytes for entry in machine.store.describe()] == [0, 0, entries[-1].nbytes]
+    assert machine.begin(1, range(31)) == 30
+
+
+def test_what_a_new_continuation_does_not_see_can_go() -> None:
+    """[4, 6) saw all of [0, 4), and has gone; [4, 20) at its end sees nothing of it."""
+    machine = Machine((Rotating(HEADS, SIZE, window=6),))
+    for stop, left in ((6, [4]), (20, [4, 20])):
+        machine.store.limit_bytes = ROOMY
+        machine.conversation(0, range(stop), marks=[4])
+        machine.drop(0)
+        machine.store.resize(machine.store.nbytes - 1)
+        machine.store.check()
+        assert [entry.stop for entry in machine.store.describe()] == left
+    assert machine.begin(1, range(21)) == 20
+
+
 def test_many_nodes_go_in_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine's thread does it, when memory is lent to another model or to a long prompt."""
     store, age = PrefixStore((Full(1, 1),), ROOMY), PrefixStore._age
