@@ -13,7 +13,7 @@ the text is bounded here.
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -115,16 +115,16 @@ class Grammars:
         opening: "Opening",
         tokens: int,
         *,
-        calls: bool = False,
+        calls: Collection[str] = (),
     ) -> "Grammar | Budgeted | None":
         """`inner`, and thinking ends after so many tokens; `inner` itself where nothing is thought. calls:
-        the answer may call tools.
+        the tools that the answer may call.
         """
         from modelkit.grammars.budget import Budgeted, budget_of
 
         if style is None or tokens < 0:
             return inner
-        budget = budget_of(style, opening, tokens, self._tokenizer, self._marks()[0], calls=calls)
+        budget = budget_of(style, opening, tokens, self._tokenizer, self._marks()[0], calls)
         return Budgeted(inner, budget, self._tokenizer, self._vocab_size) if budget else inner
 
     def can_budget(self, style: "Style | None") -> bool:
@@ -133,7 +133,7 @@ class Grammars:
         from modelkit.grammars.budget import budget_of
 
         marks = self._marks()[0]
-        return style is not None and bool(budget_of(style, Opening(), 0, self._tokenizer, marks, calls=False))
+        return style is not None and bool(budget_of(style, Opening(), 0, self._tokenizer, marks, ()))
 
     def _kept(
         self, key: object, make: "Callable[[llguidance.LLTokenizer], _Made]", *, numbers: bool

@@ -160,7 +160,7 @@ class Running:
             self.prompter.style, turn.opening, turn.tools, calling.choice, calling.parallel, asked.form
         )
         grammar = None if shape is None else self.grammars.shaped(shape)
-        calls = bool(turn.tools) and calling.choice != "none"
+        calls = () if calling.choice == "none" else turn.tool_names
         most = asked.resolved.think_tokens
         return self.grammars.budgeted(grammar, self.prompter.style, turn.opening, most, calls=calls)
 

@@ -4,15 +4,16 @@ Under any grammar, or none: the mask is the grammar's until the budget is spent,
 mark after the other. So a batch's other rows see nothing of it, drafts that go on thinking are refused where
 they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone, and
 so is text in which an opening mark is spelt: thinking begins where whoever reads the answer sees it begin
-(`modelkit.output.splitting`).
+(`modelkit.output.splitting`). Where headers say what a message is, none that thinks comes again (`again`).
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Literal, Protocol
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import MarkedCall, Style
+from modelkit.grammars.again import begins_again
 from modelkit.grammars.rules import Marks, Rules
 from modelkit.tokenizer import Tokenizer
 from runtime.records import dataclass
@@ -44,16 +45,20 @@ class Budget:
     """The closing mark."""
     opened: bool
     """The prompt has begun it."""
+    start: bytes = b""
+    """Begins the next header, where there are any."""
+    again: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
+    """By what is written of a header, ids that would begin thinking anew."""
 
 
 def budget_of(
-    style: Style, opening: Opening, tokens: int, tokenizer: Tokenizer, marks: Marks, *, calls: bool
+    style: Style, opening: Opening, tokens: int, tokenizer: Tokenizer, marks: Marks, calls: Collection[str]
 ) -> Budget | None:
     """None for an answer that does not think, or whose closing mark this vocabulary cannot write. calls: the
-    answer may call tools.
+    tools that the answer may call.
     """
-    if style.header and style.header.thinking:
-        header = style.header
+    header = style.header
+    if header and header.thinking:
         begins, close = (header.thinking + header.message,), header.ends[0] + header.start
         ends = (header.ends[0],)
         close += "" if calls else header.text + header.message
@@ -72,11 +77,13 @@ def budget_of(
         tokens,
         tuple(mark.strip().encode() for mark in begins if mark.strip()),
         tuple(mark.strip().encode() for mark in ends if mark.strip()),
-        _behind(style, ends, tokenizer, marks, calls=calls),
+        _behind(style, ends, tokenizer, marks, calls=bool(calls)),
         lead.encode(),
         _written(lead, tokenizer, marks),
         ids,
         opening.place == "thinking",
+        header.start.encode() if header else b"",
+        begins_again(header, calls, tokenizer) if header and header.start and calls else {},
     )
 
 
@@ -140,6 +147,8 @@ class _Place:
     """The end of what was written since the phase began."""
     due: tuple[int, ...] = ()
     """What is left of the closing mark."""
+    thought: bool = False
+    """Has thinking ended?"""
 
 
 class BudgetedMatcher:
@@ -155,12 +164,12 @@ class BudgetedMatcher:
 
     def mask(self) -> bytes:
         mask = self._anything if self._inner is None else self._inner.mask()
-        due = self._places[-1].due
+        at = self._places[-1]
         # A grammar that is not in thinking any more, for a call has ended it, does not know the mark.
-        if not due or not allows(mask, due[0]):
-            return mask
+        if not at.due or not allows(mask, at.due[0]):
+            return _without(mask, self._beginning(at))
         only = bytearray(len(mask))
-        only[due[0] >> 3] = 1 << (due[0] & 7)
+        only[at.due[0] >> 3] = 1 << (at.due[0] & 7)
         return bytes(only)
 
     def advance(self, token: int) -> None:
@@ -182,14 +191,21 @@ class BudgetedMatcher:
     def _next(self, at: _Place, token: int) -> _Place:
         if at.phase == "closing" and token == at.due[0]:
             left = at.due[1:]
-            return replace(at, due=left) if left else _Place("outside", at.spent)
+            return replace(at, due=left) if left else _Place("outside", at.spent, thought=True)
         if at.phase == "closing" and not _unfinished(at.tail):  # the grammar had something else to say
-            return _Place("outside", at.spent)
+            return _Place("outside", at.spent, thought=True)
         tail = (at.tail + self._tokenizer.bytes_of(token))[-2 * _TAIL :]
         inside = at.phase != "outside"
         if any(mark in tail for mark in self._budget.closes) if inside else self._begins(tail, token):
-            return _Place("outside" if inside else "inside", at.spent)
-        return _Place("inside" if inside else "outside", at.spent + inside, tail)
+            return _Place("outside" if inside else "inside", at.spent, thought=at.thought or inside)
+        return _Place("inside" if inside else "outside", at.spent + inside, tail, thought=at.thought)
+
+    def _beginning(self, at: _Place) -> tuple[int, ...]:
+        """Ids that would begin to think again, with nothing left to spend."""
+        budget = self._budget
+        if not budget.again or not at.thought or at.phase != "outside" or at.spent < budget.tokens:
+            return ()
+        return budget.again.get(at.tail.rpartition(budget.start)[2], ())
 
     def _begins(self, tail: bytes, token: int) -> bool:
         """Does thinking begin at a mark in this text, which ends in this token? Marks that are special tokens
@@ -220,6 +236,14 @@ class BudgetedMatcher:
             return at
         lead = () if at.tail.endswith(budget.lead) else budget.lead_ids
         return replace(at, phase="closing", due=(*lead, *budget.close_ids))
+
+
+def _without(mask: bytes, ids: Sequence[int]) -> bytes:
+    """The mask without these, unless nothing would be left of it."""
+    less = bytearray(mask)
+    for one in (one for one in ids if one < 8 * len(less)):
+        less[one >> 3] &= ~(1 << (one & 7))
+    return bytes(less) if any(less) else mask
 
 
 def _unfinished(text: bytes) -> bool:

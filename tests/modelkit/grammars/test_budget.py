@@ -29,7 +29,8 @@ def style_of(name: str) -> Style:
 def budgeted(style: Style, words: Words, opening: Opening, tokens: int, **shape: Any) -> Constraint:
     wanted = shape_of(style, opening, **shape)
     inner = None if wanted is None else words.grammars.shaped(wanted)
-    found = words.grammars.budgeted(inner, style, opening, tokens, calls="tools" in shape)
+    calls = [one["name"] for one in shape.get("tools", ())]
+    found = words.grammars.budgeted(inner, style, opening, tokens, calls=calls)
     assert found is not None
     return found
 
@@ -108,6 +109,67 @@ def test_thinking_that_begins_again_counts_too(shape: dict[str, Any]) -> None:
         assert allows(matcher.mask(), token)
         matcher.advance(token)
     assert words.text(matcher.forced(20)) == "\n</think>\n\n"
+
+
+HEADED = {"harmony": "<|end|><|start|>assistant<|channel|>", "glimmer": "<|eom|><|start|>assistant to="}
+
+
+def headed(name: str, tokens: int, tools: list[dict[str, Any]], *, shaped: bool = True) -> tuple[Words, Any]:
+    """Within thinking, which its prompt has opened."""
+    style, words = style_of(name), words_of(style_of(name), tokens=True)
+    assert style.header is not None
+    opening = Opening("thinking", style.header.thinking + style.header.message)
+    if shaped:
+        return words, budgeted(style, words, opening, tokens, tools=tools).matcher()
+    named = [one["name"] for one in tools]
+    found = words.grammars.budgeted(None, style, opening, tokens, calls=named)
+    assert found is not None
+    return words, found.matcher()
+
+
+def written(words: Words, matcher: Any, text: str) -> str:
+    """As much of the text as it lets come."""
+    ids = words.tokenizer.encode(text, add_special=False)
+    for count, token in enumerate(ids):
+        if not allows(matcher.mask(), token):
+            return words.text(ids[:count])
+        matcher.advance(token)
+    return text
+
+
+@pytest.mark.parametrize("shaped", [True, False])
+@pytest.mark.parametrize("tokens", [0, 3])
+@pytest.mark.parametrize("name", HEADED)
+def test_a_message_that_thinks_does_not_begin_behind_a_spent_budget(
+    name: str, tokens: int, shaped: bool
+) -> None:
+    """It would only be closed, and another could begin for as long as the answer may be."""
+    style, tools = style_of(name), [{"name": "search"}, {"name": "self_check"}, {"name": "self"}]
+    header = style.header
+    assert header is not None
+    again = header.thinking + header.message
+    words, matcher = headed(name, tokens, tools, shaped=shaped)
+    assert written(words, matcher, "abc"[:tokens]) == "abc"[:tokens]
+    closed = matcher.forced(99)
+    for token in closed:
+        matcher.advance(token)
+    stopped = written(words, matcher, again)
+    assert again.startswith(stopped)
+    assert stopped != again
+    assert words.text(closed) + stopped == HEADED[name] + ("self" if name == "glimmer" else "")
+    matcher.back(len(words.tokenizer.encode(stopped, add_special=False)))
+    for left in (header.text + header.message, *header.heads(["search", "self_check"])):
+        assert written(words, matcher, left) == left
+        matcher.back(len(words.tokenizer.encode(left, add_special=False)))
+
+
+@pytest.mark.parametrize("name", HEADED)
+def test_a_message_may_think_again_while_something_is_left(name: str) -> None:
+    words, matcher = headed(name, 30, TOOLS)
+    header = style_of(name).header
+    assert header is not None
+    more = f"ab{header.ends[0]}{header.start}{header.thinking}{header.message}cd"
+    assert written(words, matcher, more) == more
 
 
 def test_a_special_token_that_ends_thinking_lets_it_begin_again() -> None:
