@@ -8,7 +8,9 @@ Pools, as sentence-transformers defines them (B rows, L tokens, D hidden size):
     mean    the mean over a text's tokens       last    at its last token
     first   at its first token                  max     the greatest of each element over its tokens
 
-Sums are in float32, whatever the network computes in; what stands behind a text's end counts for nothing.
+Sums are in float32, whatever the network computes in, and go by position from the first token on: where a
+text is cut into pieces moves none of their bits on a processor. What stands behind a text's end counts for
+nothing.
 """
 
 from collections.abc import Sequence
@@ -105,30 +107,21 @@ class Reading:
 
     def _add(self, hidden: mx.array, step: Step) -> None:
         """hidden: float32 [B, L, D] of the step."""
-        found = pooled(hidden, mx.array(step.counts), self._pool)
-        before = self._pooled
-        if before is not None:
-            found = _joined(before, found, self._pool)
+        found = pooled(hidden, mx.array(step.counts), self._pool, self._pooled)
         mx.eval(found)
         self._pooled = found
 
 
-def _joined(before: mx.array, found: mx.array, pool: Pool) -> mx.array:
-    """What a text's pieces make together."""
-    if pool == "mean":
-        return before + found
-    if pool == "max":
-        return mx.maximum(before, found)
-    return before if pool == "first" else found
-
-
-def pooled(hidden: mx.array, counts: mx.array, pool: Pool) -> mx.array:
-    """[B, D] of one piece [B, L, D]; of "mean" the sum. counts: tokens of each text in it, int [B]."""
+def pooled(hidden: mx.array, counts: mx.array, pool: Pool, before: mx.array | None = None) -> mx.array:
+    """[B, D] of one piece [B, L, D] and those before it, whose own is `before`; of "mean" the sum. counts:
+    tokens of each text in it, int [B].
+    """
     if pool == "first":
-        return hidden[:, 0]
+        return hidden[:, 0] if before is None else before
     if pool == "last":
         return hidden[mx.arange(hidden.shape[0]), counts - 1]
     own = (mx.arange(hidden.shape[1])[None] < counts[:, None])[..., None]
-    if pool == "max":
-        return mx.where(own, hidden, -mx.inf).max(axis=1)
-    return mx.where(own, hidden, 0.0).sum(axis=1)
+    values = mx.where(own, hidden, -mx.inf if pool == "max" else 0.0)
+    if before is not None:  # as one more token in front: a sum of sums would have other bits
+        values = mx.concatenate([before[:, None], values], axis=1)
+    return values.max(axis=1) if pool == "max" else values.sum(axis=1)

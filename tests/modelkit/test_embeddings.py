@@ -17,6 +17,7 @@ from modelkit.errors import PromptTooLong, RequestError
 from modelkit.settings import settings_at
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store
+from runtime.cpu import native
 from tests.support.embedding_folders import FLAGS, reference, write_modules, write_reference
 from tests.support.tiny import write_model
 
@@ -41,6 +42,18 @@ def test_a_decoders_vectors_are_the_references(tmp_path: Path, pool: str, num_ba
     wanted = np.array(record["vectors"][pool])
     assert found.pooling == pool
     assert np.abs(found.vectors - wanted).max() < 1e-5 * np.ptp(wanted)
+
+
+@pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+@pytest.mark.parametrize("pool", FLAGS)
+def test_a_vector_is_the_same_bits_however_its_text_is_cut(tmp_path: Path, pool: str) -> None:
+    folder = write_reference(tmp_path / "m", "qwen3", pool=pool, prefix="model.", **CAUSAL)
+    ids, found = tuple(np.random.default_rng(1).integers(3, 60, 63).tolist()), list[np.ndarray]()
+    for num_batch in (512, 16, 7, 1):
+        with modelkit.load(folder, num_batch=num_batch) as model:
+            found.append(model.embed([ids], normalize=False).vectors)
+            found.append(model.embed([ids[:9], ids], normalize=False).vectors[1:])
+    assert all(np.array_equal(one, found[0]) for one in found)
 
 
 def test_side_by_side_as_alone(model: modelkit.Model) -> None:
