@@ -4,7 +4,9 @@ Under any grammar, or none: the mask is the grammar's until the budget is spent,
 mark after the other. So a batch's other rows see nothing of it, drafts that go on thinking are refused where
 they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone, and
 so is text in which an opening mark is spelt: thinking begins where whoever reads the answer sees it begin
-(`modelkit.output.splitting`). Where headers say what a message is, none that thinks comes again (`again`).
+(`modelkit.output.splitting`). Behind a budget that is spent it does not begin again, as far as single tokens
+begin it: a mark that is one, or of a header one that only thinking has there (`again`). It would only be
+closed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -45,6 +47,8 @@ class Budget:
     """The closing mark."""
     opened: bool
     """The prompt has begun it."""
+    open_ids: tuple[int, ...]
+    """Marks that begin it and are one token."""
     start: bytes = b""
     """Begins the next header, where there are any."""
     again: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
@@ -82,6 +86,7 @@ def budget_of(
         _written(lead, tokenizer, marks),
         ids,
         opening.place == "thinking",
+        tuple(marks[mark.strip()] for mark in begins if mark.strip() in marks),
         header.start.encode() if header else b"",
         begins_again(header, calls, tokenizer) if header and header.start and calls else {},
     )
@@ -203,9 +208,12 @@ class BudgetedMatcher:
     def _beginning(self, at: _Place) -> tuple[int, ...]:
         """Ids that would begin to think again, with nothing left to spend."""
         budget = self._budget
-        if not budget.again or not at.thought or at.phase != "outside" or at.spent < budget.tokens:
+        if not at.thought or at.phase != "outside" or at.spent < budget.tokens:
             return ()
-        return budget.again.get(at.tail.rpartition(budget.start)[2], ())
+        if budget.again:
+            return budget.again.get(at.tail.rpartition(budget.start)[2], ())
+        ids = ((one, self._tokenizer.bytes_of(one)) for one in budget.open_ids)
+        return tuple(one for one, mark in ids if self._begins(at.tail + mark, one))
 
     def _begins(self, tail: bytes, token: int) -> bool:
         """Does thinking begin at a mark in this text, which ends in this token? Marks that are special tokens

@@ -163,6 +163,21 @@ def test_a_message_that_thinks_does_not_begin_behind_a_spent_budget(
         matcher.back(len(words.tokenizer.encode(left, add_special=False)))
 
 
+@pytest.mark.parametrize("name", ["qwen3", "seed-oss", "minimax-m2"])
+def test_a_mark_that_is_a_token_opens_no_thinking_behind_a_spent_budget(name: str) -> None:
+    """No grammar forbids it."""
+    style, words = style_of(name), words_of(style_of(name), tokens=True)
+    think = style.think
+    assert think is not None
+    (mark,) = words.tokenizer.encode(think.open.strip(), add_special=False)[:1]
+    for tokens in (0, 20):
+        matcher = budgeted(style, words, Opening("thinking", think.open), tokens).matcher()
+        written(words, matcher, words.text(matcher.forced(99)) or f"a{think.close}")
+        assert allows(matcher.mask(), mark) is (tokens > 0)
+        said = written(words, matcher, f"Said of {think.open.strip()}")
+        assert (said == "Said of ") is (tokens == 0 and mark in words.tokenizer.special_ids)
+
+
 @pytest.mark.parametrize("name", HEADED)
 def test_a_message_may_think_again_while_something_is_left(name: str) -> None:
     words, matcher = headed(name, 30, TOOLS)
