@@ -29,6 +29,8 @@ class Listed:
     """A stored model."""
 
     name: str
+    digest: str
+    """Names of one package are one model in memory."""
     modified_s: float
     size_bytes: int
     trained_tokens: int | None
@@ -69,8 +71,8 @@ def read_model(settings: Settings, name: str) -> Listed:
 
 
 def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
-    """loaded: the contexts of loaded models, by name."""
-    context = loaded.get(model.name, model.context_tokens)
+    """loaded: the contexts of loaded models, by digest."""
+    context = loaded.get(model.digest, model.context_tokens)
     made = datetime.fromtimestamp(model.modified_s, UTC)
     return {
         "id": model.id,
@@ -84,7 +86,7 @@ def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
         "max_model_len": context,
         "context_length": context,
         "max_context_length": context,
-        "loaded": model.name in loaded,
+        "loaded": model.digest in loaded,
         "meta": {"n_ctx": context, "n_ctx_train": model.trained_tokens, "size": model.size_bytes},
     }
 
@@ -102,8 +104,8 @@ def written_models(models: Sequence[Listed], loaded: Mapping[str, int]) -> dict[
 
 def _listed(package: Package) -> Listed:
     trained, context = _contexts(package)
-    size_bytes, names = package.size_bytes, _adapters(package)
-    return Listed(package.name.short, package.modified_s, size_bytes, trained, context, names)
+    name, digest, names = package.name.short, str(package.digest), _adapters(package)
+    return Listed(name, digest, package.modified_s, package.size_bytes, trained, context, names)
 
 
 def _adapters(package: Package) -> tuple[str, ...]:

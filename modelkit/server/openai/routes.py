@@ -95,9 +95,9 @@ async def model(request: Request) -> Response:
 
 
 def _loaded(request: Request) -> dict[str, int]:
-    """Contexts of loaded models by name. Of one that is on its way none is known yet."""
+    """Contexts of loaded models by digest. Of one that is on its way none is known yet."""
     shown = serving_of(request).pool.shown()
-    return {one.name: one.context_tokens for one in shown if one.state == "ready"}
+    return {one.digest: one.context_tokens for one in shown if one.state == "ready"}
 
 
 ROUTES = (

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,7 @@ def client(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
 
 
 @contextmanager
-def with_package(folder: Path, home: Path, log: Log | None = None) -> Iterator[TestClient]:
+def with_package(folder: Path, home: Path, log: Log | None = None) -> Generator[TestClient]:
     """A server whose store has the model, as `it` and as `other`."""
     lines = [f"FROM {folder / 'model'}", *(f"ADAPTER {folder / name}" for name in NAMES)]
     for name in ("it", "other"):
@@ -226,3 +226,13 @@ def test_the_servers_own_answers_call_a_model_as_they_were_asked_to(folder: Path
             assert loaded["facts"]["name"] == plain
             said = client.post("/modelkit/v1/generate", json={"model": name, **asked}).text.splitlines()
             assert json.loads(said[0])["model"] == name
+
+
+def test_all_names_of_a_package_in_memory_are_listed_as_loaded(folder: Path, tmp_path: Path) -> None:
+    with with_package(folder, tmp_path) as client:
+        rows = client.get("/v1/models").json()["data"]
+        assert not any(row["loaded"] for row in rows)
+        client.post("/modelkit/v1/load", json={"model": "it"})
+        rows = client.get("/v1/models").json()["data"]
+        assert {row["id"].partition("+")[0] for row in rows if row["loaded"]} == {"it:latest", "other:latest"}
+        assert client.get("/v1/models/other").json()["loaded"]
