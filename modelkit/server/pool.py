@@ -22,11 +22,11 @@ import itertools
 import math
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from modelkit.attached import read_texts
 from modelkit.durations import FOR_EVER
-from modelkit.errors import ModelClosed, ModelNotFound
+from modelkit.errors import ModelClosed, ModelkitError, ModelNotFound
 from modelkit.model import Model
 from modelkit.server.moves import Capacity, Moves
 from modelkit.server.standing import Shown, Standing
@@ -112,12 +112,18 @@ class Pool:
         return self._source.find(name)
 
     def stop(self, name: str, *, adapters: Sequence[str] = (), now: bool = False) -> bool:
-        """The model leaves once nobody uses it; now: at once, and what runs is cancelled. False where it is
-        not loaded. adapters: that were named with it; all leave with it. Raises InvalidName, and RequestError
-        where it has none such.
+        """The model leaves once nobody uses it, whichever of its package's names it was asked for by; now: at
+        once, and what runs is cancelled. False where it is not loaded. adapters: that were named with it; all
+        leave with it. Raises InvalidName, and RequestError where it has none such.
         """
-        spelled = self._source.spelled(name)
-        called = [one for one in self._all.values() if spelled in (*one.names, one.found.name)]
+        spelled, digest = self._source.spelled(name), None
+        with suppress(ModelkitError):  # the package may have gone, and its model be there still
+            digest = self._source.find(name).digest
+        called = [
+            one
+            for one in self._all.values()
+            if spelled in (*one.names, one.found.name) or one.found.digest == digest
+        ]
         meant = [one for one in called if one.state != "leaving"]
         for one in meant:
             if one.model is not None and adapters:

@@ -212,7 +212,7 @@ def test_models_come_and_leave_by_names_with_adapters(folder: Path, tmp_path: Pa
         assert refused.status_code == 400
         assert "no adapter 'other'" in str(refused.json())
         assert [one["name"] for one in client.get("/modelkit/v1/ps").json()["models"]] == ["it:latest"]
-        left = client.post(leave, json={**known, **more}).json()
+        left = client.post(leave, json={"model": "other+llama_lora", **more}).json()  # the same package
         assert left.get("stopped", left.get("done_reason")) in (True, "unload")
         there = client.get("/modelkit/v1/ps").json()["models"]
         assert {one["state"] for one in there} <= {"leaving"}

@@ -100,6 +100,20 @@ async def test_a_model_goes_by_a_name_that_still_stands_for_it() -> None:
 
 
 @on_a_loop
+async def test_a_model_is_stopped_by_any_name_of_its_package() -> None:
+    packages = FakePackages({"a": 10, "copy": 10, "other": 10}, digests={"a": "one", "copy": "one"})
+    async with pool_of(packages) as (pool, _):
+        await use(pool, "a")
+        assert not pool.stop("other")
+        assert pool.stop("copy")
+        await until(lambda: not names(pool))
+        async with pool.acquire("a"):
+            del packages.sizes["a"]
+            assert pool.stop("a")  # there is no package of that name any more
+        await until(lambda: not names(pool))
+
+
+@on_a_loop
 async def test_the_model_of_a_removed_package_leaves_once_it_is_idle() -> None:
     packages = FakePackages({"a": 10})
     async with pool_of(packages) as (pool, _):
