@@ -112,7 +112,7 @@ def fields_of(trace: Trace) -> dict[str, Any]:
         "id": trace.id,
         "client": trace.client,
         "dialect": trace.dialect,
-        "method": trace.method,
+        "method": trace.method[:_LONGEST],
         "path": trace.path[:_LONGEST],
         "status": trace.status,
         "ms": round(trace.total_s * 1000),

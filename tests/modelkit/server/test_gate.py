@@ -333,6 +333,14 @@ def test_a_request_is_one_line(tmp_path: Path, as_json: bool) -> None:
         assert " status=200" not in lines[0].replace('[31m status=200"', "")
 
 
+def test_a_line_is_short_whatever_is_asked(tmp_path: Path) -> None:
+    log = io.StringIO()
+    with client(Access(), tmp_path, Log(log)) as here:
+        here.request("X" * 9000, "/" + "y" * 9000, headers={"x-request-id": "z" * 9000})
+    (line,) = log.getvalue().splitlines()
+    assert len(line) < 1000
+
+
 class Gone(io.StringIO):
     """Nobody reads it any more."""
 
