@@ -150,7 +150,8 @@ def _said(body: Fields) -> list[Message]:
     turns = Turns()
     read_items(body.each("input"), turns)
     if not turns.messages:
-        raise refused("invalid_request", "input is an empty list, expected at least one item", "input")
+        what = "has nothing in it that is said" if value else "is an empty list"
+        raise refused("invalid_request", f"input {what}, expected at least one item", "input")
     return turns.messages
 
 

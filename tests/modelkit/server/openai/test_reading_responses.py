@@ -78,6 +78,12 @@ def test_the_text_format_of_a_response_acts() -> None:
     assert response(input="x", max_output_tokens=5).options["num_predict"] == 5
 
 
+def test_items_that_say_nothing_are_no_empty_list() -> None:
+    for items, told in ([], "is an empty list"), ([{"type": "reasoning"}], "nothing in it that is said"):
+        with pytest.raises(Refused, match=told):
+            response(input=items)
+
+
 @pytest.mark.parametrize(
     ("field", "body"),
     [
