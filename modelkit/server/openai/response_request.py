@@ -86,6 +86,7 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
         options["top_logprobs"] = top or 0
     elif top is not None:
         hints.add("top_logprobs")  # it is `include` that asks for them
+    hints.update(f"include.{one}" for one in include if one not in (_LOGPROBS, _SEALED))
     said = [*_before(body, earlier), *_said(body)]
     _check_results(said)
     instructions = body.text("instructions")

@@ -78,6 +78,13 @@ def test_the_text_format_of_a_response_acts() -> None:
     assert response(input="x", max_output_tokens=5).options["num_predict"] == 5
 
 
+def test_what_is_to_be_included_and_is_not_there_is_named() -> None:
+    known = ["message.output_text.logprobs", "reasoning.encrypted_content"]
+    assert response(input="x", include=known).hints == ()
+    asked = response(input="x", include=[*known, "file_search_call.results"])
+    assert asked.hints == ("include.file_search_call.results",)
+
+
 def test_items_that_say_nothing_are_no_empty_list() -> None:
     for items, told in ([], "is an empty list"), ([{"type": "reasoning"}], "nothing in it that is said"):
         with pytest.raises(Refused, match=told):
