@@ -61,7 +61,7 @@ class Tokens:
             late = 0  # what stands in the text for bytes that came before
             if not _fits(said, left) and _fits(said[none:], left.lstrip(_NONE)):
                 late = max(len(left) - len(left.lstrip(_NONE)) - none, 0)
-            self._unfinished, self._begun = rest, self._begun or bool(said)
+            self._unfinished, self._begun = rest, self._begun or bool(said or rest)
             told.append(Told(own, logprob, start + late + (before and none > 0)))
             if left or said[none:]:  # what stands for no character is counted when it is there
                 start += late + len(said)

@@ -8,6 +8,7 @@ from typing import Any, cast
 import httpx2
 import openai
 import pytest
+from hypothesis import example
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
@@ -263,6 +264,7 @@ LEVEL = {byte: chr(character) for character, byte in _BYTES.items()}
 SPELT = [b"a", b" ", b"\n", b"\x0c", "é".encode(), b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xac", b"\xff"]
 
 
+@example([7, 6, 1], False, ByteFallback)
 @drawn(st.lists(st.integers(0, len(SPELT) - 1)), st.booleans(), st.sampled_from([ByteLevel, ByteFallback]))
 def test_bytes_that_are_no_characters_cost_no_other_token(
     ids: list[int], together: bool, kind: type[ByteLevel | ByteFallback]
