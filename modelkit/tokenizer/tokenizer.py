@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 4_000_000
 MOST_EOS = 256
+_LONG = 4096  # characters, or ids: about a millisecond
 
 
 class Tokenizer:
@@ -60,10 +61,25 @@ class Tokenizer:
             raise RequestError(f"the text has {len(text):,} characters; at most {MOST_CHARS:,} are taken")
         if not text.isascii():
             _check_surrogates(text)
-        encoding = guarded(
-            "encoding a text", lambda: self._native.encode(text, add_special_tokens=add_special)
-        )
+        encoding = self._encoded(text, add_special=add_special)
         return [*self._before, *encoding.ids, *self._after] if add_special else encoding.ids
+
+    def _encoded(self, text: str, *, add_special: bool) -> "tokenizers.Encoding":
+        """Of a long text as of several: only then the library lets go of the interpreter's lock, which all
+        streams of a server and its engine wait for.
+        """
+
+        def encode() -> "tokenizers.Encoding":
+            if len(text) < _LONG:
+                return self._native.encode(text, add_special_tokens=add_special)
+            return self._native.encode_batch_fast([text], add_special_tokens=add_special)[0]
+
+        return guarded("encoding a text", encode)
+
+    def _decoded(self, ids: list[int]) -> str:
+        if len(ids) < _LONG:
+            return self._native.decode(ids, skip_special_tokens=False)
+        return self._native.decode_batch([ids], skip_special_tokens=False)[0]
 
     def encode_within(self, text: str, most: int) -> tuple[list[int], int]:
         """The ids of a text in its frame, `most` at most, and how many of the text's own were cut off at its
@@ -72,7 +88,7 @@ class Tokenizer:
         ids = self.encode(text, add_special=True)
         if len(ids) <= most:
             return ids, 0
-        native = guarded("encoding a text", lambda: self._native.encode(text, add_special_tokens=False))
+        native = self._encoded(text, add_special=False)
         room = most - (len(ids) - len(native.ids))
         if room < 1:
             raise RequestError(f"{most} tokens have no room for a text beside the tokens that frame it")
@@ -88,7 +104,7 @@ class Tokenizer:
         """
         skipped = self.special_ids if skip_special else frozenset[int]()
         plain = [one for one in map(_checked_id, ids) if one not in skipped]
-        return guarded("decoding ids", lambda: self._native.decode(plain, skip_special_tokens=False))
+        return guarded("decoding ids", lambda: self._decoded(plain))
 
     def id_to_piece(self, id: int) -> str | None:  # noqa: A002  # the field's word for it
         """The vocabulary entry of an id as it stands there (`Ġthe`, `<0xE2>`); None where no token is."""

@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -211,6 +213,46 @@ def test_a_lone_surrogate_is_refused(tmp_path: Path):
 def test_a_text_beyond_bounds_is_refused(tmp_path: Path):
     with pytest.raises(RequestError, match="4,000,001 characters"):
         load(tmp_path).encode("a" * 4_000_001, add_special=False)
+
+
+def test_a_long_text_is_read_and_written_as_a_short_one(shared_data: Path):
+    for name in ("gpt-2", "llama-spm"):
+        tokenizer = load_tokenizer(folder_files(shared_data / "tokenizers" / name))
+        line = "So long, \u00e9 and \u65e5\u672c: it's  1234 <s> \U0001f600.\n"
+        many = 4096 // len(line) + 1
+        ids = tokenizer.encode(line * many, add_special=False)
+        native = tokenizer._native  # pyright: ignore[reportPrivateUsage]  # what it does with a short text
+        assert ids == native.encode(line * many, add_special_tokens=False).ids
+        assert tokenizer.decode(ids, skip_special=False) == native.decode(ids, skip_special_tokens=False)
+        framed, dropped = tokenizer.encode_within(line * many, len(ids) // 2)
+        assert len(framed) == len(ids) // 2
+        assert len(ids) - dropped <= len(framed)
+
+
+def test_others_have_their_turn_while_a_long_text_is_read(tmp_path: Path):
+    """All streams of a server, and its engine, wait for the interpreter's lock."""
+    tokenizer, turns, ended = load(tmp_path), list[int](), threading.Event()
+
+    def others() -> None:
+        while not ended.wait(0.001):
+            turns.append(1)
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    text = "abc " * 200_000
+    try:
+        while not turns:
+            time.sleep(0.001)
+        before = len(turns)
+        ids = tokenizer.encode(text, add_special=False)
+        between = len(turns)
+        tokenizer.decode(ids)
+        after = len(turns)
+    finally:
+        ended.set()
+        thread.join()
+    assert between - before > 5
+    assert after - between > 5
 
 
 def test_a_model_without_tokenizer_json_is_told_how_to_make_one(tmp_path: Path):
