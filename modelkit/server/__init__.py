@@ -2,6 +2,7 @@
 
     access     pure decisions about Host, Origin and keys    gate         what every request passes
     body       bounded JSON in                               fields       its fields, typed, errors by name
+    extent     how much a JSON text holds                    writing      large JSON out, a part at a time
     pool       models by name, leases                        serving      the one value that routes get
     answering  a request on a model, whole                   streaming    the same, one write per step
     faults     what an error means to a client               dialect      routes, and how errors are worded

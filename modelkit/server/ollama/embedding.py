@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from modelkit.errors import PromptTooLong
@@ -16,6 +16,7 @@ from modelkit.server.ollama.options import Options, read_options
 from modelkit.server.ollama.wire import nanoseconds
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import trace_of
+from modelkit.server.writing import written
 from runtime.records import dataclass
 
 MOST_INPUTS = 2048
@@ -94,7 +95,7 @@ async def embed(request: Request) -> Response:
         "total_duration": nanoseconds(time.monotonic() - began_s),
         "load_duration": nanoseconds(trace_of(request).load_s),
     }
-    return naming(request, JSONResponse({"model": asked.model, **said, **times}), asked.ignored)
+    return naming(request, await written(request, {"model": asked.model, **said, **times}), asked.ignored)
 
 
 async def embeddings(request: Request) -> Response:
@@ -105,7 +106,7 @@ async def embeddings(request: Request) -> Response:
         return model.embed(asked.texts, normalize=False).vectors[0].tolist() if asked.texts else []
 
     said = await call(request, asked.model, made, asked.keep_alive, embeds=True)
-    return naming(request, JSONResponse({"embedding": said}), asked.ignored)
+    return naming(request, await written(request, {"embedding": said}), asked.ignored)
 
 
 def _nothing(_: Model) -> dict[str, Any]:

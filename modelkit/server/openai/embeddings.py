@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
@@ -17,6 +17,7 @@ from modelkit.server.openai import sampling
 from modelkit.server.openai.asking import model_of, too_long
 from modelkit.server.openai.completion_request import Prompt, read_prompts
 from modelkit.server.replying import naming, read
+from modelkit.server.writing import written as in_json
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -99,4 +100,4 @@ async def embeddings(request: Request) -> Response:
 
     name = model_of(request, asked.model, "vectors")
     said = await call(request, name, embed, asked.keep_alive, embeds=True)
-    return naming(request, JSONResponse(said), asked.hints)
+    return naming(request, await in_json(request, said), asked.hints)

@@ -23,6 +23,7 @@ from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.openai.tools import read_tools
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import naming, read
+from modelkit.server.writing import written
 
 _MOST_IDS = 2_000_000
 _CONVERSATION = thinking.FIELDS | {
@@ -48,19 +49,23 @@ async def tokenize(request: Request) -> Response:
         return {"tokens": [_piece(model, one) for one in ids] if pieces else ids}
 
     said = await call(request, model_of(request, body.text("model", ""), "any"), made)
-    return with_ignored(JSONResponse(said), body.unknown(_TOKENIZE))
+    return with_ignored(await written(request, said), body.unknown(_TOKENIZE))
 
 
 async def detokenize(request: Request) -> Response:
     """{"tokens"} to {"content"}, special tokens included."""
-    body = await read_json(request)
-    ids = body.items("tokens", _MOST_IDS)
-    for place, one in enumerate(ids):
-        if type(one) is not int or not 0 <= one < 2**31:
-            raise wrong(f"tokens[{place}]", one, "a token id")
-    name = model_of(request, body.text("model", ""), "any")
+
+    def reader(body: Fields) -> tuple[str, list[int], tuple[str, ...]]:
+        ids = body.items("tokens", _MOST_IDS)
+        for place, one in enumerate(ids):
+            if type(one) is not int or not 0 <= one < 2**31:
+                raise wrong(f"tokens[{place}]", one, "a token id")
+        return body.text("model", ""), ids, body.unknown({"model", "tokens"})
+
+    said, ids, unknown = await read(request, reader)
+    name = model_of(request, said, "any")
     made = await call(request, name, lambda model: model.decode(ids, skip_special=False))
-    return with_ignored(JSONResponse({"content": made}), body.unknown({"model", "tokens"}))
+    return naming(request, JSONResponse({"content": made}), unknown)
 
 
 async def apply_template(request: Request) -> Response:
