@@ -1,40 +1,62 @@
-"""Thinking that does not begin again: the ids that would begin it where a header says what a message is.
+"""Thinking that does not begin again: the ids that would begin it, by what of its beginning is written.
 
-Behind a budget that is spent such a message would only be closed, and a model that begins another each time
-never comes to its answer. So of a header as far as it is written, and may still become another, no token may
-come that only the header of thinking has there.
+Behind a budget that is spent thinking would only be closed, and a model that begins it again each time never
+comes to its answer. So of a beginning as far as it is written, and may still become another one, no token may
+come that only thinking has there.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from modelkit.chat.styles.style import Header
+from modelkit.chat.styles.style import Header, Span, Style
 from modelkit.grammars.messages import remark_of
+from modelkit.grammars.rules import Marks
 from modelkit.tokenizer import Tokenizer
+
+Again = Mapping[bytes, tuple[int, ...]]
+"""By what is written."""
 
 _BLANKS = (" ", "\u0120", "\u2581")  # as text; as vocabularies of bytes, and of words, write one
 
 
-def begins_again(header: Header, tools: Iterable[str], tokenizer: Tokenizer) -> dict[bytes, tuple[int, ...]]:
-    """By what is written of a header. tools: those that may be called, each of which has a header."""
+def by_header(header: Header, tools: Collection[str], tokenizer: Tokenizer) -> Again:
+    """Of a message, from behind `start` on. tools: those that may be called, each of which has a header."""
     remark, named = remark_of(header), header.heads(one for one in tools if one not in header.not_tools)
-    texts = [header.text + header.message, *named]
-    others = [one.encode() for one in (*texts, *((remark + header.message,) if remark else ()))]
-    thinking = (header.thinking + header.message).encode()
-    found = dict[bytes, tuple[int, ...]]()
-    for place in range(len(thinking)):
-        written = thinking[:place]
-        left = [one for one in others if one.startswith(written)]
-        if not left:
-            break
-        stops = range(place + 1, len(thinking) + 1)
-        alone = [thinking[place:stop] for stop in stops if not _shared(thinking[:stop], left)]
-        if ids := tuple(token for piece in alone for token in _ids_of(piece, tokenizer)):
-            found[written] = ids
+    others = [header.text + header.message, *named, *((remark + header.message,) if remark else ())]
+    return _alone(header.thinking + header.message, others, tokenizer)
+
+
+def by_marks(style: Style, think: Span, marks: Marks, tokenizer: Tokenizer) -> dict[bytes, Again]:
+    """Of each mark that opens thinking and begins with an added token: others are text as well."""
+    found, opens = dict[bytes, Again](), [one.strip() for one in think.opens]
+    others = [one.strip() for one in style.marks if one.strip() not in opens]
+    for mark in opens:
+        first = max((one for one in marks if one and mark.startswith(one)), key=len, default=None)
+        if first is not None:
+            begun, whole = first.encode(), marks[first]
+            every = _alone(mark, others, tokenizer)
+            behind = {written: ids for written, ids in every.items() if written.startswith(begun)}
+            found[mark.encode()] = behind | ({b"": (whole,)} if whole in every.get(b"", ()) else {})
     return found
 
 
-def _shared(written: bytes, others: Iterable[bytes]) -> bool:
-    return any(one.startswith(written) or written.startswith(one) for one in others)
+def _alone(thinking: str, others: Iterable[str], tokenizer: Tokenizer) -> dict[bytes, tuple[int, ...]]:
+    mark, rest = thinking.encode(), {one.encode() for one in others if one}
+    common = max((_common(mark, one) for one in rest), default=0)
+    if any(mark.startswith(one) for one in rest):  # wherever it is on its way, it may be that one
+        return {}
+    found = dict[bytes, tuple[int, ...]]()
+    for place in range(common + 1):
+        alone = (mark[place:stop] for stop in range(common + 1, len(mark) + 1))
+        if ids := tuple(token for piece in alone for token in _ids_of(piece, tokenizer)):
+            found[mark[:place]] = ids
+    return found
+
+
+def _common(a: bytes, b: bytes) -> int:
+    """How many bytes of both beginnings agree."""
+    return next(
+        (at for at, (one, other) in enumerate(zip(a, b, strict=False)) if one != other), min(len(a), len(b))
+    )
 
 
 def _ids_of(piece: bytes, tokenizer: Tokenizer) -> set[int]:

@@ -4,18 +4,17 @@ Under any grammar, or none: the mask is the grammar's until the budget is spent,
 mark after the other. So a batch's other rows see nothing of it, drafts that go on thinking are refused where
 they stand, and the mark itself is drafted for nothing. A call that has ended the thinking is left alone, and
 so is text in which an opening mark is spelt: thinking begins where whoever reads the answer sees it begin
-(`modelkit.output.splitting`). Behind a budget that is spent it does not begin again, as far as single tokens
-begin it: a mark that is one, or of a header one that only thinking has there (`again`). It would only be
-closed.
+(`modelkit.output.splitting`). Behind a budget that is spent it does not begin again (`again`), as far as
+headers or added tokens begin it: it would only be closed.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Literal, Protocol
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import MarkedCall, Style
-from modelkit.grammars.again import begins_again
+from modelkit.grammars.again import Again, by_header, by_marks
 from modelkit.grammars.rules import Marks, Rules
 from modelkit.tokenizer import Tokenizer
 from runtime.records import dataclass
@@ -47,12 +46,12 @@ class Budget:
     """The closing mark."""
     opened: bool
     """The prompt has begun it."""
-    open_ids: tuple[int, ...]
-    """Marks that begin it and are one token."""
-    start: bytes = b""
+    start: bytes
     """Begins the next header, where there are any."""
-    again: Mapping[bytes, tuple[int, ...]] = field(default_factory=dict[bytes, tuple[int, ...]])
-    """By what is written of a header, ids that would begin thinking anew."""
+    headers: Again
+    """Ids that would begin it anew, by what is written of a header."""
+    marks: Mapping[bytes, Again]
+    """And by what is written of each mark that begins it."""
 
 
 def budget_of(
@@ -86,9 +85,9 @@ def budget_of(
         _written(lead, tokenizer, marks),
         ids,
         opening.place == "thinking",
-        tuple(marks[mark.strip()] for mark in begins if mark.strip() in marks),
         header.start.encode() if header else b"",
-        begins_again(header, calls, tokenizer) if header and header.start and calls else {},
+        by_header(header, calls, tokenizer) if header and header.start and calls else {},
+        by_marks(style, style.think, marks, tokenizer) if style.think and not header else {},
     )
 
 
@@ -210,10 +209,16 @@ class BudgetedMatcher:
         budget = self._budget
         if not at.thought or at.phase != "outside" or at.spent < budget.tokens:
             return ()
-        if budget.again:
-            return budget.again.get(at.tail.rpartition(budget.start)[2], ())
-        ids = ((one, self._tokenizer.bytes_of(one)) for one in budget.open_ids)
-        return tuple(one for one, mark in ids if self._begins(at.tail + mark, one))
+        if budget.headers:
+            return budget.headers.get(at.tail.rpartition(budget.start)[2], ())
+        return tuple(
+            one
+            for mark, again in budget.marks.items()
+            for written, ids in again.items()
+            if at.tail.endswith(written)
+            for one in ids
+            if self._begins(at.tail.removesuffix(written) + mark, one)
+        )
 
     def _begins(self, tail: bytes, token: int) -> bool:
         """Does thinking begin at a mark in this text, which ends in this token? Marks that are special tokens
