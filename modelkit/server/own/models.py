@@ -34,6 +34,7 @@ from modelkit.server.own.lines import word
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.standing import Shown
+from modelkit.server.writing import written
 from modelkit.store.name import as_name
 
 _MOST_IDS = 1_000_000
@@ -91,7 +92,7 @@ async def prefixes(request: Request) -> Response:
     body = await read_json(request)
     name = body.needed_text("model")
     found = await call(request, name, lambda model: [asdict(one) for one in model.prefixes()])
-    return with_ignored(JSONResponse({"prefixes": found}), body.unknown({"model"}))
+    return with_ignored(await written(request, {"prefixes": found}), body.unknown({"model"}))
 
 
 async def decode(request: Request) -> Response:
