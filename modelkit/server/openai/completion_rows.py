@@ -8,7 +8,7 @@ from modelkit.errors import RequestError
 from modelkit.model import Model
 from modelkit.server.faults import refused
 from modelkit.server.openai.completion_request import CompletionRequest, Prompt
-from modelkit.server.openai.completion_written import Echo
+from modelkit.server.openai.completion_written import Echo, Lists
 from modelkit.server.openai.logprobs import Tokens
 from modelkit.server.openai.sampling import seeds
 from modelkit.streams import GenerationStream
@@ -52,8 +52,10 @@ class Rows:
         chosen = {name: own for name, own in self._asked.options.items() if name == "adapters"}
         scores = _scores(model, ids, top, chosen)
         framed = not model.decode(ids[:1])  # BOS is no part of the text, and the next token is told after it
-        told = Tokens(model.token_bytes).add(text, scores[framed:])
-        return Echo(text, told, known_first=framed)
+        lists, spell = Lists(), model.token_bytes
+        for place, told in enumerate(Tokens(spell).add(text, scores[framed:])):
+            lists.add(told, told.start, spell, known=place > 0 or framed)
+        return Echo(text, lists)
 
 
 def _infilled(model: Model, before: str, behind: str) -> list[int]:

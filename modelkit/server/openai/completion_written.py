@@ -19,17 +19,6 @@ from modelkit.server.streaming import sse
 from runtime.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Echo:
-    """A prompt that is given back."""
-
-    text: str = ""
-    tokens: Sequence[Told] = ()
-    """() unless they were asked for."""
-    known_first: bool = True
-    """Has the first of them a log-probability?"""
-
-
 @dataclass(slots=True)
 class Lists:
     """Log-probabilities in the older shape."""
@@ -62,6 +51,15 @@ class Lists:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """A prompt that is given back."""
+
+    text: str = ""
+    lists: Lists = field(default_factory=Lists)
+    """Empty unless log-probabilities were asked for."""
+
+
 class Choice:
     """One of the answers while it comes."""
 
@@ -73,10 +71,7 @@ class Choice:
 
     def echo(self, echo: Echo) -> dict[str, Any]:
         """What is said of the prompt. Comes first."""
-        new = Lists()
-        for place, told in enumerate(echo.tokens):
-            new.add(told, told.start, self._spell, known=place > 0 or echo.known_first)
-        return self._said(echo.text, new)
+        return self._said(echo.text, echo.lists)
 
     def add(self, event: Text | Thinking) -> dict[str, Any] | None:
         """What a piece of the answer adds; None for nothing."""
