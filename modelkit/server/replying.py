@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from modelkit.generation import Finish
 from modelkit.output.events import Event
@@ -15,6 +15,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.own_headers import with_ignored, with_notes
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import Formatter, Wire, stream
+from modelkit.server.writing import written
 
 T = TypeVar("T")
 _QUICK_BYTES = 32 * 1024  # reading the fields of so many takes well below a millisecond
@@ -74,6 +75,6 @@ async def _whole(request: Request, ask: Ask, writer: Writer) -> Response:
                 begun = True
             for row, events in step:
                 writer.take(row, events)
-        return with_notes(JSONResponse(writer.whole()), under.started.notes)
+        return with_notes(await written(request, writer.whole()), under.started.notes)
     finally:
         await under.close()

@@ -20,15 +20,22 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@given(VALUES, st.integers(1, 4), st.integers(1, 4))
-def test_it_is_the_json_of_the_whole(value: Any, numbers: int, objects: int) -> None:
+@given(VALUES, st.integers(1, 4))
+def test_it_is_the_json_of_the_whole(value: Any, part: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_NUMBERS", numbers)
-        patch.setattr(writing, "_OBJECTS", objects)
+        patch.setattr(writing, "_PART", part)
         assert in_parts(value) == JSONResponse(value).body
 
 
-@pytest.mark.parametrize("rows", [[[0.1] * 1000] * 1000, [{"a": 0.1}] * 200_000, [0.1] * 1_000_000])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [[0.1] * 1000] * 1000,
+        [{"a": 0.1}] * 200_000,
+        [0.1] * 1_000_000,
+        [{"a": [{"b": [[0.1] * 20] * 20}] * 3000}],
+    ],
+)
 def test_others_have_their_turn(rows: list[Any]) -> None:
     turns, ended = list[int](), threading.Event()
 
