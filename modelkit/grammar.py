@@ -216,10 +216,9 @@ class Grammars:
     def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
         """Added tokens by their text, and the ids of those that are text."""
         if self._added is None:
-            added = json.loads(self._tokenizer.to_json()).get("added_tokens") or []
-            known = [one for one in added if one["id"] < self._vocab_size]
-            marks = {one["content"]: one["id"] for one in known if one["content"]}
-            plain = {one["id"] for one in known if not one.get("special")}
+            known = {one: token for one, token in self._tokenizer.added.items() if one < self._vocab_size}
+            marks = {token.content: one for one, token in known.items() if token.content}
+            plain = {one for one, token in known.items() if not token.special}
             self._added = marks, frozenset(plain - self._stop_ids)
         return self._added
 

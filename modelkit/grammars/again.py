@@ -61,6 +61,6 @@ def _common(a: bytes, b: bytes) -> int:
 
 def _ids_of(piece: bytes, tokenizer: Tokenizer) -> set[int]:
     """Those of tokens that are exactly this."""
-    text, pieces = piece.decode(errors="replace"), tokenizer.pieces
-    ids = {pieces.get(text.replace(" ", blank)) for blank in _BLANKS}
+    text = piece.decode(errors="replace")
+    ids = {tokenizer.piece_to_id(text.replace(" ", blank)) for blank in _BLANKS}
     return {one for one in ids if one is not None and tokenizer.bytes_of(one) == piece}

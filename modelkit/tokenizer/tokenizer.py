@@ -48,7 +48,11 @@ class Tokenizer:
         self._after = [self.eos_id] if add_eos and not own and self.eos_id is not None else []
 
     def _id_of(self, text: str | None) -> int | None:
-        return None if text is None else self._native.token_to_id(text)
+        return None if text is None else self.piece_to_id(text)
+
+    def piece_to_id(self, piece: str) -> int | None:
+        """The id of a vocabulary entry as it stands there, or of an added token; None for none."""
+        return self._native.token_to_id(piece)
 
     def encode(self, text: str, *, add_special: bool) -> list[int]:
         """The ids of `text`. Special tokens written in it are recognised as such.
@@ -123,7 +127,7 @@ class Tokenizer:
 
     def __contains__(self, piece: object) -> bool:
         """Is this a vocabulary entry or an added token?"""
-        return isinstance(piece, str) and self._native.token_to_id(piece) is not None
+        return isinstance(piece, str) and self.piece_to_id(piece) is not None
 
     @cached_property
     def pieces(self) -> Mapping[str, int]:
@@ -131,10 +135,14 @@ class Tokenizer:
         return self._native.get_vocab(with_added_tokens=True)
 
     @cached_property
+    def added(self) -> "Mapping[int, tokenizers.AddedToken]":
+        """Tokens that are found in a text before it is cut into others, by id."""
+        return self._native.get_added_tokens_decoder()
+
+    @cached_property
     def special_ids(self) -> frozenset[int]:
         """The ids that `decode` leaves out."""
-        added = self._native.get_added_tokens_decoder()
-        return frozenset(one for one, token in added.items() if token.special)
+        return frozenset(one for one, token in self.added.items() if token.special)
 
     def eos_ids(
         self, generation_config: Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
