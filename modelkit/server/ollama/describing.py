@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,9 @@ from modelkit.store import Package, Store
 
 _KNOWN = ("completion", "tools", "thinking", "insert", "embedding")
 """Capabilities that clients have words for."""
+_MOST_TRIED = 512
+_TRIED: dict[str, tuple[str, ...]] = {}
+"""Those of packages, by digest."""
 
 
 def tags(home: Path) -> dict[str, Any]:
@@ -75,7 +77,7 @@ def _tag(home: Path, package: Package) -> dict[str, Any]:
         "size": package.size_bytes,
         "digest": _hex(str(package.digest)),
         "details": _details(package),
-        "capabilities": list(_capabilities(home, package.name.short, str(package.digest))),
+        "capabilities": list(_capabilities(home, package)),
     }
 
 
@@ -136,15 +138,22 @@ def _info(facts: Mapping[str, Any], family: str) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-@lru_cache(maxsize=512)
-def _capabilities(home: Path, name: str, digest: str) -> tuple[str, ...]:
-    """Trying a template out takes a while, and a digest always has the same. digest: only the key."""
-    store = Store(home)
+def _capabilities(home: Path, package: Package) -> tuple[str, ...]:
+    """Trying a template out takes a while, and a digest always has the same; but what went wrong is tried
+    again, for a file may be there the next time.
+    """
+    digest = str(package.digest)
+    known = _TRIED.get(digest)
+    if known is not None:
+        return known
     try:
-        found = facts_of(store, store.resolve(name))["capabilities"]
+        found = facts_of(Store(home), package)["capabilities"]
     except ModelkitError:
         return ("completion",)
-    return tuple(one for one in _KNOWN if one in found)
+    if len(_TRIED) >= _MOST_TRIED:
+        _TRIED.clear()
+    known = _TRIED[digest] = tuple(one for one in _KNOWN if one in found)
+    return known
 
 
 def _hex(digest: str) -> str:

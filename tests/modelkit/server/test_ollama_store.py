@@ -15,15 +15,16 @@ import ollama
 import pytest
 
 import modelkit
+from modelkit.errors import ModelkitError
 from modelkit.server.limits import Limits
-from modelkit.server.ollama import tasks
+from modelkit.server.ollama import describing, tasks
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
 from modelkit.server.own_headers import IGNORED
 from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.server.stored import Stored
 from modelkit.settings import Settings
-from modelkit.store import Store
+from modelkit.store import Package, Store
 from tests.support.live_server import connect, raw_request, running
 from tests.support.served import Quiet, served
 from tests.support.tiny import TEMPLATE, write_model
@@ -63,6 +64,24 @@ def test_tags_list_what_is_there(client: ollama.Client, home: Path, address: str
     raw = {one["name"]: one for one in httpx.get(f"{address}/api/tags").json()["models"]}["amy/story:q4"]
     assert raw["capabilities"] == ["completion"]
     assert datetime.fromisoformat(raw["modified_at"]).tzinfo == UTC
+
+
+def test_what_a_package_can_is_looked_at_again_where_that_went_wrong(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = list[str]()
+
+    def facts(store: Store, package: Package) -> dict[str, Any]:
+        asked.append(str(package.digest))
+        if len(asked) == 1:
+            raise ModelkitError("a file cannot be read")
+        return {"capabilities": ["completion", "tools"]}
+
+    monkeypatch.setattr(describing, "facts_of", facts)
+    monkeypatch.setattr(describing, "_TRIED", {})
+    told = [describing.tags(home)["models"][0]["capabilities"] for _ in range(3)]
+    assert told == [["completion"], ["completion", "tools"], ["completion", "tools"]]
+    assert len(asked) == 2
 
 
 def test_a_source_that_is_not_there_is_told_without_our_folders(address: str, home: Path) -> None:
