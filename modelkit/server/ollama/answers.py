@@ -115,7 +115,7 @@ def _noted(model: Model, common: Common, stream: GenerationStream) -> Generation
     """
     wanted, there = common.options.context, model.context_length
     if wanted is not None and wanted > there:
-        stream.note(f"options.num_ctx is {wanted}; {model.name} was loaded with {there}, and that holds")
+        stream.note(f"options.num_ctx is {wanted}; {common.model} was loaded with {there}, and that holds")
     return stream
 
 

@@ -56,12 +56,12 @@ def able(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ("think", "think_tokens")}
 
 
-def chat(model: Model, messages: list[Message], options: dict[str, Any]) -> GenerationStream:
-    """The model's answer, with a note on what it was not asked for."""
+def chat(model: Model, messages: list[Message], options: dict[str, Any], name: str = "") -> GenerationStream:
+    """The model's answer, with a note on what it was not asked for. name: the client's for the model."""
     left = able(model, options)
     stream = model.chat(messages, stream=True, **left)
     if left is not options:
-        stream.note(f"{model.name} does not think: how hard to was left out")
+        stream.note(f"{name or model.name} does not think: how hard to was left out")
     return stream
 
 

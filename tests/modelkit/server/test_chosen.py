@@ -228,6 +228,19 @@ def test_the_servers_own_answers_call_a_model_as_they_were_asked_to(folder: Path
             assert json.loads(said[0])["model"] == name
 
 
+def test_notes_call_a_model_as_they_were_asked_to(folder: Path, tmp_path: Path) -> None:
+    with with_package(folder, tmp_path) as client:
+        client.post("/modelkit/v1/load", json={"model": "it"})
+        asked = {"model": "other", "messages": ASKED["messages"], "stream": False}
+        answers = [
+            client.post("/api/chat", json={**asked, "options": {"num_predict": 1, "num_ctx": 99_999}}),
+            client.post("/v1/chat/completions", json={**asked, "max_tokens": 1, "reasoning_effort": "low"}),
+        ]
+        told = [answer.headers["x-modelkit-notes"] for answer in answers]
+    assert "; other was loaded with" in told[0]
+    assert told[1].startswith("other does not think")
+
+
 def test_all_names_of_a_package_in_memory_are_listed_as_loaded(folder: Path, tmp_path: Path) -> None:
     with with_package(folder, tmp_path) as client:
         rows = client.get("/v1/models").json()["data"]
