@@ -135,6 +135,13 @@ class Pool:
         self._moves.settle()
         return bool(meant)
 
+    def forget(self, name: str) -> None:
+        """The name stands for nothing any more: a model that has no other leaves once nobody uses it. Raises
+        InvalidName.
+        """
+        self._rename(self._source.spelled(name), None)
+        self._moves.settle()
+
     def shown(self) -> list[Shown]:
         """All models that are in memory or on their way, those that leave last in front."""
         shown = [one.shown(self._clock()) for one in self._all.values()]

@@ -65,7 +65,7 @@ async def delete(request: Request) -> Response:
     body = await read_json(request)
     name = read_model(body)
     await _apart(request, lambda: remove(name, home=_home(request)))
-    serving_of(request).pool.stop(name)
+    serving_of(request).pool.forget(name)
     return with_ignored(Response(), body.unknown(NAMES))
 
 

@@ -249,3 +249,18 @@ def test_all_names_of_a_package_in_memory_are_listed_as_loaded(folder: Path, tmp
         rows = client.get("/v1/models").json()["data"]
         assert {row["id"].partition("+")[0] for row in rows if row["loaded"]} == {"it:latest", "other:latest"}
         assert client.get("/v1/models/other").json()["loaded"]
+
+
+def test_a_model_stays_while_a_name_of_it_is_left(folder: Path, tmp_path: Path) -> None:
+    with with_package(folder, tmp_path) as client:
+        for name in ("other", "it"):
+            client.post("/modelkit/v1/load", json={"model": name, "keep_alive": "1h"})
+
+        def there() -> list[tuple[str, str]]:
+            shown = client.get("/modelkit/v1/ps").json()["models"]
+            return [(one["name"], one["state"]) for one in shown if one["state"] != "leaving"]
+
+        assert client.request("DELETE", "/api/delete", json={"model": "other"}).status_code == 200
+        assert there() == [("it:latest", "ready")]
+        assert client.request("DELETE", "/api/delete", json={"model": "it"}).status_code == 200
+        assert there() == []

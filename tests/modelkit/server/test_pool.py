@@ -114,6 +114,20 @@ async def test_a_model_is_stopped_by_any_name_of_its_package() -> None:
 
 
 @on_a_loop
+async def test_a_model_whose_last_name_is_forgotten_leaves_once_it_is_idle() -> None:
+    packages = FakePackages({"a": 10, "copy": 10}, digests={"a": "one", "copy": "one"})
+    async with pool_of(packages) as (pool, _):
+        await use(pool, "a")
+        async with pool.acquire("copy") as lease:
+            pool.forget("A")
+            assert names(pool) == ["copy"]
+            pool.forget("copy")
+            pool.forget("none")
+            assert lease.model.alive
+        await until(lambda: not names(pool))
+
+
+@on_a_loop
 async def test_the_model_of_a_removed_package_leaves_once_it_is_idle() -> None:
     packages = FakePackages({"a": 10})
     async with pool_of(packages) as (pool, _):
