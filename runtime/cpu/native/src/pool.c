@@ -19,8 +19,15 @@
 #define PAUSE() ((void)0)
 #endif
 
-enum { MOST = 256, PLACES = 16 };
+enum { MOST = 256, PLACES = 16, PARTS = 8 };
 static const long SPIN_NS = 50000; /* from one product of a forward pass to the next */
+
+/* Chunks in a row, for a thread of its own to begin with; who finds none left goes on with another's. On a Zen 5 a token of
+ * 125 M in q4 on two threads, which took chunks in turn: 720 -> 770 a second. */
+struct part {
+  _Alignas(64) atomic_int next; /* chunk to be claimed */
+  int stop;
+};
 
 /* Where one caller's job lies. What different threads write at the same time has cache lines of its own. */
 struct place {
@@ -28,8 +35,8 @@ struct place {
   _Alignas(64) atomic_int is_open; /* the plain fields may be read and chunks claimed, by those counted in `inside` */
   mk_chunk run;
   void* with;
-  int chunks, helpers;
-  _Alignas(64) atomic_int next; /* chunk to be claimed */
+  int part_count, helpers;
+  struct part parts[PARTS];
   _Alignas(64) atomic_int inside; /* helpers between looking at is_open and their last chunk */
   atomic_int caller_sleeps;
 };
@@ -55,9 +62,12 @@ static void wake(void* word, int count) { syscall(SYS_futex, word, FUTEX_WAKE_PR
 
 /* The first who finds no chunk left closes the place: whoever still works there is waited for, and others would come
  * again and again for nothing, in the way of the one who works. It is the same job still: we are counted in `inside`. */
-static void claim(struct place* p) {
-  const int chunks = p->chunks;
-  for (int c; (c = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < chunks;) p->run(p->with, c);
+static void claim(struct place* p, int first) {
+  for (int i = 0; i < p->part_count; i++) {
+    struct part* part = &p->parts[(first + i) % p->part_count];
+    const int stop = part->stop;
+    for (int c; (c = atomic_fetch_add_explicit(&part->next, 1, memory_order_relaxed)) < stop;) p->run(p->with, c);
+  }
   atomic_store(&p->is_open, 0);
 }
 
@@ -65,20 +75,21 @@ static void leave(struct place* p) {
   if (atomic_fetch_sub(&p->inside, 1) == 1 && atomic_load(&p->caller_sleeps)) wake(&p->inside, 1);
 }
 
-/* May this helper work there? Counted in `inside` first, so that the job stays while the answer is looked for. */
+/* May this helper work there? Counted in `inside` first, so that the job stays while the answer is looked for. The part that
+ * it begins with, or 0: that is the caller's. */
 static int enter(struct place* p) {
   if (!atomic_load_explicit(&p->is_open, memory_order_relaxed)) return 0;
   const int others = atomic_fetch_add(&p->inside, 1);
-  if (atomic_load(&p->is_open) && others < p->helpers) return 1;
+  if (atomic_load(&p->is_open) && others < p->helpers) return others + 1;
   leave(p);
   return 0;
 }
 
-/* A job to help with, looked for behind the place of the last one; or NULL. */
-static struct place* find_job(int* last) {
+/* A job to help with, looked for behind the place of the last one, and the part to begin with; or NULL. */
+static struct place* find_job(int* last, int* part) {
   for (int i = 1; i <= PLACES; i++) {
     const int at = (*last + i) % PLACES;
-    if (enter(&places[at])) {
+    if ((*part = enter(&places[at]))) {
       *last = at;
       return &places[at];
     }
@@ -103,18 +114,18 @@ static long await_job(unsigned seen, long until) {
 }
 
 static void* help(void* unused) {
-  int last = 0;
+  int last = 0, part;
   long until = now_ns() + SPIN_NS;
   atomic_fetch_add(&idle, 1);
   for (;;) {
     const unsigned seen = atomic_load(&epoch); /* before looking, so that no job is missed */
-    struct place* p = find_job(&last);
+    struct place* p = find_job(&last, &part);
     if (p == NULL) {
       until = await_job(seen, until);
       continue;
     }
     atomic_fetch_sub(&idle, 1);
-    claim(p);
+    claim(p, part);
     atomic_fetch_add(&idle, 1); /* before the caller can go on and count those who are idle */
     leave(p);
     until = now_ns() + SPIN_NS;
@@ -216,14 +227,17 @@ void mk_run(mk_chunk run, void* with, int chunks) {
   }
   p->run = run;
   p->with = with;
-  p->chunks = chunks;
   p->helpers = threads - 1;
-  atomic_store(&p->next, 0);
+  p->part_count = threads < PARTS ? threads : PARTS;
+  for (int i = 0; i < p->part_count; i++) {
+    atomic_store_explicit(&p->parts[i].next, (int)((long)chunks * i / p->part_count), memory_order_relaxed);
+    p->parts[i].stop = (int)((long)chunks * (i + 1) / p->part_count);
+  }
   atomic_store(&p->is_open, 1);
   atomic_fetch_add(&epoch, 1);
   atomic_fetch_add(&wanted_helpers, threads - 1);
   call_helpers(threads - 1);
-  claim(p);
+  claim(p, 0);
   await_helpers(p);
   atomic_fetch_sub(&wanted_helpers, threads - 1);
   atomic_store(&p->taken, 0);

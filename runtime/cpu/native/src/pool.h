@@ -1,4 +1,5 @@
-/* The pool: short jobs (1 to 1000 us) cut into chunks, which threads claim one by one.
+/* The pool: short jobs (1 to 1000 us) cut into chunks, which threads claim one by one, each from a part of its own as long as
+ * there are some: who computes chunks in a row has asked memory for the next one's weights.
  *
  * The caller computes too, and waits only for chunks that somebody is computing, never for a thread that has not
  * woken up. Whoever waits spins for some tens of microseconds, then sleeps on a futex. Several callers may have jobs
