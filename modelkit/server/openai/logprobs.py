@@ -49,6 +49,10 @@ class Tokens:
         for logprob in logprobs:
             own, before = self._spell(logprob.id), bool(self._unfinished)
             said, rest = _read(self._unfinished + own)
+            if before and not said.startswith(_NONE) and not _fits(said, left):
+                # Bytes fall back in a run: one that is no text as a whole costs the characters in it, too.
+                lost = _NONE * (len(self._unfinished + own) - len(rest))
+                said = lost if left.startswith(lost) else said
             if not self._begun and not _fits(said, left):
                 # Texts begin without the blank of their first token.
                 own, said = own.lstrip(), said.lstrip()

@@ -265,6 +265,7 @@ SPELT = [b"a", b" ", b"\n", b"\x0c", "é".encode(), b"\xc3", b"\xa9", b"\xe2", b
 
 
 @example([7, 6, 1], False, ByteFallback)
+@example([5, 5, 6, 4], True, ByteFallback)
 @drawn(st.lists(st.integers(0, len(SPELT) - 1)), st.booleans(), st.sampled_from([ByteLevel, ByteFallback]))
 def test_bytes_that_are_no_characters_cost_no_other_token(
     ids: list[int], together: bool, kind: type[ByteLevel | ByteFallback]
