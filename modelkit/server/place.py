@@ -84,7 +84,8 @@ def _listen_at_port(host: str, port: int) -> socket.socket:
 def _what_to_do(error: OSError) -> str | None:
     if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
         return (
-            "--host takes an address of this machine: 127.0.0.1 for its own programs, 0.0.0.0 for everybody."
+            "--host takes an address of this machine: 127.0.0.1 for its own programs, 0.0.0.0 for everybody. "
+            "The port goes to --port."
         )
     if error.errno == errno.EADDRINUSE:
         return "Another server may be there already: --port takes another number, 0 any that is free."

@@ -257,7 +257,7 @@ def test_a_model_that_is_loaded_shows_a_sign_of_life(stored: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (socket.gaierror(-2, "Name or service not known"), "--host takes an address of this machine"),
+        (socket.gaierror(-2, "Name or service not known"), "The port goes to --port"),
         (OSError(errno.EADDRNOTAVAIL, "Cannot assign"), "--host takes an address of this machine"),
         (OSError(errno.EACCES, "Permission denied"), "--port takes a higher number"),
         (OSError(errno.EADDRINUSE, "Address already in use"), "Another server may be there"),
