@@ -18,6 +18,7 @@ import signal, sys, time
 from modelkit.cli import interrupts
 from modelkit.temporary import TemporaryFolder
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have it ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what runs under nohup has this one
 interrupts.install()
 folder = TemporaryFolder("test", "notes")
 (folder.path / "note").write_text("some")
