@@ -65,7 +65,7 @@ static int are_few(const struct mk_matrix* w, int rows) {
   if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && rows <= FEW_WITH_BLOCKS;
   if (w->bits != 4 && w->bits != 8) return 0;
   if (mk_block(w) < 32 || (WORD == 2 && w->bits == 8)) return rows <= 2;
-  return rows <= FEW || (WORD == 4 && w->bits == 8 && rows == EIGHT);
+  return rows <= FEW || (WORD == 4 && rows == EIGHT);
 }
 
 #define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
@@ -79,9 +79,10 @@ static int are_few(const struct mk_matrix* w, int rows) {
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
+#define EIGHT_ROWS(...) eight_rows(s, p, at, x, ldx, w->k, sums, __VA_ARGS__)
   if (rows == EIGHT) {
-    if (s->block == 64) eight_rows(s, p, at, x, ldx, w->k, sums, 64);
-    else eight_rows(s, p, at, x, ldx, w->k, sums, 32);
+    if (s->block == 64) w->bits == 8 ? EIGHT_ROWS(8, 0, 64) : EIGHT_ROWS(4, 0, 64);
+    else w->bits == 8 ? EIGHT_ROWS(8, 0, 32) : w->kind == MK_AFFINE ? EIGHT_ROWS(4, 0, 32) : EIGHT_ROWS(4, 1, 32);
     return;
   }
   if (s->block == 64) {

@@ -73,16 +73,16 @@ INLINE void fetch_one(const struct panel* p, size_t at, int ahead, int i) { brin
 
 /* `bytes` of codes of each row, from `at` on. */
 INLINE void unpack(const struct panel* p, size_t at, int bytes, int ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {
-  const int step = step_of(bits), words_of_unit = 32 / WORD;
+  const int step = step_of(bits), words_of_unit = 32 / WORD, all = step * words_of_unit, lines = step * bits; /* of sixteen rows */
   for (int left = bytes; left > 0; left -= step * bits * 4, at += (size_t)step * bits * 4, out += step * words_of_unit) {
     vi words[16];
     vi_transpose(p->rows, at, left < step * bits * 4 ? left : step * bits * 4, p->end, words);
     UNROLL for (int u = 0; u < step; u++) {
       if (u * bits * 4 >= left) break;
       UNROLL for (int t = 0; t < words_of_unit; t++) {
-        const int from = (u * words_of_unit + t) * 16 / (step * words_of_unit), to = (u * words_of_unit + t + 1) * 16 / (step * words_of_unit);
-        bring_lines(line_of(p, at, ahead) + 64 * from, to - from);
-        vi_store(out[u * words_of_unit + t], unpacked(words + u * bits, bits, fp4, t));
+        const int word = u * words_of_unit + t, from = word * lines / all;
+        bring_lines(line_of(p, at, ahead) + 64 * from, (word + 1) * lines / all - from);
+        vi_store(out[word], unpacked(words + u * bits, bits, fp4, t));
       }
     }
   }

@@ -1,5 +1,5 @@
-/* Eight rows with codes of 8 bits by vpdpbusd: words of 16 outputs are turned over, as `few` has them, and go from registers into
- * the dot products. Of so many bytes what a slab is made of would be waited for.
+/* Eight rows by vpdpbusd: words of 16 outputs are turned over, as `few` has them, which for so many rows costs less than to
+ * turn over every row's sums, and go from registers into the dot products, which a slab would not.
  */
 #pragma once
 #include "products_tile.h"
@@ -7,25 +7,29 @@
 enum { EIGHT = 8 };
 
 /* Eight rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. `block` is the slab's. */
-INLINE void eight_rows(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums, const int block) {
-  const int blocks = k / block, words_of_block = block / WORD;
+INLINE void eight_rows(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums,
+                       const int bits, const int fp4, const int block) {
+  const int step = step_of(bits) * 4 * bits, blocks = k / block; /* bytes that are turned over at once: blocks of 64 */
+  const int apart = step * 8 / bits / WORD / 16;                 /* words from one line that is asked for to the next */
   const float* factors = (const float*)(x + (size_t)(k + 31) / 32 * 64) + s->first / block; /* x's scales, and then its sums */
   const size_t ld = ldx / sizeof(float);
   vf y[EIGHT];
   x += (size_t)s->first * 2;
   UNROLL for (int r = 0; r < EIGHT; r++) y[r] = vf_load(sums + r * MK_STRIP);
-  for (int left = s->count, b = 0; left > 0; left -= 64, at += 64) {
+  for (int left = s->count * bits / 8, b = 0; left > 0; left -= step, at += (size_t)step) {
     vi words[16];
-    vi_transpose(p->rows, at, left < 64 ? left : 64, p->end, words);
-    UNROLL for (int i = 0; i < 64 / block; i++) {
-      if (i * block >= left) break;
+    vi_transpose(p->rows, at, left < step ? left : step, p->end, words);
+    UNROLL for (int i = 0; i < step * 8 / bits / block; i++) {
+      if (i * block * bits / 8 >= left) break;
       vi sum[EIGHT], low[EIGHT]; /* of x's high bytes and of its low ones */
       UNROLL for (int r = 0; r < EIGHT; r++) sum[r] = low[r] = vi_set(0);
-      UNROLL for (int t = 0; t < words_of_block; t++) {
-        fetch_one(p, at, 1, i * words_of_block + t);
+      UNROLL for (int t = 0; t < block / WORD; t++) {
+        const int done = i * block / WORD + t;
+        if (done % apart == 0) fetch_one(p, at, 1, done / apart);
+        const vi codes = unpacked(words + (i * block / 32 + t / 8) * bits, bits, fp4, t % 8);
         UNROLL for (int r = 0; r < EIGHT; r++) {
-          sum[r] = vi_dot(sum[r], words[i * words_of_block + t], word(x + r * ldx + 4 * t));
-          low[r] = vi_dot(low[r], words[i * words_of_block + t], word(x + r * ldx + block + 4 * t));
+          sum[r] = vi_dot(sum[r], codes, word(x + r * ldx + 4 * t));
+          low[r] = vi_dot(low[r], codes, word(x + r * ldx + block + 4 * t));
         }
       }
       const int g = s->per_group == 2 ? b / 2 : b;

@@ -14,15 +14,22 @@ INLINE void put_block(const struct at_blocks* b, const int kind, int32_t (*codes
   struct half words;
   UNROLL for (int half = 0; half < 2; half++) {
     half_of_block(b, kind, half, &words);
-    UNROLL for (int e = 0; e < 128; e += 4) fetch_some(b, kind, half, e / 4, PANELS), put_codes(codes_at(&words, kind, half, e), table_of(kind), codes + (128 * half + e) / WORD);
+    UNROLL for (int e = 0; e < 128; e += 4) {
+      fetch_some(b, kind, half, e / 4, PANELS);
+      put_codes(codes_at(&words, kind, half, e), table_of(kind), codes + (128 * half + e) / WORD);
+    }
   }
 }
 
 /* Sixteen bytes: the low halves first. */
 static void codes_iq4_nl(const struct at_blocks* b, int32_t (*codes)[LANES]) {
   vi q[16];
+  const int lines = (16 * mk_blocks_of(MK_IQ4_NL).bytes + 63) / 64;
   words_of(b, 2, 16, q);
-  UNROLL for (int t = 0; t < 8; t++) put_codes(bits_at(q[t % 4], 4 * (t / 4), 4, 0), IQ4, codes + 4 * t / WORD);
+  UNROLL for (int t = 0; t < 8; t++) {
+    if (t < lines) bring_lines(line_of(b->rows, b->at, PANELS) + 64 * t, 1);
+    put_codes(bits_at(q[t % 4], 4 * (t / 4), 4, 0), IQ4, codes + 4 * t / WORD);
+  }
 }
 
 static void unpack_block_codes(int kind, const struct at_blocks* b, int32_t (*codes)[LANES]) {
