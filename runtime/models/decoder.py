@@ -9,7 +9,7 @@
                 softmax(q k / scale + mask) v -> o_proj       nn.attend
            x = x + mlp(post_attention_layernorm(x))           nn.mlp, nn.moe
       -> norm                                                 what a Network returns  [B, L, D]
-      -> lm_head, or embed_tokens again where tied            CausalLM.logits         [B, L, V]
+      -> lm_head, or embed_tokens again where tied            Headed.logits           [B, L, V]
 
 B rows, L tokens of each in this step, D hidden size, V vocabulary. Hidden states and logits are apart because
 logits are asked for at few positions, in a prompt at the last. A family says which layers there are; most are
@@ -26,13 +26,12 @@ from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
 from runtime.cpu.stated import Decodes
 from runtime.models.decoder_config import DecoderConfig
+from runtime.models.headed import Headed, untied_head
 from runtime.models.taps import Taps
 from runtime.nn import ops
-from runtime.nn.activation import softcap
 from runtime.nn.layer import Layer
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
@@ -84,7 +83,7 @@ class Trunk(Taps):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers: list[Layer] = list(layers)
         self.norm: Normalize = norm
-        self._embed_scale = embed_scale
+        self.embed_scale = embed_scale
         self._turned = any(rope is not None for rope in config.ropes)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
@@ -103,17 +102,13 @@ class Trunk(Taps):
             self.note(last, x, step)
         return x
 
-    def stated(self, head: nn.Module) -> Decodes:
-        """With such a head on it."""
-        return Decodes(self.embed_tokens, self._embed_scale, self.layers, self.norm, head)
-
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         """What enters the first layer, [B, L, D]."""
         x = embed(self.embed_tokens, ids, step)
-        return x if self._embed_scale is None else x * self._embed_scale
+        return x if self.embed_scale is None else x * self.embed_scale
 
 
-class CausalLM(Module):
+class CausalLM(Headed):
     """A Network of `layers` called as layer(x, step, cache). What the head gives is multiplied by
     `logit_scale` and bent by `logit_softcap` where these are there. Families may override `logits`.
     """
@@ -129,41 +124,16 @@ class CausalLM(Module):
         logit_scale: float = 1.0,
         logit_softcap: float | None = None,
     ) -> None:
-        super().__init__()
-        self.model = Trunk(config, layers, norm, embed_scale)
-        self._logit_scale, self._logit_softcap = logit_scale, logit_softcap
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=head_bias)
-        self._tied = config.tied
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.model(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.model.embed(ids, step)
+        head = untied_head(config, bias=head_bias)
+        super().__init__(Trunk(config, layers, norm, embed_scale), head, scale=logit_scale, cap=logit_softcap)
 
     @property
     def shifts(self) -> list[Rotate | None]:
-        """Per layer how its keys are moved, for `LayerMemory.remove` of tokens in the middle of a row."""
-        return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.model.layers]
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.model.embed_tokens if self._tied else None
+        return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.trunk.layers]
 
     def stated(self) -> Decodes | None:
         """From ids to logits, where it is no more than what this class makes of it."""
-        plain = type(self).logits is CausalLM.logits and type(self).__call__ is CausalLM.__call__
-        if not plain or type(self.model) is not Trunk or self.model.is_tapped:
+        plain = type(self).logits is Headed.logits and type(self).__call__ is Headed.__call__
+        if not plain or type(self.trunk) is not Trunk or self.trunk.is_tapped:
             return None
-        head = self.model.embed_tokens if self._tied else self.lm_head
-        return self.model.stated(head)._replace(times=self._logit_scale, softcap=self._logit_softcap)
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        logits = (
-            tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
-        )
-        if self._logit_scale != 1:
-            logits = logits * self._logit_scale
-        return logits if self._logit_softcap is None else softcap(logits, self._logit_softcap)
+        return self.decodes(embed_scale=self.trunk.embed_scale)

@@ -21,13 +21,14 @@ from runtime.models.decoder import layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
@@ -255,40 +256,14 @@ class Trunk(Module):
         return embed(self.embed_tokens, ids, step) * self.embed_scale
 
 
-class FalconH1(Module):
-    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+class FalconH1(Headed):
+    norm_name = "final_layernorm"
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.model = Trunk(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied = config.tied
-        self._times = config.times.head
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.model(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.model.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.model.embed_tokens if self._tied else None
+        super().__init__(Trunk(config), untied_head(config), scale=config.times.head)
 
     def stated(self) -> Decodes:
-        """From ids to logits."""
-        trunk, times = self.model, self._times
-        head = trunk.embed_tokens if self._tied else self.lm_head
-        ends = trunk.final_layernorm, head, times
-        return Decodes(trunk.embed_tokens, trunk.embed_scale, trunk.layers, *ends, memories=2)
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        logits = (
-            tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
-        )
-        return logits * self._times
+        return self.decodes(embed_scale=self.trunk.embed_scale, memories=2)
 
 
 def build(config: Config) -> FalconH1:

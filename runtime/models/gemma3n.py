@@ -9,7 +9,7 @@ values. A second table feeds every layer.
 import math
 from collections.abc import Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -24,12 +24,13 @@ from runtime.models.decoder_config import layer_count, read_shape, two_ropes
 from runtime.models.family import Family
 from runtime.models.gemma4 import Attention
 from runtime.models.gemma4_config import OF_SHAPE, Layer, donor_of, layers_layout, unused_projections
+from runtime.models.headed import Headed, untied_head
 from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.activation import gated, softcap
-from runtime.nn.linear import MATRICES, embed, linear, tied
+from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
@@ -364,32 +365,9 @@ def _as_strong_as(model: mx.array, x: mx.array) -> mx.array:
     return x * wanted / mx.maximum(found, 1e-5).sqrt()
 
 
-class Gemma3n(Module):
-    shifts: ClassVar[tuple[()]] = ()
-
+class Gemma3n(Headed):
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.model = Trunk(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied, self._softcap = config.tied, config.logit_softcap
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.model(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.model.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.model.embed_tokens if self._tied else None
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        logits = (
-            tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
-        )
-        return logits if self._softcap is None else softcap(logits, self._softcap)
+        super().__init__(Trunk(config), untied_head(config), cap=config.logit_softcap)
 
 
 def build(config: Config) -> Gemma3n:

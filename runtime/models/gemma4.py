@@ -11,7 +11,7 @@ everywhere.
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -31,17 +31,18 @@ from runtime.models.gemma4_config import (
     read_tower,
     unused_projections,
 )
+from runtime.models.headed import Headed, untied_head
 from runtime.models.per_layer import PerLayerTrunk
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, sensitive
 from runtime.models.taps import Taps
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL
 from runtime.nn import ops
-from runtime.nn.activation import gated, softcap
+from runtime.nn.activation import gated
 from runtime.nn.attend import attend, attend_over, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.heads import Heads
-from runtime.nn.linear import MATRICES, embed, linear, tied
+from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mlp import ACTIVATIONS, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
@@ -264,7 +265,7 @@ class Trunk(PerLayerTrunk, Taps):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = make_blocks(config)
         self.norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self._embed_scale = math.sqrt(config.hidden_size)
+        self.embed_scale = math.sqrt(config.hidden_size)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
@@ -280,47 +281,17 @@ class Trunk(PerLayerTrunk, Taps):
             self.note(last, x, step)
         return x
 
-    def stated(self, head: nn.Module) -> Decodes | None:
-        """With such a head on it; None where layers are given more than the stream."""
-        if self.for_layers:
-            return None
-        return Decodes(self.embed_tokens, self._embed_scale, self.layers, self.norm, head)
-
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embed_tokens, ids, step) * self._embed_scale
+        return embed(self.embed_tokens, ids, step) * self.embed_scale
 
 
-class Gemma4(Module):
-    shifts: ClassVar[tuple[()]] = ()
-
+class Gemma4(Headed):
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.model = Trunk(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied, self._softcap = config.tied, config.logit_softcap
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.model(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.model.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.model.embed_tokens if self._tied else None
+        super().__init__(Trunk(config), untied_head(config), cap=config.logit_softcap)
 
     def stated(self) -> Decodes | None:
-        """From ids to logits, where that is all."""
-        said = self.model.stated(self.model.embed_tokens if self._tied else self.lm_head)
-        return None if said is None else said._replace(softcap=self._softcap)
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        logits = (
-            tied(self.model.embed_tokens, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
-        )
-        return logits if self._softcap is None else softcap(logits, self._softcap)
+        """None where layers are given more than the stream."""
+        return None if self.trunk.for_layers else self.decodes(embed_scale=self.trunk.embed_scale)
 
 
 def build(config: Config) -> Gemma4:

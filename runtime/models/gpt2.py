@@ -18,12 +18,13 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.heads import Heads
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed, linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
@@ -155,29 +156,11 @@ class Trunk(Module):
         return embed(self.wte, ids, step)
 
 
-class GPT2(Module):
-    shifts: ClassVar[tuple[()]] = ()  # positions are part of the embeddings
+class GPT2(Headed):
+    trunk_name, table_name = "transformer", "wte"
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.transformer = Trunk(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied = config.tied
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.transformer(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.transformer.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.transformer.wte if self._tied else None
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.transformer.wte, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
+        super().__init__(Trunk(config), untied_head(config))
 
 
 def build(config: Config) -> GPT2:

@@ -17,12 +17,13 @@ from runtime.models.config import Fields
 from runtime.models.decoder import attention_layout, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.attend import attend
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.heads import Heads
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed, linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
@@ -144,37 +145,15 @@ class Trunk(Module):
         return embed(self.embed_in, ids, step)
 
 
-class GPTNeoX(Module):
-    shifts: ClassVar[tuple[()]] = ()
+class GPTNeoX(Headed):
+    trunk_name, table_name = "gpt_neox", "embed_in"
+    norm_name, head_name = "final_layer_norm", "embed_out"
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.gpt_neox = Trunk(config)
-        if not config.tied:
-            self.embed_out = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied = config.tied
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.gpt_neox(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.gpt_neox.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.gpt_neox.embed_in if self._tied else None
+        super().__init__(Trunk(config), untied_head(config))
 
     def stated(self) -> Decodes:
-        """From ids to logits."""
-        trunk = self.gpt_neox
-        head = trunk.embed_in if self._tied else self.embed_out
-        return Decodes(trunk.embed_in, None, trunk.layers, trunk.final_layer_norm, head)
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return (
-            tied(self.gpt_neox.embed_in, hidden, step) if self._tied else linear(self.embed_out, hidden, step)
-        )
+        return self.decodes()
 
 
 def build(config: Config) -> GPTNeoX:

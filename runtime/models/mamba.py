@@ -12,11 +12,12 @@ from runtime.cpu.stated import Decodes
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.module import Module
@@ -143,37 +144,14 @@ class Backbone(Module):
         return embed(self.embeddings, ids, step)
 
 
-class MambaLM(Module):
-    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+class MambaLM(Headed):
+    trunk_name, table_name, norm_name = "backbone", "embeddings", "norm_f"
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.backbone = Backbone(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied = config.tied
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.backbone(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.backbone.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.backbone.embeddings if self._tied else None
+        super().__init__(Backbone(config), untied_head(config))
 
     def stated(self) -> Decodes:
-        """From ids to logits."""
-        trunk = self.backbone
-        head = trunk.embeddings if self._tied else self.lm_head
-        return Decodes(trunk.embeddings, None, trunk.layers, trunk.norm_f, head)
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return (
-            tied(self.backbone.embeddings, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
-        )
+        return self.decodes()
 
 
 def build(config: Config) -> MambaLM:

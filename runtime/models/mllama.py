@@ -7,7 +7,7 @@ so outside of tests every row is one without an image.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -19,11 +19,12 @@ from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.block import PreNorm
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
@@ -133,39 +134,22 @@ class Trunk(Module):
         return embed(self.embed_tokens, ids, step)
 
 
-class Mllama(Module):
-    shifts: ClassVar[tuple[()]] = ()
-
+class Mllama(Headed):
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.model = Trunk(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied, self._vocab = config.tied, config.vocab_size
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.model(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.model.embed(ids, step)
+        super().__init__(Trunk(config), untied_head(config))
+        self._vocab = config.vocab_size
 
     def encode(self, features: mx.array, step: Step, caches: Caches) -> None:
         """Give the rows of `step` an image: projected features [B, T, D]. To be called before the step
         itself.
         """
-        for layer, cache in zip(self.model.layers, by_layout(caches), strict=True):
+        for layer, cache in zip(self.trunk.layers, by_layout(caches), strict=True):
             if isinstance(layer, CrossBlock):
                 layer.cross_attn.encode(features, step, cache)
 
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.model.embed_tokens if self._tied else None
-
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        if self._tied:
-            return tied(self.model.embed_tokens, hidden, step)[..., : self._vocab]
-        return linear(self.lm_head, hidden, step)
+        """Without the table's spare ids, where it is the head."""
+        return super().logits(hidden, step)[..., : self._vocab]
 
 
 def build(config: Config) -> Mllama:

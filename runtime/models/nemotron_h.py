@@ -19,6 +19,7 @@ from runtime.cpu.stated import Asks, Decodes
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
 from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
 from runtime.models.towers import Towers
@@ -26,7 +27,7 @@ from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
-from runtime.nn.linear import embed, linear, tied
+from runtime.nn.linear import embed, linear
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
@@ -132,37 +133,14 @@ class Backbone(Module):
         return embed(self.embeddings, ids, step)
 
 
-class NemotronH(Module):
-    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
+class NemotronH(Headed):
+    trunk_name, table_name, norm_name = "backbone", "embeddings", "norm_f"
 
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.backbone = Backbone(config)
-        if not config.tied:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        self._tied = config.tied
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.backbone(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.backbone.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.backbone.embeddings if self._tied else None
+        super().__init__(Backbone(config), untied_head(config))
 
     def stated(self) -> Decodes:
-        """From ids to logits."""
-        trunk = self.backbone
-        head = trunk.embeddings if self._tied else self.lm_head
-        return Decodes(trunk.embeddings, None, trunk.layers, trunk.norm_f, head)
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return (
-            tied(self.backbone.embeddings, hidden, step) if self._tied else linear(self.lm_head, hidden, step)
-        )
+        return self.decodes()
 
 
 def build(config: Config) -> NemotronH:

@@ -8,7 +8,7 @@ size has no bounds, as in the kernels the models were trained with; transformers
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,6 +21,7 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.headed import Headed
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
@@ -28,7 +29,7 @@ from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
 from runtime.nn.conv import stored_filters
 from runtime.nn.heads import Heads
-from runtime.nn.linear import MATRICES, embed, linear, tied
+from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
@@ -368,26 +369,9 @@ def _layers(config: Config) -> list[Recurrent | Hybrid]:
     return layers
 
 
-class Zamba2(Module):
-    shifts: ClassVar[tuple[()]] = ()  # folds cannot lose tokens
-
+class Zamba2(Headed):
     def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.model = Trunk(config)
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.model(step, caches)
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return self.model.embed(ids, step)
-
-    @property
-    def tied_table(self) -> nn.Module | None:
-        """The table that is the head, too."""
-        return self.model.embed_tokens
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        return tied(self.model.embed_tokens, hidden, step)
+        super().__init__(Trunk(config), None)
 
 
 def build(config: Config) -> Zamba2:
