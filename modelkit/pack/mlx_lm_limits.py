@@ -20,10 +20,11 @@ When = Callable[[Block, Collection[str]], bool]
 
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
-    bamba bert camembert cohere2_moe distilbert gemma3n_text gemma4_assistant gemma4_unified_assistant
-    gemma4_unified_text granitemoeshared lfm2_vl mllama mllama_text_model modernbert mpnet mt5
-    muse_glimmer_assistant muse_glimmer_text nomic_bert qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text
-    roberta t5 t5gemma umt5 xlm-roberta zamba2
+    arcee bamba bert camembert cohere2_moe cwm distilbert flex_olmo gemma3n_text gemma4_assistant
+    gemma4_unified_assistant gemma4_unified_text granitemoeshared hunyuan_v1_moe hyperclovax jais2 lfm2_vl
+    ministral mllama mllama_text_model modernbert mpnet mt5 muse_glimmer_assistant muse_glimmer_text
+    nomic_bert qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma
+    xlm-roberta zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
@@ -136,6 +137,11 @@ def _unscaled(block: Block, names: Collection[str]) -> bool:
     return not _scaled(block, names)
 
 
+def _turns_a_part(block: Block, _names: Collection[str]) -> bool:
+    """Half of each head, where nothing is said."""
+    return block.get("partial_rotary_factor", _rope(block).get("partial_rotary_factor", 0.5)) != 1
+
+
 def _slides(block: Block, _names: Collection[str]) -> bool:
     window, length = block.get("sliding_window"), block.get("max_position_embeddings")
     if type(window) is not int or block.get("use_sliding_window") is False:
@@ -194,8 +200,8 @@ def _other_gelu(block: Block, _names: Collection[str]) -> bool:
 
 # Their classes have the family's own activation and look at no other.
 _SILU = """
-    cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe glm4
-    glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama minimax_m2 ministral3 mistral
+    cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe glm
+    glm4 glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama minimax_m2 ministral3 mistral
     mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe
     qwen3_vl_text seed_oss smollm3 solar_open stablelm
 """
@@ -241,6 +247,7 @@ ROWS: tuple[Limit, ...] = (
     ),
     Limit(("deepseek_v3",), _is("rope_interleave", False), NEIGHBOURS),
     Limit(("glm4_moe", "solar_open"), _scaled, "it leaves the rope unscaled"),
+    Limit(("glm",), _turns_a_part, "it rotates whole heads"),
     Limit(("ernie4_5_moe",), _ever, "it leaves out the correction of the choice of experts"),
     Limit(("falcon_h1",), _differs("key_multiplier", 1), KEYS),
     Limit(("falcon_h1",), _packed, "it multiplies numbers of the config into packed matrices' codes"),
@@ -300,6 +307,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("gpt_oss",), _is("attention_bias", False), BIASED),
     Limit(("seed_oss",), _tied_and_packed, PACKED_HEAD),
     Limit(("olmo_hybrid",), _named(".attention_layer_norm."), NORMS),
+    Limit(("olmo",), _ever, "its class reads the layout of ai2-olmo alone"),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(
         ("phi3", "phimoe"),

@@ -3,7 +3,8 @@
 All scale the embedding by sqrt(hidden size), tie the head to it, have zero-centred RMSNorms and a GeGLU whose
 "gelu" is the tanh form whatever Gemma 1's config calls it. Gemma 2 norms around both sublayers, caps scores
 and logits, and alternates sliding and full attention; Gemma 3 drops the caps, norms queries and keys, and
-gives sliding layers a rotation of their own. One that looks both ways is `gemma_encoder`'s.
+gives sliding layers a rotation of their own. VaultGemma is a Gemma 2 without the norms behind its sublayers.
+One that looks both ways is `gemma_encoder`'s.
 """
 
 import math
@@ -44,7 +45,7 @@ from runtime.records import dataclass
 
 _BOTH_WAYS = "use_bidirectional_attention"
 _TANH = "gelu_pytorch_tanh"
-_GENERATIONS = {"gemma": 1, "gemma2": 2, "gemma3": 3, "gemma3_text": 3}
+_GENERATIONS = {"gemma": 1, "gemma2": 2, "vaultgemma": 2, "gemma3": 3, "gemma3_text": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,8 @@ class Config(DecoderConfig):
 
     generation: int
     """1, 2 or 3."""
+    after: bool
+    """There are norms behind the sublayers."""
     bias: bool
     """Of the attention's projections, that of its output too."""
     scale: float
@@ -74,7 +77,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def parse_causal(raw: Mapping[str, Any]) -> Config:
     """Whatever is said of which way tokens look."""
     fields = Fields(raw)
-    generation = _GENERATIONS[fields.choice("model_type", tuple(_GENERATIONS), "gemma3_text")]
+    family = fields.choice("model_type", tuple(_GENERATIONS), "gemma3_text")
+    generation = _GENERATIONS[family]
     shape = _SHAPES[generation](fields)
     layers = layer_count(fields, 26 if generation == 3 else None)
     windows = _windows(fields, generation, layers)
@@ -88,6 +92,7 @@ def parse_causal(raw: Mapping[str, Any]) -> Config:
         if generation == 3
         else (one_rope(fields, shape),) * layers,
         generation=generation,
+        after=generation > 1 and family != "vaultgemma",
         bias=fields.flag("attention_bias"),
         scale=scalar**-0.5,
         score_softcap=_softcap(fields, "attn_logit_softcapping", 50.0) if generation == 2 else None,
@@ -163,7 +168,7 @@ class Gemma(CausalLM):
 
     def __init__(self, config: Config, attention: "Attention | None" = None) -> None:
         made = attention or _attention
-        wiring = PreNorm if config.generation == 1 else Sandwich
+        wiring = Sandwich if config.after else PreNorm
         blocks = [
             wiring(made(config, rope, window), gated_mlp(config), rms_norms(config))
             for rope, window in zip(layer_ropes(config), config.windows, strict=True)
@@ -206,7 +211,14 @@ def build(config: Config) -> Gemma:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return one_added(without_spares(config, trunk_prefixed(text_tower(weights))))
+    own = one_added(without_spares(config, trunk_prefixed(text_tower(weights))))
+    if config.after:
+        return own
+    # VaultGemma's name for the norm before the MLP.
+    return {
+        name.replace(".pre_feedforward_layernorm.", ".post_attention_layernorm."): array
+        for name, array in own.items()
+    }
 
 
 def _variant(raw: Mapping[str, Any]) -> Family | None:

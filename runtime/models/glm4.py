@@ -1,6 +1,7 @@
 """GLM-4 (0414): norms before and after both sublayers, half of each head rotated in neighbouring pairs.
 
-Gate and up are one matrix. (Its predecessor `glm` lacks the norms after; its MoE successors are elsewhere.)
+Gate and up are one matrix. Its predecessor, GLM-4 9B, lacks the norms after; its MoE successors are
+elsewhere.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
+from runtime.nn.block import Place, PreNorm
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
@@ -29,10 +30,13 @@ from runtime.step import Step
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
     qkv_bias: bool
+    after: bool
+    """There are norms behind the sublayers."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
+    family = fields.choice("model_type", ("glm", "glm4"))
     shape = read_shape(
         fields,
         eps=1.5625e-07,
@@ -46,6 +50,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape, partial=0.5, traditional=True),) * layers,
         qkv_bias=fields.flag("attention_bias", True),
+        after=family == "glm4",
     )
 
 
@@ -59,8 +64,8 @@ class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__()
         norm = rms_norms(config)
-        self.self_attn = SelfAttention(config, rope, qkv_bias=config.qkv_bias)
-        self.mlp = FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
+        self.self_attn = _attention(config, rope)
+        self.mlp = _mlp(config)
         self.input_layernorm: Normalize = norm()
         self.post_self_attn_layernorm: Normalize = norm()
         self.post_attention_layernorm: Normalize = norm()
@@ -79,8 +84,21 @@ class Block(Sublayers):
         )
 
 
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    return SelfAttention(config, rope, qkv_bias=config.qkv_bias)
+
+
+def _mlp(config: Config) -> FusedGatedMLP:
+    return FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
+
+
 def build(config: Config) -> CausalLM:
-    return CausalLM(config, [Block(config, rope) for rope in layer_ropes(config)], rms_norms(config)())
+    norm = rms_norms(config)
+    layers = [
+        Block(config, rope) if config.after else PreNorm(_attention(config, rope), _mlp(config), norm)
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

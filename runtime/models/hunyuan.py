@@ -1,4 +1,4 @@
-"""Hunyuan (dense, V1): a Llama that norms each query and key head after it is rotated.
+"""Hunyuan V1, dense or with experts: a Llama that norms each query and key head after it is rotated.
 
 Its "dynamic" rotation with an `alpha` is a fixed larger base, whatever the length (NTK-aware scaling).
 """
@@ -10,17 +10,21 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -28,22 +32,40 @@ from runtime.step import Step
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
     bias: bool
+    experts: int
+    """0: its MLPs are dense."""
+    chosen: tuple[int, ...]
+    """Of each layer: experts asked per token, beside one that always answers."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
+    sparse = fields.choice("model_type", ("hunyuan_v1_dense", "hunyuan_v1_moe")) == "hunyuan_v1_moe"
     if not fields.flag("use_qk_norm", True):
         raise UnsupportedModel(
             "config.json: use_qk_norm is false, and Hunyuan without these norms is not computed"
         )
     shape = read_shape(fields, eps=1e-5)
     layers = layer_count(fields)
+    experts = fields.count("num_experts", 1, high=1 << 16) if sparse else 0
     return Config(
         **shape,
         windows=(None,) * layers,
         ropes=(_rope(fields, shape),) * layers,
         bias=fields.flag("attention_bias"),
+        experts=experts,
+        chosen=_chosen(fields, layers, experts) if sparse else (),
     )
+
+
+def _chosen(fields: Fields, layers: int, experts: int) -> tuple[int, ...]:
+    """One number for all layers, or one for each."""
+    given = fields.raw.get("moe_topk")
+    if not isinstance(given, list):
+        return (fields.count("moe_topk", 1, high=experts),) * layers
+    if len(given) != layers or any(type(k) is not int or not 1 <= k <= experts for k in given):
+        fields.refuse("moe_topk", f"a number from 1 to {experts}, or a list of {layers} of them")
+    return tuple(given)
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
@@ -77,12 +99,29 @@ class Attention(SelfAttention):
 
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
-    layers = [PreNorm(Attention(config, rope), gated_mlp(config), norm) for rope in layer_ropes(config)]
+    mlps = [_mixture(config, k) for k in config.chosen] or [gated_mlp(config) for _ in config.ropes]
+    layers = [
+        PreNorm(Attention(config, rope), mlp, norm)
+        for rope, mlp in zip(layer_ropes(config), mlps, strict=True)
+    ]
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
+def _mixture(config: Config, chosen: int) -> SharedMoE:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    router = RuledRouter(hidden, config.experts, Routing("softmax", chosen, normalize=True))
+    return SharedMoE(hidden, inner, config.experts, router, shared=inner, activation=config.activation)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    own = without_spares(config, weights)
+    if not config.experts:
+        return own
+    named = {
+        name.replace(".mlp.gate.wg.", ".mlp.gate.").replace(".mlp.shared_mlp.", ".mlp.shared_experts."): array
+        for name, array in own.items()
+    }
+    return to_switch(named, config.experts)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

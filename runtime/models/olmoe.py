@@ -1,4 +1,7 @@
-"""OLMoE: a Llama with norms over all queries and over all keys, and experts for MLPs."""
+"""OLMoE and FlexOlmo: Llamas with norms over all queries and over all keys, and experts for MLPs.
+
+FlexOlmo norms behind its sublayers, as OLMo 2 does.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +15,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import PreNorm
+from runtime.nn.block import PostNorm, PreNorm
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import Projected, WideNormAttention
 from runtime.nn.sparse import SoftmaxMoE
@@ -22,6 +25,8 @@ from runtime.step import Step
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
+    after: bool
+    """Norms are behind sublayers, not before them."""
     bias: bool
     clip: float | None
     """Queries, keys and values are held within [-clip, clip]; None: they are not."""
@@ -34,17 +39,19 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    shape = read_shape(fields, eps=1e-5, max_position_embeddings=4096)
+    flex = fields.choice("model_type", ("olmoe", "flex_olmo")) == "flex_olmo"
+    shape = read_shape(fields, eps=1e-6 if flex else 1e-5, max_position_embeddings=4096)
     layers = layer_count(fields)
-    experts = fields.count("num_experts", 64, high=1 << 16)
+    experts = fields.count("num_experts", 7 if flex else 64, high=1 << 16)
     return Config(
         **shape,
         windows=(None,) * layers,
-        ropes=(one_rope(fields, shape),) * layers,
+        ropes=(one_rope(fields, shape, theta=500000.0 if flex else 10000.0),) * layers,
+        after=flex,
         bias=fields.flag("attention_bias"),
-        clip=fields.number("clip_qkv", low=0.0) if fields.has("clip_qkv") else None,
+        clip=fields.number("clip_qkv", low=0.0) if not flex and fields.has("clip_qkv") else None,
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8, high=experts),
+        chosen=fields.count("num_experts_per_tok", 5 if flex else 8, high=experts),
         normalize=fields.flag("norm_topk_prob"),
     )
 
@@ -83,7 +90,8 @@ def build(config: Config) -> CausalLM:
             activation=config.activation,
         )
 
-    layers = [PreNorm(_attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
+    wiring = PostNorm if config.after else PreNorm
+    layers = [wiring(_attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
     return CausalLM(config, layers, norm())
 
 

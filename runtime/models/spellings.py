@@ -26,6 +26,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_attention_heads": "n_heads",
         "num_hidden_layers": "n_layers",
     },
+    "flex_olmo": {"num_local_experts": "num_experts"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
     "gpt2": {
@@ -36,6 +37,7 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "gpt_oss": {"num_experts": "num_local_experts"},
     "granitemoehybrid": {"layers_block_type": "layer_types"},
+    "hunyuan_v1_moe": {"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
     "jamba": {"num_local_experts": "num_experts"},
     "kimi_linear": {
         "max_position_embeddings": "model_max_length",

@@ -35,13 +35,14 @@ class RMSNorm(Module):
 
 
 class LayerNorm(Module):
-    """x less its mean, over its spread, times the weight [D], plus the bias [D]."""
+    """x less its mean, over its spread, times the weight [D], plus the bias [D]; each where it has one."""
 
     centred: ClassVar[bool] = True
 
-    def __init__(self, dims: int, eps: float = 1e-5, *, bias: bool = True) -> None:
+    def __init__(self, dims: int, eps: float = 1e-5, *, weight: bool = True, bias: bool = True) -> None:
         super().__init__()
-        self.weight = mx.ones((dims,))
+        if weight:
+            self.weight = mx.ones((dims,))
         if bias:
             self.bias = mx.zeros((dims,))
         self.eps = eps

@@ -1,6 +1,6 @@
 """docs/export.md: how mlx-lm computes what `modelkit export` lays out, for every reference.
 
-    python -m tests.support.export_table    (minutes; needs torch, transformers and mlx-lm)
+    python -m tests.support.export_table [NAME ...]    (all: minutes; needs torch, transformers and mlx-lm)
 
 Each reference's model is saved by transformers 5, so in its spelling and under its names, created, exported,
 loaded by mlx-lm, and its logits are compared with the reference's. The outcomes are kept beside the
@@ -8,6 +8,7 @@ references, so that tests can hold the sentences of `mlx_lm_limits` against them
 """
 
 import json
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -91,6 +92,7 @@ _REFUSALS = (
     IndexError,
     KeyError,
     RuntimeError,
+    SystemExit,
     TypeError,
     ValueError,
 )  # of mlx-lm's classes
@@ -192,15 +194,16 @@ def _far(one: Mapping[str, Any]) -> str:
     )
 
 
-def main() -> None:
-    outcomes: dict[str, dict[str, Any]] = {}
-    for name in Reference.names():
+def main(names: list[str]) -> None:
+    outcomes: dict[str, dict[str, Any]] = json.loads(OUTCOMES.read_text(encoding="utf-8"))
+    for name in names or Reference.names():
         with tempfile.TemporaryDirectory() as place:
             outcomes[name] = measure(name, Path(place))
         print(name, outcomes[name], flush=True)
+    outcomes = {name: outcomes[name] for name in Reference.names() if name in outcomes}
     OUTCOMES.write_text(json.dumps(outcomes, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(page(outcomes), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -4,7 +4,6 @@ python -m tests.support.foreign_table    measures all references again and rewri
 """
 
 import re
-import tempfile
 from collections import defaultdict
 from importlib.metadata import version
 from pathlib import Path
@@ -47,9 +46,9 @@ FIELDS = """
 mlx-lm's classes do not read every field of a config, so they are never handed one. Each field that
 transformers reads for the kind was changed there ({changes} changes, all stored with transformers' answer):
 where the answer moved, modelkit's moves to the same place, or the field is refused by name. What the file
-leaves out is what transformers takes for it. Some classes are mended on the way: GLM-4 turns the share of a
-head that the file asks for, GPT-BigCode has the activation that it names, tied heads of MiniCPM3 are scaled,
-Helium has no spare head, inner norms of Youtu have transformers' epsilon.
+leaves out is what transformers takes for it. Some classes are mended on the way: GPT-BigCode has the
+activation that it names, tied heads of MiniCPM3 are scaled, Helium has no spare head, inner norms of Youtu
+have transformers' epsilon.
 
 Refused although transformers computes it, in every kind: `is_causal: false`, and `rope_scaling` beside a
 `rope_parameters` that says something else. Besides:
@@ -78,12 +77,10 @@ one minor release is taken (0.32); another one is refused by name.
 
 def row(reference: ForeignReference) -> str:
     kind, ids = reference.kind, reference.answers["ids"]
-    with tempfile.TemporaryDirectory() as place:
-        model = reference.load(Path(place))
-        whole = reference.error(full_logits(model, ids))
-        stepped = reference.error(cut_logits(model, ids, [1]))
-        model = reference.load(Path(place), rounded=True)
-        rounded = reference.error(full_logits(model, ids), "rounded")
+    model = reference.load()
+    whole = reference.error(full_logits(model, ids))
+    stepped = reference.error(cut_logits(model, ids, [1]))
+    rounded = reference.error(full_logits(reference.load(rounded=True), ids), "rounded")
     figures = " | ".join(f"{error:.0e}" for error in (whole, stepped, rounded))
     rows = "together" if kind.ragged else "one by one"
     types, classes = ", ".join(kind.types), ", ".join(kind.classes)

@@ -122,10 +122,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"r": 2, "use_dora": True, "target_modules": ["q_proj", "down_proj", "lm_head"]},
     ),
     "foreign/gptj_table": ("foreign/gptj", {"r": 3, "target_modules": ["v_proj", "fc_in", "wte", "lm_head"]}),
-    "foreign/glm_saved": (
-        "foreign/glm",
-        {"r": 2, "lora_bias": True, "target_modules": ["q_proj"], "modules_to_save": ["lm_head"]},
-    ),
     "foreign/youtu_llm_latent": (
         "foreign/youtu_llm",
         {"r": 2, "target_modules": ["kv_b_proj", "q_b_proj", "gate_proj"]},

@@ -1,4 +1,4 @@
-"""Kinds without experts: Helium, GLM-4 of the first generation, GPT-J, GPT-BigCode, MiniCPM3, Youtu."""
+"""Kinds without experts: Helium, GPT-J, GPT-BigCode, MiniCPM3, Youtu."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,15 +50,6 @@ def _without_spare_head(model: Any, values: Values) -> Any:
     """The class makes a head whether it is used or not."""
     if values["tie_word_embeddings"]:
         model.pop("lm_head")
-    return model
-
-
-def _turn_a_part(model: Any, values: Values) -> Any:
-    """The class turns whole heads, and every published file asks for half of one."""
-    rope = values["rope"]
-    turned = int(values["head_dim"] * rope["partial_rotary_factor"])
-    for layer in model.layers:
-        layer.self_attn.rope = nn.RoPE(turned, traditional=True, base=rope["rope_theta"])
     return model
 
 
@@ -170,21 +161,6 @@ KINDS = (
         Ropes(theta=100000.0),
         spell=_whole_heads,
         mend=_without_spare_head,
-    ),
-    Kind(
-        "glm",
-        ("glm",),
-        ("GlmForCausalLM",),
-        {
-            **sizes(4096, 13696, 40, 32, 2, 151552, 131072),
-            "head_dim": Count(128),
-            "rms_norm_eps": Number(1.5625e-07),
-            "tie_word_embeddings": Flag(False),
-            "attention_bias": Flag(True),
-        },
-        Ropes(share=0.5),
-        spell=older_rope,
-        mend=_turn_a_part,
     ),
     Kind(
         "gptj",

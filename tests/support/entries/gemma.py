@@ -1,5 +1,5 @@
-"""Gemma 1, 2 and 3: softcaps, alternating windows, two rotations, a scalar that is not the head size, the
-wrapper.
+"""Gemma 1, 2 and 3, VaultGemma: softcaps, alternating windows, two rotations, a scalar that is not the head
+size, the wrapper.
 """
 
 from typing import Any
@@ -32,6 +32,17 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "query_pre_attn_scalar": 24,
             "attn_logit_softcapping": 5.0,
             "final_logit_softcapping": 8.0,
+        },
+    ),
+    "vaultgemma": (
+        "vaultgemma",
+        {
+            "head_dim": 32,
+            "sliding_window": 12,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 5.0,
+            "final_logit_softcapping": 8.0,
+            "attention_bias": True,
         },
     ),
     "gemma3_text": ("gemma3_text", _TEXT3),

@@ -1,4 +1,4 @@
-"""Mixtures under a softmax: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE, Phi-3.5-MoE and Granite 3 MoE."""
+"""Mixtures under a softmax: Qwen2-MoE, Qwen3-MoE, Mixtral, OLMoE, FlexOlmo, Phi-3.5-MoE and Granite 3 MoE."""
 
 from typing import Any
 
@@ -65,6 +65,10 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "attention_bias": True,
             "tie_word_embeddings": True,
         },
+    ),
+    "flex_olmo": (
+        "flex_olmo",
+        {"num_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 32, "attention_bias": True},
     ),
     "phimoe": (
         "phimoe",

@@ -17,7 +17,6 @@ _SAME = {**_LONG, "short_factor": _LONG["long_factor"]}
 _UNTIED = {"tie_word_embeddings": False}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "glm": ("glm", {"head_dim": 16}),
     "gpt_bigcode": ("gpt_bigcode", {"n_inner": 80}),
     "gptj": ("gptj", {"rotary_dim": 8, "n_inner": None}),
     "helium": ("helium", {"head_dim": 16}),
@@ -25,7 +24,6 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "youtu_llm": ("youtu", {**_LATENT, "pad_token_id": None}),  # transformers wipes the row of a pad token
 }
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
-    "glm": ropes({"partial_rotary_factor": 0.5}),
     "gpt_bigcode": {"n_inner null": {"n_inner": None}, "one head": {"n_head": 1}},
     "gptj": {
         "n_inner said": {"n_inner": 256},

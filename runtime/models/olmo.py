@@ -1,0 +1,79 @@
+"""OLMo 1: a Llama whose norms are LayerNorms without weights, and whose queries, keys and values may be held
+within bounds.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.family import Family
+from runtime.models.tensor_names import without_spares
+from runtime.nn.block import PreNorm
+from runtime.nn.norm import LayerNorm
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import Projected, SelfAttention
+from runtime.records import dataclass
+from runtime.step import Step
+
+_EPS = 1e-5
+"""transformers reads it from no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+    clip: float | None
+    """Queries, keys and values are held within [-clip, clip]; None: they are not."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    shape = read_shape(fields)
+    layers = layer_count(fields)
+    return Config(
+        **{**shape, "norm_eps": _EPS},
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape),) * layers,
+        bias=fields.flag("attention_bias"),
+        clip=fields.number("clip_qkv", low=0.0) if fields.has("clip_qkv") else None,
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class ClippedAttention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None, clip: float) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self._clip = clip
+
+    def flat(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in super().flat(x, step))
+        return queries, keys, values
+
+
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
+    if config.clip is not None:
+        return ClippedAttention(config, rope, config.clip)
+    return SelfAttention(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+
+
+def build(config: Config) -> CausalLM:
+    def norm() -> LayerNorm:
+        return LayerNorm(config.hidden_size, eps=config.norm_eps, weight=False, bias=False)
+
+    layers = [PreNorm(_attention(config, rope), gated_mlp(config), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, weights)
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
