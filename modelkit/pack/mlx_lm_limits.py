@@ -142,6 +142,13 @@ def _turns_a_part(block: Block, _names: Collection[str]) -> bool:
     return block.get("partial_rotary_factor", _rope(block).get("partial_rotary_factor", 0.5)) != 1
 
 
+def _shares_choices(block: Block, names: Collection[str]) -> bool:
+    listed, pattern = block.get("indexer_types"), block.get("index_topk_pattern")
+    if listed or pattern:
+        return "shared" in (listed or pattern) or "S" in (listed or pattern)
+    return _above_one("index_topk_freq")(block, names)
+
+
 def _slides(block: Block, _names: Collection[str]) -> bool:
     window, length = block.get("sliding_window"), block.get("max_position_embeddings")
     if type(window) is not int or block.get("use_sliding_window") is False:
@@ -215,6 +222,7 @@ _WINDOWLESS = """
 _WINDOW = "it has no sliding window here, so long texts are read otherwise"
 NO_BIAS = "its attention has no biases"
 _TIED = "its output head is the embedding"
+_OF_ROUTERS = ("topk_method", "scoring_func", "moe_layer_freq")
 _FOURTH = "every fourth of its layers is one without positions"
 _SCORED = ("deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "mimo_v2_flash")
 
@@ -248,6 +256,12 @@ ROWS: tuple[Limit, ...] = (
     Limit(("deepseek_v3",), _is("rope_interleave", False), NEIGHBOURS),
     Limit(("glm4_moe", "solar_open"), _scaled, "it leaves the rope unscaled"),
     Limit(("glm",), _turns_a_part, "it rotates whole heads"),
+    Limit(
+        ("glm_moe_dsa",),
+        lambda block, _names: any(block.get(name) is None for name in _OF_ROUTERS),
+        f"it wants {_OF_ROUTERS[0]}, {_OF_ROUTERS[1]} and {_OF_ROUTERS[2]} in config.json",
+    ),
+    Limit(("glm_moe_dsa",), _shares_choices, "it has an indexer in every layer"),
     Limit(("ernie4_5_moe",), _ever, "it leaves out the correction of the choice of experts"),
     Limit(("falcon_h1",), _differs("key_multiplier", 1), KEYS),
     Limit(("falcon_h1",), _packed, "it multiplies numbers of the config into packed matrices' codes"),

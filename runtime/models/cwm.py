@@ -26,8 +26,11 @@ _ROPE = {
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     cwm = fields.choice("model_type", ("cwm", "ministral")) == "cwm"
-    defaults = {} if cwm else {"num_key_value_heads": 8}
-    shape = read_shape(fields, eps=1e-5 if cwm else 1e-6, max_position_embeddings=131072, **defaults)
+    shape = (
+        read_shape(fields, eps=1e-5, max_position_embeddings=131072)
+        if cwm
+        else read_shape(fields, max_position_embeddings=131072, num_key_value_heads=8)
+    )
     windows = _windows(fields, cwm)
     if cwm:
         sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}

@@ -71,7 +71,7 @@ def gated_mlp(config: DecoderConfig, *, bias: bool = False, inner: int | None = 
 class Trunk(Taps):
     """Everything below the output head."""
 
-    in_turn: ClassVar[str] = "layers"
+    in_turn: ClassVar[str | None] = "layers"
     """The list of its layers, each of which is given what the one before made of the stream: they may be on
     several machines (`runtime.ranks`). So in trunks of other families; those whose layers are given more say
     which modules make it (`for_layers`)."""
@@ -123,9 +123,10 @@ class CausalLM(Headed):
         head_bias: bool = False,
         logit_scale: float = 1.0,
         logit_softcap: float | None = None,
+        trunk: type[Trunk] = Trunk,
     ) -> None:
         head = untied_head(config, bias=head_bias)
-        super().__init__(Trunk(config, layers, norm, embed_scale), head, scale=logit_scale, cap=logit_softcap)
+        super().__init__(trunk(config, layers, norm, embed_scale), head, scale=logit_scale, cap=logit_softcap)
 
     @property
     def shifts(self) -> list[Rotate | None]:

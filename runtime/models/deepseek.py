@@ -1,12 +1,15 @@
-"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight) and GLM-4.7 Flash: latent attention, many small experts.
+"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight), GLM-4.7 Flash and GLM-5: latent attention, many small
+experts.
 
 The first layers are dense, the rest ask a few of many experts besides shared ones that always answer. V2
 routes by a softmax, within the best groups of experts if told so; the others by sigmoids with a correction
-of the choice, in groups. V3.2 adds an indexer that picks the tokens each query looks at. Files of V3 and
-GLM hold draft heads behind the last layer.
+of the choice, in groups. V3.2 and GLM-5 add an indexer that picks the tokens each query looks at; layers of
+GLM-5 may look at what an earlier one's has picked. Files of V3 and GLM hold draft heads behind the last
+layer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -14,7 +17,7 @@ from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
+from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
@@ -31,7 +34,8 @@ from runtime.nn.route import CorrectedRouter, Router, RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
-_FAMILIES = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_k2")
+_INDEXED = ("deepseek_v32", "glm_moe_dsa")
+_FAMILIES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", *_INDEXED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Config(DecoderConfig):
     """Of the part of queries and keys that is rotated."""
     index_rope: RopeSpec | None
     """Of the indexer; None: no indexer."""
+    choosers: tuple[int, ...]
+    """Of each layer: the one whose indexer chooses what it looks at, itself or an earlier one."""
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
     mixture: MixtureSpec
@@ -74,26 +80,27 @@ class Config(DecoderConfig):
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     family = fields.choice("model_type", _FAMILIES)
-    glm, second = family == "glm4_moe_lite", family == "deepseek_v2"
+    flash, second, fifth = (family == name for name in ("glm4_moe_lite", "deepseek_v2", "glm_moe_dsa"))
     shape = read_shape(
         fields,
-        eps=1e-5 if glm else 1e-6,
-        max_position_embeddings=2048 if second else 4096,
+        eps=1e-5 if flash or fifth else 1e-6,
+        max_position_embeddings=202752 if fifth else 2048 if second else 4096,
         num_key_value_heads=128,
     )
     layers = layer_count(fields)
     if fields.flag("mlp_bias"):
         raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
     latent, rope = _latent(fields, shape, family)
-    index = family == "deepseek_v32"
+    index = family in _INDEXED
     return Config(
         **shape,
         windows=(None,) * layers,
         ropes=(rope,) * layers,
         latent=latent,
         rope=rope,
-        index_rope=_rope(fields, shape, latent.position, traditional=False) if index else None,
-        sparse=_sparse(fields, layers, 1 if glm else 0 if second else 3),
+        index_rope=_rope(fields, shape, latent.position, traditional=fifth) if index else None,
+        choosers=_choosers(fields, layers) if fifth else tuple(range(layers)),
+        sparse=_sparse(fields, layers, 1 if flash else 0 if second else 3),
         mixture=_mixture(fields, family),
         draft_heads=0 if second else fields.count("num_nextn_predict_layers", 0, low=0, high=16),
     )
@@ -113,7 +120,7 @@ def _latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentS
         value=fields.count("v_head_dim", 128, high=4096),
         scale=(content + position) ** -0.5 * score_temperature(fields.rope_parameters()),
         bias=fields.flag("attention_bias"),
-        index=_index(fields, position) if family == "deepseek_v32" else None,
+        index=_index(fields, position, family) if family in _INDEXED else None,
     )
     traditional = family == "deepseek_v2" or fields.flag("rope_interleave", True)
     return latent, _rope(fields, shape, position, traditional=traditional)
@@ -141,15 +148,34 @@ def score_temperature(parameters: Mapping[str, Any]) -> float:
     return yarn_scale(block.number("factor"), block.number("mscale_all_dim")) ** 2
 
 
-def _index(fields: Fields, position: int) -> IndexShape:
+def _index(fields: Fields, position: int, family: str) -> IndexShape:
     if fields.raw.get("q_lora_rank", 1536) is None:
         fields.refuse("q_lora_rank", "a rank, from which the indexer reads")
     fields.words("layer_types", layer_count(fields), ("indexed_attention",))
     return IndexShape(
-        heads=fields.count("index_n_heads", 64, high=4096),
+        heads=fields.count("index_n_heads", 32 if family == "glm_moe_dsa" else 64, high=4096),
         size=fields.count("index_head_dim", 128, low=position, high=4096),
         chosen=fields.count("index_topk", 2048),
     )
+
+
+def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
+    """By `indexer_types`, by a pattern such as FSSF, or by how often a layer has its own."""
+    kinds = fields.words("indexer_types", layers, ("full", "shared"))
+    name, pattern = "indexer_types", fields.raw.get("index_topk_pattern")
+    if kinds is None and pattern is not None:
+        name = "index_topk_pattern"
+        listed = [{"F": "full", "S": "shared"}.get(each, each) for each in pattern]
+        kinds = Fields({name: listed}).words(name, layers, ("full", "shared"))
+    if kinds is None:
+        name = "index_topk_freq"
+        every = max(fields.count(name, 1, low=0), 1)
+        behind = fields.count("index_skip_topk_offset", 2, low=0) - 1
+        kinds = ["shared" if max(i - behind, 0) % every else "full" for i in range(layers)]
+    if kinds[0] != "full":
+        fields.refuse(name, "a first layer with an indexer of its own")
+    own = [i for i, kind in enumerate(kinds) if kind == "full"]
+    return tuple(max(k for k in own if k <= i) for i in range(layers))
 
 
 def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
@@ -165,6 +191,7 @@ def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
 _ROUTED = {
     "deepseek_v2": (1, 1, 1.0, 2),
     "glm4_moe_lite": (1, 1, 1.8, 1),
+    "glm_moe_dsa": (1, 1, 2.5, 1),
 }
 _ROUTED_V3 = (8, 4, 2.5, 1)
 
@@ -208,7 +235,11 @@ def _mixture(fields: Fields, family: str) -> MixtureSpec:
 
 
 def layout(config: Config) -> list[LayerSpec]:
-    return [config.latent.memory] * config.layers
+    return [_latent_of(config, place, chooser).memory for place, chooser in enumerate(config.choosers)]
+
+
+def _latent_of(config: Config, place: int, chooser: int) -> LatentShape:
+    return config.latent if place == chooser else replace(config.latent, own_index=False)
 
 
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:
@@ -241,19 +272,29 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     )
 
 
-def _block(config: Config, rope: Rope, index_rope: Rope | None, *, sparse: bool) -> PreNorm:
-    attention = LatentAttention(config.latent, rope, index_rope)
-    return PreNorm(attention, _mlp(config, sparse=sparse), rms_norms(config))
-
-
-def _blocks(config: Config, sparse: tuple[bool, ...]) -> list[PreNorm]:
+def _blocks(config: Config, sparse: Sequence[bool], choosers: Sequence[int]) -> list[PreNorm]:
     rope = Rope(config.rope)
     index_rope = None if config.index_rope is None else Rope(config.index_rope)
-    return [_block(config, rope, index_rope, sparse=kind) for kind in sparse]
+
+    def attention(place: int, chooser: int) -> LatentAttention:
+        return LatentAttention(_latent_of(config, place, chooser), rope, index_rope, chooser)
+
+    return [
+        PreNorm(attention(place, chooser), _mlp(config, sparse=kind), rms_norms(config))
+        for place, (kind, chooser) in enumerate(zip(sparse, choosers, strict=True))
+    ]
+
+
+class Sharing(Trunk):
+    """Layers are given more than the stream: what an earlier one's indexer has chosen."""
+
+    in_turn = None
 
 
 def build(config: Config) -> CausalLM:
-    return CausalLM(config, _blocks(config, config.sparse), rms_norms(config)())
+    blocks = _blocks(config, config.sparse, config.choosers)
+    trunk = Trunk if config.choosers == tuple(range(config.layers)) else Sharing
+    return CausalLM(config, blocks, rms_norms(config)(), trunk=trunk)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
@@ -263,7 +304,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
 
 
 def build_head(config: Config) -> DraftHead:
-    blocks = _blocks(config, (True,) * config.draft_heads)
+    heads = config.draft_heads
+    blocks = _blocks(config, (True,) * heads, range(heads))
     return DraftHead([Predictor(config.hidden_size, config.norm_eps, block) for block in blocks])
 
 

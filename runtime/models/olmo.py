@@ -33,10 +33,10 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    shape = read_shape(fields)
+    shape: dict[str, Any] = {**read_shape(fields), "norm_eps": _EPS}
     layers = layer_count(fields)
     return Config(
-        **{**shape, "norm_eps": _EPS},
+        **shape,
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape),) * layers,
         bias=fields.flag("attention_bias"),

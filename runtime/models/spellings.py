@@ -29,6 +29,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "flex_olmo": {"num_local_experts": "num_experts"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
+    "glm_moe_dsa": {"num_local_experts": "n_routed_experts"},
     "gpt2": {
         "hidden_size": "n_embd",
         "max_position_embeddings": "n_positions",

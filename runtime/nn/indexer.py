@@ -49,30 +49,14 @@ class Indexer(Module):
         """[B, L, D] -> [B, 1, L, I], rotated."""
         return self._rope(self.k_norm(linear(self.wk, x, step))[:, None], step)
 
-    def select(
-        self, x: mx.array, low: mx.array, seen: mx.array, mask: Mask, step: Step
-    ) -> tuple[mx.array, Mask]:
-        """What is left of the visible tokens: their keys without the index columns, and a mask.
+    def choose(self, x: mx.array, low: mx.array, index: mx.array, mask: Mask, step: Step) -> mx.array | None:
+        """The T best places for each query, ascending, [B, 1, L, T]; None: no more than T are visible.
 
-        low [B, L, query rank]: what the layer's queries are made of. seen [B, 1, K, columns]. A single
-        query gets the chosen keys alone, unless its answer is to be the same bits as among others; several
-        get a mask over all.
+        low [B, L, query rank]: what the layer's queries are made of. index [B, 1, K, I]: visible index keys.
         """
-        keys, index = mx.split(seen, [seen.shape[-1] - self._shape.size], axis=-1)
-        if seen.shape[2] <= self._shape.chosen:
-            return keys, mask
-        if isinstance(mask, str):
-            mask = causal_mask(x.shape[1], seen.shape[2])[None, None]
-        best = self._best(x, low, index, mask, step)
-        if x.shape[1] == 1 and not ops.table.steady:
-            chosen = mx.take_along_axis(keys, best.swapaxes(-1, -2), axis=2)
-            if mask is None:
-                return chosen, None
-            mask = mx.broadcast_to(mask, (best.shape[0], *mask.shape[1:]))
-            return chosen, mx.take_along_axis(mask, best, axis=-1)
-        ranked = mx.zeros((*best.shape[:3], seen.shape[2]), mx.bool_)
-        ranked = mx.put_along_axis(ranked, best, mx.array(True), axis=-1)
-        return keys, ranked if mask is None else ranked & mask
+        if index.shape[2] <= self._shape.chosen:
+            return None
+        return self._best(x, low, index, _array_of(mask, x.shape[1], index.shape[2]), step)
 
     def _best(
         self, x: mx.array, low: mx.array, index: mx.array, mask: mx.array | None, step: Step
@@ -95,3 +79,27 @@ class Indexer(Module):
             scores = mx.where(mask, scores, -mx.inf)
         best = mx.argpartition(-scores, self._shape.chosen - 1, axis=-1)[..., : self._shape.chosen]
         return ops.table.settled(mx.sort(best, axis=-1))
+
+
+def narrowed(keys: mx.array, mask: Mask, best: mx.array | None) -> tuple[mx.array, Mask]:
+    """What is left of visible tokens [B, 1, K, columns] where queries look at these places of them alone.
+
+    A single query gets the chosen keys alone, unless its answer is to be the same bits as among others;
+    several get a mask over all.
+    """
+    if best is None:
+        return keys, mask
+    mask = _array_of(mask, best.shape[2], keys.shape[2])
+    if best.shape[2] == 1 and not ops.table.steady:
+        chosen = mx.take_along_axis(keys, best.swapaxes(-1, -2), axis=2)
+        if mask is None:
+            return chosen, None
+        mask = mx.broadcast_to(mask, (best.shape[0], *mask.shape[1:]))
+        return chosen, mx.take_along_axis(mask, best, axis=-1)
+    ranked = mx.zeros((*best.shape[:3], keys.shape[2]), mx.bool_)
+    ranked = mx.put_along_axis(ranked, best, mx.array(True), axis=-1)
+    return keys, ranked if mask is None else ranked & mask
+
+
+def _array_of(mask: Mask, queries: int, visible: int) -> mx.array | None:
+    return causal_mask(queries, visible)[None, None] if isinstance(mask, str) else mask

@@ -21,7 +21,7 @@ from runtime.cpu.stated import Latents
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.heads import Heads
-from runtime.nn.indexer import Indexer, IndexShape
+from runtime.nn.indexer import Indexer, IndexShape, narrowed
 from runtime.nn.linear import MATRICES, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize, RMSNorm
@@ -58,11 +58,14 @@ class LatentShape:
     """Of the norms behind them."""
     index: IndexShape | None = None
     """The indexer that chooses what a query sees; None: it sees all."""
+    own_index: bool = True
+    """The layer has that indexer; False: it sees what an earlier layer's has chosen."""
 
     @property
     def memory(self) -> Full:
         """What a layer remembers."""
-        return Full(1, self.rank + self.position + (self.index.size if self.index else 0), value_dim=0)
+        index = self.index.size if self.index and self.own_index else 0
+        return Full(1, self.rank + self.position + index, value_dim=0)
 
     def expands(self, width: int) -> bool:
         """For `width` queries, is it cheaper to make keys and values of every visible token?"""
@@ -129,8 +132,10 @@ def by_heads_back(module: Any, x: mx.array, step: Step | None) -> mx.array:
 class LatentAttention(Module):
     """[B, L, D] -> [B, L, D]."""
 
-    def __init__(self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None) -> None:
-        """rope None: positions are left out."""
+    def __init__(
+        self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None, chooser: int = 0
+    ) -> None:
+        """rope None: positions are left out. chooser: the layer whose indexer chooses, itself or another."""
         super().__init__()
         whole = shape.heads * (shape.content + shape.position)
         if shape.query_rank is None:
@@ -144,11 +149,11 @@ class LatentAttention(Module):
         self.k_b_proj = HeadLinear(shape.heads, shape.content, shape.rank)
         self.v_b_proj = HeadLinear(shape.heads, shape.value, shape.rank)
         self.o_proj = nn.Linear(shape.heads * shape.value, shape.hidden, bias=shape.bias)
-        if shape.index is not None:
+        if shape.index is not None and shape.own_index:
             assert shape.query_rank is not None
             assert index_rope is not None
             self.indexer = Indexer(shape.index, shape.hidden, shape.query_rank, index_rope)
-        self._shape, self._rope = shape, rope
+        self._shape, self._rope, self._chooser = shape, rope, chooser
         kind = type(self)
         self._as_stated = (
             kind.__call__ is LatentAttention.__call__ and kind.queries is LatentAttention.queries
@@ -196,10 +201,20 @@ class LatentAttention(Module):
         if shape.index is None:
             seen, _, mask = cache.append(step, key, None)
         else:
-            own = mx.concatenate([key, self.indexer.key(x, step)], axis=-1)
-            seen, _, mask = cache.append(step, own, None)
-            seen, mask = self.indexer.select(x, low, seen, mask, step)
+            seen, mask = self._chosen(x, low, key, step, cache)
         return linear(self.o_proj, merge_heads(self._attend(content, position, seen, mask, step)), step)
+
+    def _chosen(
+        self, x: mx.array, low: mx.array, key: mx.array, step: Step, cache: AttentionCache
+    ) -> tuple[mx.array, Mask]:
+        """Keys and mask of what the queries may look at, once `key` is remembered."""
+        if "indexer" not in self:
+            seen, _, mask = cache.append(step, key, None)
+            return narrowed(seen, mask, step.memo(("chosen", self._chooser), _unchosen))
+        seen, _, mask = cache.append(step, mx.concatenate([key, self.indexer.key(x, step)], axis=-1), None)
+        seen, index = mx.split(seen, [key.shape[-1]], axis=-1)
+        best = step.memo(("chosen", self._chooser), lambda: self.indexer.choose(x, low, index, mask, step))
+        return narrowed(seen, mask, best)
 
     def _in_place(
         self, content: mx.array, position: mx.array, key: mx.array, step: Step, cache: AttentionCache
@@ -264,6 +279,10 @@ class LatentAttention(Module):
         keys = mx.concatenate([keys, turned], axis=-1)
         values = by_heads(self.v_b_proj, latents, step)
         return attention(queries, keys, values, mask, scale=self._shape.scale)
+
+
+def _unchosen() -> mx.array | None:
+    raise AssertionError("the layer that chooses comes before those that look at what it chose")
 
 
 def split_latent_heads(weights: dict[str, mx.array], shape: LatentShape) -> dict[str, mx.array]:

@@ -1,4 +1,5 @@
-"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash; with and without query rank, groups, YaRN, indexer.
+"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5; with and without query rank, groups, YaRN,
+indexer.
 
 The latent sizes are such that 48 tokens at once are computed with keys and values made, and few without.
 """
@@ -87,6 +88,31 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "index_n_heads": 16,
             "index_head_dim": 16,
             "index_topk": 12,
+        },
+    ),
+    "glm_moe_dsa": (
+        "glm_moe_dsa",
+        {
+            **_LATENT,
+            "first_k_dense_replace": 1,
+            "index_n_heads": 16,
+            "index_head_dim": 16,
+            "index_topk": 16,
+        },
+    ),
+    "glm_moe_dsa_shared": (
+        "glm_moe_dsa",
+        {
+            **_LATENT,
+            "num_hidden_layers": 5,
+            "first_k_dense_replace": 2,
+            "n_group": 2,
+            "topk_group": 1,
+            "index_n_heads": 8,
+            "index_head_dim": 24,
+            "index_topk": 9,
+            "indexer_types": ["full", "shared", "shared", "full", "shared"],
+            "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.8},
         },
     ),
     "glm4_moe_lite": (
