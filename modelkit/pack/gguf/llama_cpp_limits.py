@@ -188,7 +188,7 @@ ROWS = (
         "does not load it without an output head of its own",
     ),
     Limit(
-        ("cohere", "hunyuan_v1_dense", "lfm2", "seed_oss"),
+        ("arcee", "cohere", "hunyuan_v1_dense", "lfm2", "olmo", "seed_oss"),
         _biased("attn_output", "shortconv.conv", "shortconv.in_proj", "shortconv.out_proj", *_MLP),
         "does not load it with biases other than those of queries, keys and values",
     ),
@@ -225,7 +225,7 @@ ROWS = (
         _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"),
         "does not load its biases",
     ),
-    Limit(("deepseek_v32",), _narrow_index, "fails where index_head_dim is no multiple of 64"),
+    Limit(("deepseek_v32", "glm_moe_dsa"), _narrow_index, "fails where index_head_dim is no multiple of 64"),
     Limit(("dots1",), _fewer_keys, "loads as many heads of keys as of queries only"),
     Limit(("gemma", "olmo2", "olmo3"), _biased("attn_q"), "does not load it with biases"),
     Limit(
@@ -248,7 +248,7 @@ ROWS = (
     Limit(("mamba2",), _missing("ssm_conv1d.bias"), "does not load it without biases in its filters"),
     Limit(("nemotron",), _narrow_heads, "loads heads only that share the hidden state among them"),
     Limit(("phi",), _other_width, "loads MLPs only that are four times as wide as the hidden state"),
-    Limit(("starcoder2",), _missing("attn_output.bias"), "does not load it without biases"),
+    Limit(("jais2", "starcoder2"), _missing("attn_output.bias"), "does not load it without biases"),
 )
 
 _READS_BANDS = ("mistral3", "mistral4")

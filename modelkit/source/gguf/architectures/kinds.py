@@ -65,6 +65,7 @@ _COUNTS = [
 _LISTS = ["attention.head_count", "attention.head_count_kv", "feed_forward_length", "rope.dimension_sections"]
 """Counts, or one for each block."""
 _FLOATS = [
+    "attention.clamp_kqv",
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",
     "attention.scale",

@@ -1,4 +1,4 @@
-"""DeepSeek V2 to V3.2 with Kimi K2 and GLM-4.7 Flash: latent attention and experts in groups."""
+"""DeepSeek V2 to V3.2 with Kimi K2, GLM-4.7 Flash and GLM-5: latent attention and experts in groups."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -28,7 +28,7 @@ from modelkit.source.gguf.architectures.parts import (
     bias_flag,
     rules,
 )
-from modelkit.source.gguf.architectures.settings import Same, Special
+from modelkit.source.gguf.architectures.settings import Same, Setting, Special
 
 
 def _groups(file: Reading) -> None:
@@ -85,6 +85,18 @@ def _write_sigmoid(out: Writing) -> None:
     out.put("expert_gating_func", 2)
 
 
+def _read_said(file: Reading) -> None:
+    _third(file)
+    if file.get("expert_gating_func", int) is None:
+        del file.config["scoring_func"]
+
+
+def _write_said(out: Writing) -> None:
+    """llama.cpp takes sigmoids where a file of GLM-5 does not say."""
+    if out.facts.get("scoring_func") is not None:
+        _write_sigmoid(out)
+
+
 SIZES = (
     CONTEXT,
     HIDDEN,
@@ -138,25 +150,61 @@ DEEPSEEK2 = Architecture(
     _BLOCK,
     head=NEXTN,
 )
+_INDEXED_BLOCK = (
+    *_BLOCK,
+    *rules("""
+        indexer.k_norm.* = self_attn.indexer.k_norm.*
+        indexer.proj.* = self_attn.indexer.weights_proj.*
+        indexer.attn_k.* = self_attn.indexer.wk.*
+        indexer.attn_q_b.* = self_attn.indexer.wq_b.*
+    """),
+)
+
+
+def _indexer(heads: int) -> tuple[Setting, ...]:
+    return (
+        Same("attention.indexer.head_count", ("index_n_heads",), default=heads, needed=True),
+        Same("attention.indexer.key_length", ("index_head_dim",), default=128, needed=True),
+        Same("attention.indexer.top_k", ("index_topk",), default=2048, needed=True),
+    )
+
+
+def _read_choosers(file: Reading) -> None:
+    """Which layers have an indexer: their tensors say it, and files of GLM-5.2 say it, too."""
+    own = [file.has(layer, "indexer.proj") for layer in range(file.layers)]
+    told = file.get("attention.indexer.types")
+    if told is not None and told != own:
+        file.refuse(f"`{file.full('attention.indexer.types')}` is not what the tensors of indexers say")
+    file.config["indexer_types"] = ["full" if one else "shared" for one in own]
+
+
+def _write_choosers(out: Writing) -> None:
+    kinds, every = out.facts.get("indexer_types"), out.facts.get("index_topk_freq", default=1)
+    if kinds is None and (out.facts.get("index_topk_pattern") is not None or every not in (0, 1)):
+        out.refuse("which layers have an indexer is said by a pattern; GGUF is written from indexer_types")
+    if kinds is not None:
+        out.put("attention.indexer.types", [kind == "full" for kind in kinds])
+
+
 DEEPSEEK32 = Architecture(
     "deepseek32",
     (Kind("deepseek_v32", "DeepseekV32ForCausalLM", settings=_THIRD),),
-    (
-        *_COMMON,
-        Same("attention.indexer.head_count", ("index_n_heads",), default=64, needed=True),
-        Same("attention.indexer.key_length", ("index_head_dim",), default=128, needed=True),
-        Same("attention.indexer.top_k", ("index_topk",), default=2048, needed=True),
-        heads_behind(),
-    ),
+    (*_COMMON, *_indexer(64), heads_behind()),
     TOP,
+    _INDEXED_BLOCK,
+    head=NEXTN,
+)
+GLM_DSA = Architecture(
+    "glm-dsa",
     (
-        *_BLOCK,
-        *rules("""
-            indexer.k_norm.* = self_attn.indexer.k_norm.*
-            indexer.proj.* = self_attn.indexer.weights_proj.*
-            indexer.attn_k.* = self_attn.indexer.wk.*
-            indexer.attn_q_b.* = self_attn.indexer.wq_b.*
-        """),
+        Kind(
+            "glm_moe_dsa",
+            "GlmMoeDsaForCausalLM",
+            settings=(leading_dense(default=3), Special(_read_said, _write_said)),
+        ),
     ),
+    (*_COMMON, *_indexer(32), Special(_read_choosers, _write_choosers), heads_behind()),
+    TOP,
+    _INDEXED_BLOCK,
     head=NEXTN,
 )

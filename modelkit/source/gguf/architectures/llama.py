@@ -5,8 +5,14 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts, has_experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
+    CONTEXT,
     FUSED_QKV,
+    HEAD_DIM,
     HEAD_NORMS,
+    HEADS,
+    HIDDEN,
+    INNER,
+    LAYER_NORM,
     MLP,
     NORMS,
     PAIRED_ATTENTION,
@@ -18,7 +24,7 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
-from modelkit.source.gguf.architectures.settings import Special
+from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
@@ -45,6 +51,38 @@ LLAMA = Architecture(
         *experts("block_sparse_moe.switch_mlp"),
     ),
     exact="bits; a sliding window is not in the file",
+)
+
+
+ARCEE = Architecture(
+    "arcee",
+    (Kind("arcee", "ArceeForCausalLM"),),
+    decoder(
+        Rope(),
+        VOCAB,
+        Always("hidden_act", "relu2"),
+        bias_flag("attention_bias", "attn_q"),
+        bias_flag("mlp_bias", "ffn_up"),
+    ),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+)
+OLMO = Architecture(
+    "olmo",
+    (Kind("olmo", "OlmoForCausalLM"),),
+    (
+        CONTEXT,
+        HIDDEN,
+        INNER,
+        *HEADS,
+        HEAD_DIM,
+        Rope(dimensions=False),
+        Written(LAYER_NORM, lambda _: 1e-5, lambda _: 1e-5),
+        Same("attention.clamp_kqv", ("clip_qkv",), kind=float),
+        bias_flag("attention_bias", "attn_q"),
+    ),
+    rules("token_embd.* = model.embed_tokens.*\noutput.* = lm_head.*"),
+    (*PAIRED_ATTENTION, *MLP),
 )
 
 

@@ -170,6 +170,20 @@ NEMOTRON = Architecture(
 )
 
 
+JAIS2 = Architecture(
+    "jais2",
+    (Kind("jais2", "Jais2ForCausalLM"),),
+    (
+        *layer_norm_decoder("layer_norm_eps", Rope()),
+        Always("hidden_act", "relu2"),
+        _BIAS,
+        bias_flag("mlp_bias", "ffn_up"),
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
+)
+
+
 def _write_nemotron(out: Writing) -> None:
     UNSCALED.write(out)
     out.put("attention.layer_norm_rms_epsilon", float(out.facts.get("norm_eps", default=1e-5)))

@@ -26,6 +26,7 @@ from tests.support.parity import Reference, bar, full_logits
 from tests.support.tiny import write_tokenizer
 
 REFUSED = {
+    "arcee_biases": "hidden_act is 'gelu'",
     "cohere2": "layer_types are not",
     "cohere2_moe_sigmoid": "shared experts are not averaged",
     "deepseek_v3": "mscale and mscale_all_dim differ",
@@ -43,6 +44,7 @@ REFUSED = {
     "gpt2_inverse_layers": "scale_attn_by_inverse_layer_idx is True",
     "gpt_oss": "swiglu_limit is 1.5",
     "gpt_oss_truncated": "layer_types are not",
+    "glm_moe_dsa_shared": "mscale and mscale_all_dim differ",
     "granitemoehybrid_dense": "a hybrid with rotation",
     "hunyuan": "rope_type 'dynamic'",
     "laguna": "layer_types are not",
