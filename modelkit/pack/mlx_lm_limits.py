@@ -143,9 +143,9 @@ def _turns_a_part(block: Block, _names: Collection[str]) -> bool:
 
 
 def _shares_choices(block: Block, names: Collection[str]) -> bool:
-    listed, pattern = block.get("indexer_types"), block.get("index_topk_pattern")
-    if listed or pattern:
-        return "shared" in (listed or pattern) or "S" in (listed or pattern)
+    said: Any = block.get("indexer_types") or block.get("index_topk_pattern")
+    if said:
+        return "shared" in said or "S" in said
     return _above_one("index_topk_freq")(block, names)
 
 
