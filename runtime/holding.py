@@ -15,6 +15,7 @@ from mlx.utils import tree_flatten
 
 from runtime.blocks.stored import Kept
 from runtime.cpu.native.mapped import dense
+from runtime.errors import WeightMismatch
 from runtime.records import dataclass
 from runtime.weights import Packing, replace_module, unpacked
 
@@ -32,6 +33,10 @@ def _no_class(_: nn.Module) -> None:
 
 def _no_matter(_: int) -> None:
     return None
+
+
+def _as_it_is(module: nn.Module, _: mx.array) -> nn.Module:
+    return module
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,10 @@ class Holding:
     """What makes the module that takes a plain one's place; None where it needs numbers."""
     blocks: Mapping[int, Kept] = field(default_factory=dict[int, Kept])
     """Weights that are blocks, by the id of what stands in for them."""
+    orders: Mapping[int, mx.array] = field(default_factory=dict[int, mx.array])
+    """Of inputs, by the ids of the codes that lie in them."""
+    with_order: Callable[[nn.Module, mx.array], nn.Module] = _as_it_is
+    """What makes the module that takes such a matrix's place."""
 
     def block_of(self, module: nn.Module, own: Mapping[str, mx.array]) -> Kept | None:
         """The blocks that a module of these tensors keeps."""
@@ -66,7 +75,8 @@ def fill(
     told: Callable[[int], object] = _no_matter,
 ) -> None:
     """Put fitted tensors in place, evaluated one by one; empties `weights` on the way. told: called after
-    each with its bytes; what it raises ends the filling.
+    each with its bytes; what it raises ends the filling. Raises WeightMismatch for an order of inputs that is
+    none.
     """
     for path, module in list(network.named_modules()):
         own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
@@ -79,8 +89,14 @@ def fill(
             own["weight"] = kept.rows
         elif stand_in is not None:
             own["weight"] = stand_in.numbers
+        order = holding.orders.get(id(own.get("weight")))
+        if order is not None:
+            _check_order(path, order)
         if "scales" in own and holding.expands(module):
-            module = _expanded(network, path, module, own, holding.dtype)
+            module = _expanded(network, path, module, own, holding.dtype, order)
+        elif order is not None:
+            module = holding.with_order(module, order)
+            replace_module(network, path, module)
         for name, array in own.items():
             if as_stored and name in _MATRIX:
                 module[name] = dense(array)
@@ -109,10 +125,13 @@ def held_tensors(
         as_stored = holding.as_stored(module)
         if (kept := holding.block_of(module, own)) is not None:
             own["weight"] = kept.rows
+        order = holding.orders.get(id(own.get("weight")))
         if "scales" in own and holding.expands(module):
             codes = own.pop("weight")
             own = {name: array for name, array in own.items() if name not in _MATRIX}
             yield f"{path}.weight", codes.size * 32 // module.bits * (holding.dtype or mx.float32).size
+        elif order is not None:
+            yield f"{path}.order", order.nbytes
         for name, array in own.items():
             full = f"{path}.{name}" if path else name
             kept = as_stored and name in _MATRIX
@@ -138,12 +157,25 @@ def _own_names(path: str, module: nn.Module) -> Iterator[tuple[str, str]]:
             yield name, f"{path}.{name}" if path else name
 
 
+def _check_order(path: str, order: mx.array) -> None:
+    """What names an input twice, or one that there is not, would have foreign memory read."""
+    places = mx.broadcast_to(mx.arange(order.shape[-1], dtype=order.dtype), order.shape)
+    if not mx.array_equal(mx.sort(order, axis=-1), places).item():
+        raise WeightMismatch([f"{path}.order does not name each input once"])
+
+
 def _expanded(
-    network: nn.Module, path: str, module: Any, own: dict[str, mx.array], dtype: mx.Dtype | None
+    network: nn.Module,
+    path: str,
+    module: Any,
+    own: dict[str, mx.array],
+    dtype: mx.Dtype | None,
+    order: mx.array | None,
 ) -> nn.Module:
     """The plain twin of a quantized module, its weight dequantized; takes scales and biases out of `own`."""
     codes, scales, biases = own.pop("weight"), own.pop("scales"), own.pop("biases", None)
-    weight = unpacked(codes, scales, biases, Packing(module.bits, module.group_size, module.mode), dtype)
+    packing = Packing(module.bits, module.group_size, module.mode)
+    weight = unpacked(codes, scales, biases, packing, dtype, order)
     plain = _plain(module, weight.shape, "bias" in own)
     replace_module(network, path, plain)
     own["weight"] = weight

@@ -22,6 +22,7 @@ from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
 from runtime.holding import fill, held_bytes, weight_bytes
 from runtime.models.architecture import Described, describe
 from runtime.nn import ops
+from runtime.nn.ordered import set_apart
 from runtime.nn.ready import make_ready
 from runtime.nn.rope_spec import long_after
 from runtime.planned import Part, Plan, apart, fit_network, float_of, head_layout, plan_for, wanted_dtype
@@ -109,7 +110,9 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
     def problems() -> list[str]:
         placeholders = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
         try:
-            fit_network(described, config, unfolded(placeholders, config, floats="none").weights)
+            opened = unfolded(placeholders, config, floats="none").weights
+            set_apart(opened)
+            fit_network(described, config, opened)
         except WeightMismatch as mismatch:
             return mismatch.problems
         return []
@@ -272,7 +275,8 @@ def plan_to_cut(
     """How weights are held is decided as if this machine held all and had room for it, as the others do."""
     roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
     roomy = apart(roomy, config) if cut.splits else roomy
-    return plan_for(described, config, weights, roomy, with_head=with_head and cut.has_head)
+    with_head = with_head and cut.has_head
+    return plan_for(described, config, weights, roomy, with_head=with_head, to_cut=cut.splits)
 
 
 def read_tensors(

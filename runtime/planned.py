@@ -18,6 +18,7 @@ from runtime.errors import WeightMismatch
 from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
 from runtime.models.unused import without_unused
+from runtime.nn.ordered import ordered_modules, set_apart, with_order
 from runtime.nn.stored import of_blocks, read_as_stored
 from runtime.nn.undrawn import undrawn
 from runtime.records import dataclass
@@ -48,18 +49,21 @@ def plan_for(
     on: Device | None,
     *,
     with_head: bool,
+    to_cut: bool = False,
 ) -> Plan:
-    """The fastest way for which there is memory; with the draft head only if there is some for it too."""
+    """The fastest way for which there is memory; with the draft head only if there is some for it too.
+    to_cut: will matrices be cut? Those whose inputs lie in an order become numbers then.
+    """
     stored = sum(array.nbytes for array in weights.values())
 
     def best(*, with_head: bool) -> Plan:
         *faster, smallest = _ways(described, on)
         for floats, holding in faster:
-            plan = _one(described, config, weights, floats, holding, with_head)
+            plan = _one(described, config, weights, floats, holding, with_head, to_cut)
             if on is not None and sum(plan.sizes) <= _affordable(stored, on):
                 return plan
         floats, holding = smallest
-        return _one(described, config, weights, floats, holding, with_head)
+        return _one(described, config, weights, floats, holding, with_head, to_cut)
 
     found = best(with_head=with_head)
     wanted = sum(found.sizes)
@@ -113,6 +117,7 @@ def _one(
     floats: Floats,
     holding: Holding,
     with_head: bool,
+    to_cut: bool,
 ) -> Plan:
     def fitted(opened: Unfolded) -> tuple[list[Part], tuple[str, ...]]:
         parts = [fit_network(described, config, opened.weights, holding.dtype)]
@@ -121,13 +126,17 @@ def _one(
         heads, notes = _fitted_head(described, config, opened.weights, holding.dtype)
         return parts + heads, notes
 
+    unordered = ordered_modules(weights) if to_cut else set[str]()
     opened = unfolded(weights, config, floats=floats, stay=holding.stay)
+    orders = set_apart(opened.weights, unordered)
     parts, notes = fitted(opened)
     changed = opened.changed(array for _, tensors in parts for array in tensors.values())
-    if changed:
+    lost = orders.lost(parts)
+    if changed or lost:
         opened = unfolded(weights, config, floats=floats, stay=holding.stay, but=changed)
+        orders = set_apart(opened.weights, unordered | lost)
         parts, notes = fitted(opened)
-    holding = replace(holding, blocks=opened.kept)
+    holding = replace(holding, blocks=opened.kept, orders=orders.arrays, with_order=with_order)
     sizes = tuple(held_bytes(network, tensors, holding) for network, tensors in parts)
     return Plan(holding, opened, parts, notes, sizes)
 

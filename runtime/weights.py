@@ -105,9 +105,15 @@ def stored_packing(width: int, weight: mx.array, scales: mx.array, biases: mx.ar
 
 
 def unpacked(
-    codes: mx.array, scales: mx.array, biases: mx.array | None, packing: Packing, dtype: mx.Dtype | None
+    codes: mx.array,
+    scales: mx.array,
+    biases: mx.array | None,
+    packing: Packing,
+    dtype: mx.Dtype | None,
+    order: mx.array | None = None,
 ) -> mx.array:
-    """The matrix that packed tensors stand for, in `dtype` (None: that of affine scales).
+    """The matrix that packed tensors stand for, in `dtype` (None: that of affine scales). order: that in
+    which its columns are packed (`runtime.nn.ordered`); they come out in that of its inputs.
 
     Affine: code * scale + bias is computed in the type of the scales, so they are widened first. What
     microscaled codes stand for needs no such care: at most 6 significant bits (a 2-bit code times a 4-bit
@@ -116,7 +122,14 @@ def unpacked(
     if dtype is not None and biases is not None:
         scales, biases = scales.astype(dtype), biases.astype(dtype)
     bits, group, mode = packing.bits, packing.group_size, packing.mode
-    return mx.dequantize(codes, scales, biases, group_size=group, bits=bits, mode=mode, dtype=dtype)
+    found = mx.dequantize(codes, scales, biases, group_size=group, bits=bits, mode=mode, dtype=dtype)
+    return found if order is None else as_they_come(found, order)
+
+
+def as_they_come(numbers: mx.array, order: mx.array) -> mx.array:
+    """[..., out, in] whose columns lie in an order [..., in], with columns where their inputs are."""
+    back = mx.argsort(order, axis=-1)[..., None, :]
+    return mx.take_along_axis(numbers, mx.broadcast_to(back, numbers.shape), axis=-1)
 
 
 def _check_modes(config: Mapping[str, Any]) -> None:

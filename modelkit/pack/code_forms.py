@@ -14,8 +14,6 @@ _ROUNDED_BITS = 4  # a float16 bias of such codes is off by less than a hundredt
 def format_of(matrix: CodeMatrix) -> Format | None:
     """The packing of MLX's that holds the same codes; None where there is none."""
     size = matrix.group_size
-    if matrix.by_activation:
-        return None
     return next((_FORMATS.get((matrix.bits, one)) for one in _GROUPS if size % one == 0), None)
 
 

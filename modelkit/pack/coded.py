@@ -2,6 +2,7 @@
 quantized again unless that is asked for.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,7 +17,7 @@ from modelkit.pack.notes import FOUND, counted
 from modelkit.pack.outputs import decide
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.policy import Choice
-from modelkit.pack.slabs import Coded, Piece, Slab
+from modelkit.pack.slabs import Coded, Order, Piece, Slab
 from modelkit.source.codes import CodeMatrix, CodeWeights
 from modelkit.source.inventory import Inventory
 from runtime.quant import FORMATS, Format
@@ -50,21 +51,30 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     parts = _coded(matrix)
     if not parts:
         return decide(matrix, Choice(None, "as in the source"))
-    if apart or len(parts) < len(matrix.slabs) or len({_form_of(one) for one in parts}) > 1:
+    ordered = parts[0].ordered
+    if (
+        apart
+        or len(parts) < len(matrix.slabs)
+        or len({_form_of(one) for one in parts}) > 1
+        or (ordered and len(parts) != math.prod(matrix.shape[:-2]))
+    ):
         same = next(row for row in FORMATS if row.name == _SAME[matrix.dtype])
         reason = "unpacked: it is joined with matrices in other forms"
         return replace(decide(matrix, Choice(same, reason)), exact=False)
     target = format_of(parts[0])
     if target is None:
-        raise PlanError(_why_not(parts[0], kind.tool, origin), hint=_instead(parts[0]))
+        raise PlanError(_why_not(parts[0], origin), hint=_instead(parts[0]))
     *leading, width = matrix.shape
     module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
     groups = (*leading, width // target.group_size)
-    outputs = (
+    outputs = [
         Output(matrix.name, "U32", (*leading, width * target.bits // 32), matrix.slabs),
         Output(f"{module}.scales", dtype, groups),
         Output(f"{module}.biases", dtype, groups),
-    )
+    ]
+    if ordered:
+        order = tuple(map(Order, parts))
+        outputs.append(Output(f"{module}.order", "U32", (*leading[:-1], width), order))
     return Planned(
         matrix.name,
         dtype,
@@ -72,7 +82,7 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
         None,
         target.name,
         f"{kind.tool}'s codes as they are",
-        outputs,
+        tuple(outputs),
         blocks="repacked",
         exact=all(map(is_exact, parts)),
     )
@@ -90,15 +100,10 @@ def _form(matrix: Matrix) -> str:
 
 def _form_of(matrix: CodeMatrix) -> str:
     target = format_of(matrix)
-    return f"{target.name if target else 'none'} {bias_dtype(matrix)}"
+    return f"{target.name if target else 'none'} {bias_dtype(matrix)} {matrix.ordered}"
 
 
-def _why_not(matrix: CodeMatrix, tool: str, origin: str) -> str:
-    if matrix.by_activation:
-        return (
-            f"{origin}: {matrix.name} has its inputs grouped in the order of activations (desc_act or "
-            f"actorder of {tool}), which MLX's packing has no place for"
-        )
+def _why_not(matrix: CodeMatrix, origin: str) -> str:
     return (
         f"{origin}: {matrix.name} has {matrix.bits}-bit codes in groups of {matrix.group_size}; those of 32, "
         "64 and multiples of 128 are kept as they are"

@@ -41,16 +41,32 @@ def repacked(slab: Coded, reader: Reader) -> tuple[np.ndarray, np.ndarray, np.nd
     matrix, found = slab.matrix, read_rows(slab, reader)
     target = format_of(matrix)
     assert target is not None
-    if matrix.groups is not None:
+    words = found.words
+    if matrix.ordered:
+        words = _words_of(_unpacked(words, matrix.bits)[:, order_of(matrix, reader)], matrix.bits)
+    elif matrix.groups is not None:
         _group_of_each(matrix, reader)  # in order, or it says so
     times = matrix.group_size // target.group_size
     scales = np.repeat(found.scales, times, axis=1)
     biases = np.repeat(-found.scales * found.zeros.astype(np.float32), times, axis=1)  # exact in float32
     return (
-        found.words,
+        words,
         _narrowed(scales, bias_dtype(matrix)),
         _narrowed(biases, bias_dtype(matrix), matrix.codes),
     )
+
+
+def order_of(matrix: CodeMatrix, reader: Reader) -> np.ndarray:
+    """uint32 [C]: the inputs, group after group. Raises MalformedFile for groups of several sizes."""
+    group = _group_of_each(matrix, reader)
+    order = np.argsort(group, kind="stable").astype(np.uint32)
+    stored = matrix.groups
+    if stored is not None and not np.array_equal(group[order], np.arange(len(order)) // matrix.group_size):
+        raise MalformedFile(
+            f"{stored.path.name}: `{stored.name}` has groups of other sizes than {matrix.group_size}",
+            hint="-q f16 unpacks it, if it is meant so.",
+        )
+    return order
 
 
 def numbers_of(slab: Coded, reader: Reader) -> np.ndarray:
@@ -111,6 +127,12 @@ def _unpacked(words: np.ndarray, bits: int) -> np.ndarray:
         return spread.reshape(len(words), -1).astype(np.int32)
     stream = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").reshape(len(words), -1, bits)
     return stream @ (1 << np.arange(bits, dtype=np.int32))
+
+
+def _words_of(codes: np.ndarray, bits: int) -> np.ndarray:
+    """The reverse: uint32 [R, C * bits / 32]."""
+    stream = np.unpackbits(codes.astype(np.uint8)[:, :, None], axis=2, count=bits, bitorder="little")
+    return np.packbits(stream.reshape(len(codes), -1), axis=1, bitorder="little").view(np.uint32)
 
 
 def _plus_one(words: np.ndarray, bits: int) -> np.ndarray:

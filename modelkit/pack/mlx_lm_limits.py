@@ -62,7 +62,7 @@ class Limit:
     """Something that mlx-lm is known to compute otherwise."""
 
     families: tuple[str, ...]
-    """Model types, of the whole or of its text tower."""
+    """Model types, of the whole or of its text tower; () for all."""
     when: When
     """Asked of that block of the config and of the names of the package's tensors."""
     says: str
@@ -82,7 +82,7 @@ def limits(config: Mapping[str, Any], names: Collection[str]) -> tuple[Limit, ..
         row
         for row in ROWS
         if any(
-            block.get("model_type") in row.families and row.when(block, names)
+            (not row.families or block.get("model_type") in row.families) and row.when(block, names)
             for _, block in (levels(config)[:1] if row.alone else levels(config))
         )
     )
@@ -116,6 +116,12 @@ def _above_one(field: str) -> When:
 
 def _named(part: str) -> When:
     return lambda _block, names: any(part in name for name in names)
+
+
+def _ordered(_block: Block, names: Collection[str]) -> bool:
+    """Other tensors may be called so; these are beside codes."""
+    modules = [name.removesuffix(".order") for name in names if name.endswith(".order")]
+    return any(f"{module}.scales" in names for module in modules)
 
 
 def _packed_shared(_block: Block, names: Collection[str]) -> bool:
@@ -339,4 +345,5 @@ ROWS: tuple[Limit, ...] = (
     ),
     Limit(("recurrent_gemma",), _above_one("num_key_value_heads"), "it has one head of keys and values"),
     Limit(("starcoder2",), _is("use_bias", False), BIASED_ALL),
+    Limit((), _ordered, "it has no place for the order of a matrix's inputs (X.order, of GPTQ's act-order)"),
 )

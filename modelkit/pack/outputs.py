@@ -50,10 +50,11 @@ def _quantized(matrix: Matrix, target: Format) -> tuple[Output, ...]:
 
 
 def packed_module(module: str, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Planned:
-    """A module that is quantized already, under one row: its codes, scales and biases pass as they are."""
-    parts = [
-        tensors[name] for leaf in ("weight", "scales", "biases") if (name := f"{module}.{leaf}") in tensors
-    ]
+    """A module that is quantized already, under one row: its codes, scales, biases and the order of its
+    inputs pass as they are.
+    """
+    leaves = ("weight", "scales", "biases", "order")
+    parts = [tensors[name] for leaf in leaves if (name := f"{module}.{leaf}") in tensors]
     codes, scales = parts[0], parts[1]
     shape = (*codes.shape[:-1], scales.shape[-1] * packing.group_size)
     outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)

@@ -45,6 +45,8 @@ from runtime.quant import FORMATS, Format
 
 FP8_DEFAULT = "mxfp8"
 
+_AT_RUN_TIME = "Leave --fuse-adapters out: run time adds the adapter exactly."
+
 _ROWS = {row.name: row for row in FORMATS}
 
 
@@ -262,7 +264,14 @@ def _changed(
     if blocks:
         raise PlanError(
             f"{inventory.origin} keeps {blocks[0]} in GGUF's blocks, which nothing here can make",
-            hint="Leave --fuse-adapters out: run time adds the adapter exactly.",
+            hint=_AT_RUN_TIME,
+        )
+    ordered = [name for name in names if name.removesuffix(".weight") in kind.ordered]
+    if ordered:
+        raise PlanError(
+            f"{inventory.origin} has the inputs of {ordered[0]} in the order of activations, in which "
+            "nothing here packs",
+            hint=_AT_RUN_TIME,
         )
     planned = tuple(
         repacked_module(one.module, kind.packed[one.module], inventory.tensors)

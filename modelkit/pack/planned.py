@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from modelkit.pack.slabs import Coded, Columns, Joined, Piece
+from modelkit.pack.slabs import Coded, Columns, Joined, Order, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 from runtime.records import dataclass
@@ -233,6 +233,8 @@ def _tensor_print(tensor: Planned) -> list[Any]:
 
 
 def _slab_print(slab: Piece) -> list[Any]:
+    if isinstance(slab, Order):
+        return ["order", slab.tensor.name, slab.matrix.group_size]
     if isinstance(slab, Coded):
         matrix = slab.matrix
         parts = [part and part.name for part in (matrix.codes, matrix.scales, matrix.zeros, matrix.groups)]

@@ -1,5 +1,5 @@
 """Where the bytes of an output come from: rows of a source tensor, columns of one to be turned over, rows of
-several whose numbers change, or rows of codes with what belongs to them.
+several whose numbers change, or rows of codes with what belongs to them, or the order of their inputs.
 
 All say how many rows they give and can be cut into blocks, so what is written streams. Nothing here reads.
 """
@@ -196,9 +196,38 @@ class Coded:
             yield replace(self, start=start, stop=min(start + count, self.stop))
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The inputs of a matrix of codes in the order of their groups: one row."""
+
+    matrix: CodeMatrix
+    tiles: None = None
+
+    @property
+    def tensor(self) -> TensorInfo:
+        assert self.matrix.groups is not None
+        return self.matrix.groups
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        """None: it is a part of what is stored of the codes."""
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        return 0
+
+    def blocks(self, limit_bytes: int) -> Iterator["Order"]:
+        yield self
+
+
 Stored: TypeAlias = Slab | Columns
 """What is read as it lies in one tensor."""
-Piece: TypeAlias = Stored | Joined | Coded
+Piece: TypeAlias = Stored | Joined | Coded | Order
 
 
 def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:

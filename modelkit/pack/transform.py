@@ -19,7 +19,7 @@ from modelkit.pack.numbers import DAMAGED
 from modelkit.pack.part import Change
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Coded, Columns, Groups, Joined, Piece, Slab, Tiles
+from modelkit.pack.slabs import Coded, Columns, Groups, Joined, Order, Piece, Slab, Stored, Tiles
 from modelkit.pack.tuned import with_tuned
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.finite import all_finite, any_nan
@@ -43,6 +43,8 @@ def transform(
     """
     if planned.blocks and isinstance(slab, Slab):
         return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
+    if isinstance(slab, Order):
+        return (codes.order_of(slab.matrix, reader).view(np.uint8).data,)
     if planned.blocks and isinstance(slab, Coded):
         return tuple(part.reshape(-1).view(np.uint8).data for part in codes.repacked(slab, reader))
     raw, touched = bytearray(), False
@@ -129,7 +131,7 @@ def _turned_over(grid: "np.ndarray") -> "np.ndarray":
     return turned
 
 
-def _values(planned: Planned, slab: Piece, raw: bytearray, reader: Reader) -> mx.array:
+def _values(planned: Planned, slab: Stored | Joined | Coded, raw: bytearray, reader: Reader) -> mx.array:
     """The rows as floats of `planned.dtype`, [rows, width]."""
     if isinstance(slab, Coded):
         return mx.array(codes.numbers_of(slab, reader)).astype(_FLOATS[planned.dtype])

@@ -12,7 +12,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.pack.planned import Plan, Planned, Tuned
-from modelkit.pack.slabs import Coded, Columns, Joined, Piece, Slab
+from modelkit.pack.slabs import Columns, Piece, Slab
 
 _NEAR = 0.02  # of a group's scale: other devices round in other ways
 
@@ -68,7 +68,7 @@ def _first_row(planned: Planned, block: Piece) -> int:
 
 def _within(piece: Piece, block: Piece) -> int | None:
     """Where a block begins in a slab, in rows; None: elsewhere. Rows that alternate are in several slabs."""
-    if isinstance(piece, Joined | Coded) or isinstance(block, Joined | Coded):
+    if not isinstance(piece, Slab | Columns) or not isinstance(block, Slab | Columns):
         return 0 if piece == block else None
     same = type(piece) is type(block) and piece.tensor.name == block.tensor.name and piece.step == block.step
     if not same or _matrix(piece) != _matrix(block) or not piece.start <= block.start < piece.stop:

@@ -1,4 +1,5 @@
-"""Weights that are quantized in MLX's own layout: codes in `X.weight`, `X.scales`, `X.biases`.
+"""Weights that are quantized in MLX's own layout: codes in `X.weight`, `X.scales`, `X.biases`; in packages of
+ours perhaps the order in which its inputs lie, `X.order`.
 
 The tensors say which modules are packed, config.json's `quantization` block says how. MLX multiplies
 without looking at the shapes of scales and biases, so a triplet that does not fit reads foreign memory.
@@ -27,6 +28,8 @@ class MlxWeights:
     """How each quantized module (the X of `X.weight`) is packed."""
     blocks: Mapping[str, BlockType] = field(default_factory=dict)
     """The modules that are kept in GGUF's blocks, uint8 [..., rows, bytes of a row]."""
+    ordered: frozenset[str] = frozenset()
+    """Those of the packed modules whose inputs lie in an order (`runtime.nn.ordered`)."""
 
 
 def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
@@ -55,7 +58,9 @@ def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
     for module, tensor in blocks.items():
         _check_blocks(tensor, quantization.blocks.get(module), origin)
     _check_rest(quantization, packed, tensors, origin)
-    return MlxWeights(quantization, packed, {module: quantization.blocks[module] for module in blocks})
+    ordered = frozenset(module for module in packed if f"{module}.order" in tensors)
+    kept = {module: quantization.blocks[module] for module in blocks}
+    return MlxWeights(quantization, packed, kept, ordered)
 
 
 def _check_blocks(weight: TensorInfo, kind: BlockType | None, origin: str) -> None:
@@ -83,7 +88,9 @@ def _stated(quantization: MlxQuantization, module: str, origin: str) -> Packing:
 
 
 def _check_triplet(module: str, packing: Packing, tensors: Mapping[str, TensorInfo], origin: str) -> None:
-    weight, scales, biases = (tensors.get(f"{module}.{part}") for part in ("weight", "scales", "biases"))
+    weight, scales, biases, order = (
+        tensors.get(f"{module}.{part}") for part in ("weight", "scales", "biases", "order")
+    )
     assert weight is not None
     assert scales is not None
     expected = _scales_shape(weight, packing, origin)
@@ -95,6 +102,9 @@ def _check_triplet(module: str, packing: Packing, tensors: Mapping[str, TensorIn
         raise MalformedFile(f"{origin}: `{weight.name}` is packed as affine and has no `{module}.biases`")
     elif biases is not None:
         raise MalformedFile(f"{origin}: `{weight.name}` is packed as {packing.mode}, and has `{biases.name}`")
+    if order is not None:
+        inputs = (*weight.shape[:-2], expected[-1] * packing.group_size)
+        _check_companion(order, inputs, ("U32",), weight, packing, origin)
 
 
 def _scales_shape(weight: TensorInfo, packing: Packing, origin: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.nn.low_rank import LowRank
+from runtime.nn.ordered import as_inputs_come
 from runtime.nn.plain import unpacked
 
 
@@ -50,4 +51,4 @@ def fused(weight: mx.array, pair: LowRank, *, scale: float = 1.0, table: bool = 
 
 def floats(module: Any) -> mx.array:
     """The weight that a module computes with, packed or not, as float32."""
-    return unpacked(module, mx.float32).astype(mx.float32)
+    return as_inputs_come(module, unpacked(module, mx.float32).astype(mx.float32))

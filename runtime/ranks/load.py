@@ -121,10 +121,11 @@ class Cutting:
     """What cuts adapters alike."""
 
     def read(self, planned: Holding, adapters: Iterable[LowRanks]) -> list[mx.array]:
-        """The arrays that are read for it: of blocks that stay, those."""
+        """The arrays that are read for it: of blocks that stay, those; of codes in an order, that too."""
         arrays = [*self.held.part[1].values()]
         arrays += [array for brought in adapters for array in self.pairs.reads(brought)]
-        blocks = planned.holding.blocks
+        blocks, orders = planned.holding.blocks, planned.holding.orders
+        arrays += [orders[id(array)] for array in arrays if id(array) in orders]
         return [blocks[id(array)].rows if id(array) in blocks else array for array in arrays]
 
 

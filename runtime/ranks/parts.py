@@ -61,7 +61,7 @@ def parts_of(
         raise WeightMismatch(odd)
     stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
     on = apart(on, config) if shards > 1 else on
-    planned = plan_for(described, config, stored, on, with_head=False)
+    planned = plan_for(described, config, stored, on, with_head=False, to_cut=shards > 1)
     network, fitted = planned.parts[0]
     layout = described.layout
     chain = chain_of(network, layout, described.name)

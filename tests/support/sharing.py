@@ -89,6 +89,18 @@ def packed(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored:
     return made, config
 
 
+def in_order(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored:
+    """The same, with inputs in an order of each matrix's own."""
+    made, _ = packed(weights, config)
+    for name in [name for name in made if name.endswith("_proj.scales")]:
+        stem, dice = name.removesuffix("scales"), np.random.default_rng(sum(name.encode()))
+        order = mx.array(dice.permutation(weights[f"{stem}weight"].shape[-1]).astype(np.uint32))
+        parts = mx.quantize(weights[f"{stem}weight"][:, order], GROUP_SIZE, 8)
+        made |= dict(zip((f"{stem}{leaf}" for leaf in ("weight", "scales", "biases")), parts, strict=True))
+        made[f"{stem}order"] = order
+    return made, config
+
+
 def in_blocks(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored:
     """Matrices of layers in GGUF's Q8_0: 32 codes behind a scale."""
     made, types = dict(weights), dict[str, Any]()
@@ -198,6 +210,7 @@ def _adapted(group: Group, shards: int, form: str, name: str) -> float:
 
 FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {
     "packed": packed,
+    "ordered": in_order,
     "blocks": in_blocks,
 }
 

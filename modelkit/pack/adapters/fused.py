@@ -119,7 +119,7 @@ def unpacked(source: Source) -> Inventory:
             packing = modules[name]
             width = tensor.shape[-1] * 32 // packing.bits
             tensors[name] = replace(tensor, shape=(*tensor.shape[:-1], width))
-        elif f"{module}.weight" not in modules or leaf not in ("scales", "biases"):
+        elif f"{module}.weight" not in modules or leaf not in ("scales", "biases", "order"):
             tensors[name] = tensor
     for module, kind in source.kind.blocks.items():
         tensor = inventory.tensors[f"{module}.weight"]

@@ -125,6 +125,12 @@ def _packed_and_plain(
 ) -> list[tuple[str, Stored]]:
     """The same where some matrices are packed."""
     found: list[tuple[str, Stored]] = []
+    for module in sorted(kind.ordered)[:1]:
+        raise UnsupportedSource(
+            f"{inventory.origin} has the inputs of {module} in the order of activations, and a GGUF file has "
+            "no place for that",
+            hint="Make the package of the checkpoint with -q f16, which unpacks it exactly, or with -q q8.",
+        )
     modules = {**kind.packed, **kind.blocks}
     for tensor in tensors:
         module = tensor.name.removesuffix(".weight")

@@ -46,6 +46,11 @@ class CodeMatrix:
         return self.layout in ("gptq", "awq")
 
     @property
+    def ordered(self) -> bool:
+        """Do groups stand in the order of activations?"""
+        return self.by_activation and self.groups is not None
+
+    @property
     def per_row(self) -> int:
         """Scales of a row."""
         return self.shape[1] // self.group_size

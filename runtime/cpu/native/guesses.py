@@ -97,7 +97,7 @@ def _ends_of(kernels: Any, network: Decodes) -> Any:
     def make() -> Any:
         table, head = (matrix_of(kernels, module) for module in (network.table, network.head))
         norm = norm_of(kernels, network.norm) if hasattr(network.norm, "centred") else None
-        if None in (table, norm, head):
+        if None in (table, norm, head) or "order" in network.head:  # what it is asked for stands otherwise
             return None
         scale = 1.0 if network.scale is None else network.scale
         return kernels.Ends(table, scale, norm, head, network.times, network.softcap or 0.0)

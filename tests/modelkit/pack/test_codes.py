@@ -236,28 +236,6 @@ def test_matrices_that_are_joined_when_loaded_are_unpacked_where_one_is_float(tm
     assert apart(logits(coded), logits(plain)) < 1e-3
 
 
-def test_groups_in_the_order_of_activations_are_unpacked_when_that_is_asked_for(tmp_path: Path) -> None:
-    config, shapes = llama()
-    coded, plain = two(
-        tmp_path,
-        config,
-        shapes,
-        gptq_config(desc_act=True),
-        lambda matrix, shape: random_codes(matrix, shape, 4, 32, shuffled=True),
-        gptq,
-    )
-    with pytest.raises(ModelkitError, match="order of activations") as caught:
-        create(coded)
-    assert "`modelkit create` and `pull` unpack all of it with -q f16, exactly" in str(caught.value)
-    create(coded, quantize="f16")
-    create(coded, quantize="f32")
-    wanted = load_file(plain / "model.safetensors")
-    for name in linear(shapes):  # as the tool has them: in the scales' own type
-        np.testing.assert_array_equal(
-            np.array(stored(coded)[name]), wanted[name].astype(np.float16), err_msg=name
-        )
-
-
 def test_quantizing_what_was_quantized_is_said(tmp_path: Path) -> None:
     config, shapes = llama()
     coded, _ = two(

@@ -45,6 +45,7 @@ FORMED = [
     *((name, "floats") for name in FAMILIES),
     *((FAMILIES[i], "packed") for i in (0, 1, 6)),
     ("phi3_window", "blocks"),
+    ("qwen2_moe", "ordered"),
 ]
 
 
@@ -79,7 +80,7 @@ def test_of_slices_the_same_is_loaded_as_of_files(
         needed = slices_of(config, headers, plan, group, on=on, adapters={})
         (tmp_path / f"{shards}").mkdir()
         paths = {one: kept(tmp_path / f"{shards}", one, tensors[one.tensor]) for one in needed}
-        if shards == 1 or form != "blocks":  # of which shards make something else
+        if shards == 1 or form not in ("blocks", "ordered"):  # of which shards make something else
             assert sum(path.stat().st_size - 300 for path in paths.values()) < 0.95 * file.stat().st_size
         whole = load_share(config, [file], plan, group, on=on)
         assert _bits(load_share(config, [], plan, group, on=on, sliced=(headers, paths))) == _bits(whole)

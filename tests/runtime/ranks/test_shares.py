@@ -86,13 +86,13 @@ def test_stages_of_shards_exchange_long_messages_in_their_order(crews: Crews, tm
     assert found["off"] < BAR
 
 
-@pytest.mark.parametrize("form", ["packed", "blocks"])
+@pytest.mark.parametrize("form", ["packed", "ordered", "blocks"])
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, 100 * BAR)])
 def test_packed_weights_are_cut_between_groups(
     crews: Crews, tmp_path: Path, shards: int, bar: float, form: str
 ) -> None:
     names = ("llama", "qwen3_moe", "phi3_window", "glm4_moe")
-    found = shares(crews(2), tmp_path, shards, names if form == "packed" else names[::2], form)
+    found = shares(crews(2), tmp_path, shards, names[::2] if form == "blocks" else names, form)
     assert {name: one["off"] for name, one in found.items() if one["off"] > bar} == {}
 
 
