@@ -18,7 +18,7 @@ without being repeated.
 import re
 from dataclasses import replace
 from typing import Literal, NoReturn, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from modelkit.errors import InvalidName
 from runtime.records import dataclass
@@ -63,7 +63,7 @@ class HubAddress:
     """One file of it, below the repository's folder."""
 
     def __str__(self) -> str:
-        file = f"/{self.file}" if self.file else ""
+        file = f"/{_escaped(self.file)}" if self.file else ""
         quant = f":{self.quant}" if self.quant else ""
         revision = f"@{self.revision}" if self.revision else ""
         return f"hf.co/{self.repository}{file}{quant}{revision}"
@@ -233,16 +233,19 @@ def _hub(text: str, path: str, *, page: bool = False) -> HubAddress:
     tail = rest[model.end() :]
     shown = _SHOWN.fullmatch(tail)
     if page and shown:
-        tail = (f"/{shown[2]}" if shown[2] else "") + f"@{shown[1]}"
-    return _qualified(text, address, tail)
+        found = {"revision": shown[1], **({"file": shown[2]} if shown[2] else {})}
+    else:
+        found = _qualified(text, tail)
+    return _checked(text, address, found)
 
 
 _HUB_EXAMPLE = "Examples: hf.co/org/name, hf.co/org/name:Q4_K_M, hf.co/org/name@revision"
 
 
-def _qualified(text: str, address: HubAddress, tail: str) -> HubAddress:
+def _qualified(text: str, tail: str) -> dict[str, str]:
     """The file, the quant and the revision behind a repository's name. What follows a slash in a revision is
-    part of it, too, unless it is a file that can be a model: then the revision has no slash.
+    part of it, too, unless it is a file that can be a model: then the revision has no slash. An @ or a colon
+    in a file's name is written as %40 or %3A.
     """
     mark = r"@(?P<revision>[^:@]+)|:(?P<quant>[^/:@]+)|/(?P<file>[^:@]+)"
     found: dict[str, str] = {}
@@ -257,7 +260,22 @@ def _qualified(text: str, address: HubAddress, tail: str) -> HubAddress:
             named = re.fullmatch(r"((?:refs/(?:pr|convert)/)?[^/]+)/(.+)", one[kind])
             if named and "file" not in found and _MODEL_FILE.fullmatch(named[2]):
                 found["revision"], found["file"] = named.groups()
-            found["revision"] = re.sub("%2F", "/", found["revision"], flags=re.IGNORECASE)
+    if "file" in found:
+        found["file"] = _ESCAPED.sub(lambda one: unquote(one[0]), found["file"])
+    return found
+
+
+_ESCAPED = re.compile("%(?:40|3A|25)", re.IGNORECASE)
+
+
+def _escaped(file: str) -> str:
+    """What `_qualified` reads as this file."""
+    return re.sub("[@:]|%(?=40|3A|25)", lambda one: quote(one[0]), file, flags=re.IGNORECASE)
+
+
+def _checked(text: str, address: HubAddress, found: dict[str, str]) -> HubAddress:
+    if "revision" in found:
+        found["revision"] = re.sub("%2F", "/", found["revision"], flags=re.IGNORECASE)
     if "quant" in found and not _QUANT.fullmatch(found["quant"]):
         _refuse(text, f"{found['quant']!r:.60} is no name of a quant", _HUB_EXAMPLE)
     if "revision" in found and not (_REVISION.fullmatch(found["revision"]) and ".." not in found["revision"]):
