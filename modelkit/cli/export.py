@@ -79,6 +79,8 @@ def command(
     """
     if not place.strip():
         raise click.UsageError("DIR is empty: name a new folder, or `.` for this one")
+    if place == "-":
+        raise click.UsageError("nothing is exported to standard output: name a folder, or FILE.gguf")
     target = Path(place)
     one_file = target.suffix.lower() == ".gguf" and not place.endswith("/")
     if draft and not one_file:

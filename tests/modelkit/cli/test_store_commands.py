@@ -185,6 +185,14 @@ def test_export_refuses_forms_that_it_has_not(modelkit: Run, options: list[str],
     assert expected in result.stderr
 
 
+def test_nothing_is_exported_to_standard_output(modelkit: Run, created: Create, tmp_path: Path) -> None:
+    created("story")
+    for options in ([], ["--adapter", "law"], ["--draft"]):
+        result = modelkit("export", "story", "-", *options)
+        assert result.exit_code == 2
+        assert "nothing is exported to standard output" in result.stderr
+
+
 def test_export_says_what_becomes_of_blocks(modelkit: Run, tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(gguf_llama.llama(["q4_k", "q6_k"]))
     (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
