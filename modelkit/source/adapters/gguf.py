@@ -3,6 +3,7 @@
 The table of architectures says what X is in a checkpoint and how its rows moved
 (`source.gguf.architectures`); a pair goes back the same way. llama.cpp's matrices have their outputs first,
 and so have pairs here: what a checkpoint turns over is left as it is. Alpha 0 is scale 1, as in llama.cpp.
+Norms that were trained are there whole.
 """
 
 from collections.abc import Mapping
@@ -47,6 +48,7 @@ def read_gguf_adapter(path: Path, config: Mapping[str, Any] | None, label: str) 
         kind="gguf",
         file=WeightFile(path.name, path, Header((), {}, header.identity)),
         pairs=tuple(pairs),
+        whole={name: tensors[theirs] for name, theirs in parts.norms.items()},
         base=base if isinstance(base, str) else None,
         # The converter names what PEFT says of the head `output`, so a table's pair is for what is looked up.
         # llama.cpp itself has no answer: it ends at such a pair where the head is the table.

@@ -7,6 +7,7 @@ over makes each the other's transpose. Numbers that a converter changes (a norm 
 have no pairs.
 
 A file has `X.lora_a` [r, C] and `X.lora_b` [R, r]; for the embedding, `lora_a` [R, r] and `lora_b` [C, r].
+The converter also writes norms that were trained, whole, which llama.cpp passes over.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,6 +40,8 @@ class AdapterParts:
     tensors: Mapping[str, Origin]
     """The checkpoint's matrices by name; `tensors` of an origin are those of the model that the file's pairs
     are for."""
+    norms: Mapping[str, str]
+    """Whole norms by the checkpoint's name: the file's tensors."""
 
 
 def read_adapter(
@@ -61,16 +64,28 @@ def read_adapter(
     if type(alpha) not in (int, float) or alpha is None:
         raise MalformedFile(f"{label}: `adapter.lora.alpha` is {shown(repr(alpha))}; a number was expected")
     row = _row(metadata.get("general.architecture"), config, label)
-    whole = {name: _whole(name, shapes, label) for name in _names(shapes, label)}
+    norms = {name: shape for name, shape in shapes.items() if name.endswith(_NORM)}
+    pairs = {name: shape for name, shape in shapes.items() if name not in norms}
+    whole = {name: _whole(name, shapes, label) for name in _names(pairs, label)} | norms
     links, left = links_from_theirs(row, whole, Facts(config))
-    changed = [o.name for link in links for o in link.undo() if not isinstance(o.change, _MOVED)]
+    origins = [origin for link in links for origin in link.undo()]
+    changed = [o.name for o in origins if not (o.whole if _is_norm(o) else isinstance(o.change, _MOVED))]
     if left or changed:
         listed = ", ".join(f"`{shown(name)}`" for name in [*left, *changed][:_SHOWN])
-        raise UnsupportedSource(f"{label}: {listed} of a {row.name} model cannot have a pair here")
-    return AdapterParts(shortest(float(alpha)), {o.name: o for link in links for o in link.undo()})
+        raise UnsupportedSource(f"{label}: {listed} of a {row.name} model cannot be in an adapter here")
+    return AdapterParts(
+        shortest(float(alpha)),
+        {o.name: o for o in origins if not _is_norm(o)},
+        {o.name: o.tensors[0] for o in origins if _is_norm(o)},
+    )
 
 
+_NORM = "_norm.weight"
 _MOVED = (type(None), Columns, Turned)
+
+
+def _is_norm(origin: Origin) -> bool:
+    return origin.tensors[0].endswith(_NORM)
 
 
 def _row(name: object, config: Mapping[str, Any], label: str) -> Architecture:
@@ -92,22 +107,12 @@ def _names(shapes: Mapping[str, Shape], label: str) -> list[str]:
     stems = {name.rpartition(".")[0]: None for name in shapes}
     for name in shapes:
         if not name.endswith((".lora_a", ".lora_b")):
-            raise UnsupportedSource(f"{label}: `{shown(name)}` is no half of a pair", hint=_whole_hint(name))
+            raise UnsupportedSource(f"{label}: `{shown(name)}` is no half of a pair")
     for stem in stems:
         for leaf in ("lora_a", "lora_b"):
             if f"{stem}.{leaf}" not in shapes:
                 raise MalformedFile(f"{label}: `{shown(stem)}` has no `{leaf}`")
     return list(stems)
-
-
-def _whole_hint(name: str) -> str | None:
-    """llama.cpp's converter writes norms that were trained beside pairs, and llama.cpp runs without them."""
-    if not name.endswith("norm.weight"):
-        return None
-    return (
-        "llama.cpp's converter writes a norm that was trained, and llama.cpp answers without it. The PEFT\n"
-        "form of the adapter has it, too: `modelkit create --fuse-adapters` makes it part of the weights."
-    )
 
 
 def _whole(name: str, shapes: Mapping[str, Shape], label: str) -> Shape:

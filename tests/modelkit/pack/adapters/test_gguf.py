@@ -6,15 +6,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from modelkit.errors import UnsupportedSource
+import modelkit
+from modelkit.errors import ModelkitError, UnsupportedSource
 from modelkit.pack.adapters.filled import fill
 from modelkit.pack.adapters.place import place
 from modelkit.source.adapters.opened import read_adapter
+from modelkit.store.store import Store
 from runtime.models import describe
 from tests.support.adapter_references import FOLDER
+from tests.support.checkpoints import write_checkpoint
 from tests.support.gguf import Gguf, Tensor
 from tests.support.parity import Reference
-from tests.support.peft_folders import gguf_case, peft_tensors, write_peft
+from tests.support.peft_folders import gguf_case, pair_for, peft_tensors, write_peft
+from tests.support.tiny import write_tokenizer
 
 CASES = sorted(path.name.removesuffix(".gguf.gz") for path in (FOLDER / "gguf").glob("*.gguf.gz"))
 
@@ -83,6 +87,29 @@ def lora_file(stored: dict[str, np.ndarray]) -> bytes:
     said = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
     tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
     return bytes(Gguf({**said, "adapter.lora.alpha": 6.0}, tensors))
+
+
+def test_norms_that_were_trained_are_fused_as_pefts_are(tmp_path: Path) -> None:
+    """llama.cpp passes over them."""
+    record = Reference("llama").record
+    folder = write_checkpoint(tmp_path / "base", record["config"], record["tensors"])
+    write_tokenizer(folder, tokens=record["config"]["vocab_size"])
+    name = "model.layers.0.self_attn.o_proj.weight"
+    left, right = pair_for(name, tuple(record["tensors"][name]), 3, input_first=False)
+    norm = np.linspace(0.5, 2, record["config"]["hidden_size"], dtype=np.float32)
+    own = {"base_model.model.model.layers.1.input_layernorm.weight": norm}
+    write_peft(tmp_path / "lora", peft_tensors(name, left, right) | own, modules_to_save=["input_layernorm"])
+    stored = {"blk.0.attn_output.weight.lora_a": right, "blk.0.attn_output.weight.lora_b": left}
+    (tmp_path / "lora.gguf").write_bytes(lora_file(stored | {"blk.1.attn_norm.weight": norm}))
+    digests: list[str] = []
+    for entry in ("lora", "lora.gguf"):
+        recipe = tmp_path / "Modelfile"
+        recipe.write_text(f"FROM ./base\nADAPTER ./{entry}\n", encoding="utf-8")
+        with pytest.raises(ModelkitError, match=r"input_layernorm\.weight cannot differ between the rows"):
+            modelkit.create(recipe, name="x", home=tmp_path)
+        modelkit.create(recipe, name="x", home=tmp_path, fuse_adapters=True)
+        digests.append(Store(tmp_path).resolve("x").files["model.safetensors"].name)
+    assert digests[0] == digests[1]
 
 
 def test_an_adapter_for_another_base_is_refused(tmp_path: Path) -> None:

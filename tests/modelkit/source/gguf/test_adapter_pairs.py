@@ -110,11 +110,7 @@ def test_the_embeddings_halves_are_the_other_way_round() -> None:
         ("blk.0.attn_k.weight.lora_a", None, "lora_a"),
         ("blk.0.attn_k.weight.lora_a", (4, 64), "do not meet"),
         ("blk.0.attn_norm.weight.lora_b", (64, 3), "attn_norm"),
-        (
-            "blk.0.attn_norm.weight",
-            (64,),
-            r"`blk.0.attn_norm.weight` is no half of a pair(.|\n)*--fuse-adapters",
-        ),
+        ("blk.0.attn_q.weight", (64, 64), "`blk.0.attn_q.weight` is no half of a pair"),
     ],
 )
 def test_halves_that_do_not_fit_are_refused(name: str, shape: tuple[int, ...] | None, match: str) -> None:
@@ -124,3 +120,11 @@ def test_halves_that_do_not_fit_are_refused(name: str, shape: tuple[int, ...] | 
     shapes = {tensor: size for tensor, size in shapes.items() if size is not None}
     with pytest.raises((UnsupportedSource, MalformedFile), match=match):
         read_adapter(metadata, shapes, reference.config, "adapter.gguf")
+
+
+def test_a_norm_that_llama_cpp_has_plus_one_is_refused() -> None:
+    reference = GgufReference("gemma3")
+    metadata = {**METADATA, "general.architecture": "gemma3"}
+    said = r"layernorm\.weight` of a gemma3 model cannot be in an adapter"
+    with pytest.raises(UnsupportedSource, match=said):
+        read_adapter(metadata, {"blk.0.attn_norm.weight": (64,)}, reference.config, "adapter.gguf")
