@@ -13,7 +13,7 @@ from modelkit.pack.metadata import AdapterFacts
 from modelkit.pack.part import Part
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
-from modelkit.source.prequantized import CodeWeights, FloatWeights, Fp8Weights, MlxWeights
+from modelkit.source.prequantized import CodeWeights, FloatWeights, Fp8Weights, GgufWeights, MlxWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
@@ -63,6 +63,12 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
         raise PlanError(
             f"{origin} has the codes of {target.source.kind.tool}, which have to be moved before they change",
             hint="Make a package of it first, then one FROM that; or leave --fuse-adapters out.",
+        )
+    if isinstance(target.source.kind, GgufWeights):
+        raise PlanError(
+            f"{origin} is a GGUF file, whose numbers have to be unpacked before they change",
+            hint="Make a package of it with -q f32, which is exact, then one FROM that; or leave\n"
+            "--fuse-adapters out: run time adds it exactly.",
         )
     if not isinstance(target.source.kind, FloatWeights | Fp8Weights | MlxWeights):
         raise PlanError(

@@ -208,10 +208,14 @@ def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
             "model.layers.0.self_attn.q_proj.weight", *pair_for("q", (256, 256), 3, input_first=False)
         ),
     )
-    for origin, why in (("./m.gguf", "a packing that nothing here can make"), ("packed", "in GGUF's blocks")):
+    for origin, why in (("./m.gguf", "a package of it with -q f32"), ("packed", "in GGUF's blocks")):
         (tmp_path / "Modelfile").write_text(f"FROM {origin}\nADAPTER ./lora\n", encoding="utf-8")
         with pytest.raises(ModelkitError, match=why):
             modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="floats", home=tmp_path, quantize="f32")  # what that says
+    (tmp_path / "Modelfile").write_text("FROM floats\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
 
 
 def test_there_must_be_an_adapter(tmp_path: Path) -> None:
