@@ -65,6 +65,10 @@ class Passage:
     """Tensors of which a row arrives nowhere."""
 
 
+_PACKED = (".scales", ".biases", ".order")
+"""Endings of what lies beside codes."""
+
+
 def parameters(described: Described) -> dict[str, Shape]:
     """name -> shape of all that the network holds, unpacked. Nothing is allocated."""
     flat: Any = tree_flatten(described.network().parameters())
@@ -87,7 +91,7 @@ def trace(
     found = asked.among(_context(network, form))
     rest = [name for name in tensors if name not in found.complete]
     if rest:
-        beside = {name: shape for name, shape in stored.items() if not name.endswith((".scales", ".biases"))}
+        beside = {name: shape for name, shape in stored.items() if not name.endswith(_PACKED)}
         more = asked.among(beside)
         found = found.with_others(more, rest)
     return Passage(tuple(found.arrivals), tuple(name for name in tensors if name not in found.complete))

@@ -16,6 +16,7 @@ from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from modelkit.source.display import shown
 from runtime.models import Described
+from runtime.models.checkpoint import TRUNK
 from runtime.models.passage import Arrival, Passage, parameters, trace
 from runtime.nn.low_rank import HEAD
 from runtime.nn.mla import HeadLinear
@@ -95,6 +96,7 @@ class Placement:
 def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Placement:
     """stored: the base's own tensors (name -> shape). Raises SourceError, WeightMismatch."""
     network = parameters(described)
+    adapter = _with_trunk(adapter, network)
     kinds = kinds_of(described)
     tables = {name for name, kind in kinds.items() if kind == "table"}
     pairs = oriented(adapter, described, stored, tables)
@@ -127,6 +129,23 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     whole = _whole(adapter, described, stored, tied)
     rows = _rows(adapter, described, network)
     return Placement(adapter, tuple(placed), whole, rows, tied)
+
+
+def _with_trunk(adapter: AdapterSource, network: Shapes) -> AdapterSource:
+    """What was trained without a head (transformers' AutoModel, sentence-transformers) lacks what stands
+    before the names of a model that has one: `layers.0.self_attn.q_proj`.
+    """
+    names = {*(pair.names[0] for pair in adapter.pairs), *adapter.whole, *(one.name for one in adapter.rows)}
+    if not all(TRUNK + name in network for name in names):
+        return adapter
+    return replace(
+        adapter,
+        pairs=tuple(
+            replace(pair, names=tuple(TRUNK + name for name in pair.names)) for pair in adapter.pairs
+        ),
+        whole={TRUNK + name: tensor for name, tensor in adapter.whole.items()},
+        rows=tuple(replace(one, name=TRUNK + one.name) for one in adapter.rows),
+    )
 
 
 def head_beside(described: Described, network: Shapes) -> str | None:

@@ -35,6 +35,29 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_what_was_trained_without_a_head_goes_with_one(folder: Path) -> None:
+    """As transformers' AutoModel and sentence-transformers name it."""
+    reference = AdapterReference("llama_lora")
+    tensors = load_file(folder / "pef t" / "adapter_model.safetensors")
+    tensors = {name: one for name, one in tensors.items() if ".lm_head." not in name}
+    bare = {
+        name.replace("base_model.model.model.", "base_model.model."): one for name, one in tensors.items()
+    }
+    assert bare.keys() != tensors.keys()
+    config = json.loads((folder / "pef t" / "adapter_config.json").read_text(encoding="utf-8"))
+    own = np.full(reference.base["config"]["hidden_size"], 1.5, np.float32)
+    for place, named in (("named", tensors), ("bare", bare)):
+        write_peft(folder / place, named, **config)
+    answers: list[np.ndarray] = []
+    for place in ("named", "bare"):
+        with modelkit.load(folder / "model", home=folder, adapters=[folder / place]) as model:
+            answers.append(model.logits([5, 9, 44]))
+    np.testing.assert_array_equal(*answers)
+    write_peft(folder / "bare", bare | {"base_model.model.norm.weight": own}, **config)
+    with pytest.raises(ModelkitError, match=r"model\.norm\.weight cannot differ between the rows"):
+        modelkit.load(folder / "model", home=folder, adapters=[folder / "bare"])
+
+
 def test_a_folder_with_adapters_answers_as_its_package(folder: Path) -> None:
     names = ("pef t", "mlx", "other.gguf")
     lines = "".join(f"ADAPTER ./{name}\n" for name in names)
