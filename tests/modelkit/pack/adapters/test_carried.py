@@ -20,7 +20,7 @@ from modelkit.store.store import Store
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_tensor, write_checkpoint
 from tests.support.parity import Reference
-from tests.support.peft_folders import write_peft
+from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
 WEIGHTS = "adapters/lora/adapter.safetensors"
@@ -91,6 +91,27 @@ def test_what_is_for_images_is_left_out_and_told(tmp_path: Path) -> None:
     write_peft(tmp_path / "seen", seen, r=2)
     with pytest.raises(ModelkitError, match="seen changes what is for images and sound alone"):
         create(tmp_path, "FROM ./model\nADAPTER ./seen\n")
+
+
+def test_what_an_encoder_has_for_other_tasks_is_left_out_and_told(tmp_path: Path) -> None:
+    """`dense` and `all-linear` are layers of its pooler, too."""
+    reference = AdapterReference("encoders/bert_lora")
+    reference.write_base(tmp_path / "model")
+    reference.write(tmp_path / "plain")
+    width = reference.base["config"]["hidden_size"]
+    left, right = pair_for("p", (width, width), reference.record["config"]["r"], input_first=False)
+    more = peft_tensors("pooler.dense.weight", left, right)
+    tensors = load_file(tmp_path / "plain/adapter_model.safetensors")
+    write_peft(tmp_path / "both", tensors | more, **reference.record["config"])
+    write_peft(tmp_path / "other", more, **reference.record["config"])
+    made = create(tmp_path, "FROM ./model\nADAPTER ./both\n")
+    assert any("adapter both: 1 of its changes are for other tasks" in note for note in made.notes)
+    both = read_stored(Store(tmp_path).resolve("it").files, "it")["both"].load()
+    create(tmp_path, "FROM ./model\nADAPTER ./plain\n")
+    plain = read_stored(Store(tmp_path).resolve("it").files, "it")["plain"].load()
+    assert both.pairs.keys() == plain.pairs.keys()
+    with pytest.raises(ModelkitError, match="other changes what is for other tasks alone"):
+        create(tmp_path, "FROM ./model\nADAPTER ./other\n")
 
 
 def test_a_bias_that_the_base_has_not_is_not_fused(folder: Path) -> None:
