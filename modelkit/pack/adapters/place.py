@@ -13,6 +13,7 @@ import numpy as np
 
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.oriented import HINT, Shapes, oriented
+from modelkit.pack.adapters.saved import TOKENS_HINT, size
 from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from modelkit.source.display import shown
 from runtime.models import Described
@@ -126,8 +127,8 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
                 problems += [f"{module} is the head, too, and has a magnitude"] if own[0].magnitude else []
                 placed.append(Placed(HEAD, "linear", arrival, own))
     refuse(adapter.label, problems, HINT)
-    whole = _whole(adapter, described, stored, tied)
-    rows = _rows(adapter, described, network)
+    whole = _whole(adapter, described, stored, tied, network)
+    rows = _rows(adapter, described, network, tied)
     return Placement(adapter, tuple(placed), whole, rows, tied)
 
 
@@ -214,12 +215,20 @@ def _has_table(passage: Passage, arrival: Arrival, kinds: Mapping[str, Kind]) ->
     return any(kinds.get(one.name.removesuffix(".weight")) == "table" for one in others)
 
 
-def _whole(adapter: AdapterSource, described: Described, stored: Shapes, tied: str | None) -> tuple[str, ...]:
+def _whole(
+    adapter: AdapterSource, described: Described, stored: Shapes, tied: str | None, network: Shapes
+) -> tuple[str, ...]:
     if not adapter.whole:
         return ()
     head = f"{HEAD}.weight"
     own = {name: tensor.shape for name, tensor in adapter.whole.items() if not (tied and name == head)}
     passage = trace(described, own, stored, adapter.form)
+    grown = [
+        f"{shown(name)} was {size(own[name])} in training, and is {size(network[name])} here"
+        for name in passage.lost
+        if name in network
+    ]
+    refuse(adapter.label, grown, TOKENS_HINT)
     problems = _lost(passage)
     for arrival in passage.arrivals:
         if (arrival.source < 0).any():
@@ -231,9 +240,13 @@ def _whole(adapter: AdapterSource, described: Described, stored: Shapes, tied: s
     return tuple(sorted(names))
 
 
-def _rows(adapter: AdapterSource, described: Described, network: Shapes) -> dict[str, OwnRows]:
+def _rows(
+    adapter: AdapterSource, described: Described, network: Shapes, tied: str | None
+) -> dict[str, OwnRows]:
     found: dict[str, OwnRows] = {}
     for rows in adapter.rows:
+        if tied and rows.name == f"{HEAD}.weight" and sum(one.ids == rows.ids for one in adapter.rows) > 1:
+            continue  # PEFT has one delta for both then, which stands twice where the vocabulary has grown
         width = rows.values.shape[1]
         heights = {shape[0] for shape in network.values() if len(shape) == 2 and shape[1] == width}
         traced = [

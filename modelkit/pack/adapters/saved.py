@@ -16,6 +16,8 @@ from modelkit.source.adapters.value import FLOATS, AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
 
+TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."
+
 
 def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, tuple[str, ...]]:
     """The adapter with those layers that are not the base's as whole tensors, and notes. Reads both.
@@ -27,13 +29,15 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
         own = base.inventory.tensors.get(name)
         if own is None or own.dtype not in FLOATS:
             notes.append(
-                f"{shown(name)} was saved beside the adapter, and is not compared with a packed base"
+                f"{shown(name)} was saved beside the adapter, and is not compared: the base has it packed, "
+                "or not by that name"
             )
             continue
         if own.shape != saved.shape:
             raise SourceError(
-                f"{adapter.label}: {shown(name)} was {_size(saved)} in training, and is {_size(own)} here",
-                hint="Take the base that the adapter was trained on, with the tokens that were added to it.",
+                f"{adapter.label}: {shown(name)} was {size(saved.shape)} in training, and is "
+                f"{size(own.shape)} here",
+                hint=TOKENS_HINT,
             )
         if not _equal(adapter, saved, base, own):
             whole[name] = saved
@@ -50,5 +54,5 @@ def _equal(adapter: AdapterSource, saved: TensorInfo, base: Source, own: TensorI
     return bool(np.allclose(one.floats(), other.floats(), rtol=2**-7, atol=1e-6))
 
 
-def _size(tensor: TensorInfo) -> str:
-    return "×".join(map(str, tensor.shape))
+def size(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))

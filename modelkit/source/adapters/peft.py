@@ -9,8 +9,10 @@ Keys are `base_model.model.`, the module's path in transformers, and one of
                                                                             a second one inside `.base_layer`
     .token_adapter.trainable_tokens_delta [n, D]                            rows of a table
     .weight, .bias                                                          saved whole (`modules_to_save`)
-    .modules_to_save.bias, .original_module.bias                            beside these; not read by PEFT
+    .modules_to_save.*, .original_module.*                                  beside these, not read by PEFT: of
+                                                                            biases, or where tokens were added
     .base_layer.weight                                                      the base's own, beside a pair
+    .token_adapter.base_layer.weight                                        beside rows
 
 Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
 """
@@ -43,7 +45,8 @@ _LEAVES = {
     ".lora_magnitude_vector.weight": "magnitude",
 }
 TOKENS = ".token_adapter.trainable_tokens_delta"
-_BESIDE = re.compile(r"\.(?:modules_to_save|original_module)\.(?=bias$)")
+_BESIDE = re.compile(r"\.(?:modules_to_save|original_module)\.(?=(?:weight|bias)$)")
+_BASE = re.compile(r"(?:\.token_adapter)?\.base_layer(?=\.weight$)")
 _KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 
 
@@ -70,10 +73,10 @@ def read_peft(files: Files, label: str) -> AdapterSource:
             modules.setdefault(name.removesuffix(ending), {})[_LEAVES[ending]] = tensor
         elif name.endswith(TOKENS):
             rows.append(_own_rows(name.removesuffix(TOKENS), tensor, config, label))
+        elif ".lora_" not in name and _BASE.search(name):
+            saved[_BASE.sub("", name)] = tensor
         elif ".lora_" in name or ".token_adapter." in name:
             problems.append(f"`{shown(tensor.name)}` is nothing that a LoRA has")
-        elif name.endswith(".base_layer.weight"):
-            saved[name.replace(".base_layer.", ".")] = tensor
         else:
             whole[name.replace(".base_layer.", ".")] = tensor
     pairs = [_pair(module, parts, config, problems) for module, parts in modules.items()]

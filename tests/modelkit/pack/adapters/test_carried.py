@@ -18,7 +18,7 @@ from modelkit.pack.metadata import FILE, read_metadata
 from modelkit.pack.prepare import prepare
 from modelkit.store.store import Store
 from tests.support.adapter_references import AdapterReference
-from tests.support.checkpoints import random_tensor, write_checkpoint
+from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.parity import Reference
 from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
@@ -141,6 +141,51 @@ def test_biases_that_peft_does_not_read_back_are_passed_over(folder: Path) -> No
     assert alone.read_bytes() == among.read_bytes()
     write_peft(folder / "lora", {**TENSORS, **beside}, bias="all")
     with pytest.raises(ModelkitError, match=r"modules_to_save\.bias belongs to nothing"):
+        create(folder, "FROM ./model\nADAPTER ./lora\n")
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_peft_saves_once_more_where_tokens_were_added_changes_nothing(tied: bool, folder: Path) -> None:
+    """A vocabulary that differs from the base's config makes PEFT write whole embeddings, and what lies in
+    the wrappers of `modules_to_save` and `trainable_token_indices`, too.
+    """
+    record = Reference("llama").record
+    state = random_state(record["tensors"])
+    own = {key: one for key, one in state.items() if not (tied and key == "lm_head.weight")}
+    config = {**record["config"], "tie_word_embeddings": tied}
+    (folder / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file(own, folder / "model" / "model.safetensors")
+    table, head = "base_model.model.model.embed_tokens", "base_model.model.lm_head"
+    base = own["model.embed_tokens.weight"]
+    saved = {f"{table}.weight": base + 1, f"{head}.weight": base - 1}
+    inner = {
+        f"{one}.{kind}.weight": base + 2
+        for one in (table, head)
+        for kind in ("modules_to_save", "original_module")
+    }
+    delta = random_tensor("delta", (2, base.shape[1]))
+    rows = {f"{table}.token_adapter.trainable_tokens_delta": delta}
+    beside = {f"{table}.token_adapter.base_layer.weight": base}
+    if tied:
+        beside[f"{head}.token_adapter.base_layer.weight"] = base
+        beside[f"{head}.token_adapter.trainable_tokens_delta"] = delta
+    fields: dict[str, Any] = {"trainable_token_indices": [5, 9]}
+    for few, more, said in ((saved, inner, {}), (rows, beside, fields)):
+        found: list[bytes] = []
+        for tensors in (few, few | more):
+            write_peft(folder / "lora", TENSORS | tensors, **said)
+            create(folder, "FROM ./model\nADAPTER ./lora\n")
+            found.append(Store(folder).resolve("it").files[WEIGHTS].read_bytes())
+        assert found[0] == found[1]
+
+
+def test_a_table_with_more_tokens_than_the_base_says_so(folder: Path) -> None:
+    tokens, width = Reference("llama").record["tensors"]["model.embed_tokens.weight"]
+    more = np.ones((tokens + 4, width), np.float32)
+    write_peft(folder / "lora", TENSORS | {"base_model.model.model.embed_tokens.weight": more})
+    with pytest.raises(
+        ModelkitError, match=rf"was {tokens + 4}×{width} in training, and is {tokens}×{width}"
+    ):
         create(folder, "FROM ./model\nADAPTER ./lora\n")
 
 
