@@ -13,6 +13,7 @@ Keys are `base_model.model.`, the module's path in transformers, and one of
                                                                             biases, or where tokens were added
     .base_layer.weight                                                      the base's own, beside a pair
     .token_adapter.base_layer.weight                                        beside rows
+    .lora_velora_embed                                                      of training alone (VeLoRA)
 
 Source: peft 0.21, tuners/lora/layer.py (ParamWrapper), utils/save_and_load.py.
 """
@@ -47,6 +48,7 @@ _LEAVES = {
 TOKENS = ".token_adapter.trainable_tokens_delta"
 _BESIDE = re.compile(r"\.(?:modules_to_save|original_module)\.(?=(?:weight|bias)$)")
 _BASE = re.compile(r"(?:\.token_adapter)?\.base_layer(?=\.weight$)")
+_TRAINING = ".lora_velora_embed"
 _KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 
 
@@ -63,7 +65,7 @@ def read_peft(files: Files, label: str) -> AdapterSource:
     known = {_bare(tensor.name) for tensor in header.tensors}
     for tensor in header.tensors:
         name = _bare(tensor.name)
-        if _BESIDE.sub(".", name) in known - {name}:
+        if _BESIDE.sub(".", name) in known - {name} or name.endswith(_TRAINING):
             continue
         ending = next((leaf for leaf in _LEAVES if name.endswith(leaf)), None)
         before = said.setdefault(_meaning(name, ending), tensor)

@@ -28,10 +28,10 @@ _SILENT = frozenset({
     "init_lora_weights", "layers_pattern", "layers_to_transform", "lora_alpha", "lora_bias", "lora_dropout",
     "lora_ga_config", "loftq_config", "megatron_core", "modules_to_save", "peft_type", "peft_version",
     "qalora_group_size", "r", "rank_pattern", "revision", "runtime_config", "target_modules",
-    "target_parameters", "task_type", "trainable_token_indices", "use_dora", "use_rslora",
+    "target_parameters", "task_type", "trainable_token_indices", "use_dora", "use_rslora", "velora_config",
 })  # fmt: skip
 """Read here, or without a word in the numbers; what the starts of training have as configs counts by
-init_lora_weights."""
+init_lora_weights, and VeLoRA saves memory in training alone."""
 
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _QUANTIFIER = re.compile(r"[*+{]")

@@ -144,6 +144,16 @@ def test_biases_that_peft_does_not_read_back_are_passed_over(folder: Path) -> No
         create(folder, "FROM ./model\nADAPTER ./lora\n")
 
 
+def test_what_velora_has_for_training_changes_nothing(folder: Path) -> None:
+    found: list[bytes] = []
+    beside = {f"{Q}.lora_velora_embed": np.ones(8, np.float32)}
+    for tensors, fields in ((TENSORS, {}), (TENSORS | beside, {"velora_config": {"num_groups": 8}})):
+        write_peft(folder / "lora", tensors, **fields)
+        create(folder, "FROM ./model\nADAPTER ./lora\n")
+        found.append(Store(folder).resolve("it").files[WEIGHTS].read_bytes())
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("tied", [False, True])
 def test_what_peft_saves_once_more_where_tokens_were_added_changes_nothing(tied: bool, folder: Path) -> None:
     """A vocabulary that differs from the base's config makes PEFT write whole embeddings, and what lies in
