@@ -24,6 +24,8 @@ from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
 from runtime.records import dataclass
 
+_INNER = "language_model."
+
 Kind = Literal["linear", "table", "experts", "heads", "other"]
 
 
@@ -134,10 +136,11 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
 
 def _with_trunk(adapter: AdapterSource, network: Shapes) -> AdapterSource:
     """What was trained without a head (transformers' AutoModel, sentence-transformers) lacks what stands
-    before the names of a model that has one: `layers.0.self_attn.q_proj`.
+    before the names of a model that has one: `layers.0.self_attn.q_proj`, in a wrapper
+    `language_model.layers.0.self_attn.q_proj`.
     """
     names = {*(pair.names[0] for pair in adapter.pairs), *adapter.whole, *(one.name for one in adapter.rows)}
-    if not all(TRUNK + name in network for name in names):
+    if not all(TRUNK + name.removeprefix(_INNER) in network for name in names):
         return adapter
     return replace(
         adapter,

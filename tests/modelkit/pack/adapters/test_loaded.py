@@ -13,12 +13,16 @@ import modelkit
 from modelkit.cli.export import package_notes
 from modelkit.cli.show import overview
 from modelkit.errors import ModelkitError
+from modelkit.pack.adapters.place import place
 from modelkit.showing.facts import facts_of
+from modelkit.source.adapters.opened import read_adapter
 from modelkit.store.store import Store
+from runtime.models import describe
 from tests.support.adapter_references import FOLDER, AdapterReference
 from tests.support.checkpoints import write_checkpoint
 from tests.support.encoder_folders import write_words
 from tests.support.foreign_references import ForeignReference
+from tests.support.parity import Reference
 from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
@@ -46,16 +50,27 @@ def test_what_was_trained_without_a_head_goes_with_one(folder: Path) -> None:
     assert bare.keys() != tensors.keys()
     config = json.loads((folder / "pef t" / "adapter_config.json").read_text(encoding="utf-8"))
     own = np.full(reference.base["config"]["hidden_size"], 1.5, np.float32)
-    for place, named in (("named", tensors), ("bare", bare)):
-        write_peft(folder / place, named, **config)
+    for where, named in (("named", tensors), ("bare", bare)):
+        write_peft(folder / where, named, **config)
     answers: list[np.ndarray] = []
-    for place in ("named", "bare"):
-        with modelkit.load(folder / "model", home=folder, adapters=[folder / place]) as model:
+    for where in ("named", "bare"):
+        with modelkit.load(folder / "model", home=folder, adapters=[folder / where]) as model:
             answers.append(model.logits([5, 9, 44]))
     np.testing.assert_array_equal(*answers)
     write_peft(folder / "bare", bare | {"base_model.model.norm.weight": own}, **config)
     with pytest.raises(ModelkitError, match=r"model\.norm\.weight cannot differ between the rows"):
         modelkit.load(folder / "model", home=folder, adapters=[folder / "bare"])
+
+
+@pytest.mark.parametrize("before", ["", "language_model.", "model.", "language_model.model."])
+def test_a_wrappers_text_model_is_called_in_many_ways(before: str, tmp_path: Path) -> None:
+    record = Reference("gemma3_wrapped").record
+    name = "layers.0.self_attn.q_proj.weight"
+    shapes = {key: tuple(shape) for key, shape in record["tensors"].items()}
+    pair = pair_for(name, shapes[f"model.language_model.{name}"], 3, input_first=False)
+    write_peft(tmp_path / "lora", peft_tensors(before + name, *pair))
+    found = place(read_adapter(tmp_path / "lora"), describe(record["config"]), shapes)
+    assert [one.module for one in found.placed] == ["model.layers.0.self_attn.q_proj"]
 
 
 def test_a_folder_with_adapters_answers_as_its_package(folder: Path) -> None:
