@@ -17,6 +17,7 @@ _PICKLES = "Save it again as safetensors: `model.save_pretrained(folder)` of a c
 _WRITTEN = ("adapter_model.bin", "adapters.npz", "adapter_model.pt", "adapters.npy", "adapter_model.pth")
 _NOT_NAMED = re.compile(r"[^A-Za-z0-9._-]+")
 MAX_NAME = 64
+_SHOWN = 5
 
 
 def read_adapter(path: Path, config: Mapping[str, Any] | None = None) -> AdapterSource:
@@ -27,7 +28,15 @@ def read_adapter(path: Path, config: Mapping[str, Any] | None = None) -> Adapter
     """
     if not path.is_dir():
         return _of_file(path, config)
-    return read_folder(read_directory(path), str(path), config)
+    files = read_directory(path)
+    inside = [] if peft.CONFIG in files else sorted(one.parent.name for one in path.glob(f"*/{peft.CONFIG}"))
+    if inside:  # PEFT's folder of several adapters, by their names
+        names = ", ".join(shown(name) for name in inside[:_SHOWN])
+        raise SourceError(
+            f"{path} holds no adapter itself, but folders of adapters: {names}",
+            hint=f"Name one of them: {path / inside[0]}",
+        )
+    return read_folder(files, str(path), config)
 
 
 def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = None) -> AdapterSource:
@@ -77,6 +86,8 @@ def _of_gguf(path: Path, config: Mapping[str, Any] | None, label: str) -> Adapte
 
 
 def _of_file(path: Path, config: Mapping[str, Any] | None) -> AdapterSource:
+    if not path.exists():
+        raise SourceError(f"{path} is not there", hint="ADAPTER takes the folder that training saved.")
     if path.suffix.lower() == ".gguf":
         return _of_gguf(path, config, str(path))
     if path.name in _READERS:

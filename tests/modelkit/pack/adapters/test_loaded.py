@@ -62,6 +62,17 @@ def test_what_was_trained_without_a_head_goes_with_one(folder: Path) -> None:
         modelkit.load(folder / "model", home=folder, adapters=[folder / "bare"])
 
 
+def test_what_is_no_adapter_by_itself_is_told(folder: Path) -> None:
+    """PEFT saves adapters with names of their own each into a folder of its name."""
+    write_peft(folder / "several" / "style", {})
+    (folder / "pef t").rename(folder / "several" / "law")
+    with pytest.raises(ModelkitError, match=r"but folders of adapters: law, style(.|\n)*several/law"):
+        modelkit.load(folder / "model", home=folder, adapters=[folder / "several"])
+    with pytest.raises(ModelkitError, match="nowhere is not there"):
+        modelkit.load(folder / "model", home=folder, adapters=[folder / "nowhere"])
+    modelkit.load(folder / "model", home=folder, adapters=[folder / "several" / "law"]).close()
+
+
 @pytest.mark.parametrize("before", ["", "language_model.", "model.", "language_model.model."])
 def test_a_wrappers_text_model_is_called_in_many_ways(before: str, tmp_path: Path) -> None:
     record = Reference("gemma3_wrapped").record
