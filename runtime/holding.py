@@ -97,6 +97,7 @@ def fill(
         elif order is not None:
             module = holding.with_order(module, order)
             replace_module(network, path, module)
+            told(order.nbytes)
         for name, array in own.items():
             if as_stored and name in _MATRIX:
                 module[name] = dense(array)

@@ -132,8 +132,9 @@ def test_what_they_take_is_foreseen(stays: bool, tmp_path: Path) -> None:
     config = json.loads(files["config.json"].read_bytes())
     headers = {one.name: (one.dtype, one.shape) for one in read_header(files["model.safetensors"]).tensors}
     on = None if stays else device()
-    loaded = load_model(config, [files["model.safetensors"]], on=on)
-    assert loaded.weight_bytes == foresee(config, headers, on=on).weight_bytes
+    came: list[int] = []
+    loaded = load_model(config, [files["model.safetensors"]], on=on, told=came.append)
+    assert loaded.weight_bytes == foresee(config, headers, on=on).weight_bytes == sum(came)
 
 
 @pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
