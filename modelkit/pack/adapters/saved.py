@@ -15,6 +15,7 @@ from modelkit.pack.sources import Source
 from modelkit.source.adapters.value import FLOATS, AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
+from runtime.models.checkpoint import TRUNK
 
 TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."
 
@@ -26,7 +27,8 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
     """
     whole, notes = dict(adapter.whole), list[str]()
     for name, saved in adapter.saved.items():
-        own = base.inventory.tensors.get(name)
+        bare = name.removeprefix(TRUNK)  # either may be of a model without its head
+        own = base.inventory.tensors.get(TRUNK + bare) or base.inventory.tensors.get(bare)
         if own is None or own.dtype not in FLOATS:
             notes.append(
                 f"{shown(name)} was saved beside the adapter, and is not compared: the base has it packed, "

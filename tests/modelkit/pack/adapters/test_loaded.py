@@ -44,12 +44,15 @@ def test_what_was_trained_without_a_head_goes_with_one(folder: Path) -> None:
     reference = AdapterReference("llama_lora")
     tensors = load_file(folder / "pef t" / "adapter_model.safetensors")
     tensors = {name: one for name, one in tensors.items() if ".lm_head." not in name}
+    table = "base_model.model.model.embed_tokens"
+    rows, width = reference.base["tensors"]["model.embed_tokens.weight"]
+    own = np.linspace(-1, 1, rows * width, dtype=np.float32).reshape(rows, width)
+    tensors[f"{table}.base_layer.weight"] = own  # that of another revision, which counts
     bare = {
         name.replace("base_model.model.model.", "base_model.model."): one for name, one in tensors.items()
     }
     assert bare.keys() != tensors.keys()
     config = json.loads((folder / "pef t" / "adapter_config.json").read_text(encoding="utf-8"))
-    own = np.full(reference.base["config"]["hidden_size"], 1.5, np.float32)
     for where, named in (("named", tensors), ("bare", bare)):
         write_peft(folder / where, named, **config)
     answers: list[np.ndarray] = []
@@ -57,7 +60,8 @@ def test_what_was_trained_without_a_head_goes_with_one(folder: Path) -> None:
         with modelkit.load(folder / "model", home=folder, adapters=[folder / where]) as model:
             answers.append(model.logits([5, 9, 44]))
     np.testing.assert_array_equal(*answers)
-    write_peft(folder / "bare", bare | {"base_model.model.norm.weight": own}, **config)
+    norm = np.full(width, 1.5, np.float32)
+    write_peft(folder / "bare", bare | {"base_model.model.norm.weight": norm}, **config)
     with pytest.raises(ModelkitError, match=r"model\.norm\.weight cannot differ between the rows"):
         modelkit.load(folder / "model", home=folder, adapters=[folder / "bare"])
 
