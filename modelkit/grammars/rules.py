@@ -136,15 +136,17 @@ class Rules:
         return self.rule(f"{plain} (({' | '.join(what.allows)}) {later})*")
 
     def until(self, mark: str, what: Free) -> str:
-        """Free text and then the mark, as tokens or spelt out."""
+        """Free text and then the mark, as tokens or spelt out. Each mark that the text lacks has a way of its
+        own beside this one.
+        """
         before = ""
-        lacks = tuple(dict.fromkeys([*what.lacks, mark]))
+        lacks = sorted({*what.lacks, mark})  # one terminal for all ways
         if what.allows:
             plain = self.terminal(_lacking(ANY, lacks, what.beginning))
             before = self.rule(f"({plain} ({' | '.join(what.allows)}))*") + " "
-        # Marks of which another is a part, or the beginning, are found by who comes first.
-        others = tuple(one for one in what.lacks if one not in mark)
-        spelt = self.terminal(_lacking(f"/{ANYTHING}{escaped(mark)}/", others, what.beginning))
+        # Of marks that are spelt out the one that ends first is found; to say so costs the square of them.
+        longer = [one for one in what.lacks if one.endswith(mark)]
+        spelt = self.terminal(_lacking(f"/{ANYTHING}{escaped(mark)}/", longer, what.beginning))
         ways = [before + self.rule(spelt, "[lazy]")]
         if self.pieces(mark) != [mark]:
             head, rest = self._parted(mark)

@@ -80,6 +80,15 @@ def test_what_is_allowed_is_a_call_that_fits(style: Style) -> None:
         check(style, words_of(style, tokens=True), seed, tokens=True)
 
 
+@pytest.mark.parametrize("name", ["qwen3.5", "qwen3-coder", "functionary-v3.2"])
+def test_of_many_tools_each_may_begin_in_the_text(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    many = [{"name": f"tool_{number}"} for number in range(150)]
+    words = words_of(style, tokens=True)
+    assert words.grammars.shaped(shape(style, Opening("start", ""), many)).notes == ()
+
+
 @pytest.mark.parametrize("name", ["hermes", "qwen3.5", "gemma4", "llama4", "kimi-k2", "llama3"])
 def test_marks_may_be_text(name: str) -> None:
     style = style_named(name)
