@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from modelkit.errors import ModelkitError
+from modelkit.server.in_parts import in_parts
 from modelkit.server.trace import Trace
 
 _LONGEST = 200
@@ -83,9 +84,9 @@ class PromptLog:
         """What a request asks. False where that went wrong for the first time, and `fault` is new: the
         request is answered all the same.
         """
-        text = json.dumps({"time": _now(), "id": trace.id, "path": trace.path, "body": body})
+        line = in_parts({"time": _now(), "id": trace.id, "path": trace.path, "body": body}) + b"\n"
         with self._lock:
-            known, data = self.fault is not None, ("\n" * self._cut + text + "\n").encode()
+            known, data = self.fault is not None, b"\n" * self._cut + line
             written, self.fault = 0, None
             try:
                 while written < len(data):

@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
-from modelkit.server import writing
-from modelkit.server.writing import in_parts
+from modelkit.server import in_parts as parts
+from modelkit.server.in_parts import in_parts
+from modelkit.server.log import PromptLog
+from modelkit.server.trace import Trace
 
 SINGLE = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -23,7 +27,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 @given(VALUES, st.integers(1, 4))
 def test_it_is_the_json_of_the_whole(value: Any, part: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "_PART", part)
+        patch.setattr(parts, "_PART", part)
         assert in_parts(value) == JSONResponse(value).body
 
 
@@ -37,6 +41,17 @@ def test_it_is_the_json_of_the_whole(value: Any, part: int) -> None:
     ],
 )
 def test_others_have_their_turn(rows: list[Any]) -> None:
+    others_run(lambda: in_parts({"rows": rows}))
+
+
+def test_others_have_their_turn_while_a_prompt_is_written_down(tmp_path: Path) -> None:
+    log = PromptLog(tmp_path / "prompts.jsonl")
+    others_run(lambda: log.write(Trace("one", "POST", "/", ""), {"prompt": [7] * 1_000_000}))
+    log.close()
+
+
+def others_run(work: Callable[[], object]) -> None:
+    """While it does."""
     turns, ended = list[int](), threading.Event()
 
     def others() -> None:
@@ -49,7 +64,7 @@ def test_others_have_their_turn(rows: list[Any]) -> None:
         while not turns:
             time.sleep(0.001)
         before = len(turns)
-        in_parts({"rows": rows})
+        work()
         assert len(turns) - before > 5
     finally:
         ended.set()
