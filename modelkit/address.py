@@ -25,7 +25,7 @@ from runtime.records import dataclass
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _HUB_HOSTS = frozenset({"hf.co", "huggingface.co", "www.huggingface.co", "www.hf.co"})
-_OLLAMA_HOSTS = frozenset({"ollama.com", "www.ollama.com", "registry.ollama.ai"})
+OLLAMA_HOSTS = frozenset({"ollama.com", "www.ollama.com", "registry.ollama.ai"})
 _DOCKER_HOSTS = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
 _SCHEMES = frozenset({"hf", "http", "https", "oci", "docker", "ollama"})
 
@@ -207,7 +207,7 @@ _OTHER_PAGES = (
 def _at_known_host(text: str, host: str, path: str, *, page: bool = False) -> Address | None:
     if host in _HUB_HOSTS:
         return _hub(text, path, page=page)
-    if host in _OLLAMA_HOSTS:
+    if host in OLLAMA_HOSTS:
         repository, colon, tag = path.partition(":")
         repository = repository.lower() if "/" in repository else f"library/{repository.lower()}"
         return replace(_registry(text, "registry.ollama.ai", repository + colon + tag), dialect="ollama")

@@ -64,12 +64,11 @@ def pull(
 
 
 def is_name(text: str, store: Store) -> bool:
-    """Is a package stored under this very text, whatever else that means? Then nothing is fetched for it."""
+    """Is a package stored under this very address? Then nothing is fetched for it."""
     try:
-        store.digest(text)
+        return bool(Name.parse(text).host and store.digest(text))
     except ModelkitError:
         return False
-    return True
 
 
 def pull_outline(address: Address, store: Store, access: Access, *, name: Name | None = None) -> Pulled:

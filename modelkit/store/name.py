@@ -3,13 +3,13 @@
     story                         tag `latest`
     story:q4
     amy/story                     a namespace
-    library/story                 the same as story
+    library/story                 the same as story, as are ollama.com/library/story and ollama.com/story
     example.org:5000/amy/story    a registry's host
 
 Names compare case-insensitively, as they do in Ollama; here that is settled once, by storing them in lower
 case, which registries require of repository names anyway. A store on disk has no registry, so host and
-namespace default to nothing; Ollama's default namespace, which its clients write or leave out, is settled
-here, too.
+namespace default to nothing; Ollama's default host and namespace, which its clients write or leave out, are
+settled here, too.
 
 In `index.json` a name is spelled as its `full` ref. That is the name itself wherever the OCI grammar allows
 it (every usual name), so that `skopeo copy oci:STORE:story:q4 ...` finds it, and otherwise `hex@` and the
@@ -20,6 +20,7 @@ import re
 import unicodedata
 from typing import Self
 
+from modelkit.address import OLLAMA_HOSTS
 from modelkit.errors import InvalidName
 from runtime.records import dataclass
 
@@ -65,6 +66,8 @@ class Name:
         if ":" in lowered.rpartition("/")[2]:
             rest, colon, tag = lowered.rpartition(":")
         parts = rest.split("/")
+        if len(parts) > 1 and parts[0] in OLLAMA_HOSTS:
+            del parts[0]
         if len(parts) > 3:
             raise _refused(text, "it has more than three parts")
         host, namespace, model = ["", "", *parts][-3:]

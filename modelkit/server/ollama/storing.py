@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit import __version__
-from modelkit.address import RegistryAddress, read_pullable
+from modelkit.address import read_pullable
 from modelkit.errors import InvalidName
 from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
@@ -166,12 +166,9 @@ def _address(name: str) -> str:
 
 
 def _called(name: str) -> Name | None:
-    """By the name that a client pulls, it asks for the model afterwards, host and all. None: what is Ollama's
-    goes by what follows its host, and an address that is no name by what it gives.
+    """By the name that a client pulls, it asks for the model afterwards, host and all. None: an address
+    that is no name goes by what it gives.
     """
-    address = read_pullable(name)
-    if isinstance(address, RegistryAddress) and address.dialect == "ollama":
-        return None
     try:
         return Name.parse(name)
     except InvalidName:

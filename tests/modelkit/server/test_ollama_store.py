@@ -134,7 +134,8 @@ def test_names_with_the_default_namespace_are_those_without_it(client: ollama.Cl
     assert client.show("library/other").capabilities == ["completion"]
     assert client.generate("library/other", options={"num_predict": 1}).done
     assert list(client.create("terse", from_="library/other:latest", stream=True))[-1].status == "success"
-    for name in ("library/other", "library/terse"):
+    assert client.show("registry.ollama.ai/library/other").capabilities == ["completion"]
+    for name in ("ollama.com/library/other", "library/terse"):
         client.delete(name)
     assert not {"other:latest", "terse:latest"} & names(home)
 
@@ -306,7 +307,7 @@ def test_a_pull_tells_how_far_it_is(
         ("ollama.com/library/story", "story:latest"),
         ("hf.co/Org/Name:Q4_K_M", "hf.co/org/name:q4_k_m"),
         ("oci://registry.example.org/amy/story:q4", "registry.example.org/amy/story:q4"),
-        ("ollama.com/amy/x", None),
+        ("ollama.com/amy/x", "amy/x:latest"),
         ("ollama.com/amy/x", "amy/x:latest"),
     ]
 
