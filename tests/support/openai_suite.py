@@ -33,7 +33,7 @@ FILES = (
     "test_responses",
     "beta/test_responses",
 )
-NAMES = ("gpt-5.4", "gpt-5.1", "gpt-3.5-turbo-instruct", "text-embedding-3-small")
+NAMES = ("gpt-6-astra", "gpt-5.4", "gpt-5.1", "gpt-3.5-turbo-instruct", "text-embedding-3-small")
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 TOOLS = "{% if tools %}<tools>{{ tools | tojson }}{% endif %}"
 

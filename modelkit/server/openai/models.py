@@ -83,6 +83,7 @@ def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
         "type": "model",
         "display_name": model.id,
         "created_at": made.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "lifecycle": "active",
         "max_model_len": context,
         "context_length": context,
         "max_context_length": context,

@@ -30,17 +30,19 @@ _OWN = frozenset(
         "text",
         "truncation",
         "max_output_tokens",
-        "max_tool_calls",
         "top_logprobs",
         "background",
-        "context_management",
         "conversation",
         "prompt",
-        "client_metadata",
     }
 )
-KNOWN = _OWN | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
-_HINTS = frozenset({"max_tool_calls", "context_management", "client_metadata"})
+_HINTS = frozenset(
+    {
+        *("access_programs", "background_options", "client_metadata", "context_management", "image"),
+        "max_tool_calls",
+    }
+)
+KNOWN = _OWN | _HINTS | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
 _LOGPROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
 

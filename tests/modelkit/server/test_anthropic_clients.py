@@ -142,6 +142,15 @@ def test_any_claude_is_the_default_model(client: anthropic.Anthropic) -> None:
         ask(client, "whole", model="none")
 
 
+def test_models_are_told_as_anthropics_are(address: str, home: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "Modelfile"
+    recipe.write_text(f"FROM {write_model(tmp_path)}\n", encoding="utf-8")
+    modelkit.create(recipe, name="stored", home=home)
+    with anthropic.Anthropic(api_key="x", base_url=address, _strict_response_validation=True) as strict:
+        listed = strict.models.list().data
+        assert [strict.models.retrieve("stored:latest")] == listed
+
+
 def test_more_tokens_than_the_context_has_are_no_error(client: anthropic.Anthropic) -> None:
     message = ask(client, "stream", model="tiny", max_tokens=32000, stop_sequences=["zz"])
     assert message.stop_reason in ("end_turn", "model_context_window_exceeded", "stop_sequence")
