@@ -132,10 +132,10 @@ class Page {
     this.#running.get(this.chat.id)?.stop();
   }
 
-  /** What the buttons at messages do. */
+  /** What the buttons at messages do: nothing, and false, while an answer is on its way. */
   #acts() {
     const parentOf = (message) => this.chat.tree.messages.get(message.parent) ?? null;
-    const free = (act) => (...given) => void (this.#running.has(this.chat.id) || act(...given));
+    const free = (act) => (...given) => !this.#running.has(this.chat.id) && (act(...given), true);
     return {
       again: free((message) => {
         this.chat.record.model = this.models.chosen;

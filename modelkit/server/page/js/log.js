@@ -45,7 +45,9 @@ export class Log {
       view.show(around(conversation.tree, path, place, running));
     });
     this.#views = views;
+    const focused = document.activeElement;
     this.list.replaceChildren(...[...views.values()].map((view) => view.element));
+    if (this.list.contains(focused)) focused.focus({ preventScroll: true });
     $("#welcome").hidden = path.length > 0;
     if (this.follows) this.end();
   }

@@ -26,6 +26,7 @@ export class MessageView {
   show(around) {
     this.around = around;
     this.#growing = this.#thoughts = null;
+    if (this.element.querySelector(".editor") && this.editing) return; // what was typed stays, and the caret in it
     const { message } = this;
     this.element.setAttribute("aria-label", message.role === "user" ? "You" : `Answer${message.model ? ` of ${message.model}` : ""}`);
     this.element.setAttribute("aria-busy", String(around.running));
@@ -183,10 +184,7 @@ export class MessageView {
       this.show(this.around);
       this.element.querySelector("button[aria-label=Edit]")?.focus();
     };
-    const done = () => {
-      this.editing = false;
-      this.act.edited(message, text.value);
-    };
+    const done = () => (this.editing = !this.act.edited(message, text.value));
     text.addEventListener("keydown", (event) => {
       if (event.key === "Escape") leave();
       else if (event.key === "Enter" && !event.shiftKey && asked && !event.isComposing) done();

@@ -137,6 +137,26 @@ def test_an_edit_makes_a_branch_that_says_what_was_reused(tab: Tab, fake: Fake) 
     tab.said("Second answer").wait_for()
 
 
+def test_what_is_typed_into_an_edit_stays_while_an_answer_comes_and_ends(tab: Tab, fake: Fake) -> None:
+    fake.answers = [HELLO, [*text("One two"), HOLD, finish()], HELLO]
+    tab.ask("First question")
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    asked = tab.page.locator(".message.user").first
+    asked.hover()
+    asked.get_by_role("button", name="Edit").click()
+    box = tab.page.get_by_label("Edit the message")
+    box.fill("Another")
+    box.press("Enter")  # not while an answer comes
+    fake.let_go(1)
+    tab.answered()
+    tab.page.keyboard.type(" question")
+    tab.page.keyboard.press("Enter")
+    tab.said("Another question").wait_for()
+    tab.said("Hello there.").wait_for()
+    assert fake.asked[2]["messages"] == [{"role": "user", "content": "Another question"}]
+
+
 def test_conversations_are_kept_found_renamed_moved_and_deleted(tab: Tab, fake: Fake) -> None:
     page = tab.page
     fake.answers = [[*text("About <tigers> & ants"), finish()]]
