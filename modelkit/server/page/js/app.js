@@ -80,8 +80,13 @@ class Page {
 
   async #othersChanged(id) {
     await this.sidebar.show();
-    if (id !== this.chat.id || this.#running.has(id)) return;
-    if (await this.chat.reload()) this.show();
+    const running = this.#running.get(id);
+    const chat = running?.conversation ?? this.chat;
+    if (id !== chat.id) return;
+    const there = await (running ? chat.reread() : chat.reload());
+    if (!there) running?.stop();
+    if (chat !== this.chat) return;
+    if (there) this.show();
     else this.fresh();
   }
 
@@ -199,7 +204,8 @@ class Page {
   async rename(record) {
     const title = await askText("Rename the conversation", "Title", record.title, "Rename");
     if (title === null) return;
-    const target = record.id === this.chat.id ? this.chat.record : record;
+    const chat = record.id === this.chat.id ? this.chat : this.#running.get(record.id)?.conversation;
+    const target = chat?.record ?? record;
     Object.assign(target, { title: title.slice(0, 200), named: true });
     await this.store.put(target);
     this.show();

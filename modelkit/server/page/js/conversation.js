@@ -55,13 +55,18 @@ export class Conversation {
     await this.store.put(quiet ? null : this.record, messages, quiet);
   }
 
-  /** What other tabs have added. */
-  async reload() {
+  /** What other tabs have made of the record: true, or false where they have deleted the conversation. */
+  async reread() {
     const record = await this.store.chat(this.id);
-    if (!record) return false;
-    const chosen = this.tree.chosen;
-    this.record = { ...record, settings: { ...SETTINGS, ...record.settings } };
-    this.tree = new Tree(await this.store.messages(this.id), { ...record.chosen, ...chosen });
+    if (record) this.record = { ...record, settings: { ...SETTINGS, ...record.settings } };
+    this.gone = !record;
+    return !this.gone;
+  }
+
+  /** What other tabs have added, too. */
+  async reload() {
+    if (!(await this.reread())) return false;
+    this.tree = new Tree(await this.store.messages(this.id), { ...this.record.chosen, ...this.tree.chosen });
     return true;
   }
 

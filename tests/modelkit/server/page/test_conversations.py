@@ -221,3 +221,43 @@ def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> No
     other.said("In the first").wait_for()
     assert [one["content"] for one in fake.asked[-1]["messages"]][::2] == ["Start", "Other tab", "First tab"]
     assert other.noise == []
+
+
+def test_a_conversation_is_renamed_and_deleted_anywhere_while_its_answer_comes(tab: Tab, fake: Fake) -> None:
+    fake.answers = [[*text("One two"), HOLD, *text(" three"), finish()]]
+    row = tab.page.locator("#chats li")
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    other = Tab(tab.page.context.new_page(), tab.url).open()
+    tab.button("New conversation").click()
+    rename(tab, "Count", "Numbers")
+    fake.let_go(1)
+    row.filter(has_text="Numbers").get_by_role("button", name="Numbers", exact=True).click()
+    tab.said("One two three").wait_for()
+    tab.answered()
+    tab.page.locator("#title").filter(has_text="Numbers").wait_for()
+    tab.say("More")
+    tab.said("One two").nth(1).wait_for()
+    rename(other, "Numbers", "Figures")
+    tab.page.locator("#title").filter(has_text="Figures").wait_for()
+    fake.let_go(1)
+    tab.answered()
+    tab.page.reload()
+    row.filter(has_text="Figures").wait_for()
+    tab.say("And more")
+    tab.said("One two").nth(2).wait_for()
+    other.page.locator("#chats li").filter(has_text="Figures").hover()
+    other.page.get_by_role("button", name="Delete Figures").click()
+    other.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    fake.wait_for_leaving(1)
+    tab.page.get_by_text("No conversations yet").wait_for()
+    tab.page.reload()
+    tab.page.get_by_text("No conversations yet").wait_for()
+    assert other.noise == []
+
+
+def rename(tab: Tab, old: str, new: str) -> None:
+    tab.page.locator("#chats li").filter(has_text=old).hover()
+    tab.page.get_by_role("button", name=f"Rename {old}").click()
+    tab.page.get_by_label("Title").fill(new)
+    tab.page.get_by_role("button", name="Rename", exact=True).click()
