@@ -90,7 +90,5 @@ def _feed_forward(fields: Fields, default: str) -> tuple[str, bool]:
 
 
 def _scaled(fields: Fields, kind: str, tied: bool) -> bool:
-    """T5 says it by the head that it ties, whatever head the file has; newer files say it."""
-    if kind != "t5":
-        return kind == "umt5"
-    return fields.flag("scale_decoder_outputs", tied)
+    """T5 and UMT5 say it by the head that they tie, whatever head the file has; newer files say it."""
+    return kind != "mt5" and fields.flag("scale_decoder_outputs", tied)

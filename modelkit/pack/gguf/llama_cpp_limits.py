@@ -111,7 +111,7 @@ def _by_group(config: Config, _: Collection[str]) -> bool:
 def _scaled(config: Config, _: Collection[str]) -> bool:
     """Are hidden states divided by the root of their size before the head?"""
     tied = config.get("tie_word_embeddings", True)
-    return config.get("model_type") == "umt5" or bool(config.get("scale_decoder_outputs", tied))
+    return bool(config.get("scale_decoder_outputs", tied))
 
 
 def _deep_decoder(config: Config, _: Collection[str]) -> bool:

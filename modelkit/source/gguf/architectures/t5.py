@@ -1,8 +1,8 @@
 """T5, mT5 and UMT5: an encoder and a decoder, whose blocks are two stacks with numbers of their own.
 
 llama.cpp has one architecture for them. UMT5 is told by biases of positions in every block; mT5 is T5 with a
-head of its own. What a file does not say is whether hidden states are scaled before the head: T5's are where
-the head is the embedding, UMT5's always, and others are refused.
+head of its own. What a file does not say is whether hidden states are scaled before the head: T5's and UMT5's
+are where the head is the embedding, and others are refused.
 """
 
 from collections.abc import Sequence
@@ -63,8 +63,8 @@ def _write_blocks(out: Writing) -> None:
             "llama.cpp knows relu, and gelu_new with a gate"
         )
     tied = facts.get("tie_word_embeddings", default=True)
-    scaled = facts.get("scale_decoder_outputs", default=tied) if _kind(facts) == "t5" else False
-    if _kind(facts) != "umt5" and scaled != tied:
+    scaled = _kind(facts) != "mt5" and facts.get("scale_decoder_outputs", default=tied)
+    if scaled != tied:
         out.refuse(
             "hidden states are scaled before the head in another way than T5's are, which GGUF cannot say"
         )
