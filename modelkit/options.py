@@ -16,9 +16,8 @@ from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.modelfile.keywords import RequestParameters
 from runtime.records import dataclass
 from runtime.sampling.params import BIAS_LIMIT, SamplingParams
-from runtime.sampling.ranges import ID_LIMIT
+from runtime.sampling.ranges import ID_LIMIT, MOST_LOGPROBS
 
-MOST_LOGPROBS = 20
 _MOST_CONTEXT = 2**63 - 1
 
 # These are decided when a model is loaded; a request cannot change them.

@@ -15,6 +15,7 @@ from runtime.engine.row import Row
 from runtime.records import dataclass
 from runtime.sampling.constraint import Ahead, unpacked
 from runtime.sampling.logprobs import Logprobs, logprobs
+from runtime.sampling.ranges import MOST_LOGPROBS
 from runtime.sampling.rejection import Guesses
 from runtime.sampling.sampler import Sampler
 
@@ -169,7 +170,9 @@ class Drawing:
             guesses=guesses,
         )
         wanted = [row.request.top_logprobs for row in rows if row.request.top_logprobs is not None]
-        details = logprobs(logits, tokens, max(wanted)) if wanted else None
+        # Which of equally likely ids are found depends on how many are looked for: the same for every row.
+        count = max(*wanted, MOST_LOGPROBS) if any(wanted) else 0
+        details = logprobs(logits, tokens, count) if wanted else None
         broken = _broken(logits) if _due(rows, positions, logits.shape[1]) else None
         again = None if assumed is None else Assumed(logits, inputs, positions, assumed)
         return Drawn(rows, tokens, details, broken, again)

@@ -8,6 +8,8 @@ from runtime.records import dataclass
 ID_LIMIT = 1 << 31
 SEED_LIMIT = 1 << 64
 WHOLE_CONTEXT = -1
+MOST_LOGPROBS = 20
+"""How many of the likeliest tokens can be asked for with each token."""
 
 
 @dataclass(frozen=True, slots=True)

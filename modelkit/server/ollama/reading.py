@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
-from modelkit.options import MOST_LOGPROBS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.ollama.messages import read_messages, read_tools, refuse_media
 from modelkit.server.ollama.options import Options, read_options
 from runtime.records import dataclass
+from runtime.sampling.ranges import MOST_LOGPROBS
 
 NAMES = frozenset({"model", "name"})
 """What read_model reads."""

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from runtime.engine.engine import Engine, Options
@@ -95,6 +96,21 @@ def test_logprobs_are_of_the_raw_distribution(engine: Engine) -> None:
         assert best.id == delta.ids[0] == best.top[0][0]
         assert best.logprob == pytest.approx(best.top[0][1], abs=1e-5)
         assert best.logprob >= best.top[1][1] >= best.top[2][1]
+
+
+def test_who_is_told_more_changes_nobodys_equally_likely_tokens(tmp_path: Path) -> None:
+    def equal() -> LoadedModel:
+        model = Reference("llama").load(tmp_path)
+        model.network.lm_head.weight = mx.zeros_like(model.network.lm_head.weight)
+        return model
+
+    engine = Engine(equal, Options(context_length=256))
+    asked = [Request(request(n).ids, 8, GREEDY, top_logprobs=count) for n, count in ((1, 3), (2, 20))]
+    alone = [list(engine.submit(one)) for one in asked]
+    streams = [engine.submit(one) for one in asked]
+    told = [[one.logprobs for one in stream] for stream in streams]
+    engine.close()
+    assert told == [[one.logprobs for one in deltas] for deltas in alone]
 
 
 def test_leaving_a_stream_cancels_it(engine: Engine) -> None:
