@@ -2,9 +2,10 @@
 
 The files are sentence-transformers': modules.json lists what a text passes through, the config.json of its
 pooling module says how tokens become one vector, Dense modules what that passes then (`dense`),
-sentence_bert_config.json where texts are cut, config_sentence_transformers.json what stands before each of
-them. Without them a model that looks both ways takes the mean, any other its last token. Whatever the files
-ask for and nothing here computes is a `problem`: the model runs, and embeddings are refused in those words.
+sentence_bert_config.json (or, as newer releases save it, tokenizer_config.json) where texts are cut,
+config_sentence_transformers.json what stands before each of them. Without them a model that looks both ways
+takes the mean, any other its last token. Whatever the files ask for and nothing here computes is a `problem`:
+the model runs, and embeddings are refused in those words.
 """
 
 from collections.abc import Mapping
@@ -33,6 +34,7 @@ LIMITS = (
     "sentence_xlm-roberta_config.json",
     "sentence_xlnet_config.json",
 )
+_TOKENIZER = "tokenizer_config.json"
 _PROMPTS = "config_sentence_transformers.json"
 _POOLING = "1_Pooling/config.json"
 FILES = (_MODULES, _POOLING)
@@ -207,15 +209,23 @@ def _pool(config: Mapping[str, Any], name: str) -> "Pool":
 def _limited(pooling: Pooling, files: Files) -> Pooling:
     """With where texts are cut, and whether in small letters."""
     name = next((one for one in LIMITS if one in files), None)
-    if name is None:
-        return pooling
-    config = read_json(files[name], limit=_LIMIT_BYTES)
+    config = read_json(files[name], limit=_LIMIT_BYTES) if name is not None else {}
     most, lower = config.get("max_seq_length"), config.get("do_lower_case", False)
     if most is not None and (type(most) is not int or not 0 < most <= _MOST_TOKENS):
         raise MalformedFile(f"{name}: max_seq_length is {shown(str(most))}, expected a number of tokens")
     if type(lower) is not bool:
         raise MalformedFile(f"{name}: do_lower_case is {shown(str(lower))}, expected true or false")
-    return replace(pooling, most_tokens=most, lower=lower)
+    return replace(pooling, most_tokens=most or _of_tokenizer(files), lower=lower)
+
+
+def _of_tokenizer(files: Files) -> int | None:
+    """Where a model made for embeddings has texts cut by what is saved with its tokenizer: newer releases of
+    sentence-transformers say it there alone. Some 10^30 tokens stand for no end.
+    """
+    if _MODULES not in files or _TOKENIZER not in files:
+        return None
+    most = read_json(files[_TOKENIZER]).get("model_max_length")
+    return most if type(most) is int and 0 < most <= _MOST_TOKENS else None
 
 
 def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:

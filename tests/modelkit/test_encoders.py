@@ -122,6 +122,19 @@ def test_where_texts_are_cut(tmp_path: Path, name: str) -> None:
         assert (found.tokens, found.dropped, model.context_length) == ((5,), (3,), 64)
 
 
+def test_where_texts_are_cut_as_newer_releases_save_it(tmp_path: Path) -> None:
+    """Beside the tokenizer; a file that says it itself is what counts, and 10^30 is no limit."""
+    folder = write_encoder(tmp_path / "model")
+    told, own = folder / "tokenizer_config.json", folder / "sentence_bert_config.json"
+    found: list[int] = []
+    for most, file in ((5, {}), (5, {"max_seq_length": 7}), (int(1e30), {"max_seq_length": None})):
+        own.write_text(json.dumps(file))
+        told.write_text(json.dumps({**json.loads(told.read_text()), "model_max_length": most}))
+        with modelkit.load(folder) as model:
+            found += model.embed("a small cat that liked tea").tokens
+    assert found == [5, 7, 8]
+
+
 def test_what_authors_put_before_every_text(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "m")
     bare, said = tmp_path / "m" / "config_sentence_transformers.json", {"q": "rain ", "none": ""}
