@@ -33,7 +33,7 @@ class Embeddings:
     tokens: tuple[int, ...]
     """How many of each text were read."""
     dropped: tuple[int, ...]
-    """How many of each were cut off at its end."""
+    """How many of each were cut off."""
     pooling: Pool
     """How a text's tokens become its vector: "mean", "last", "first" or "max"."""
 

@@ -45,6 +45,7 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
         specials=specials,
         add_bos=config.get("add_bos_token") is True,
         add_eos=config.get("add_eos_token") is True,
+        keeps_end=config.get("truncation_side") == "left",
         decoder=document["decoder"],
         vocab_size=1 + max(_largest_id(document["model"]["vocab"]), *native.get_added_tokens_decoder(), 0),
     )

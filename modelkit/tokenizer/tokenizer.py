@@ -33,12 +33,14 @@ class Tokenizer:
         specials: Specials,
         add_bos: bool,
         add_eos: bool,
+        keeps_end: bool,
         decoder: Mapping[str, Any] | None,
         vocab_size: int,
     ) -> None:
         self._native = native
         self.specials = specials
         self.decoder = decoder
+        self._cut_side = "left" if keeps_end else "right"
         self.vocab_size = vocab_size
         """One more than the largest id. A model's embedding may have more rows, never fewer."""
         self.bos_id = self._id_of(specials.bos)
@@ -86,8 +88,9 @@ class Tokenizer:
         return self._native.decode_batch([ids], skip_special_tokens=False)[0]
 
     def encode_within(self, text: str, most: int) -> tuple[list[int], int]:
-        """The ids of a text in its frame, `most` at most, and how many of the text's own were cut off at its
-        end for that. The frame (a BOS, an end token) stays whole. Raises RequestError where nothing fits in.
+        """The ids of a text in its frame, `most` at most, and how many of its own were cut off for that,
+        at its end or, where the files say so, its beginning (`truncation_side`). The frame (a BOS, an end
+        token) stays whole. Raises RequestError where nothing fits in.
         """
         ids = self.encode(text, add_special=True)
         if len(ids) <= most:
@@ -97,7 +100,7 @@ class Tokenizer:
         if room < 1:
             raise RequestError(f"{most} tokens have no room for a text beside the tokens that frame it")
         dropped = len(native.ids) - room
-        native.truncate(room)
+        native.truncate(room, direction=self._cut_side)
         framed = guarded("encoding a text", lambda: self._native.post_process(native, None, True))
         return [*self._before, *framed.ids, *self._after], dropped
 

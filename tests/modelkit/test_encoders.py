@@ -135,6 +135,17 @@ def test_where_texts_are_cut_as_newer_releases_save_it(tmp_path: Path) -> None:
     assert found == [5, 7, 8]
 
 
+def test_which_end_of_a_text_is_cut(tmp_path: Path) -> None:
+    folder = write_encoder(tmp_path / "model")
+    told = folder / "tokenizer_config.json"
+    told.write_text(json.dumps({**json.loads(told.read_text()), "truncation_side": "left"}))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    with modelkit.load(folder) as model:
+        found = model.embed(["a small cat that liked tea", "that liked tea"])
+        assert (found.tokens, found.dropped) == ((5, 5), (3, 0))
+        assert found.vectors[0].tolist() == found.vectors[1].tolist()
+
+
 def test_what_authors_put_before_every_text(tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "m")
     bare, said = tmp_path / "m" / "config_sentence_transformers.json", {"q": "rain ", "none": ""}
