@@ -20,10 +20,31 @@ _SAMPLING = {
     "typical_p": "typical_p",
     "repetition_penalty": "repeat_penalty",
 }
+# What else changes texts in transformers, and the value with which it does not.
+_NOT_APPLIED: Mapping[str, Any] = {
+    "bad_words_ids": [],
+    "begin_suppress_tokens": [],
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1,
+    "epsilon_cutoff": 0,
+    "eta_cutoff": 0,
+    "exponential_decay_length_penalty": None,
+    "forced_bos_token_id": None,
+    "forced_eos_token_id": None,
+    "guidance_scale": 1,
+    "min_length": 0,
+    "min_new_tokens": 0,
+    "no_repeat_ngram_size": 0,
+    "num_beams": 1,
+    "sequence_bias": None,
+    "stop_strings": [],
+    "top_h": None,
+}
 
 
 def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple[str, ...]]:
-    """The sampling that the model's authors recommend, and a note for each value that cannot be used.
+    """The sampling that the model's authors recommend, and a note for each value that cannot be used and for
+    what would change texts in transformers alone.
 
     `do_sample: false` means greedy. A repetition penalty acts on the whole context there, so it does here.
     """
@@ -41,6 +62,8 @@ def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple
         values["temperature"] = 0.0
     if values.get("repeat_penalty", 1.0) != 1.0:
         values["repeat_last_n"] = -1
+    acting = [name for name, idle in _NOT_APPLIED.items() if config.get(name) not in (None, idle)]
+    notes += [f"generation_config.json: {name} is not applied" for name in acting]
     return Parameters(values), tuple(notes)
 
 
@@ -59,8 +82,6 @@ def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[i
     if len(set(known)) == vocab_size:
         known = []
         notes.append("generation_config.json: suppress_tokens has every id there is; none is suppressed")
-    if config.get("begin_suppress_tokens"):
-        notes.append("generation_config.json: begin_suppress_tokens is not applied")
     return tuple(sorted(set(known))), tuple(notes)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import modelkit
-from modelkit.pack.authors import read_suppressed
+from modelkit.pack.authors import read_generation_config, read_suppressed
 from tests.support.tiny import write_model
 
 
@@ -32,7 +32,6 @@ def test_suppressed_ids_are_never_drawn(tmp_path: Path) -> None:
         ({"suppress_tokens": [1, 10]}, (1,), "suppress_tokens has 10, expected ids below 10"),
         ({"suppress_tokens": ["x"]}, (), "suppress_tokens has x"),
         ({"suppress_tokens": list(range(10))}, (), "every id there is"),
-        ({"begin_suppress_tokens": [3]}, (), "begin_suppress_tokens is not applied"),
     ],
 )
 def test_what_can_be_suppressed_is_and_the_rest_is_noted(
@@ -42,3 +41,17 @@ def test_what_can_be_suppressed_is_and_the_rest_is_noted(
     assert found == ids
     assert (words is None) is (notes == ())
     assert words is None or words in notes[0]
+
+
+def test_what_acts_in_transformers_alone_is_noted() -> None:
+    idle = {"num_beams": 1, "no_repeat_ngram_size": 0, "min_length": None, "bad_words_ids": []}
+    assert read_generation_config(idle)[1] == ()
+    acting = {
+        "begin_suppress_tokens": [3],
+        "forced_bos_token_id": 0,
+        "no_repeat_ngram_size": 3,
+        "num_beams": 4,
+    }
+    assert read_generation_config(acting)[1] == tuple(
+        f"generation_config.json: {name} is not applied" for name in acting
+    )
