@@ -23,10 +23,11 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
     """An editor where the terminal can carry one: history and search in it, Tab, Alt-Enter for a line end,
     Ctrl-G (or Ctrl-X Ctrl-E) for the person's own editor. It is loaded here: nothing else of modelkit needs
     it. unfinished: of a text that goes on; Enter gives it one more line, so that the history has all of it as
-    one entry. Plain `input` gives line by line.
+    one entry. Plain `input` gives line by line, also where what is drawn would go into a pipe or a file.
     """
     try:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.output.plain_text import PlainTextOutput
         from prompt_toolkit.utils import is_dumb_terminal
     except ImportError:
         return input
@@ -39,9 +40,10 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
         key_bindings=_keys(unfinished),
         prompt_continuation=lambda _width, _line, wrapped: "" if wrapped else "... ",
         enable_open_in_editor=True,
+        enable_suspend=True,
         tempfile_suffix=".txt",
     )
-    return session.prompt
+    return input if isinstance(session.output, PlainTextOutput) else session.prompt
 
 
 def open_history() -> Any:

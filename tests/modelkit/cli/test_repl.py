@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from prompt_toolkit.application import create_app_session
+from prompt_toolkit.application import Application, create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
@@ -310,6 +310,24 @@ def test_a_dumb_terminal_gets_plain_input(monkeypatch: pytest.MonkeyPatch) -> No
 def test_without_prompt_toolkit_there_is_plain_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
     assert terminal.open_reader() is input
+
+
+def test_piped_output_gets_plain_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`modelkit run story | tee said.txt`: an editor has nothing to draw on."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    with create_pipe_input() as keys, create_app_session(input=keys):
+        assert terminal.open_reader() is input
+
+
+def test_ctrl_z_suspends_and_is_no_part_of_the_message(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    suspended: list[Application[Any]] = []
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(Application, "suspend_to_background", lambda app, *_: suspended.append(app))
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text("Hel\x1alo\r")
+        assert terminal.open_reader()(">>> ") == "Hello"
+    assert len(suspended) == 1
 
 
 def test_a_message_of_several_lines_comes_back_whole(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
