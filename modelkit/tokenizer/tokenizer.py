@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 4_000_000
 MOST_EOS = 256
+_QUOTED = 20  # characters in front of a fault, which say where it is
 _LONG = 4096  # characters, or ids: about a millisecond
 
 
@@ -187,9 +188,14 @@ def _checked_id(one: object) -> int:
 
 
 def _check_surrogates(text: str) -> None:
+    """Python has halves of their own for bytes of arguments and terminals that are no text."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise RequestError(
-            f"character {error.start} of the text is half of a surrogate pair, which is no character"
-        ) from error
+        half, before = ord(text[error.start]), text[max(error.start - _QUOTED, 0) : error.start]
+        if 0xDC80 <= half <= 0xDCFF:
+            fault, hint = f"is not UTF-8: byte {half - 0xDC00:02x}", "Convert it first."
+        else:
+            fault, hint = f"has half of a surrogate pair, which is no character: U+{half:04X}", None
+        where = f"behind {before!r}" if before else "at its beginning"
+        raise RequestError(f"the text {fault} {where}", hint=hint) from error

@@ -205,9 +205,17 @@ def test_what_is_no_id_is_refused(tmp_path: Path, one: Any):
         load(tmp_path).decode([one])
 
 
-def test_a_lone_surrogate_is_refused(tmp_path: Path):
-    with pytest.raises(RequestError, match="character 2 of the text is half of a surrogate pair"):
-        load(tmp_path).encode("ab\ud800", add_special=False)
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("ab\ud800", r"half of a surrogate pair, which is no character: U\+D800 behind 'ab'"),
+        ("one caf\udce9 two", "is not UTF-8: byte e9 behind 'one caf'"),  # typed in a Latin-1 terminal
+        ("\udce9", "is not UTF-8: byte e9 at its beginning"),
+    ],
+)
+def test_a_lone_surrogate_is_refused(text: str, says: str, tmp_path: Path):
+    with pytest.raises(RequestError, match=says):
+        load(tmp_path).encode(text, add_special=False)
 
 
 def test_a_text_beyond_bounds_is_refused(tmp_path: Path):
