@@ -1,6 +1,6 @@
 """What a text means that somebody writes for a model: the one place that says so, and only by its letters.
 
-    ./folder  ~/m.gguf  ../x           a path (`modelfile.looks_like_path`)
+    ./folder  ~/m.gguf  ../x           a path (`looks_like_path`)
     hf.co/org/name[:QUANT][@revision]  a model of the hub; hf://..., https://huggingface.co/... are the same
     hf.co/org/name/model.gguf          one file of it
     ollama.com/library/x[:tag]         a model of Ollama's registry; ollama.com/x is the same
@@ -45,6 +45,8 @@ _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _OCI_REPOSITORY = re.compile(rf"{_COMPONENT}(?:/{_COMPONENT})*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_PATH_STARTS = ("./", "../", "/", "~")
+_PATH_ENDS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 _MOST_CHARACTERS = 1000
 _MOST_REPOSITORY = 255
 
@@ -144,6 +146,15 @@ def is_address(text: str) -> bool:
         return read_address(text) is not None
     except InvalidName:
         return True
+
+
+def looks_like_path(text: str) -> bool:
+    """Whether `text` can only be meant as a path, whatever is on disk. `library/model` can be a name."""
+    if is_address(text):
+        return False
+    if text in (".", "..") or "\\" in text:
+        return True
+    return text.startswith(_PATH_STARTS) or text.lower().endswith(_PATH_ENDS)
 
 
 def read_pullable(text: str) -> Address | None:

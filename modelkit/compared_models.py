@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from modelkit import attached
+from modelkit.address import looks_like_path
 from modelkit.attached import Chosen, read_adapters, read_texts
 from modelkit.errors import LoadError, RequestError
-from modelkit.modelfile import looks_like_path
 from modelkit.opening.read import Opened, open_model
 from modelkit.opening.start import stored_weights
 from modelkit.settings import Settings

@@ -3,9 +3,10 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from modelkit.address import looks_like_path
 from modelkit.cli.screen import note
 from modelkit.errors import ModelkitError, ModelNotFound
-from modelkit.modelfile import Parameters, looks_like_path
+from modelkit.modelfile import Parameters
 
 if TYPE_CHECKING:
     from modelkit.client.connection import Connection

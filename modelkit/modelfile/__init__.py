@@ -24,7 +24,7 @@ from modelkit.modelfile.parameter_table import PARAMETERS, REFUSED, Parameter, P
 from modelkit.modelfile.parameters import Parameters, check_name, check_parameter, parse_parameter
 from modelkit.modelfile.quantizing import Quantizing, parse_quantizing
 from modelkit.modelfile.recipe import Recipe, require_from
-from modelkit.modelfile.reference import Reference, looks_like_path
+from modelkit.modelfile.reference import Reference
 from modelkit.modelfile.syntax import Directive
 from runtime.records import dataclass
 
@@ -44,7 +44,6 @@ __all__ = [
     "Resolved",
     "check_name",
     "check_parameter",
-    "looks_like_path",
     "parse_parameter",
     "parse_quantizing",
     "read_recipe",

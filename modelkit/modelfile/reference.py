@@ -10,13 +10,11 @@ import os
 from dataclasses import field
 from pathlib import Path
 
-from modelkit.address import Address, HubAddress, is_address, read_address
+from modelkit.address import Address, HubAddress, looks_like_path, read_address
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 from runtime.records import dataclass
 
-_PATH_STARTS = ("./", "../", "/", "~")
-_PATH_ENDS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 _SHOWN_CHARACTERS = 300
 
 
@@ -34,15 +32,6 @@ class Reference:
     """Where it stands, from 1; 0 for a reference made in code."""
     column: int = field(default=0, compare=False)
     """From 1; 0 for a reference made in code."""
-
-
-def looks_like_path(text: str) -> bool:
-    """Whether `text` can only be meant as a path, whatever is on disk. `library/model` can be a name."""
-    if is_address(text):
-        return False
-    if text in (".", "..") or "\\" in text:
-        return True
-    return text.startswith(_PATH_STARTS) or text.lower().endswith(_PATH_ENDS)
 
 
 def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool) -> Reference:

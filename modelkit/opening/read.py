@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from modelkit.address import looks_like_path
 from modelkit.errors import InvalidName, LoadError, ModelNotFound, PlanError
 from modelkit.fetch.find import find_local, what_to_do
-from modelkit.modelfile import looks_like_path
 from modelkit.pack.accept import decide, refuse_unconverted
 from modelkit.pack.adapters.carried import Carried, carried, carried_notes
 from modelkit.pack.adapters.stored import FOLDER as ADAPTERS

@@ -7,12 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from modelkit.address import Address, RegistryAddress, read_pullable
+from modelkit.address import Address, RegistryAddress, looks_like_path, read_pullable
 from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import where_to_get
 from modelkit.fetch.pull import Pulled, name_for
-from modelkit.modelfile import Recipe, Reference, looks_like_path
+from modelkit.modelfile import Recipe, Reference
 from modelkit.pack.build import build
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import read_metadata

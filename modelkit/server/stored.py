@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from modelkit.address import looks_like_path
 from modelkit.errors import InvalidName, ModelNotFound, StoreError
 from modelkit.faults import translated
 from modelkit.fetch.find import what_to_do
 from modelkit.memory import Memory
 from modelkit.model import Model
-from modelkit.modelfile import looks_like_path
 from modelkit.opening import open_model
 from modelkit.settings import Settings
 from modelkit.store.name import Name

@@ -20,7 +20,7 @@ import re
 import unicodedata
 from typing import Self
 
-from modelkit.address import OLLAMA_HOSTS
+from modelkit.address import OLLAMA_HOSTS, looks_like_path
 from modelkit.errors import InvalidName
 from runtime.records import dataclass
 
@@ -104,8 +104,11 @@ class Name:
         return self.short if _REF.fullmatch(self.short) else _HEX_REF + self.short.encode().hex()
 
     def __str__(self) -> str:
-        """The shortest text that parses to this name: what sentences show."""
-        return self.short.removesuffix(f":{DEFAULT_TAG}")
+        """The shortest text that means this name wherever models are named, and not a path: what sentences
+        show.
+        """
+        bare = self.short.removesuffix(f":{DEFAULT_TAG}")
+        return self.short if looks_like_path(bare) else bare
 
 
 def as_name(name: Name | str) -> Name:

@@ -10,11 +10,11 @@ from modelkit.address import (
     OllamaAddress,
     RegistryAddress,
     is_address,
+    looks_like_path,
     read_address,
     read_pullable,
 )
 from modelkit.errors import InvalidName
-from modelkit.modelfile import looks_like_path
 
 QWEN = "Qwen/Qwen3-8B"
 DIGEST = "sha256:" + "0" * 64

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelkit.address import looks_like_path
 from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.files import quoted, read_text, with_files
@@ -15,7 +16,7 @@ from modelkit.cli.suggest import meant
 from modelkit.cli.tables import table
 from modelkit.cli.ui import count, size
 from modelkit.errors import RequestError
-from modelkit.modelfile import Directive, Modelfile, looks_like_path
+from modelkit.modelfile import Directive, Modelfile
 
 if TYPE_CHECKING:
     from modelkit.chat.message import Message

@@ -79,6 +79,12 @@ def test_only_the_default_tag_is_left_out_of_sentences_and_none_out_of_tables():
     assert str(Name.parse("story:q4")) == Name.parse("story:q4").short == "story:q4"
 
 
+def test_what_sentences_show_is_never_a_path():
+    """`created story.gguf` was followed by `run story.gguf`, which looked for a file."""
+    assert str(Name.parse("story.gguf")) == "story.gguf:latest"
+    assert str(Name.parse("hf.co/amy/story.gguf")) == "hf.co/amy/story.gguf"  # an address
+
+
 @given(NAMES)
 def test_display_and_ref_read_back_as_the_same_name(text: str):
     name = Name.parse(text)
