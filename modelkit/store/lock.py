@@ -26,7 +26,7 @@ def locked(path: Path, *, exclusive: bool) -> Generator[None]:
 def locked_for_reading(path: Path) -> Generator[None]:
     """Hold `path` shared where it exists and may be opened; a store that nobody can write needs no lock."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
         yield
         return
@@ -40,7 +40,7 @@ def locked_for_reading(path: Path) -> Generator[None]:
 def is_held(path: Path) -> bool:
     """Does somebody hold the lock at `path` exclusively? A missing file is held by nobody."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:

@@ -166,6 +166,19 @@ def test_a_layout_made_by_another_tool_can_be_read_and_added_to(store: Store):
     assert names(store) == ["other", "story"]
 
 
+@pytest.mark.timeout(60)
+def test_pipes_that_nobody_writes_to_are_not_waited_for(store: Store):
+    put(store, "story")
+    (store.root / "lock").unlink()
+    os.mkfifo(store.root / "lock")
+    (store.root / "ingest" / "0").mkdir()
+    os.mkfifo(store.root / "ingest" / "0" / "lease")
+    os.mkfifo(store.root / "partial" / ("0" * 64))
+    assert names(store) == ["story"]
+    store.prune()
+    assert list((store.root / "ingest").iterdir()) == []
+
+
 # Copy, remove, hold
 
 
