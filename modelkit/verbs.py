@@ -181,8 +181,8 @@ def load(
     weight is read with what the model will take, and a sentence where that is more than there is. on_weights:
     called, on a thread of the engine, with the bytes of each tensor once it is there. What either raises ends
     the load, and is raised here.
-    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, num_batch, num_thread
-    and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
+    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, kv_format, num_batch,
+    num_thread and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
     ModelkitError.
     """
     started = time.monotonic()

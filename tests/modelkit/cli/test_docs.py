@@ -57,13 +57,14 @@ def test_the_page_on_python_has_what_a_class_offers(kind: str) -> None:
     assert public - named == set()
 
 
-def test_the_page_on_python_has_every_argument_of_a_model() -> None:
+def test_the_page_on_python_has_every_argument() -> None:
     text = (DOCS / "python.md").read_text(encoding="utf-8")
-    for name, method in vars(modelkit.Model).items():
-        if not name.startswith("_") and inspect.isfunction(method):
+    offered = {**vars(modelkit.Model), **{name: getattr(modelkit, name) for name in modelkit.__all__}}
+    for name, function in offered.items():
+        if not name.startswith("_") and inspect.isfunction(function):
             named = re.search(rf"`{name}\(([^`]*)\)`", text)
             assert named, name
-            taken = [one for one in inspect.signature(method).parameters if one != "self"]
+            taken = [one for one in inspect.signature(function).parameters if one != "self"]
             assert re.findall(r"\w+", named[1]) == taken, name
 
 
