@@ -5,6 +5,7 @@ then one for each message. A file is written whole and put in its place, so a cr
 latest MOST_KEPT stay.
 """
 
+import calendar
 import json
 import os
 import tempfile
@@ -21,6 +22,7 @@ from runtime.records import dataclass
 FOLDER = "sessions"
 MOST_KEPT = 100
 _MOST_BYTES = 64 << 20
+_DAY = "%Y%m%d-%H%M%S"
 _FORM = 1
 _DAMAGED = (OSError, ValueError, TypeError, KeyError, AttributeError, RequestError, RecursionError)
 
@@ -51,9 +53,9 @@ class Kept:
         lines = [json.dumps(one) for one in (head, *map(_as_json, messages))]
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path = self._path or self._folder / _new_name()
+            self._path = self._path or self._folder / _new_name(self._folder)
             _put("\n".join(lines) + "\n", self._path)
-            _prune(self._folder)
+            _prune(self._folder, self._path)
         except OSError as error:
             self.fault = f"this conversation is not kept: {error.strerror or error}"
 
@@ -76,11 +78,21 @@ def last(home: Path, model: str) -> Earlier:
     raise RequestError(f"there is no earlier conversation with {model}", hint="Start one without -c.")
 
 
-def _new_name() -> str:
-    """Names sort by time, and no two are alike."""
-    now_ns = time.time_ns()
-    day = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now_ns // 10**9))
+def _new_name(folder: Path) -> str:
+    """Names sort in the order in which they were made, wherever the clock stands, and no two are alike."""
+    newest = max((path.name for path in folder.glob("*.jsonl")), default="")
+    now_ns = max(time.time_ns(), _moment_ns(newest) + 1)
+    day = time.strftime(_DAY, time.gmtime(now_ns // 10**9))
     return f"{day}-{now_ns % 10**9:09}-{os.getpid()}.jsonl"
+
+
+def _moment_ns(name: str) -> int:
+    """When a conversation began, by its name; 0 for a name that does not say."""
+    day, _, rest = name.rpartition("-")[0].rpartition("-")
+    try:
+        return calendar.timegm(time.strptime(day, _DAY)) * 10**9 + int(rest)
+    except ValueError:
+        return 0
 
 
 def _as_json(message: Message) -> dict[str, Any]:
@@ -107,6 +119,7 @@ def _put(text: str, path: Path) -> None:
         raise
 
 
-def _prune(folder: Path) -> None:
-    for path in sorted(folder.glob("*.jsonl"), reverse=True)[MOST_KEPT:]:
+def _prune(folder: Path, written: Path) -> None:
+    others = sorted(path for path in folder.glob("*.jsonl") if path != written)
+    for path in others[: -(MOST_KEPT - 1)]:
         path.unlink(missing_ok=True)

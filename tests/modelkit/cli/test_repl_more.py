@@ -1,6 +1,7 @@
 """The conversation's other commands: taking back, files, tools, thinking, forms, and going on another day."""
 
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -312,6 +313,24 @@ def test_only_the_latest_conversations_are_kept(home: Path) -> None:
     names = sorted(path.name for path in folder.iterdir())
     assert len(names) == MOST_KEPT
     assert names[0] == "19990101-000006.jsonl"
+
+
+def test_a_clock_that_is_set_back_loses_no_conversation(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(MOST_KEPT):
+        Kept(home, "story").write([Message("user", str(number))], None)
+    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
+    talk(Model(), "one", kept=Kept(home, "story"))
+    assert [message.content for message in last(home, "story").messages] == ["one", "answer 1"]
+    assert len(list((home / "sessions").iterdir())) == MOST_KEPT
+
+
+def test_a_conversation_that_still_goes_on_is_kept(home: Path) -> None:
+    kept = Kept(home, "story")
+    kept.write([Message("user", "first")], None)
+    for number in range(MOST_KEPT):
+        Kept(home, "other").write([Message("user", str(number))], None)
+    kept.write([Message("user", "again")], None)
+    assert [message.content for message in last(home, "story").messages] == ["again"]
 
 
 def test_a_place_that_cannot_be_written_is_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
