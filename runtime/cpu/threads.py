@@ -142,7 +142,7 @@ class Crowd:
         if now is None:
             return
         if before is None or now.at_s - before.at_s > STALE_S:
-            self.others = float(now.running - 1)  # rough, and soon to be corrected
+            self.others = float(min(now.running - 1, now.processors))  # rough, and soon to be corrected
             self.room = self.threads = self._count(now)
             self._quiet.clear()
             return

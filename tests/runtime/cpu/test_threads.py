@@ -64,6 +64,12 @@ def test_as_many_as_others_leave_free(others: float, count: int, own: float) -> 
     assert crowd.others == pytest.approx(others)
 
 
+def test_threads_that_wait_keep_no_cores_busy() -> None:
+    """`other programs keep 19.0 cores busy` was said on a machine that has two."""
+    crowd, _ = crowd_at(replace(START, running=20))
+    assert (crowd.threads, crowd.others) == (1, CORES)
+
+
 def test_fewer_at_once_and_more_only_when_others_stay_away() -> None:
     crowd, machine = crowd_at()
     seen: list[int] = []
