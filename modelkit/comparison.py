@@ -233,10 +233,12 @@ def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
 def read_text(path: Path) -> str:
     """A text file to compare on. Raises ModelkitError."""
     try:
-        if path.stat().st_size > _MOST_TEXT_BYTES:
+        with path.open("rb") as file:  # a device has no size, and no end
+            raw = file.read(_MOST_TEXT_BYTES + 1)
+        if len(raw) > _MOST_TEXT_BYTES:
             raise ModelkitError(
                 f"{path.name} is larger than {_MOST_TEXT_BYTES:,} bytes", hint="Take a part of it."
             )
-        return path.read_text(encoding=UTF_8)
+        return raw.decode(UTF_8)
     except (OSError, UnicodeDecodeError) as error:
         raise ModelkitError(f"{path.name} cannot be read as a text: {error}") from error

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from modelkit.server.serve import Wanted
 
 HOW_TO_GET_IT = "They come with an extra: pip install 'modelkit-mlx[serve]', or '.[serve]' in a checkout."
-_LONGEST = 4096
+_LONGEST_BYTES = 4096
 
 
 class Secret(click.ParamType):
@@ -44,7 +44,11 @@ class Secret(click.ParamType):
             said = f"other users can read command lines: write @FILE, or set {self._variable}"
             self.fail(said, param, ctx)
         try:
-            found = Path(text[1:]).read_text(encoding=UTF_8)[:_LONGEST].strip(self._ends)
+            with Path(text[1:]).open("rb") as file:
+                raw = file.read(_LONGEST_BYTES + 1)
+            if len(raw) > _LONGEST_BYTES:
+                self.fail(f"{text[1:]} has more than {_LONGEST_BYTES:,} bytes: no {self._what}", param, ctx)
+            found = raw.decode(UTF_8).strip(self._ends)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             self.fail(f"{text[1:]} cannot be read: {why.lower()}", param, ctx)

@@ -121,7 +121,9 @@ def _require_password(place: Place) -> None:
     file = place.key or place.certificate
     if file is None or place.password is not None:
         return
-    if b"ENCRYPTED" in Path(file).read_bytes()[:_LONGEST_KEY]:
+    with Path(file).open("rb") as opened:
+        locked = b"ENCRYPTED" in opened.read(_LONGEST_KEY)
+    if locked:
         raise ModelkitError(
             f"the key in {file} is encrypted, and its password is missing",
             hint="Give it with --ssl-keyfile-password @FILE, or MODELKIT_SSL_KEYFILE_PASSWORD.",

@@ -12,7 +12,7 @@ import modelkit
 from modelkit import compared_texts, comparison
 from modelkit.cli.main import cli
 from modelkit.compared_models import parted
-from modelkit.errors import ModelNotFound, RequestError
+from modelkit.errors import ModelkitError, ModelNotFound, RequestError
 from runtime.quality import reading
 from runtime.quality.divergence import Divergence
 from tests.support.adapter_references import AdapterReference
@@ -26,6 +26,16 @@ SAME = Divergence(0.0, 0.0, 1.0, 1.0, 2.0, 24)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[reportUnusedFunction]
     monkeypatch.setattr(compared_texts, "TEXTS", 2)
     monkeypatch.setattr(compared_texts, "TOKENS", 24)
+
+
+def test_a_text_of_unknown_size_is_read_no_further_than_a_large_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices, pipes and what lies under /proc have none; `--text /dev/zero` took all memory."""
+    endless = Path("/proc/self/status")
+    if not endless.exists():
+        pytest.skip("this system has no /proc")
+    monkeypatch.setattr(comparison, "_MOST_TEXT_BYTES", 100)
+    with pytest.raises(ModelkitError, match="status is larger than 100 bytes"):
+        comparison.read_text(endless)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import httpx
 import pytest
 from click.testing import CliRunner, Result
@@ -312,6 +313,12 @@ def test_a_key_that_no_client_could_send_is_refused(run: Run, tmp_path: Path) ->
     with pytest.raises(ModelkitError, match="MODELKIT_API_KEY has several lines") as error:
         server_key({"MODELKIT_API_KEY": "one\ntwo"})
     assert "two" not in str(error.value)
+
+
+def test_a_key_without_end_is_refused_and_not_cut(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a" * 5000, encoding="utf-8")
+    with pytest.raises(click.BadParameter, match="key has more than 4,096 bytes"):
+        KEY.convert(f"@{tmp_path / 'key'}", None, None)
 
 
 def test_a_password_keeps_its_blanks(tmp_path: Path) -> None:
