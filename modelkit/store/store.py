@@ -237,9 +237,9 @@ class Store:
             package = open_package(self._layout, name, entry)
             check_small_files(self._layout, package)
         except StoreError as error:
+            again = f"Create it again (`modelkit create {name}`), or remove it with `modelkit rm {name}`."
             raise StoreError(
-                f"the package {name} cannot be used: {error.message}",
-                hint=f"Create it again (`modelkit create {name}`), or remove it with `modelkit rm {name}`.",
+                f"the package {name} cannot be used: {error.message}", hint=error.hint or again
             ) from error
         return package
 

@@ -1,5 +1,6 @@
 """The store's commands: resolve, list, copy, remove, prune, verify."""
 
+import errno
 import json
 import os
 import stat
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from modelkit.errors import InvalidName, ModelNotFound, StoreError
-from modelkit.store import BrokenPackage, Digest, Package, Store, build_artifact
+from modelkit.store import BrokenPackage, Digest, Package, Store, build_artifact, layout
 from tests.modelkit.store.packages import TREE, blob, blobs_named, blobs_on_disk, put, read
 
 
@@ -164,6 +165,21 @@ def test_a_layout_made_by_another_tool_can_be_read_and_added_to(store: Store):
     assert not (store.root / "lock").exists()
     put(store, "other")
     assert names(store) == ["other", "story"]
+
+
+def test_what_may_not_be_read_is_no_reason_to_remove_it(store: Store, monkeypatch: pytest.MonkeyPatch):
+    put(store, "story")
+    read_small = layout.read_small
+
+    def refusing(path: Path, limit_bytes: int) -> bytes:
+        if path.parent == store.root / "blobs" / "sha256":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read_small(path, limit_bytes)
+
+    monkeypatch.setattr(layout, "read_small", refusing)
+    with pytest.raises(StoreError, match="story cannot be used") as caught:
+        store.resolve("story")
+    assert "who owns the folder" in str(caught.value.hint)
 
 
 @pytest.mark.timeout(60)
