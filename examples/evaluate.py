@@ -15,7 +15,6 @@ from corpus import documents
 from tokenizers import Tokenizer
 from vocabulary import encode, render
 
-from runtime.cpu import bind_blas
 from runtime.models.decoder import CausalLM
 
 HELD_OUT_SEED = 9  # no document of this seed was trained on
@@ -135,5 +134,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path(__file__).parent / "island")
     given = parser.parse_args()
-    bind_blas()
+    network.settle()
     print(report(given.folder))

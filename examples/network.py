@@ -13,8 +13,10 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from vocabulary import BEGIN_ID, END_ID, PAD_ID, SIZE
 
+from runtime.cpu import BlasReport, bind_blas, native
 from runtime.models import llama
 from runtime.models.decoder import CausalLM
+from runtime.nn import ops
 from runtime.step import Inputs, Step
 
 CONTEXT_TOKENS = 1024
@@ -59,6 +61,13 @@ GENERATION = {
     "temperature": 0.7,
     "top_p": 0.9,
 }
+
+
+def settle() -> BlasReport:
+    """Compute by what has gradients and takes any layer memory: modelkit's own kernels do neither."""
+    if native.on_processor():
+        ops.use("blas")
+    return bind_blas()
 
 
 def build(raw: dict[str, Any]) -> CausalLM:

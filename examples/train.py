@@ -24,7 +24,6 @@ from evaluate import report
 from tokenizers import Tokenizer
 from vocabulary import PAD_ID, Example, encode
 
-from runtime.cpu import bind_blas
 from runtime.models.decoder import CausalLM
 
 TOKENIZER_SEED, SHALLOW_SEED, DRAFT_SEED, TARGET_SEED = 1, 2, 3, 4
@@ -163,7 +162,7 @@ def main() -> None:
     parser.add_argument("--target-steps", type=int, default=900, help="0 keeps the target that is there")
     parser.add_argument("--draft-steps", type=int, default=900, help="0 keeps the draft that is there")
     given = parser.parse_args()
-    print(bind_blas())
+    print(network.settle())
     shallow, target, draft = (given.out / name for name in ("shallow", "target", "draft"))
     if given.shallow_steps:
         tokenizer = vocabulary.learn(TOKENIZER_SEED, 8000)

@@ -1,10 +1,16 @@
 """The shipped example: what `make demo` does, and that its text is worth reading."""
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import mlx.core as mx
+import mlx.nn as nn
 import pytest
+from mlx.utils import tree_flatten
 
 import modelkit
+from runtime.nn import ops
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,3 +62,20 @@ def test_the_draft_is_often_right_and_changes_nothing(home: Path) -> None:
 def test_quantized_to_8_bits_it_still_tells_stories(home: Path) -> None:
     with modelkit.load("small", home=home) as model:
         assert model.generate("Tell me a story.", temperature=0).reason == "stop"
+
+
+def test_it_can_be_trained_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """examples/train.py: every weight has a gradient, and evaluation goes on token by token."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    network: Any = import_module("network")
+    tokens = mx.array([[5, 6, 7, 8]])
+    with ops.using(ops.table):  # which is what holds again afterwards
+        network.settle()
+        model = network.build(network.DRAFT)
+
+        def loss(model: Any) -> mx.array:
+            return mx.logsumexp(model.logits(network.hidden(model, tokens)), axis=-1).mean()
+
+        _, gradients = nn.value_and_grad(model, loss)(model)
+        assert all(mx.any(one).item() for _, one in tree_flatten(gradients))
+        assert len(list(network.greedy(model, [5, 6], 3))) <= 3
