@@ -62,7 +62,20 @@ def _score(file: Reading) -> None:
     told = file.count("expert_gating_func", _SIGMOID)
     if told not in (_SOFTMAX, _SIGMOID):
         file.unsupported(f"`{file.full('expert_gating_func')}` is {told}; 1 and 2 are known here")
-    file.config["expert_selection_fn"] = "sigmoid" if told == _SIGMOID else "softmax"
+    normalized = file.get("expert_weights_norm", bool) or False
+    if told == _SOFTMAX and not normalized:
+        file.unsupported("weights of experts are a softmax over all of them, which is not computed")
+    file.config |= {
+        "expert_selection_fn": "sigmoid" if told == _SIGMOID else "softmax",
+        "norm_topk_prob": normalized,
+    }
+
+
+def _write_score(out: Writing) -> None:
+    """A softmax is one over the chosen experts, whatever `norm_topk_prob` says."""
+    sigmoid = out.facts.get("expert_selection_fn") == "sigmoid"
+    out.put("expert_gating_func", _SIGMOID if sigmoid else _SOFTMAX)
+    out.put("expert_weights_norm", not sigmoid or out.facts.get("norm_topk_prob", default=True))
 
 
 COHERE2MOE = Architecture(
@@ -72,18 +85,11 @@ COHERE2MOE = Architecture(
         *layer_norm_decoder("layer_norm_eps", Rope()),
         VOCAB,
         *expert_settings(),
-        Same("logit_scale", ("logit_scale",), default=0.0625, kind=float),
+        Same("logit_scale", ("logit_scale",), default=0.0625, zero=1.0, kind=float),
         UNSCALED,
         *windows(period=4, full_first=True),
         Special(_read_cohere, _write_cohere),
-        Special(
-            _score,
-            lambda out: out.put(
-                "expert_gating_func",
-                _SIGMOID if out.facts.get("expert_selection_fn") == "sigmoid" else _SOFTMAX,
-            ),
-        ),
-        Same("expert_weights_norm", ("norm_topk_prob",), default=False, absent=False),
+        Special(_score, _write_score),
         Same("expert_shared_count", ("num_shared_experts",), off=0, absent=0),
         heads_behind(),
         _BIAS,

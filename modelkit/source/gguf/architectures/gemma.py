@@ -17,6 +17,7 @@ from modelkit.source.gguf.architectures.parts import (
 from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
 from modelkit.source.gguf.architectures.settings import Same, Special
 from modelkit.source.gguf.architectures.windows import windows
+from runtime.records import dataclass
 
 _TOP = (
     *rules("""
@@ -64,6 +65,29 @@ def query_scale(layers: int | None) -> Special:
     return Special(read, write)
 
 
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """A bound that llama.cpp takes for granted where a file says none, and a config denies by a null."""
+
+    name: str
+    usual: float
+    """llama.cpp's."""
+    said: bool = True
+    """Does transformers take it for granted, too?"""
+    deniable: bool = False
+    """Does llama.cpp take a 0 for none?"""
+
+    def read(self, file: Reading) -> None:
+        value = file.number(self.name, self.usual)
+        file.config[self.name] = float(value) if value or not self.deniable else None
+
+    def write(self, out: Writing) -> None:
+        value = out.facts.config.get(self.name, self.usual if self.said else None)
+        if value is None and not self.deniable:
+            out.refuse(f"{self.name} is null, which GGUF cannot say for {out.architecture}")
+        out.put(self.name, float(value or 0.0))
+
+
 GEMMA = Architecture(
     "gemma",
     (Kind("gemma", "GemmaForCausalLM"),),
@@ -80,8 +104,8 @@ GEMMA2 = Architecture(
     (Kind("gemma2", "Gemma2ForCausalLM"),),
     decoder(
         Rope(dimensions=False, silent=True),
-        Same("attn_logit_softcapping", ("attn_logit_softcapping",), default=50.0, absent=50.0, kind=float),
-        Same("final_logit_softcapping", ("final_logit_softcapping",), default=30.0, absent=30.0, kind=float),
+        Cap("attn_logit_softcapping", 50.0),
+        Cap("final_logit_softcapping", 30.0),
         *windows(period=2, pattern=False, always=4096),
         query_scale(46),
         _BIAS,
@@ -96,7 +120,7 @@ GEMMA3 = Architecture(
     decoder(
         TwoRopes(theta=1000000.0, window_theta=10000.0),
         Same("final_logit_softcapping", ("final_logit_softcapping",)),
-        *windows(period=6, pattern=False, always=1024),
+        *windows(period=6, pattern=False),
         query_scale(62),
         _BIAS,
     ),

@@ -5,6 +5,7 @@ from statistics import NormalDist
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.gemma import Cap
 from modelkit.source.gguf.architectures.numbers import as_float32
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -79,7 +80,7 @@ GEMMA3N = Architecture(
         RMS,
         TwoRopes(theta=1000000.0, window_theta=10000.0),
         Special(_read_widths, _write_widths),
-        Same("final_logit_softcapping", ("final_logit_softcapping",), default=30.0, absent=30.0, kind=float),
+        Cap("final_logit_softcapping", 30.0),
         *windows(period=5),
         Same("altup.active_idx", ("altup_active_idx",), default=0, needed=True),
         Same("altup.num_inputs", ("altup_num_inputs",), default=_STREAMS, needed=True),

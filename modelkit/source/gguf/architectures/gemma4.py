@@ -5,6 +5,7 @@ from typing import Any
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.gemma import Cap
 from modelkit.source.gguf.architectures.moe import experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -178,7 +179,6 @@ _SETTINGS = (
     Special(_read_rope, put_nothing),
     Special(_read_widths, _write_widths),
     Same("embedding_length_per_layer_input", ("hidden_size_per_layer_input",), default=0, absent=0),
-    Same("final_logit_softcapping", ("final_logit_softcapping",)),
     Special(_read_experts, _write_experts),
     Special(_read_more, put_nothing),
     Always("attention_bias", False),
@@ -187,7 +187,7 @@ _SETTINGS = (
 GEMMA4 = Architecture(
     "gemma4",
     (Kind("gemma4_text", "Gemma4ForCausalLM", aliases=("gemma4", "gemma4_unified_text", "gemma4_unified")),),
-    _SETTINGS,
+    (*_SETTINGS, Cap("final_logit_softcapping", 30.0, said=False, deniable=True)),
     rules("""
         token_embd.* = model.embed_tokens.*
         output_norm.* = model.norm.*
@@ -259,7 +259,11 @@ def _as_assistant(config: dict[str, Any]) -> dict[str, Any]:
 ASSISTANT = Architecture(
     "gemma4-assistant",
     (Kind("gemma4_text", "Gemma4AssistantForCausalLM"),),
-    (*_SETTINGS, Special(_read_assistant, _write_assistant)),
+    (
+        *_SETTINGS,
+        Same("final_logit_softcapping", ("final_logit_softcapping",)),
+        Special(_read_assistant, _write_assistant),
+    ),
     rules("""
         token_embd.* = model.embed_tokens.*
         output_norm.* = model.norm.*

@@ -12,6 +12,7 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
+    put_nothing,
     rule,
 )
 from modelkit.source.gguf.architectures.rope import Rope
@@ -23,6 +24,13 @@ def _attention(file: Reading) -> None:
     """llama.cpp scales by the size of a head where the file does not say, or says 0."""
     size = file.config.get("head_dim") or Facts(file.config).head_dim
     file.config["attention_multiplier"] = file.number("attention.scale", 0.0) or size**-0.5
+
+
+def _rotated(file: Reading) -> None:
+    if file.get("rope.scaling.finetuned") is False:
+        file.unsupported(
+            "`granite.rope.scaling.finetuned` is false: nothing is rotated, which is not computed"
+        )
 
 
 MULTIPLIERS = (
@@ -44,7 +52,7 @@ _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gat
 GRANITE = Architecture(
     "granite",
     (Kind("granite", "GraniteForCausalLM"),),
-    decoder(Rope(), VOCAB, *MULTIPLIERS, *_BIASES),
+    decoder(Rope(), VOCAB, *MULTIPLIERS, *_BIASES, Special(_rotated, put_nothing)),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )

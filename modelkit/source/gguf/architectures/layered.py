@@ -100,12 +100,18 @@ def _gate(file: Reading) -> None:
     file.config["gating"] = True if rows == heads else "per-element"
 
 
+def _normalized(file: Reading) -> None:
+    if file.get("expert_weights_norm") is not True:
+        file.unsupported(f"`{file.full('expert_weights_norm')}` is not true, which is not computed")
+
+
 def _full_first(file: Reading) -> None:
     """llama.cpp takes every fourth layer, from the first on, to see everything."""
     size = file.count("attention.sliding_window", 0)
     told = file.get("attention.sliding_window_pattern")
     kinds = [bool(size) and bool(i % 4) for i in range(file.layers)]
-    if isinstance(told, list) and [bool(one) for one in told[: file.layers]] != kinds:
+    listed = [bool(one) for one in told[: file.layers]] if isinstance(told, list) else kinds
+    if listed != kinds or (type(told) is int and told != 4):
         file.unsupported(
             f"`{file.full('attention.sliding_window_pattern')}` is not every fourth, from the first"
         )
@@ -138,7 +144,7 @@ LAGUNA = Architecture(
         *expert_settings(),
         MOE_INNER,
         Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
-        Written("expert_weights_norm", lambda _: True, lambda _: True),
+        Special(_normalized, lambda out: out.put("expert_weights_norm", True)),
         Same(
             "expert_weights_scale",
             ("moe_routed_scaling_factor",),
@@ -188,9 +194,9 @@ def _read_mimo(file: Reading) -> None:
         "num_key_value_heads": heads,
         "rope_parameters": {
             "full_attention": {**block, "rope_theta": base},
-            "sliding_attention": {**block, "rope_theta": file.number("rope.freq_base_swa", base)},
+            "sliding_attention": {**block, "rope_theta": file.number("rope.freq_base_swa", 10000.0)},
         },
-        "attention_value_scale": file.number("attention.value_scale", 1.0),
+        "attention_value_scale": file.number("attention.value_scale", 0.0) or 1.0,
     }
 
 

@@ -169,7 +169,12 @@ class TwoRopes:
     def read(self, file: Reading) -> None:
         base = file.number("rope.freq_base", 10000.0)
         window = file.get("rope.freq_base_swa")
-        file.skip("rope.dimension_count", "rope.dimension_count_swa")
+        size = file.config.get("head_dim") or Facts(file.config).head_dim
+        for key in ("rope.dimension_count", "rope.dimension_count_swa"):
+            if file.count(key, size) != size:
+                file.unsupported(
+                    f"`{file.full(key)}` is not the {size} numbers of a head, which is not computed"
+                )
         default = base if self.window_theta is None else self.window_theta
         file.config["rope_parameters"] = {
             "full_attention": {"rope_theta": base} | read_scaling(file),

@@ -44,15 +44,15 @@ def windows(
 
 def told_kinds(file: Reading, period: int | None, *, full_first: bool) -> list[bool]:
     """Of each layer: does it have a window? A file lists them, says every how many one sees everything, or
-    leaves it to llama.cpp's habit, which is `period`; None: all have one.
+    leaves it to llama.cpp's habit, which is `period`; None, and a file's 0: all have one.
     """
     told = file.get("attention.sliding_window_pattern")
     if isinstance(told, list):
         if len(told) < file.layers:
             file.refuse(f"`{file.full('attention.sliding_window_pattern')}` has {len(told)} entries")
         return [bool(one) for one in told[: file.layers]]
-    every = told if type(told) is int and told > 0 else period
-    if every is None:
+    every = told if type(told) is int else period
+    if not every:
         return [True] * file.layers
     return [not _is_full(i, every, full_first) for i in range(file.layers)]
 

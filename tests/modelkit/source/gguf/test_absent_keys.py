@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from tests.support.gguf_references import GgufReference, read
+from runtime.models.wrapper import text_config
+from tests.support.gguf_references import GgufReference, describe, read
 
 
 def _config(name: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -38,12 +39,28 @@ def _config(name: str, changes: dict[str, Any]) -> dict[str, Any]:
         ("phi3_longrope", {"rope.scaling.attn_factor": None}, "attention_factor", 1.0),
         ("nemotron_h", {"attention.layer_norm_rms_epsilon": 0.25}, "layer_norm_epsilon", 0.25),
         ("ministral3", {"rope.scaling.yarn_log_multiplier": 2.0}, "mscale", 1.0),
+        ("gemma3", {"attention.sliding_window": None}, "sliding_window", None),
+        ("gemma4", {"final_logit_softcapping": None}, "final_logit_softcapping", 30.0),
+        ("gemma4", {"final_logit_softcapping": 0.0}, "final_logit_softcapping", None),
+        ("cohere2", {"logit_scale": 0.0}, "logit_scale", 1.0),
+        ("mimo_v2_flash", {"attention.value_scale": 0.0}, "attention_value_scale", 1.0),
     ],
 )
 def test_what_is_left_out_is_what_llama_cpp_takes(
     name: str, changes: dict[str, Any], field: str, meant: Any
 ) -> None:
     assert _config(name, changes).get(field) == meant
+
+
+@pytest.mark.parametrize("name", ["cohere2", "exaone_moe", "gemma2", "olmo3"])
+def test_a_pattern_of_zero_is_a_window_everywhere(name: str) -> None:
+    config = _config(name, {"attention.sliding_window_pattern": 0})
+    assert set(config["layer_types"]) == {"sliding_attention"}
+
+
+def test_the_base_of_windows_that_is_left_out_is_llama_cpps() -> None:
+    config = _config("mimo_v2_flash", {"rope.freq_base": 500.0, "rope.freq_base_swa": None})
+    assert config["sliding_attention"]["rope_theta"] == 10000.0
 
 
 def test_windows_that_are_left_out_are_llama_cpps() -> None:
@@ -66,8 +83,35 @@ def test_windows_that_are_left_out_are_llama_cpps() -> None:
         ("llama", {"rope.scaling.type": "yarn"}),
         ("muse_glimmer", {"rope.scaling.factor": 4.0}),
         ("glm4_moe_lite", {"rope.scaling.factor": 4.0}),
+        ("gemma3", {"rope.dimension_count": 4}),
+        ("gemma3", {"rope.dimension_count_swa": 4}),
+        ("granite", {"rope.scaling.finetuned": False}),
+        ("cohere2_moe", {"expert_gating_func": 1, "expert_weights_norm": None}),
+        ("laguna", {"attention.sliding_window_pattern": 2}),
+        ("laguna", {"expert_weights_norm": None}),
     ],
 )
 def test_what_no_config_can_say_is_refused(name: str, changes: dict[str, Any]) -> None:
     with pytest.raises((MalformedFile, UnsupportedSource), match=r"^model\.gguf: "):
         _config(name, changes)
+
+
+def _written(name: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of the reference's checkpoint with these fields in its config."""
+    reference = GgufReference(name)
+    config = {**text_config(reference.config), **changes}
+    return dict(describe(config, reference.package, name).metadata)
+
+
+def test_a_bound_that_a_config_denies_is_told_or_refused() -> None:
+    assert _written("gemma4", {"final_logit_softcapping": None})["gemma4.final_logit_softcapping"] == 0.0
+    for name in ("attn_logit_softcapping", "final_logit_softcapping"):
+        with pytest.raises(UnsupportedSource, match=f"{name} is null, which GGUF cannot say for gemma2"):
+            _written("gemma2", {name: None})
+
+
+def test_a_softmax_over_the_chosen_is_told_as_one() -> None:
+    changes = {"expert_selection_fn": "softmax", "norm_topk_prob": False}
+    assert _written("cohere2_moe", changes)["cohere2moe.expert_weights_norm"] is True
+    changes["expert_selection_fn"] = "sigmoid"
+    assert _written("cohere2_moe", changes)["cohere2moe.expert_weights_norm"] is False
