@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from math import isclose
 from typing import Any
 
+from modelkit.source.gguf.architectures.rope import FREQS
 from runtime.nn.rope_spec import yarn_scale
 from runtime.records import dataclass
 
@@ -251,7 +252,11 @@ ROWS = (
     Limit(("jais2", "starcoder2"), _missing("attn_output.bias"), "does not load it without biases"),
 )
 
-_READS_BANDS = ("mistral3", "mistral4")
+_READS_BANDS = ("mistral3",)
+_READS_FACTORS = (
+    "apertus", "exaone-moe", "exaone4", "gemma4", "gemma4-assistant", "granite", "granitehybrid",
+    "granitemoe", "llama", "llama4", "mistral3",
+)  # fmt: skip
 _YARN = "rope.scaling.yarn_"
 _BAND = {"beta_fast": 32.0, "beta_slow": 1.0}
 
@@ -259,8 +264,16 @@ _BAND = {"beta_fast": 32.0, "beta_slow": 1.0}
 def limits(config: Config, names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
     """Sentences for the user. config: the text model's. names: of the file's tensors."""
     found = [row.says for row in ROWS if config.get("model_type") in row.families and row.when(config, names)]
-    for says in (*found, *_unread(metadata)):
+    for says in (*found, *_factors(names, metadata), *_unread(metadata)):
         yield f"llama.cpp does not compute this {config['model_type']} as it is: it {says}"
+
+
+def _factors(names: Collection[str], metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Of Llama 3's rotation, which llama.cpp knows of some architectures only."""
+    architecture = metadata["general.architecture"]
+    if FREQS in names and architecture not in _READS_FACTORS:
+        passes = architecture == "falcon-h1"
+        yield f"{'passes over' if passes else 'does not load it with'} the factors of Llama 3's rotation"
 
 
 def _unread(metadata: Mapping[str, Any]) -> Iterator[str]:

@@ -120,6 +120,7 @@ def test_what_llama_cpp_does_otherwise_is_said(
         ("llama", "yarn_beta_fast", 8.0, "beta_fast as 32, not 8"),
         ("llama", "yarn_beta_slow", 1.0, None),
         ("mistral3", "yarn_beta_fast", 8.0, None),
+        ("mistral4", "yarn_beta_fast", 8.0, "beta_fast as 32, not 8"),
     ],
 )
 def test_keys_of_yarn_that_llama_cpp_passes_over_are_said(
@@ -128,4 +129,16 @@ def test_keys_of_yarn_that_llama_cpp_passes_over_are_said(
     told = {"factor": 4.0, key: value}
     metadata = {f"{architecture}.rope.scaling.{name}": number for name, number in told.items()}
     found = list(limits({"model_type": "it"}, set(), {"general.architecture": architecture, **metadata}))
+    assert [said is not None and said in text for text in found] == [True] * bool(said)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "said"),
+    [("qwen3", "does not load it with the factors"), ("falcon-h1", "passes over"), ("llama", None)],
+)
+def test_the_factors_of_llama_3_are_no_part_of_most_architectures(
+    architecture: str, said: str | None
+) -> None:
+    names = {"output.weight", "rope_freqs.weight"}
+    found = list(limits({"model_type": "it"}, names, {"general.architecture": architecture}))
     assert [said is not None and said in text for text in found] == [True] * bool(said)
