@@ -141,6 +141,8 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.hub.fault("api")
         if fault.isdecimal():
             self._answer(int(fault), b"down")
+        elif fault[:3].isdecimal():
+            self._busy(fault)
         elif fault == "cut":
             self._answer(200, b'{"id": "x', length=5000)
         elif fault == "nonsense":
@@ -160,6 +162,10 @@ class _Handler(BaseHTTPRequestHandler):
             commit = self.hub.branches.get(revision or "main", repository.commit)
             body = {"id": name, "sha": commit, "gated": repository.gated, "siblings": repository.listed()}
             self._answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    def _busy(self, fault: str) -> None:
+        """A status, and a header that says when to come back."""
+        self._answer(int(fault[:3]), b"", dict([fault[4:].split(": ")]))
 
     def _resolve(self, name: str, commit: str, file: str) -> None:
         repository = self.hub.repositories[name]
@@ -199,8 +205,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif fault == "endless 403":
             self._endless(403)
-        elif fault.startswith("429 "):
-            self._answer(429, b"", dict([fault.removeprefix("429 ").split(": ")]))
+        elif fault[:3].isdecimal():
+            self._busy(fault)
         elif fault == "wrong range":
             self._answer(206, data[start:], {"Content-Range": f"bytes 1-{len(data) - 1}/{len(data)}"})
         elif fault in ("cut", "stall"):

@@ -8,6 +8,7 @@ is used, and a note says which commit and how old.
 import hashlib
 import re
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from modelkit.fetch.hub.hollow import write_hollow
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.together import side_by_side
-from modelkit.fetch.hub.transfer import Transfer, git_hash
+from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream, bare_endpoint
 from modelkit.settings import HubSettings
@@ -53,7 +54,7 @@ def obtain(address: HubAddress, access: Access, hub: HubSettings, choose: Choose
         why = "--offline" if access.offline else "HF_HUB_OFFLINE"
         return _from_cache(here, address, hub, choose, f"{why} forbids to ask {server(hub.endpoint)}")
     try:
-        listing = ask_listing(address, hub.endpoint)
+        listing = ask_listing(address, hub.endpoint) if here else _awaited_listing(address, hub.endpoint)
     except Unreachable as error:
         if here is None:
             raise
@@ -75,6 +76,18 @@ def find_cached(address: HubAddress, hub: HubSettings, *, main: bool = True) -> 
         f"{here.age}); hf.co/{address.repository} asks for a newer one"
     )
     return _of_snapshot(here, address, hub, choose_model, note)
+
+
+def _awaited_listing(address: HubAddress, endpoint: str) -> Listing:
+    """The list of files, asked for again when a server that is busy says to."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return ask_listing(address, endpoint)
+        except Unreachable as error:
+            if not 0 < error.wait_s <= LONGEST_WAIT_S:
+                raise
+            time.sleep(error.wait_s)
+    return ask_listing(address, endpoint)
 
 
 class _Fetcher:

@@ -41,7 +41,7 @@ CHUNK_BYTES = 1 << 20
 ATTEMPTS = 5  # in a row without one new byte
 _REDIRECTS = 5
 _WAIT_S = 0.25
-_LONGEST_WAIT_S = 60.0  # that a server may ask for; who wants more is not waited for
+LONGEST_WAIT_S = 60.0  # that a server may ask for; who wants more is not waited for
 _FRONT_BYTES = 64 << 20  # so many are read and dropped where a server knows no ranges, not more
 
 Advance = Callable[[int], None]
@@ -150,7 +150,7 @@ class Transfer:
         """Before the next attempt: longer each time, or as long as the server wants. Raises what asks for too
         long; what came stays.
         """
-        if error.wait_s > _LONGEST_WAIT_S:
+        if error.wait_s > LONGEST_WAIT_S:
             raise error
         if self._stopped.wait(max(_WAIT_S * 2**failures, error.wait_s)):
             raise error

@@ -15,7 +15,7 @@ import pytest
 import modelkit
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch import beside
-from modelkit.fetch.hub import transfer
+from modelkit.fetch.hub import obtain, transfer
 from modelkit.fetch.hub.library import READ_S, headers_for
 from tests.support.hub import STORY, Hub, Listener
 
@@ -55,6 +55,21 @@ def test_a_server_that_wants_time_is_given_it(
     modelkit.pull(STORY, home=tmp_path / "home")
     assert waited[0] == 7
     assert 0 < waited[1] < 1
+
+
+def test_a_list_of_files_is_waited_for_where_nothing_is_cached(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(obtain.time, "sleep", slept.append)
+    hub.faults = {"api": ["429 Retry-After: 7", "503 Retry-After: 2"]}
+    modelkit.pull(STORY, home=tmp_path / "home")
+    hub.faults = {"api": ["429 Retry-After: 7"]}
+    modelkit.pull(STORY, name="again", home=tmp_path / "home")
+    assert slept == [7, 2]
+    hub.faults = {"api": ["429 Retry-After: 3600"]}
+    with pytest.raises(FetchError, match="asks to come back in 3600 s"):
+        modelkit.pull(f"{STORY}@other", home=tmp_path / "home")
 
 
 def test_a_server_that_wants_an_hour_is_not_waited_for(
