@@ -18,6 +18,8 @@ _YARN = (
     ("rope.scaling.yarn_beta_slow", "beta_slow"),
 )
 
+_NEEDED = {"linear": ("factor",), "llama3": ("factor", "low_freq_factor", "high_freq_factor")}
+
 
 def rope_block(facts: Facts) -> dict[str, Any]:
     """The config's rotation in the spelling of transformers 5, whichever it has."""
@@ -110,6 +112,9 @@ def read_scaling(file: Reading) -> dict[str, Any]:
 def write_scaling(out: Writing, block: Mapping[str, Any], *, mscale: bool = False) -> None:
     """mscale: is YaRN's `mscale_all_dim` told apart? Else it becomes the factor that follows from it."""
     kind = block.get("rope_type", "default")
+    for name in _NEEDED.get(kind, ()):
+        if name not in block:
+            out.refuse(f"rope_type is {kind!r}, and {name} is not told")
     if kind == "llama3":
         told = {**block, TRAINED: block.get(TRAINED) or out.facts.count("max_position_embeddings")}
         out.extra[FREQS] = llama3_factors(told, out.facts.head_dim)

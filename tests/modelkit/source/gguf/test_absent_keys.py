@@ -115,3 +115,10 @@ def test_a_softmax_over_the_chosen_is_told_as_one() -> None:
     assert _written("cohere2_moe", changes)["cohere2moe.expert_weights_norm"] is True
     changes["expert_selection_fn"] = "sigmoid"
     assert _written("cohere2_moe", changes)["cohere2moe.expert_weights_norm"] is False
+
+
+@pytest.mark.parametrize("kind", ["linear", "llama3"])
+def test_a_rotation_that_nobody_computes_is_still_told_whole(kind: str) -> None:
+    block = {"rope_theta": 10000.0, "rope_type": kind}
+    with pytest.raises(UnsupportedSource, match="and factor is not told"):
+        _written("granitemoehybrid", {"rope_parameters": block})
