@@ -283,6 +283,10 @@ def _unread(metadata: Mapping[str, Any]) -> Iterator[str]:
     factor = float(metadata.get(f"{architecture}.rope.scaling.factor", 1.0))
     usual = {"attn_factor": yarn_scale(factor), **_BAND}
     read = (*_BAND,) if architecture in _READS_BANDS else ()
+    if architecture == "deepseek2" and not metadata.get(
+        f"{architecture}.{_YARN}log_multiplier", factor == 1.0
+    ):
+        yield "scales attention by YaRN's factor twice where mscale_all_dim is not told"
     for key, value in told.items():
         if value is not None and key not in read and not isclose(value, usual[key], rel_tol=1e-6):
             yield f"takes YaRN's {key.replace('attn', 'attention')} as {usual[key]:.4g}, not {value:.4g}"

@@ -120,6 +120,8 @@ def test_what_llama_cpp_does_otherwise_is_said(
         ("llama", "yarn_beta_fast", 8.0, "beta_fast as 32, not 8"),
         ("llama", "yarn_beta_slow", 1.0, None),
         ("mistral3", "yarn_beta_fast", 8.0, None),
+        ("deepseek2", "original_context_length", 64, "where mscale_all_dim is not told"),
+        ("deepseek2", "yarn_log_multiplier", 0.1, None),
         ("mistral4", "yarn_beta_fast", 8.0, "beta_fast as 32, not 8"),
     ],
 )
@@ -134,7 +136,12 @@ def test_keys_of_yarn_that_llama_cpp_passes_over_are_said(
 
 @pytest.mark.parametrize(
     ("architecture", "said"),
-    [("qwen3", "does not load it with the factors"), ("falcon-h1", "passes over"), ("llama", None)],
+    [
+        ("qwen3", "does not load it with the factors"),
+        ("deepseek2", "does not load it"),
+        ("falcon-h1", "passes over"),
+        ("llama", None),
+    ],
 )
 def test_the_factors_of_llama_3_are_no_part_of_most_architectures(
     architecture: str, said: str | None
