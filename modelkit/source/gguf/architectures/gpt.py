@@ -16,7 +16,7 @@ from modelkit.source.gguf.architectures.parts import (
     rule,
     rules,
 )
-from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.rules import Regrouped
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
 from modelkit.source.gguf.architectures.windows import windows
@@ -72,9 +72,7 @@ _BY_HEAD = Regrouped(lambda facts, _: (3, facts.heads, -1), (1, 0, 2))
 
 
 def _rotated(out: Writing) -> int:
-    block = out.facts.get("rope_parameters", default={}) or {}
-    share = block.get("partial_rotary_factor", out.facts.get("rotary_pct", default=0.25))
-    return int(share * out.facts.head_dim)
+    return int(rope_block(out.facts).get("partial_rotary_factor", 0.25) * out.facts.head_dim)
 
 
 GPTNEOX = Architecture(

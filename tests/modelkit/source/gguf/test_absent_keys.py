@@ -122,3 +122,10 @@ def test_a_rotation_that_nobody_computes_is_still_told_whole(kind: str) -> None:
     block = {"rope_theta": 10000.0, "rope_type": kind}
     with pytest.raises(UnsupportedSource, match="and factor is not told"):
         _written("granitemoehybrid", {"rope_parameters": block})
+
+
+def test_a_share_that_is_null_is_the_usual_one() -> None:
+    block = {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": None}
+    usual = _written("gpt_neox", {"rope_parameters": {"rope_theta": 10000.0}, "rotary_pct": None})
+    written = _written("gpt_neox", {"rope_parameters": block, "rotary_pct": None})
+    assert written["gptneox.rope.dimension_count"] == usual["gptneox.rope.dimension_count"] == 4
