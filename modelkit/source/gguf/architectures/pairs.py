@@ -69,14 +69,14 @@ def read_adapter(
     whole = {name: _whole(name, shapes, label) for name in _names(pairs, label)} | norms
     links, left = links_from_theirs(row, whole, Facts(config))
     origins = [origin for link in links for origin in link.undo()]
-    changed = [o.name for o in origins if not (o.whole if _is_norm(o) else isinstance(o.change, _MOVED))]
+    changed = [o.name for o in origins if not (o.whole if o.tensors[0] in norms else _has_pair(o))]
     if left or changed:
         listed = ", ".join(f"`{shown(name)}`" for name in [*left, *changed][:_SHOWN])
         raise UnsupportedSource(f"{label}: {listed} of a {row.name} model cannot be in an adapter here")
     return AdapterParts(
         shortest(float(alpha)),
-        {o.name: o for o in origins if not _is_norm(o)},
-        {o.name: o.tensors[0] for o in origins if _is_norm(o)},
+        {o.name: o for o in origins if o.tensors[0] not in norms},
+        {o.name: o.tensors[0] for o in origins if o.tensors[0] in norms},
     )
 
 
@@ -84,8 +84,9 @@ _NORM = "_norm.weight"
 _MOVED = (type(None), Columns, Turned)
 
 
-def _is_norm(origin: Origin) -> bool:
-    return origin.tensors[0].endswith(_NORM)
+def _has_pair(origin: Origin) -> bool:
+    """Mamba 2's norm in groups is a matrix to llama.cpp, and a vector here."""
+    return len(origin.shape) > 1 and isinstance(origin.change, _MOVED)
 
 
 def _row(name: object, config: Mapping[str, Any], label: str) -> Architecture:

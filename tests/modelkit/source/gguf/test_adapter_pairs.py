@@ -128,3 +128,14 @@ def test_a_norm_that_llama_cpp_has_plus_one_is_refused() -> None:
     said = r"layernorm\.weight` of a gemma3 model cannot be in an adapter"
     with pytest.raises(UnsupportedSource, match=said):
         read_adapter(metadata, {"blk.0.attn_norm.weight": (64,)}, reference.config, "adapter.gguf")
+
+
+def test_a_norm_that_lies_in_groups_has_no_pair() -> None:
+    reference = GgufReference("mamba2")
+    groups, width = reference.shapes["blk.0.ssm_norm.weight"]
+    shapes = {"blk.0.ssm_norm.weight.lora_a": (2, width), "blk.0.ssm_norm.weight.lora_b": (groups, 2)}
+    metadata = {**METADATA, "general.architecture": "mamba2"}
+    with pytest.raises(
+        UnsupportedSource, match=r"mixer\.norm\.weight` of a mamba2 model cannot be in an adapter"
+    ):
+        read_adapter(metadata, shapes, reference.config, "adapter.gguf")
