@@ -29,7 +29,7 @@ from runtime.planned import Part, Plan, apart, fit_network, float_of, head_layou
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 from runtime.streams import on_own_thread
-from runtime.weights import DTYPES, load_file
+from runtime.weights import DTYPES, load_file, unread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
     UnsupportedModel when the config itself cannot be run.
     """
     described = describe(config)
-    odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
+    odd = unread(tensors)
     if odd:
         return odd
 
@@ -147,7 +147,7 @@ def foresee(
     read. Raises WeightMismatch, UnsupportedModel.
     """
     described = describe(config)
-    odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
+    odd = unread(tensors)
     if odd:
         raise WeightMismatch(odd)
 

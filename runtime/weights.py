@@ -20,9 +20,8 @@ from mlx.utils import tree_flatten
 from runtime.errors import UnsupportedModel, WeightMismatch, shown
 from runtime.records import dataclass
 
-# safetensors' dtype names -> MLX dtypes; F8 types travel as bytes.
+# safetensors' dtype names -> MLX dtypes; F8 types travel as bytes. MLX reads no F64.
 DTYPES: dict[str, mx.Dtype] = {
-    "F64": mx.float32,  # MLX has no float64 on a GPU; sources this wide are narrowed at create
     "F32": mx.float32,
     "F16": mx.float16,
     "BF16": mx.bfloat16,
@@ -73,6 +72,12 @@ def load_file(path: Path) -> dict[str, mx.array]:
             loaded = mx.load(file, format="safetensors")
     assert isinstance(loaded, dict)
     return loaded
+
+
+def unread(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
+    """A sentence for each tensor of a type that MLX does not read; tensors: name -> (type, shape)."""
+    odd = ((name, dtype) for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES)
+    return [f"{name} has dtype {dtype}, which is not read" for name, dtype in odd]
 
 
 def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str, Any]) -> None:

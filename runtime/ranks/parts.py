@@ -19,7 +19,7 @@ from runtime.ranks.plan import Brought, LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
 from runtime.ranks.trunk import Chain, chain_of
 from runtime.records import dataclass
-from runtime.weights import DTYPES
+from runtime.weights import DTYPES, unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def parts_of(
     cut, and WeightMismatch and UnsupportedModel as loading would.
     """
     described = describe(config)
-    odd = [f"{name} has dtype {dtype}" for name, (dtype, _) in sorted(tensors.items()) if dtype not in DTYPES]
+    odd = unread(tensors)
     if odd:
         raise WeightMismatch(odd)
     stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}

@@ -18,7 +18,7 @@ from runtime.records import dataclass
 from runtime.weights import DTYPES
 
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-_SAME = frozenset(DTYPES) - {"F64", "BOOL"}
+_SAME = frozenset(DTYPES) - {"BOOL"}
 """Types whose bytes MLX holds as they are stored."""
 
 

@@ -49,7 +49,7 @@ def mapped(path: Path, wanted: Callable[[str], bool]) -> Mapped:
     for name, tensor in header.items():
         shape, dtype = tensor["shape"], DTYPES[tensor["dtype"]]
         start = data + tensor["data_offsets"][0]
-        usable = start % dtype.size == 0 and math.prod(shape) and tensor["dtype"] != "F64"
+        usable = start % dtype.size == 0 and math.prod(shape)
         if usable and wanted(name):
             arrays[name] = whole.at(start, shape, dtype)
     return Mapped(arrays, others=len(arrays) < len(header))

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from modelkit.errors import (
     ModelkitError,
@@ -25,6 +28,7 @@ from modelkit.pack.build import Created
 from modelkit.pack.prepare import prepare
 from modelkit.store.name import Name
 from modelkit.store.store import Store
+from runtime.weights import load_file
 
 Llama = Callable[..., Path]
 Make = Callable[..., Created]
@@ -79,11 +83,18 @@ def _lfs_pointer(folder: Path) -> None:
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
 
 
+def _wide_floats(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    arrays = {name: np.array(array.astype(mx.float32)) for name, array in load_file(path).items()}
+    save_file({**arrays, "model.norm.weight": arrays["model.norm.weight"].astype(np.float64)}, path)
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "says"),
     [
         (_unknown_architecture, PlanError, "FrobnicateForCausalLM"),
         (_wrong_shape, PlanError, "do not fit its config"),
+        (_wide_floats, PlanError, r"model\.norm\.weight has dtype F64, which is not read"),
         (_no_tokenizer, SourceError, "has no tokenizer.json"),
         (_bad_tokenizer, TokenizerError, "tokenizer.json"),
         (_lfs_pointer, SourceError, "LFS"),
