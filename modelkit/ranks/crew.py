@@ -19,8 +19,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import mlx.core as mx
-
 from modelkit.errors import Busy, LoadError, ModelkitError
 from modelkit.prefixes import prefix_folder
 from modelkit.ranks.agreeing import Read, read_together
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from modelkit.ranks.outline import Outline
 
 _LEAVING_S = 5.0
-"""How long to wait for a model that is being closed."""
+"""How long to wait for a model that is being closed, and for ranks that end."""
 _VERSIONS = ("modelkit", "mlx")
 
 
@@ -141,6 +139,7 @@ class Crew:
             said = json.loads(self._group.hear(within_s=None))
             do = said.pop("do")
             if do == "quit":
+                self._group.flush()
                 return
             if do == "examine":
                 examined(self._group, said["packages"], settings.home)
@@ -201,7 +200,9 @@ class Crew:
         """At the end of this process."""
         with suppress(RankLost), self._group.bounded():
             self._group.tell(json.dumps({"do": "quit"}).encode())
-            mx.synchronize()
+            self._group.flush()
+        if not self._group.lost:  # the last rank, which is our neighbour, too, hears of it last
+            self._group.links.wait_until_shut(_LEAVING_S)
         if self._children is not None:
             self._children.close(at_once=self._group.lost)
         if self._group.lost:

@@ -56,6 +56,7 @@ class Group:
         it (`runtime.ranks.seat`).
         """
         self._owed: mx.array | None = None
+        self._told: mx.array | None = None
         self._lost: str | None = None
         self.who_ended: Callable[[], str | None] = lambda: None
         """Which of the others has ended, where that is known here."""
@@ -211,6 +212,12 @@ class Group:
         assert self.rank == 0
         self._pass_on(message, by)
 
+    def flush(self) -> None:
+        """Wait until what was told, or passed on, has left: of a process that ends before, it never does."""
+        if self._told is not None:
+            with self.bounded():
+                mx.eval(self._told)
+
     def hear(self, within_s: float | None, by: Lane | None = None) -> bytes:
         """What rank 0 tells next. Sleeps until it comes, for so long at most; None: as long as there are
         connections, which are cut where a machine is gone.
@@ -277,7 +284,8 @@ class Group:
         # MLX's stubs do not say that arrays are made of buffers, and are such.
         arrays = [mx.array(cast("Any", memoryview(part))) for part in parts if part]
         for array in arrays:  # one by one, so that they leave in order; nobody waits until they have left
-            mx.async_eval(self.send(array, self.rank + 1))
+            self._told = self.send(array, self.rank + 1)
+            mx.async_eval(self._told)
         return None
 
     def _by_host(self, do: Callable[[], T]) -> T:

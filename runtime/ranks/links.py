@@ -22,6 +22,7 @@ import select
 import socket
 import stat
 import struct
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -84,6 +85,12 @@ class Links:
         for one in self._sockets:
             poll.register(one, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+    def wait_until_shut(self, seconds: float) -> None:
+        """Until peers have shut all of them, so long at most."""
+        until_s = time.monotonic() + seconds
+        while not all(map(_is_shut, self._sockets)) and time.monotonic() < until_s:
+            time.sleep(REST_S)
 
     def broken(self) -> bool:
         """Has a peer shut one of them, or is it gone?"""

@@ -13,7 +13,7 @@ from modelkit.faults import worded
 from runtime.cpu import native
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import RankLost
-from tests.support import ranks
+from tests.support import quitting, ranks
 from tests.support.ranks import ROOT
 from tests.support.tiny import write_model
 
@@ -130,3 +130,13 @@ def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
     said = json.loads(out.splitlines()[-1])
     assert why in said["ended"]
     assert said["s"] < 5
+
+
+def test_nobody_is_lost_where_all_end(tmp_path: Path) -> None:
+    """Though the last rank hears of it a second after rank 0 has said so."""
+    processes = ranks.start(tmp_path, 3, quitting.__name__)
+    try:
+        said = [process.communicate(timeout=40)[1] for process in processes]
+    finally:
+        ranks.stop(processes)
+    assert [process.returncode for process in processes] == [0, 0, 0], said
