@@ -13,7 +13,10 @@ from runtime.device import device
 from runtime.ranks.group import Group
 
 _TURNS = 20
-_BYTES = 8 << 20
+_SIZES = tuple(1 << power for power in range(16, 24))
+"""Of messages, in bytes: each twice the one before, until one takes long enough."""
+_ENOUGH_S, _TRIPS = 0.25, 10
+"""That is longer than so many small messages there and back, too: TCP begins slowly."""
 _NAMED = 5
 
 
@@ -43,22 +46,39 @@ def examined(group: Group, wanted: Mapping[str, str], home: Path) -> list[Facts]
 
 def _measured(group: Group, left: int, right: int) -> dict[str, Any]:
     """What rank `left` finds of the way to its neighbour and back; nothing for the others."""
-    small, big = mx.zeros(64, mx.uint8), mx.zeros(_BYTES, mx.uint8)
-    mx.eval(small, big)
+    small = mx.zeros(64, mx.uint8)
     with group.bounded():
         if group.rank == left:
             _there_and_back(group, small, right)  # the first takes longer
             trip_s = sum(_there_and_back(group, small, right) for _ in range(_TURNS)) / _TURNS
-            spent_s = _there_and_back(group, big, right)
-            return {"delay_s": trip_s / 2, "bytes_per_s": _BYTES / max(spent_s - trip_s / 2, 1e-9)}
+            for size in _SIZES:
+                group.renew()
+                spent_s = _there_and_back(group, mx.zeros(size, mx.uint8), right)
+                enough = spent_s > _ENOUGH_S + _TRIPS * trip_s or size == _SIZES[-1]
+                _there_and_back(group, mx.full(small.size, enough, mx.uint8), right)
+                if enough:
+                    return {"delay_s": trip_s / 2, "bytes_per_s": size / max(spent_s - trip_s / 2, 1e-9)}
         if group.rank == right:
-            for size in [64] * (_TURNS + 1) + [_BYTES]:
-                mx.eval(group.receive((size,), mx.uint8, left))
-                mx.eval(group.send(small, left))
+            for _ in range(_TURNS + 1):
+                _take(group, small.size, left)
+            for size in _SIZES:
+                group.renew()
+                _take(group, size, left)
+                if _take(group, small.size, left)[0].item():
+                    break
     return {}
 
 
+def _take(group: Group, size: int, source: int) -> mx.array:
+    """And say so."""
+    taken = group.receive((size,), mx.uint8, source)
+    mx.eval(taken)
+    mx.eval(group.send(mx.zeros(64, mx.uint8), source))
+    return taken
+
+
 def _there_and_back(group: Group, x: mx.array, to: int) -> float:
+    mx.eval(x)
     began = time.perf_counter()
     mx.eval(group.send(x, to))
     mx.eval(group.receive((64,), mx.uint8, to))
