@@ -1,5 +1,8 @@
 """How a process comes to be one of several ranks: a launcher has started all, or it starts the others."""
 
+import json
+import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -14,7 +17,8 @@ from runtime.errors import RankLost
 from runtime.ranks.group import Group
 
 _MEETING_S = 60.0
-"""How long others may take to start, at the least."""
+"""How long others may take to start, at the least; MLX's ring asks for the rank behind for half as long."""
+_FAILED = re.compile(r"\[ring\] Couldn't (connect|bind).*\(error: (\d+)\)")
 
 
 def join() -> Crew:
@@ -50,13 +54,15 @@ def _met(children: Children | None) -> Group:
     Of processes that were started here one that ends before all have met is noticed at once, on both sides.
     """
     patience_s = rank_patience_s()
-    met: list[Group | Exception] = []
+    met: list[Group | RankLost] = []
 
     def meet() -> None:
         try:
             met.append(Group.join("ring" if children else "any", patience_s, native.kernels))
         except Exception as error:  # noqa: BLE001 -- raised below
-            met.append(error)
+            lost = RankLost(_reason(str(error)))
+            lost.__cause__ = error
+            met.append(lost)
 
     with surroundings({} if children is None else children.own):
         thread = threading.Thread(target=meet, name="modelkit-meet", daemon=True)
@@ -67,6 +73,19 @@ def _met(children: Children | None) -> Group:
             (check_leader if children is None else children.check)()
     if not met:
         raise RankLost(f"not all have come within {max(patience_s, _MEETING_S):g} s")
-    if isinstance(met[0], Exception):
-        raise RankLost(str(met[0])) from met[0]
+    if isinstance(met[0], RankLost):
+        raise met[0]
     return met[0]
+
+
+def _reason(said: str) -> str:
+    """As MLX has said it; it names no address, and gives errors of the system by number."""
+    found = _FAILED.match(said)
+    if found is None:
+        return said.removeprefix("[ring] ")
+    hosts = json.loads(Path(os.environ["MLX_HOSTFILE"]).read_text(encoding="utf-8"))
+    rank, why = int(os.environ["MLX_RANK"]), os.strerror(int(found[2])).lower()
+    if found[1] == "bind":
+        return f"rank {rank} cannot listen at its address {', '.join(hosts[rank])} ({why})"
+    behind = (rank + 1) % len(hosts)
+    return f"rank {behind} does not answer at {', '.join(hosts[behind])} ({why})"

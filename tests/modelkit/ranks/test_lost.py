@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from modelkit.faults import worded
+from modelkit.ranks.meeting import join
 from runtime.cpu import native
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import RankLost
+from runtime.ranks.group import Group
 from tests.support import quitting, ranks
 from tests.support.ranks import ROOT
 from tests.support.tiny import write_model
@@ -130,6 +132,32 @@ def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
     said = json.loads(out.splitlines()[-1])
     assert why in said["ended"]
     assert said["s"] < 5
+
+
+@pytest.mark.parametrize(
+    ("rank", "said", "named"),
+    [
+        (2, "[ring] Couldn't connect (error: 111)", "rank 0 does not answer at a:1 (connection refused)"),
+        (1, "[ring] Couldn't bind socket (error: 98)", "rank 1 cannot listen at its address b:1, b:2 (addr"),
+        (1, "[ring] Rank cannot be larger", "Rank cannot be larger"),
+    ],
+)
+def test_who_is_not_met_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rank: int, said: str, named: str
+) -> None:
+    hosts = tmp_path / "hosts.json"
+    hosts.write_text('[["a:1"], ["b:1", "b:2"], ["c:1"]]')
+    monkeypatch.setenv("MLX_HOSTFILE", str(hosts))
+    monkeypatch.setenv("MLX_RANK", str(rank))
+    monkeypatch.setattr(os, "strerror", {111: "Connection refused", 98: "Address already in use"}.get)
+
+    def refuse(*_given: object) -> Group:
+        raise RuntimeError(said)
+
+    monkeypatch.setattr(Group, "join", refuse)
+    with pytest.raises(RankLost) as lost:
+        join()
+    assert named in str(lost.value)
 
 
 def test_nobody_is_lost_where_all_end(tmp_path: Path) -> None:
