@@ -59,8 +59,8 @@ class WeightMismatch(RuntimeFault):
 class TooLarge(RuntimeFault):
     """Weights that would not fit: `wanted_bytes` of `available_bytes`. Nothing was allocated."""
 
-    def __init__(self, wanted_bytes: int, available_bytes: int) -> None:
-        super().__init__(f"the weights take {wanted_bytes:,} bytes and {available_bytes:,} are free")
+    def __init__(self, wanted_bytes: int, available_bytes: int, what: str = "the weights") -> None:
+        super().__init__(f"{what} take {wanted_bytes:,} bytes and {available_bytes:,} are free")
         self.wanted_bytes = wanted_bytes
         self.available_bytes = available_bytes
 

@@ -132,9 +132,10 @@ class Plan:
 
     def check_room(self) -> None:
         """Raise TooLarge for the first host that has too little."""
-        for share in self.shares:
+        for rank, share in enumerate(self.shares):
             if 0 < share.free_bytes < share.wanted_bytes:
-                raise TooLarge(share.wanted_bytes, share.free_bytes)
+                what = f"weights and layer memory of rank {rank} ({share.host})"
+                raise TooLarge(share.wanted_bytes, share.free_bytes, what)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

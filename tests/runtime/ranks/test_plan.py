@@ -77,6 +77,7 @@ def test_too_little_room_is_said_with_its_numbers() -> None:
     with pytest.raises(TooLarge) as error:
         plan.check_room()
     assert (error.value.wanted_bytes, error.value.available_bytes) == (10, 8)
+    assert "of rank 1 (host-1) take 10 bytes" in str(error.value)
     decide(parts(10, 10), hosts(12, 10)).check_room()
 
 
