@@ -47,7 +47,7 @@ def read_together(
     """
     package = None if opened is None else identity(opened)
     adapters = None if opened is None else contents(opened.adapters)
-    mine = {**own_facts(), "host": host, "problem": problem, "package": package, "adapters": adapters}
+    mine = {**own_facts(group), "host": host, "problem": problem, "package": package, "adapters": adapters}
     facts = agreed(group, mine, ("package", "adapters"))
     plan = None
     assert opened is not None

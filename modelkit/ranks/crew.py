@@ -23,7 +23,7 @@ from modelkit.errors import Busy, LoadError, ModelkitError
 from modelkit.prefixes import prefix_folder
 from modelkit.ranks.agreeing import Read, read_together
 from modelkit.ranks.examining import digests, examined
-from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, own_facts
+from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, machines, own_facts
 from modelkit.ranks.job import Job
 from modelkit.ranks.progress import Progress, Told
 from modelkit.ranks.spawn import Children
@@ -57,7 +57,7 @@ class Crew:
         self._free = threading.Lock()
         self.progress = Progress(group.size)
         nodes = f"{group.nodes}, {'no' if native.kernels is None else 'own'} kernels"
-        self._facts = exchanged(group, {**own_facts(), "nodes": nodes})
+        self._facts = exchanged(group, {**own_facts(group), "nodes": nodes})
         group.alike = difference(self._facts, ("nodes",)) is None
         if children is not None:
             children.met()
@@ -91,8 +91,8 @@ class Crew:
 
     def threads(self, wanted: int | None) -> int:
         """For this rank's products: an equal part of its machine's, where nothing is wanted."""
-        hosts = [facts["host"] for facts in self._facts]
-        return wanted or max(1, most_threads() // hosts.count(self._host))
+        where = machines(self._facts)
+        return wanted or max(1, most_threads() // where.count(where[self.rank]))
 
     def part(self, shards: int) -> str:
         """What tells this rank's pages on disk from others'. Which layers it has, they say themselves."""

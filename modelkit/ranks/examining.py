@@ -33,7 +33,7 @@ def examined(group: Group, wanted: Mapping[str, str], home: Path) -> list[Facts]
     here = digests(home)
     lacks = sorted(name for name, digest in wanted.items() if here.get(name) != digest)
     named = [*lacks[:_NAMED], *(["..."] if len(lacks) > _NAMED else [])]
-    mine = {**own_facts(), "device": device().name, "packages": len(here), "lacks": named}
+    mine = {**own_facts(group), "device": device().name, "packages": len(here), "lacks": named}
     links: list[Facts] = []
     for left in range(group.size):
         measured: Facts = {}

@@ -47,10 +47,11 @@ class InStep:
             self.problem = self.problem or str(error)
 
 
-def own_facts() -> Facts:
+def own_facts(group: Group) -> Facts:
     """Of this process."""
     return {
         "host": socket.gethostname(),
+        "address": group.address,
         "modelkit": __version__,
         "mlx": version("mlx"),
         "free_bytes": device().available_bytes,
@@ -94,9 +95,15 @@ def called(all_facts: Sequence[Facts], rank: int) -> str:
 
 def free_bytes(all_facts: Sequence[Facts]) -> list[int]:
     """What each rank may take: ranks on one machine share what is free there."""
-    hosts = [facts.get("host") for facts in all_facts]
-    least = {host: min(f["free_bytes"] for f in all_facts if f.get("host") == host) for host in hosts}
-    return [least[host] // hosts.count(host) for host in hosts]
+    where = machines(all_facts)
+    free = [facts["free_bytes"] for facts in all_facts]
+    least = {one: min(room for at, room in zip(where, free, strict=True) if at == one) for one in where}
+    return [least[one] // where.count(one) for one in where]
+
+
+def machines(all_facts: Sequence[Facts]) -> list[tuple[str, str | None]]:
+    """Which one each rank is on: several may have one name, and then have other addresses."""
+    return [(facts["host"], facts.get("address")) for facts in all_facts]
 
 
 def agreed(

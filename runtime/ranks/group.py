@@ -49,6 +49,8 @@ class Group:
         self._raw, self.links, self.ring = raw, links, ring
         self.limit_s = limit_s
         self.rank, self.size = raw.rank(), raw.size()
+        self.address: str | None = None
+        """Of this machine, where one is known by which the others have it."""
         self.shards = 1
         """Among how many ranks each stage is shared of the model that was loaded last."""
         self.alike = True
@@ -82,7 +84,9 @@ class Group:
         if "MLX_HOSTFILE" in os.environ:  # a ring's; others have their own ways to wait
             links.let_rest()
             ring = Ring.found(kernels, links, place, raw.rank(), raw.size())
-        return cls(raw, links, limit_s, ring)
+        group = cls(raw, links, limit_s, ring)
+        group.address = None if place is None else place.machine
+        return group
 
     @classmethod
     def alone(cls) -> "Group":

@@ -34,6 +34,8 @@ AWAKE_US = 300
 class Place(NamedTuple):
     """Where a rank is found."""
 
+    machine: str
+    """Its address."""
     port: int
     here: int
     """Ranks of its machine, this one included."""
@@ -91,6 +93,6 @@ def own_place() -> Place | None:
         hosts = json.loads(Path(os.environ["MLX_HOSTFILE"]).read_text(encoding="utf-8"))
         ((own,), found) = hosts[int(os.environ["MLX_RANK"])], [one for (one,) in hosts]
         machine, _, port = own.rpartition(":")
-        return Place(int(port), [one.rpartition(":")[0] for one in found].count(machine))
+        return Place(machine, int(port), [one.rpartition(":")[0] for one in found].count(machine))
     except (KeyError, IndexError, TypeError, ValueError, OSError, AttributeError):
         return None

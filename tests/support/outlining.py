@@ -89,7 +89,7 @@ class Scene:
         assert brought.outline is not None
         opened = opened or open_outline(brought.outline, NAME)
         job = Job(NAME, shards=shards, tokens=64, sequences=1, kept_format=None, threads=None)
-        plan = plan_of(opened, job, [{**own_facts(), "host": "here"}] * group.size)
+        plan = plan_of(opened, job, [{**own_facts(group), "host": "here"}] * group.size)
         return give_slices(group, "here", opened, brought.outline, plan, lambda _done, _whole: None)
 
     @property

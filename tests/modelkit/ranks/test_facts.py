@@ -14,7 +14,7 @@ HERE: dict[str, Any] = {"host": "amy", "mlx": "0.32", "free_bytes": 100}
 
 
 def test_one_alone_hears_itself() -> None:
-    mine = own_facts()
+    mine = own_facts(Group.alone())
     assert exchanged(Group.alone(), mine) == [mine]
     assert mine["free_bytes"] > 0
 
@@ -53,6 +53,16 @@ def test_what_to_do_is_said_where_packages_differ(
 def test_ranks_of_one_machine_share_what_is_free_there() -> None:
     bob = {**HERE, "host": "bob", "free_bytes": 60}
     assert free_bytes([HERE, bob, {**HERE, "free_bytes": 90}]) == [45, 60, 45]
+
+
+def test_machines_of_one_name_have_their_own_room_and_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many Macs are called `Mac`."""
+    found = [{**HERE, "address": address} for address in ("10.0.0.1", "10.0.0.2", "10.0.0.2")]
+    assert free_bytes(found) == [100, 50, 50]
+    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
+    monkeypatch.setattr(crew, "most_threads", lambda: 8)
+    monkeypatch.setattr(atexit, "register", lambda _: None)
+    assert crew.Crew(Group.alone()).threads(None) == 8
 
 
 @pytest.mark.parametrize("other", [False, True])
