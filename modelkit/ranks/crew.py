@@ -81,8 +81,8 @@ class Crew:
 
     @property
     def lost(self) -> bool:
-        """Is somebody gone, so that these ranks answer no more?"""
-        return self._group.lost
+        """Is somebody gone, so that these ranks answer no more? An engine that rests has not noticed."""
+        return self._group.lost or self._group.links.broken()
 
     @property
     def free_bytes(self) -> int:
