@@ -87,6 +87,24 @@ def read_shape(
     }
 
 
+def read_older_shape(
+    fields: Fields, *, inner: str | None = None, eps_field: str = "layer_norm_epsilon", **more: Any
+) -> dict[str, Any]:
+    """The same for families from before keys had fewer heads and heads a size of their own: what a file says
+    of these is not looked at. inner: the field for the MLP's size; without it four times the hidden size.
+    """
+    meant = {name: value for name, value in fields.raw.items() if name not in _LATER}
+    shape = read_shape(Fields(meant), intermediate_size=1, eps_field=eps_field, eps=1e-5, **more)
+    hidden, heads = shape["hidden_size"], shape["heads"]
+    if hidden % heads:
+        fields.refuse("hidden_size", f"a multiple of num_attention_heads, {heads}")
+    size = 4 * hidden if inner is None else fields.count(inner, 4 * hidden, high=1 << 22)
+    return {**shape, "intermediate_size": size}
+
+
+_LATER = ("num_key_value_heads", "head_dim", "intermediate_size")
+
+
 def key_heads(
     fields: Fields, heads: int, default: int | None = None, *, name: str = "num_key_value_heads"
 ) -> int:

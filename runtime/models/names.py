@@ -94,6 +94,8 @@ ARCHITECTURES: dict[str, str] = {
     "lfm2_moe": "lfm2",
     "Lfm2VlForConditionalGeneration": "lfm2",
     "lfm2_vl": "lfm2",
+    "FalconForCausalLM": "falcon",
+    "falcon": "falcon",
     "FalconH1ForCausalLM": "falcon_h1",
     "falcon_h1": "falcon_h1",
     "NemotronHForCausalLM": "nemotron_h",

@@ -27,6 +27,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_hidden_layers": "n_layers",
     },
     "flex_olmo": {"num_local_experts": "num_experts"},
+    "falcon": {"n_embed": "hidden_size"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
     "glm_moe_dsa": {"num_local_experts": "n_routed_experts"},

@@ -60,6 +60,19 @@ class PreNorm(Block):
         )
 
 
+class SideBySide(PreNorm):
+    """Both read what enters the block, each behind a norm of its own (Falcon 40B)."""
+
+    parallel: bool = True
+
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        heard = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
+        return heard + self.mlp(self.post_attention_layernorm(x), step)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return super().sublayers()
+
+
 class PostNorm(Block):
     """Each sublayer reads the raw stream; what it adds is normed (OLMo 2)."""
 

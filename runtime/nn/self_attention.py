@@ -8,7 +8,7 @@ operation. B rows, L tokens, H query heads, G key-value heads, D hidden size, K 
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,6 +23,9 @@ from runtime.nn.norm import Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.nn.sublayer import attends, projections, stated_together
 from runtime.step import Step
+
+if TYPE_CHECKING:
+    from runtime.nn.alibi import Alibi
 
 Projected = tuple[mx.array, mx.array, mx.array]
 """queries [B, H, L, K], keys [B, G, L, K], values [B, G, L, K]; flat ones are [B, L, H * K] and [B, L, G * K]
@@ -43,8 +46,8 @@ class HeadShape(Protocol):
 
 
 class Attention(Attending):
-    """[B, L, D] -> [B, L, D], but for `flat`. rope None: positions are left out (NoPE). scale None: 1 /
-    sqrt(K).
+    """[B, L, D] -> [B, L, D], but for `flat`. rope None: positions are left out (NoPE), or scores have a bias
+    by them (alibi). scale None: 1 / sqrt(K).
     """
 
     def __init__(
@@ -55,17 +58,19 @@ class Attention(Attending):
         output_bias: bool = False,
         scale: float | None = None,
         softcap: float | None = None,
+        alibi: "Alibi | None" = None,
     ) -> None:
         super().__init__()
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden_size, bias=output_bias)
         self._heads, self._kv_heads, self._head_dim = shape.heads, shape.kv_heads, shape.head_dim
-        self._rope = rope
+        self._rope, self._alibi = rope, alibi
         kind = type(self)
         self._by_heads = kind.project is not Attention.project or kind.place is not Attention.place
         self._scale = shape.head_dim**-0.5 if scale is None else scale
         self._softcap = softcap
         self._as_stated = (
-            stated_together(kind, "flat", "opening")
+            alibi is None
+            and stated_together(kind, "flat", "opening")
             and stated_together(kind, "project", "head_norms")
             and (kind.place is Attention.place or "head_norms" in vars(kind))
             and stated_together(kind, "seen", "heads")
@@ -107,6 +112,7 @@ class Attention(Attending):
             rope=rope,
             softcap=self._softcap,
             sinks=self.get("sinks"),
+            bias=None if self._alibi is None else self._alibi.of_step(step),
             shape=(self._kv_heads, self._head_dim),
         )
 
@@ -224,8 +230,10 @@ class WideNormAttention(SelfAttention):
 class FusedAttention(Attention):
     """With one matrix for all three: the queries' rows, then the keys', then the values'."""
 
-    def __init__(self, shape: HeadShape, rope: Rope | None, *, bias: bool = False) -> None:
-        super().__init__(shape, rope, output_bias=bias)
+    def __init__(
+        self, shape: HeadShape, rope: Rope | None, *, bias: bool = False, alibi: "Alibi | None" = None
+    ) -> None:
+        super().__init__(shape, rope, output_bias=bias, alibi=alibi)
         inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
         self._cuts = [inner, inner + shared]
@@ -240,6 +248,43 @@ class FusedAttention(Attention):
 
     def opening(self) -> tuple[nn.Module, ...]:
         return (self.qkv_proj,)
+
+
+class GroupedAttention(Attention):
+    """With one matrix for all three, group by group: the rows of its queries, of its key, of its value."""
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        *,
+        bias: bool = False,
+        output_bias: bool | None = None,
+        scale: float | None = None,
+        alibi: "Alibi | None" = None,
+    ) -> None:
+        """output_bias None: as `bias`."""
+        output_bias = bias if output_bias is None else output_bias
+        super().__init__(shape, rope, output_bias=output_bias, scale=scale, alibi=alibi)
+        rows = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
+        self.query_key_value = nn.Linear(shape.hidden_size, rows, bias=bias)
+        self._attends = replace(self._attends, by_head=1 < shape.kv_heads == shape.heads)
+        # Operations know one group, or one for each head.
+        self._as_stated = self._as_stated and shape.kv_heads in (1, shape.heads)
+
+    def project(self, x: mx.array, step: Step) -> Projected:
+        batch, width, _ = x.shape
+        mixed = linear(self.query_key_value, x, step)
+        mixed = mixed.reshape(batch, width, self._kv_heads, -1, self._head_dim)
+        queries = mixed[..., :-2, :].reshape(batch, width, self._heads, -1)
+        keys, values = mixed[..., -2, :], mixed[..., -1, :]
+        return queries.swapaxes(1, 2), keys.swapaxes(1, 2), values.swapaxes(1, 2)
+
+    def opening(self) -> tuple[nn.Module, ...]:
+        return (self.query_key_value,)
+
+    def head_norms(self) -> None:
+        return None
 
 
 class HeadNormAttention(SelfAttention):

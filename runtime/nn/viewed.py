@@ -44,7 +44,7 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
             values = split_heads(values, groups) if values.ndim == 3 else values
         view = cache.append(step, keys, values)
         if bias is not None:
-            view = (*view[:2], biased(view[2], bias(view[0].shape[2]), queries.dtype))
+            view = (*view[:2], biased(view[2], bias(view[0].shape[2]), queries.dtype, step.width))
         return _over(attend, step, view, queries, scale, softcap, sinks, value_size)
 
     return remember
@@ -92,10 +92,12 @@ def _over(
     return merge_heads(out)
 
 
-def biased(mask: Mask, bias: mx.array, dtype: mx.Dtype) -> mx.array:
-    """Mask and bias [B or 1, H, L, K] as one array of what is added to scores."""
+def biased(mask: Mask, bias: mx.array, dtype: mx.Dtype, width: int | None = None) -> mx.array:
+    """Mask and bias [B or 1, H, L, K] as one array of what is added to scores. width: L, where the bias has 1
+    in its place, as it is the same for all queries.
+    """
     if isinstance(mask, str):
-        mask = causal_mask(*bias.shape[-2:])
+        mask = causal_mask(bias.shape[2] if width is None else width, bias.shape[3])
     if mask is None:
         return bias.astype(dtype)
     return mx.where(mask, bias, mx.array(mx.finfo(dtype).min, bias.dtype)).astype(dtype)

@@ -59,11 +59,17 @@ def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
     """By query heads, with the heads of keys and values that they read."""
     if isinstance(module, WideNormAttention):
         raise CannotCut("its norms run over all heads")
+    if vars(module).get("_alibi") is not None:
+        raise CannotCut("its biases of positions are those of all heads")
     heads, groups = module.head_counts
     if not isinstance(memory, Full | Rotating | Chunked) or memory.kv_heads != groups:
         raise CannotCut("its layer's memory is not that of its own heads")
     own, read = shard.heads(heads), shard.groups(groups)
     pieces = {"o_proj": inputs(module.o_proj, shard, *scaled([own], inputs_of(module.o_proj) // heads))}
+    if "query_key_value" in module:
+        pieces["query_key_value"] = outputs(
+            module.query_key_value, *scaled(_by_group(own, read, heads // groups), memory.head_dim)
+        )
     for names, count, ranges in ((QUERIES, heads, own), (KEYS_AND_VALUES, groups, read)):
         for name in names:
             if name in module:
@@ -82,6 +88,16 @@ def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
     check_children(module, {*pieces}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
     return Split(pieces, module.of_heads(*counts), replace(memory, kv_heads=counts[1]))
+
+
+def _by_group(own: Range, read: Range, each: int) -> list[Range]:
+    """Heads of one matrix, in which the `each` queries of a group come before its key and its value."""
+    found: list[Range] = []
+    for group in range(*read):
+        first, before = group * each, group * (each + 2)
+        start, stop = (min(max(head - first, 0), each) for head in own)
+        found += [(before + start, before + stop), (before + each, before + each + 2)]
+    return found
 
 
 def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard) -> Split:

@@ -84,7 +84,8 @@ def _made(config: Any) -> Any:
     kind = config.model_type
     more = {"add_pooling_layer": False} if is_encoder(config) and "distil" not in kind else {}
     more = {} if kind in ("modernbert", "nomic_bert", "gemma3_text") else more
-    made = _auto_class(config).from_config(config, attn_implementation="eager", **more)
+    way = "sdpa" if kind == "falcon" else "eager"  # its eager way adds ALiBi's bias twice
+    made = _auto_class(config).from_config(config, attn_implementation=way, **more)
     return made.float().eval()
 
 

@@ -50,6 +50,8 @@ FAMILIES = {
     "gpt2": 1,
     "gpt_neox": 1,
     "gpt_neox_sequential": 1,
+    "falcon_7b": 1,
+    "falcon_11b": 1,
     "cohere": 1,
     "cohere_biases": 1,
     "llama4": 1,

@@ -1,0 +1,47 @@
+"""Positions as a bias on attention scores that grows with each key's place, steeper in some heads: ALiBi.
+
+Scores fall by a head's slope with each token that lies between a query and a key. All scores of a query may
+be moved alike, so the bias is counted from the text's first token: it is the same for all queries, whoever
+asks, and however a text is cut into steps. Source: arXiv 2108.12409.
+"""
+
+import math
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+
+from runtime.step import Step
+
+if TYPE_CHECKING:
+    from runtime.nn.operations import Bias
+
+
+def slopes(heads: int) -> np.ndarray:
+    """float32 [heads]: powers of 2 ** (-8 / heads) where `heads` is a power of two; else those of the power
+    of two below, then every other one of that above.
+    """
+    least = 1 << (heads.bit_length() - 1)
+    return np.concatenate([_powers(least), _powers(2 * least)[::2][: heads - least]])
+
+
+def _powers(heads: int) -> np.ndarray:
+    base = np.float32(2 ** -(2 ** -(math.log2(heads) - 3)))
+    return np.power(base, np.arange(1, heads + 1, dtype=np.float32))
+
+
+class Alibi:
+    """The bias of all layers of a network. coarse: its numbers are rounded to bf16 before they are scaled."""
+
+    def __init__(self, slopes: np.ndarray, *, scale: float = 1.0, coarse: bool = False) -> None:
+        self._slopes, self._scale = mx.array(slopes)[:, None], scale
+        self._dtype = mx.bfloat16 if coarse else mx.float32
+
+    def of_step(self, step: Step) -> "Bias":
+        """[1, H, 1, K] for K keys. Made once per step."""
+        return lambda keys: step.memo((self, keys), lambda: self.of_keys(keys))
+
+    def of_keys(self, keys: int) -> mx.array:
+        places = mx.arange(keys, dtype=mx.int32).astype(self._dtype)
+        grown = (self._slopes.astype(self._dtype) * places).astype(mx.float32)
+        return (grown * self._scale)[None, :, None]
