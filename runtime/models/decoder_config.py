@@ -88,13 +88,22 @@ def read_shape(
 
 
 def read_older_shape(
-    fields: Fields, *, inner: str | None = None, eps_field: str = "layer_norm_epsilon", **more: Any
+    fields: Fields,
+    *,
+    inner: str | None = None,
+    length: str = "max_position_embeddings",
+    eps_field: str = "layer_norm_epsilon",
+    **more: Any,
 ) -> dict[str, Any]:
     """The same for families from before keys had fewer heads and heads a size of their own: what a file says
-    of these is not looked at. inner: the field for the MLP's size; without it four times the hidden size.
+    of these is not looked at.
+
+    inner: the field for the MLP's size; without it four times the hidden size. length: for the context's.
     """
+    given = fields.count(length, more.pop("max_position_embeddings", 2048))
     meant = {name: value for name, value in fields.raw.items() if name not in _LATER}
-    shape = read_shape(Fields(meant), intermediate_size=1, eps_field=eps_field, eps=1e-5, **more)
+    sizes = {"intermediate_size": 1, "max_position_embeddings": given}
+    shape = read_shape(Fields(meant), eps_field=eps_field, eps=1e-5, **sizes, **more)
     hidden, heads = shape["hidden_size"], shape["heads"]
     if hidden % heads:
         fields.refuse("hidden_size", f"a multiple of num_attention_heads, {heads}")
@@ -102,7 +111,7 @@ def read_older_shape(
     return {**shape, "intermediate_size": size}
 
 
-_LATER = ("num_key_value_heads", "head_dim", "intermediate_size")
+_LATER = ("num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings")
 
 
 def key_heads(

@@ -26,7 +26,7 @@ from runtime.models.decoder_config import (
     read_older_shape,
 )
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import Parallel, PreNorm, SideBySide
 from runtime.nn.mlp import ACTIVATIONS, MLP
@@ -98,7 +98,7 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-_NAMES = (
+NAMES = (
     ("transformer.h.", "model.layers."),
     ("transformer.word_embeddings.", "model.embed_tokens."),
     ("transformer.ln_f.", "model.norm."),
@@ -112,13 +112,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return {_named(name): array for name, array in without_spares(config, weights).items()}
-
-
-def _named(name: str) -> str:
-    for theirs, ours in _NAMES:
-        name = name.replace(theirs, ours)
-    return name
+    return respelled(without_spares(config, weights), NAMES)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -18,6 +18,11 @@ _T5 = {
 
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
+    "bloom": {
+        "hidden_size": "n_embed",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    },
     "deepseek_v2": {"num_experts": "n_routed_experts"},
     "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "deepseek_v32": {"num_local_experts": "n_routed_experts"},
@@ -28,6 +33,7 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "flex_olmo": {"num_local_experts": "num_experts"},
     "falcon": {"n_embed": "hidden_size"},
+    "falcon": {"hidden_size": "n_embed"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
     "glm_moe_dsa": {"num_local_experts": "n_routed_experts"},
@@ -52,6 +58,11 @@ ALIASES: dict[str, dict[str, str]] = {
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
     "mt5": _T5,
+    "mpt": {
+        "hidden_size": "d_model",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    },
     "nemotron_h": {"layer_types": "layers_block_type", "num_local_experts": "n_routed_experts"},
     "olmoe": {"num_local_experts": "num_experts"},
     "qwen3_moe": {"num_experts": "num_local_experts"},

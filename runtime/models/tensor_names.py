@@ -42,6 +42,21 @@ def renamed(name: str, prefixes: Iterable[str], rules: Iterable[tuple[re.Pattern
     return name
 
 
+def respelled(
+    weights: dict[str, mx.array], pairs: Iterable[tuple[str, str]], trunk: str = "transformer."
+) -> dict[str, mx.array]:
+    """With the first of each pair replaced by the second, in order. trunk: what stands before all names but
+    the head's, also where a file of the trunk alone leaves it out.
+    """
+    pairs, out = tuple(pairs), dict[str, mx.array]()
+    for name, array in weights.items():
+        name = name if name.startswith((trunk, "lm_head.")) else trunk + name
+        for theirs, ours in pairs:
+            name = name.replace(theirs, ours)
+        out[name] = array
+    return out
+
+
 def trunk_prefixed(weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """Files of a model without its head, as embeddings are published, have no prefix before its names."""
     if any(name.startswith(TRUNK) for name in weights):

@@ -231,9 +231,15 @@ class FusedAttention(Attention):
     """With one matrix for all three: the queries' rows, then the keys', then the values'."""
 
     def __init__(
-        self, shape: HeadShape, rope: Rope | None, *, bias: bool = False, alibi: "Alibi | None" = None
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        *,
+        bias: bool = False,
+        scale: float | None = None,
+        alibi: "Alibi | None" = None,
     ) -> None:
-        super().__init__(shape, rope, output_bias=bias, alibi=alibi)
+        super().__init__(shape, rope, output_bias=bias, scale=scale, alibi=alibi)
         inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
         self._cuts = [inner, inner + shared]

@@ -15,6 +15,7 @@ import json
 import pkgutil
 import sys
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from tests.support import entries as entries_package
 from tests.support.checkpoints import random_state
@@ -86,6 +88,9 @@ def _made(config: Any) -> Any:
     more = {} if kind in ("modernbert", "nomic_bert", "gemma3_text") else more
     way = "sdpa" if kind == "falcon" else "eager"  # its eager way adds ALiBi's bias twice
     made = _auto_class(config).from_config(config, attn_implementation=way, **more)
+    if kind == "mpt":  # its class takes 8 for alibi_bias_max, whatever a file says
+        most = config.attn_config.alibi_bias_max
+        made.transformer.build_mpt_alibi_tensor = partial(build_mpt_alibi_tensor, alibi_bias_max=most)
     return made.float().eval()
 
 

@@ -17,16 +17,19 @@ NEEDS_IDS = {"gemma3n", "gemma4_text"}
 """They look ids up in every layer."""
 
 WITHOUT_POSITIONS = {
+    "bloom",
     "falcon_mamba",
+    "falcon_rw",
     "jamba",
     "kimi_linear",
     "mamba",
+    "mpt",
     "mt5",
     "nemotron_h",
     "olmo_hybrid",
     "granitemoehybrid",
 }
-"""No layer of theirs goes by positions, or it counts tokens (T5)."""
+"""No layer of theirs goes by positions, or it counts tokens (T5, ALiBi)."""
 
 ABSOLUTE = {"gpt2", "hunyuan", "llama4", "ministral3", "mistral4", "recurrent_gemma"}
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""

@@ -277,6 +277,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
+    "bloom without its head": ("bloom", without(), renamed(("transformer.", ""))),
     "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),
     "gpt_neox by MLX": ("gpt_neox", without(), neox_by_mlx),
 }

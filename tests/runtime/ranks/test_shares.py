@@ -28,6 +28,8 @@ STAGED = (
     "nemotron_h",
     "lfm2_moe",
 )
+BIASED = "bloom", "mpt"
+"""With ALiBi, of which every rank would need that of its heads."""
 # Of three layers, or with layers that read the memory of earlier ones: too few for four stages.
 HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n")
 SHARED = (
@@ -48,7 +50,7 @@ def shares(crew: Standing, folder: Path, shards: int, names: tuple[str, ...], fo
     return found[0]
 
 
-@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED), (4, STAGED)])
+@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED + BIASED), (4, STAGED)])
 def test_stages_give_the_bits_of_one_process(
     crews: Crews, tmp_path: Path, size: int, names: tuple[str, ...]
 ) -> None:

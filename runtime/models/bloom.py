@@ -1,0 +1,84 @@
+"""BLOOM and BLOOMZ: ALiBi, LayerNorms, one of them on the embeddings, and one matrix for q, k and v, head by
+head.
+
+Published files hold the trunk alone, without `transformer.` before its names.
+
+Sources: arXiv 2211.05100; transformers modeling_bloom.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, Trunk, attention_layout
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.models.falcon import NAMES
+from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.activation import gelu_tanh
+from runtime.nn.alibi import Alibi, slopes
+from runtime.nn.block import PreNorm
+from runtime.nn.mlp import MLP
+from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.self_attention import GroupedAttention
+from runtime.step import Step
+
+
+def parse(raw: Mapping[str, Any]) -> DecoderConfig:
+    fields = Fields(raw)
+    shape = read_older_shape(fields, length="seq_length", tied=True)
+    if fields.flag("apply_residual_connection_post_layernorm"):
+        fields.refuse("apply_residual_connection_post_layernorm", "false: norms stand beside the stream here")
+    if fields.flag("slow_but_exact") and fields.count("pretraining_tp", 1) > 1:
+        fields.refuse("slow_but_exact", "false: otherwise transformers leaves out biases")
+    layers = layer_count(fields, 2)
+    return DecoderConfig(**shape, windows=(None,) * layers, ropes=(None,) * layers)
+
+
+def layout(config: DecoderConfig) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class NormedTrunk(Trunk):
+    def __init__(self, config: DecoderConfig, layers: list[PreNorm]) -> None:
+        super().__init__(config, layers, _norm(config), None)
+        self.embed_norm = _norm(config)
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.embed_norm(super().embed(ids, step))
+
+
+class Bloom(CausalLM):
+    def __init__(self, config: DecoderConfig) -> None:
+        biases, hidden = Alibi(slopes(config.heads)), config.hidden_size
+        layers = [
+            PreNorm(
+                GroupedAttention(config, None, bias=True, alibi=biases),
+                MLP(hidden, config.intermediate_size, gelu_tanh, bias=True),
+                lambda: _norm(config),
+            )
+            for _ in config.windows
+        ]
+        Headed.__init__(self, NormedTrunk(config, layers), untied_head(config))
+
+
+def _norm(config: DecoderConfig) -> Normalize:
+    return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+
+def build(config: DecoderConfig) -> Bloom:
+    return Bloom(config)
+
+
+_EMBEDDED = "transformer.word_embeddings_layernorm.", "model.embed_norm."
+
+
+def adapt(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return respelled(without_spares(config, weights), (_EMBEDDED, *NAMES))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
