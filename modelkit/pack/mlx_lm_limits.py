@@ -20,11 +20,11 @@ When = Callable[[Block, Collection[str]], bool]
 
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
-    arcee bamba bert bloom camembert cohere2_moe cwm distilbert falcon flex_olmo gemma3n_text
-    gemma4_assistant gemma4_unified_assistant gemma4_unified_text granitemoeshared hunyuan_v1_moe
+    arcee bamba bert bloom camembert codegen cohere2_moe cwm distilbert falcon flex_olmo gemma3n_text
+    gemma4_assistant gemma4_unified_assistant gemma4_unified_text gpt_neo granitemoeshared hunyuan_v1_moe
     hyperclovax jais2 lfm2_vl ministral mllama mllama_text_model modernbert mpnet mpt mt5
-    muse_glimmer_assistant muse_glimmer_text nomic_bert qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text
-    roberta t5 t5gemma umt5 vaultgemma xlm-roberta zamba2
+    muse_glimmer_assistant muse_glimmer_text nomic_bert opt qwen3_5_moe_text qwen3_5_text
+    qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma xlm-roberta zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
@@ -194,6 +194,15 @@ def _other_inner(block: Block, _names: Collection[str]) -> bool:
     return block.get("intermediate_size") != 4 * int(block.get("hidden_size") or 0)
 
 
+def _other_n_inner(block: Block, _names: Collection[str]) -> bool:
+    return block.get("n_inner") not in (None, 4 * int(block.get("n_embd") or 0))
+
+
+def _named_other(*known: str) -> When:
+    """Is the activation another one?"""
+    return lambda block, _names: block.get("activation_function") not in (None, *known)
+
+
 def _dense_granite(block: Block, _names: Collection[str]) -> bool:
     inner = block.get("shared_intermediate_size")
     return not block.get("num_local_experts") and inner != block.get("intermediate_size")
@@ -284,6 +293,12 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: block.get("architectures") in _BARE and not block.get("tie_word_embeddings"),
         "it wants an output head, and this model has none",
     ),
+    Limit(("gpt_bigcode",), _is("n_inner", None), "it asks for n_inner"),
+    Limit(("gpt_bigcode",), _is("multi_query", False), "it has queries, keys and values in another order"),
+    Limit(("gpt_bigcode",), _is("scale_attn_weights", False), "it scales scores always"),
+    Limit(("gpt_bigcode",), _named_other("gelu", "gelu_new", "gelu_pytorch_tanh"), "it computes gelu always"),
+    Limit(("gptj",), _named_other("gelu_new", "gelu_pytorch_tanh"), "it computes gelu_new always"),
+    Limit(("gptj",), _other_n_inner, QUADRUPLE),
     Limit(("gpt_neox",), _other_inner, QUADRUPLE),
     Limit(("gpt_neox",), _is("attention_bias", False), BIASED),
     Limit(("gpt_neox",), _is("tie_word_embeddings", True), OWN_HEAD),

@@ -89,7 +89,7 @@ class Trunk(Taps):
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         if not self._turned:
             step.refuse_positions("no layer of this network goes by positions")
-        x, last = step.embedded(self.embed), len(self.layers) - 1
+        x, last = self.entering(step), len(self.layers) - 1
         if self._wanted:
             for place, (layer, cache) in enumerate(zip(self.layers, by_layout(caches), strict=True)):
                 x = layer(x, step, cache)
@@ -97,13 +97,21 @@ class Trunk(Taps):
                     self.note(place, x, step)
         else:
             x = ops.table.layers(self.layers, x, step, by_layout(caches))
-        x = self.norm(x)
+        x = self.leaving(x, step)
         if last in self._wanted:
             self.note(last, x, step)
         return x
 
+    def entering(self, step: Step) -> mx.array:
+        """What enters the first layer, [B, L, D], of what the step brings."""
+        return step.embedded(self.embed)
+
+    def leaving(self, x: mx.array, step: Step) -> mx.array:
+        """What the trunk gives of what leaves the last layer."""
+        return self.norm(x)
+
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        """What enters the first layer, [B, L, D]."""
+        """What ids become there, [B, L, D]."""
         x = embed(self.embed_tokens, ids, step)
         return x if self.embed_scale is None else x * self.embed_scale
 

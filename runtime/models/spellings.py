@@ -16,6 +16,13 @@ _T5 = {
     "head_dim": "d_kv",
 }
 
+_GPT = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
     "bloom": {
@@ -23,6 +30,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_hidden_layers": "n_layer",
         "num_attention_heads": "n_head",
     },
+    "codegen": _GPT,
     "deepseek_v2": {"num_experts": "n_routed_experts"},
     "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "deepseek_v32": {"num_local_experts": "n_routed_experts"},
@@ -31,19 +39,16 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_attention_heads": "n_heads",
         "num_hidden_layers": "n_layers",
     },
-    "flex_olmo": {"num_local_experts": "num_experts"},
-    "falcon": {"n_embed": "hidden_size"},
     "falcon": {"hidden_size": "n_embed"},
+    "flex_olmo": {"num_local_experts": "num_experts"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
     "glm_moe_dsa": {"num_local_experts": "n_routed_experts"},
-    "gpt2": {
-        "hidden_size": "n_embd",
-        "max_position_embeddings": "n_positions",
-        "num_attention_heads": "n_head",
-        "num_hidden_layers": "n_layer",
-    },
+    "gpt2": _GPT,
+    "gpt_bigcode": _GPT,
+    "gpt_neo": {"num_attention_heads": "num_heads", "num_hidden_layers": "num_layers"},
     "gpt_oss": {"num_experts": "num_local_experts"},
+    "gptj": _GPT,
     "granitemoehybrid": {"layers_block_type": "layer_types"},
     "hunyuan_v1_moe": {"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
     "jamba": {"num_local_experts": "num_experts"},

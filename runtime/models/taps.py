@@ -19,6 +19,9 @@ from runtime.step import Step
 class Taps(Module):
     """The part of a trunk that remembers what it was asked for."""
 
+    is_even: bool = True
+    """What leaves its layers is as wide as what leaves the trunk."""
+
     def __init__(self) -> None:
         super().__init__()
         self._wanted: frozenset[int] = frozenset()
@@ -50,6 +53,8 @@ def _unread() -> mx.array:
 
 
 def taps_of(network: Any) -> Taps | None:
-    """The trunk of this network that can be tapped; None for families that do not say what leaves a layer."""
+    """The trunk of this network that can be tapped; None for families that do not say what leaves a layer, or
+    where that has another width than drafts are made for.
+    """
     trunk = getattr(network, "model", None)
-    return trunk if isinstance(trunk, Taps) else None
+    return trunk if isinstance(trunk, Taps) and trunk.is_even else None

@@ -103,6 +103,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "deepseek_v3",
         {"r": 2, "target_modules": ["kv_b_proj", "kv_a_proj_with_mqa", "q_b_proj", "o_proj"]},
     ),
+    "gptj_table": ("gptj", {"r": 3, "target_modules": ["v_proj", "fc_in", "wte", "lm_head"]}),
+    "codegen_fused": ("codegen", {"r": 2, "target_modules": ["qkv_proj", "out_proj"]}),
+    "falcon_grouped": ("falcon_40b", {"r": 2, "target_modules": ["query_key_value", "dense"]}),
     "olmo_hybrid_joined": ("olmo_hybrid", {"r": 2, "target_modules": ["q_proj", "v_proj"]}),
     "encoders/bert_lora": (
         "bert",
@@ -121,7 +124,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "foreign/helium",
         {"r": 2, "use_dora": True, "target_modules": ["q_proj", "down_proj", "lm_head"]},
     ),
-    "foreign/gptj_table": ("foreign/gptj", {"r": 3, "target_modules": ["v_proj", "fc_in", "wte", "lm_head"]}),
     "foreign/youtu_llm_latent": (
         "foreign/youtu_llm",
         {"r": 2, "target_modules": ["kv_b_proj", "q_b_proj", "gate_proj"]},

@@ -1,15 +1,13 @@
-"""Kinds without experts: Helium, GPT-J, GPT-BigCode, MiniCPM3, Youtu."""
+"""Kinds without experts: Helium, MiniCPM3, Youtu."""
 
 from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.errors import UnsupportedModel
 from runtime.models.foreign.fields import Count, Flag, Number, Only
 from runtime.models.foreign.kinds import (
-    LAYERS,
     Kind,
     Values,
     latent,
@@ -18,26 +16,6 @@ from runtime.models.foreign.kinds import (
     sizes,
 )
 from runtime.models.foreign.rope import Ropes
-from runtime.nn.activation import Activation, gelu, gelu_tanh, silu
-
-_GPT_NAMES = {
-    "hidden_size": "n_embd",
-    "max_position_embeddings": "n_positions",
-    "num_attention_heads": "n_head",
-    "num_hidden_layers": "n_layer",
-}
-_MASKS = (".attn.bias", ".attn.masked_bias")  # triangles that old files of GPTs hold
-
-
-def _gpt(positions: int, hidden: int, layers: int, heads: int, vocab: int) -> dict[str, Any]:
-    return {
-        "n_positions": Count(positions),
-        "n_embd": Count(hidden),
-        "n_layer": Count(layers, high=LAYERS),
-        "n_head": Count(heads),
-        "vocab_size": Count(vocab),
-        "layer_norm_epsilon": Number(1e-5),
-    }
 
 
 def _whole_heads(values: Values) -> Values:
@@ -50,37 +28,6 @@ def _without_spare_head(model: Any, values: Values) -> Any:
     """The class makes a head whether it is used or not."""
     if values["tie_word_embeddings"]:
         model.pop("lm_head")
-    return model
-
-
-def _spell_gptj(values: Values) -> Values:
-    inner = 4 * values["n_embd"]
-    if values["n_inner"] is not None:
-        same(values, "n_inner", inner, "four times n_embd")
-    if values["rotary_dim"] > values["n_embd"] // values["n_head"]:
-        raise UnsupportedModel(f"config.json: rotary_dim is {values['rotary_dim']}, more than a head has")
-    return {}
-
-
-def _spell_bigcode(values: Values) -> Values:
-    inner = values["n_inner"]
-    return {"n_inner": 4 * values["n_embd"] if inner is None else inner}
-
-
-_BIGCODE_ACTIVATIONS: dict[str, Activation] = {
-    "gelu_pytorch_tanh": gelu_tanh,
-    "gelu": gelu,
-    "relu": nn.relu,
-    "silu": silu,
-}
-
-
-def _activate(model: Any, values: Values) -> Any:
-    """The class has the exact GELU only; published files want the tanh form."""
-    activation = _BIGCODE_ACTIVATIONS[values["activation_function"]]
-
-    for layer in model.layers:
-        layer.mlp = _answering(layer.mlp, lambda mlp, x: mlp.c_proj(activation(mlp.c_fc(x))))
     return model
 
 
@@ -161,42 +108,6 @@ KINDS = (
         Ropes(theta=100000.0),
         spell=_whole_heads,
         mend=_without_spare_head,
-    ),
-    Kind(
-        "gptj",
-        ("gptj",),
-        ("GPTJForCausalLM",),
-        {
-            **_gpt(2048, 4096, 28, 16, 50400),
-            "rotary_dim": Count(64),
-            "n_inner": Count(None, null=True),
-            "activation_function": Only("gelu_new", "gelu_pytorch_tanh"),
-            "tie_word_embeddings": Only(False),
-        },
-        aliases=_GPT_NAMES,
-        length="n_positions",
-        spell=_spell_gptj,
-        spare=_MASKS,
-    ),
-    Kind(
-        "gpt_bigcode",
-        ("gpt_bigcode",),
-        ("GPTBigCodeForCausalLM",),
-        {
-            **_gpt(1024, 768, 12, 12, 50257),
-            "n_inner": Count(None, null=True),
-            "activation_function": Only(*_BIGCODE_ACTIVATIONS),
-            "scale_attn_weights": Only(True),
-            "multi_query": Only(True),
-            "add_cross_attention": Only(False),
-            "tie_word_embeddings": Flag(True),
-        },
-        aliases=_GPT_NAMES,
-        length="n_positions",
-        spell=_spell_bigcode,
-        mend=_activate,
-        spare=_MASKS,
-        ragged=False,  # one position for all rows
     ),
     Kind(
         "minicpm3",

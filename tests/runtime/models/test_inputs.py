@@ -31,7 +31,10 @@ WITHOUT_POSITIONS = {
 }
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi)."""
 
-ABSOLUTE = {"gpt2", "hunyuan", "llama4", "ministral3", "mistral4", "recurrent_gemma"}
+ABSOLUTE = {
+    *("gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "llama4", "ministral3", "mistral4", "opt"),
+    *("opt_350m", "recurrent_gemma"),
+}
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""
 
 TOKENS, CUT = 12, 7

@@ -103,6 +103,10 @@ def gpt2_by_mlx(state: State) -> State:
     return {n.replace("transformer.", "model."): a for n, a in turned.items()}
 
 
+def with_triangle(name: str) -> Callable[[State], State]:
+    return lambda state: {**state, name: np.ones((1, 1, 96, 96), np.float32)}
+
+
 def neox_by_mlx(state: State) -> State:
     buffers = {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 8, 8), np.float32)}
     return renamed(
@@ -278,6 +282,15 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "bloom without its head": ("bloom", without(), renamed(("transformer.", ""))),
+    "gpt_bigcode of old": ("gpt_bigcode", without(), with_triangle("transformer.h.0.attn.bias")),
+    "gptj of old": ("gptj", without(), with_triangle("transformer.h.0.attn.bias")),
+    "codegen of old": ("codegen", without(), with_triangle("transformer.h.0.attn.causal_mask")),
+    "gpt_neo of old": (
+        "gpt_neo",
+        without("attention_layers"),
+        with_triangle("transformer.h.0.attn.attention.bias"),
+    ),
+    "opt without its head": ("opt", without(), renamed(("model.decoder.", "decoder."))),
     "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),
     "gpt_neox by MLX": ("gpt_neox", without(), neox_by_mlx),
 }

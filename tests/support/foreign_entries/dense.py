@@ -17,20 +17,11 @@ _SAME = {**_LONG, "short_factor": _LONG["long_factor"]}
 _UNTIED = {"tie_word_embeddings": False}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "gpt_bigcode": ("gpt_bigcode", {"n_inner": 80}),
-    "gptj": ("gptj", {"rotary_dim": 8, "n_inner": None}),
     "helium": ("helium", {"head_dim": 16}),
     "minicpm3": ("minicpm3", {**_LATENT, **_UNTIED, "dim_model_base": 16, "initializer_range": 0.1}),
     "youtu_llm": ("youtu", {**_LATENT, "pad_token_id": None}),  # transformers wipes the row of a pad token
 }
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
-    "gpt_bigcode": {"n_inner null": {"n_inner": None}, "one head": {"n_head": 1}},
-    "gptj": {
-        "n_inner said": {"n_inner": 256},
-        "rotary_dim null": {"rotary_dim": None},
-        "gelu_fast": {"activation_function": "gelu_fast"},
-        "rope_parameters": {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
-    },
     "helium": {
         **ropes(),
         "hidden_size and head_dim": {"hidden_size": 128, "head_dim": 32},

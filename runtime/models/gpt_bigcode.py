@@ -1,0 +1,103 @@
+"""GPT-BigCode: SantaCoder and StarCoder 1. GPT-2's layer and learned positions, and one head of keys for all
+heads of queries, unless `multi_query` is false.
+
+Source: transformers modeling_gpt_bigcode.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import attention_layout
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.models.family import Family
+from runtime.models.headed import untied_head
+from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.block import PreNorm
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.self_attention import GroupedAttention
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    scale: float
+    """Of attention scores."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    if fields.flag("add_cross_attention"):
+        raise UnsupportedModel(
+            "config.json: add_cross_attention is true, and only the decoder alone is computed"
+        )
+    shape = read_older_shape(
+        fields,
+        inner="n_inner",
+        length="n_positions",
+        activation_field="activation_function",
+        activation="gelu_pytorch_tanh",
+        tied=True,
+        max_position_embeddings=1024,
+    )
+    shape["kv_heads"] = 1 if fields.flag("multi_query", True) else shape["heads"]
+    layers = layer_count(fields, 12)
+    scaled = fields.flag("scale_attn_weights", True)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(None,) * layers,
+        scale=shape["head_dim"] ** -0.5 if scaled else 1.0,
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> Placed:
+    def norm() -> Normalize:
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def mlp() -> MLP:
+        activation = ACTIVATIONS[config.activation]
+        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
+
+    layers = [
+        PreNorm(GroupedAttention(config, None, bias=True, scale=config.scale), mlp(), norm)
+        for _ in config.windows
+    ]
+    return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
+
+
+MASKS = (".attn.bias", ".attn.masked_bias")
+"""Triangles that old files of GPTs hold."""
+_NAMES = (
+    ("transformer.h.", "model.layers."),
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.wpe.", "model.embed_positions."),
+    ("transformer.ln_f.", "model.norm."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".attn.c_attn.", ".self_attn.query_key_value."),
+    (".attn.c_proj.", ".self_attn.o_proj."),
+    (".mlp.c_fc.", ".mlp.up_proj."),
+    (".mlp.c_proj.", ".mlp.down_proj."),
+)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    kept = {name: array for name, array in weights.items() if not name.endswith(MASKS)}
+    return respelled(without_spares(config, kept), _NAMES)
+
+
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=MASKS))
+)

@@ -1,0 +1,96 @@
+"""GPT-Neo: GPT-2's layer and learned positions, in every other layer a window, scores that are not scaled.
+
+Source: transformers modeling_gpt_neo.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import attention_layout
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.models.family import Family
+from runtime.models.headed import untied_head
+from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.block import PreNorm
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.self_attention import SelfAttention
+
+
+def parse(raw: Mapping[str, Any]) -> DecoderConfig:
+    fields = Fields(raw)
+    shape = read_older_shape(
+        fields,
+        inner="intermediate_size",
+        activation_field="activation_function",
+        activation="gelu_new",
+        tied=True,
+    )
+    layers = layer_count(fields, 24)
+    window = fields.count("window_size", 256)
+    windows = tuple(window if kind == "local" else None for kind in _kinds(fields, layers))
+    return DecoderConfig(**shape, windows=windows, ropes=(None,) * layers)
+
+
+def _kinds(fields: Fields, layers: int) -> tuple[str, ...]:
+    """global or local, of each layer: `attention_types` has them in runs, [[kinds, how often], ...]."""
+    allowed = "global", "local"
+    runs: Any = fields.raw.get("attention_types") or [[list(allowed), layers // 2]]
+    try:
+        kinds = [kind for run, times in runs for _ in range(min(int(times), layers)) for kind in run]
+    except (TypeError, ValueError):
+        kinds = []
+    if len(kinds) != layers or any(kind not in allowed for kind in kinds):
+        fields.refuse("attention_types", f"runs of global and local for {layers} layers")
+    if fields.raw.get("attention_layers") not in (None, kinds):
+        fields.refuse("attention_layers", "what attention_types says")
+    return tuple(kinds)
+
+
+def layout(config: DecoderConfig) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: DecoderConfig) -> Placed:
+    def norm() -> Normalize:
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def mlp() -> MLP:
+        activation = ACTIVATIONS[config.activation]
+        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
+
+    layers = [
+        PreNorm(SelfAttention(config, None, output_bias=True, scale=1.0), mlp(), norm) for _ in config.windows
+    ]
+    return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
+
+
+_SPARE = (".attention.bias", ".attention.masked_bias")
+_NAMES = (
+    ("transformer.h.", "model.layers."),
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.wpe.", "model.embed_positions."),
+    ("transformer.ln_f.", "model.norm."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".attn.attention.out_proj.", ".self_attn.o_proj."),
+    (".attn.attention.", ".self_attn."),
+    (".mlp.c_fc.", ".mlp.up_proj."),
+    (".mlp.c_proj.", ".mlp.down_proj."),
+)
+
+
+def adapt(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    kept = {name: array for name, array in weights.items() if not name.endswith(_SPARE)}
+    return respelled(without_spares(config, kept), _NAMES)
+
+
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_SPARE))
+)

@@ -1,0 +1,110 @@
+"""GPT-J and CodeGen: attention and MLP side by side behind one LayerNorm, part of each head rotated by
+neighbouring pairs, a head with biases.
+
+CodeGen has one matrix for q, k and v, which was cut into four for training: of each quarter of the heads the
+queries, the values and the keys.
+
+Sources: transformers modeling_gptj.py, modeling_codegen.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
+from runtime.models.family import Family
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.block import Parallel
+from runtime.nn.layer import Mixer
+from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import read_rope
+from runtime.nn.self_attention import FusedAttention, SelfAttention
+from runtime.records import dataclass
+
+QUARTERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    fused: bool
+    """One matrix for queries, keys and values (CodeGen)."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fused = fields.choice("model_type", ("gptj", "codegen")) == "codegen"
+    shape = read_older_shape(
+        fields,
+        inner="n_inner",
+        length="n_positions",
+        activation_field="activation_function",
+        activation="gelu_new",
+    )
+    if shape["tied"]:
+        raise UnsupportedModel("config.json: tie_word_embeddings is true, and this head has biases")
+    if fused and shape["hidden_size"] % QUARTERS:
+        fields.refuse("hidden_size", f"a multiple of {QUARTERS}")
+    turned = fields.count("rotary_dim", 64, high=shape["head_dim"])
+    if turned % 2:
+        fields.refuse("rotary_dim", "an even number")
+    layers = layer_count(fields, 28)
+    plain, length = {"rope_type": "default", "rope_theta": 10000.0}, shape["context_length"]
+    rope = read_rope(plain, head_dim=turned, max_positions=length, traditional=True)
+    return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, fused=fused)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    def norm() -> Normalize:
+        return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def mlp() -> MLP:
+        activation = ACTIVATIONS[config.activation]
+        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
+
+    def attention(rope: Rope | None) -> Mixer:
+        return FusedAttention(config, rope) if config.fused else SelfAttention(config, rope)
+
+    layers = [Parallel(attention(rope), mlp(), norm) for rope in layer_ropes(config)]
+    return CausalLM(config, layers, norm(), head_bias=True)
+
+
+_SPARE = (".attn.bias", ".attn.masked_bias", ".attn.causal_mask")
+_NAMES = (
+    ("transformer.h.", "model.layers."),
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.ln_f.", "model.norm."),
+    (".ln_1.", ".input_layernorm."),
+    (".attn.out_proj.", ".self_attn.o_proj."),
+    (".attn.", ".self_attn."),
+    (".mlp.fc_in.", ".mlp.up_proj."),
+    (".mlp.fc_out.", ".mlp.down_proj."),
+)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    kept = {name: array for name, array in weights.items() if not name.endswith(_SPARE)}
+    named = respelled(without_spares(config, kept), _NAMES)
+    return {name: _in_order(x) if ".qkv_proj." in name else x for name, x in named.items()}
+
+
+def _in_order(matrix: mx.array) -> mx.array:
+    """[quarter][query, value, key] rows -> all queries', all keys', all values'."""
+    quarters = matrix.reshape(QUARTERS, 3, -1, *matrix.shape[1:])
+    return mx.concatenate([quarters[:, part].reshape(-1, *matrix.shape[1:]) for part in (0, 2, 1)])
+
+
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_SPARE))
+)
