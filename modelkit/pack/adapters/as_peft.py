@@ -29,7 +29,7 @@ def peft_files(given: Given) -> dict[str, bytes]:
     """Raises PlanError for what PEFT's form cannot say."""
     _check(given)
     called, brought = _names(given), given.brought
-    tensors = {f"{PREFIX}{called[name]}": array for name, array in brought.whole.items()}
+    tensors = {f"{PREFIX}{_place(name, given, called)}": array for name, array in brought.whole.items()}
     for name, pair in brought.pairs.items():
         module = _module(called[f"{name}.weight"])
         leaves = _leaves(pair, given.kinds.get(name) == "table")
@@ -37,6 +37,12 @@ def peft_files(given: Given) -> dict[str, bytes]:
     for name, rows in _rows(given).items():
         tensors[f"{PREFIX}{_module(called[name])}{TOKENS}"] = rows.values
     return folder_files(CONFIG, _config(given, called), WEIGHTS, tensors)
+
+
+def _place(name: str, given: Given, called: Mapping[str, str]) -> str:
+    """Where a whole parameter lies: a module that has a pair holds its own inside."""
+    module, _, leaf = called[name].rpartition(".")
+    return f"{module}.base_layer.{leaf}" if _module(name) in given.brought.pairs else called[name]
 
 
 def _check(given: Given) -> None:
@@ -87,7 +93,10 @@ def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
     ranks = {name: pair.down.shape[-1] for name, pair in pairs.items()}
     alphas = {name: pair.scale * ranks[name] for name, pair in pairs.items()}
     rank, alpha = (Counter(of.values()).most_common(1)[0][0] if of else 1 for of in (ranks, alphas))
-    whole = {_module(called[name]) for name in brought.whole}
+    saved = {_module(name) for name in brought.whole if name.endswith(".weight")} - brought.pairs.keys()
+    whole = {_module(called[f"{name}.weight"]) for name in saved}
+    biases = {_module(name) for name in brought.whole if name.endswith(".bias")} - saved
+    paired = biases <= brought.pairs.keys()
     tokens = {_module(called[name]): rows.ids.tolist() for name, rows in sorted(_rows(given).items())}
     return {
         "peft_type": "LORA",
@@ -99,7 +108,7 @@ def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
         "rank_pattern": {name: its for name, its in sorted(ranks.items()) if its != rank},
         "alpha_pattern": {name: _number(its) for name, its in sorted(alphas.items()) if its != alpha},
         "lora_dropout": 0.0,
-        "bias": "none",
+        "bias": "none" if not biases else "lora_only" if paired else "all",
         "lora_bias": any(pair.bias is not None for pair in brought.pairs.values()),
         "use_dora": any(pair.magnitude is not None for pair in brought.pairs.values()),
         "use_rslora": False,

@@ -58,6 +58,7 @@ class Given:
                     raise PlanError("it changes only one of head and embedding, which are one here")
                 return ways(self.described, inventory, changed)
             own = changed if table is None else {table if name == HEAD_WEIGHT else name for name in changed}
+            own -= {f"{name}.bias" for name in self.brought.pairs} - self.brought.whole.keys()  # with a pair
             return ways_of(self.described, inventory, own)
         except PlanError as error:
             raise PlanError(f"adapter {self.adapter.name}: {error.message}", hint=HINT) from error

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file
@@ -66,6 +67,35 @@ def test_it_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     ]
     for key in ("scale", "scales"):
         assert scales[0].get(key) == pytest.approx(scales[1].get(key)), key
+
+
+def test_biases_lie_where_peft_looks_for_them(tmp_path: Path) -> None:
+    """Those of a layer that has a pair inside of it, and a pair's own whether the layer has one or not."""
+    record = Reference("qwen2").record
+    write_tokenizer(write_checkpoint(tmp_path / "model", record["config"], record["tensors"]), tokens=128)
+    layer = "base_model.model.model.layers.1"
+    shapes = {name: tuple(shape) for name, shape in record["tensors"].items()}
+    paired = [f"{layer}.self_attn.q_proj", f"{layer}.self_attn.o_proj"]
+    brought: dict[str, np.ndarray] = {}
+    for module in paired:
+        rows, columns = shapes[f"{module.removeprefix('base_model.model.')}.weight"]
+        brought |= {
+            f"{module}.lora_A.weight": random_tensor("a", (3, columns)),
+            f"{module}.lora_B.weight": random_tensor("b", (rows, 3)),
+            f"{module}.lora_B.bias": random_tensor("c", (rows,)),
+        }
+    for part, inner in (("q_proj", ".base_layer"), ("k_proj", "")):
+        (rows,) = shapes[f"model.layers.1.self_attn.{part}.bias"]
+        brought[f"{layer}.self_attn.{part}{inner}.bias"] = random_tensor(part, (rows,))
+    write_peft(tmp_path / "lora", brought, bias="all", lora_bias=True)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    modelkit.export_adapter("it", "lora", tmp_path / "out", home=tmp_path)
+    found = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert found.keys() == brought.keys()
+    assert all(np.array_equal(found[name], array) for name, array in brought.items())
+    told = json.loads((tmp_path / "out" / "adapter_config.json").read_text(encoding="utf-8"))
+    assert (told["bias"], told["lora_bias"], told["modules_to_save"]) == ("all", True, None)
 
 
 @pytest.mark.parametrize("spelled", ["model.language_model.", "language_model.model."])
