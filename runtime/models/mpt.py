@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
@@ -21,7 +20,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_older
 from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gelu
-from runtime.nn.alibi import Alibi
+from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import MLP
 from runtime.nn.norm import LayerNorm, Normalize
@@ -104,19 +103,11 @@ class Clipped(FusedAttention):
         return queries, keys, values
 
 
-def _slopes(config: Config) -> np.ndarray:
-    """float32 [heads]. Of a count that is no power of two: of the power above, every other one first."""
-    count = 1 << (config.heads - 1).bit_length()
-    powers = np.arange(1, count + 1, dtype=np.float32) * np.float32(config.bias_max / count)
-    steep = 1 / np.power(np.float32(2), powers)
-    return steep if count == config.heads else np.concatenate([steep[1::2], steep[::2]])[: config.heads]
-
-
 def build(config: Config) -> CausalLM:
     def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
-    biases, hidden = Alibi(_slopes(config)), config.hidden_size
+    biases, hidden = Alibi(slopes(config.heads, config.bias_max)), config.hidden_size
     layers = [
         PreNorm(Clipped(config, biases), MLP(hidden, config.intermediate_size, gelu), norm)
         for _ in config.windows

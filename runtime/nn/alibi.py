@@ -5,7 +5,6 @@ be moved alike, so the bias is counted from the text's first token: it is the sa
 asks, and however a text is cut into steps. Source: arXiv 2108.12409.
 """
 
-import math
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -17,17 +16,16 @@ if TYPE_CHECKING:
     from runtime.nn.operations import Bias
 
 
-def slopes(heads: int) -> np.ndarray:
-    """float32 [heads]: powers of 2 ** (-8 / heads) where `heads` is a power of two; else those of the power
-    of two below, then every other one of that above.
+def slopes(heads: int, steepest: float = 8.0) -> np.ndarray:
+    """float32 [heads]: powers of 2 ** (-steepest / heads) where `heads` is a power of two; else those of the
+    power of two below, then every other one of that above.
     """
     least = 1 << (heads.bit_length() - 1)
-    return np.concatenate([_powers(least), _powers(2 * least)[::2][: heads - least]])
+    return np.concatenate([_powers(least, steepest), _powers(2 * least, steepest)[::2][: heads - least]])
 
 
-def _powers(heads: int) -> np.ndarray:
-    base = np.float32(2 ** -(2 ** -(math.log2(heads) - 3)))
-    return np.power(base, np.arange(1, heads + 1, dtype=np.float32))
+def _powers(heads: int, steepest: float) -> np.ndarray:
+    return np.power(np.float32(2 ** (-steepest / heads)), np.arange(1, heads + 1, dtype=np.float32))
 
 
 class Alibi:

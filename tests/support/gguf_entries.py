@@ -89,6 +89,15 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         "gpt_neox",
         {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
     ),
+    "falcon_7b": ("falcon_7b", {"max_position_embeddings": 2048}),
+    "falcon_11b": ("falcon_11b", {"ffn_hidden_size": None, "max_position_embeddings": 2048}),
+    "falcon_40b": (
+        "falcon_40b",
+        {"bias": False, "ffn_hidden_size": None, "max_position_embeddings": 2048},
+    ),
+    "bloom": ("bloom", {"seq_length": 2048}),
+    "mpt": ("mpt_clipped", {"attn_config": {"clip_qkv": 0.4, "alibi_bias_max": 16}}),
+    "gpt_bigcode": ("gpt_bigcode", {}),
     "muse_glimmer": ("muse_glimmer", {}),
     "lfm2": ("lfm2", {}),
     "lfm2_moe": ("lfm2_moe", {"routed_scaling_factor": 1.0}),
@@ -262,6 +271,7 @@ def _share(config: Fields) -> dict[str, Any]:
 CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "gpt2": lambda config: {"n_ctx": config["n_positions"]},
     "gpt_neox": _share,
+    "falcon_7b": lambda _: {"num_kv_heads": None},
     "cohere2": _share,
     "granitemoehybrid": _granite,
     "bamba": lambda _: {"attn_rotary_emb": 8},

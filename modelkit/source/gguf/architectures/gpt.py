@@ -68,7 +68,7 @@ GPT2 = Architecture(
 )
 
 # [query, key, value][head] in GGUF, [head][query, key, value] in the checkpoint.
-_BY_HEAD = Regrouped(lambda facts, _: (3, facts.heads, -1), (1, 0, 2))
+BY_HEAD = Regrouped(lambda facts, _: (3, facts.heads, -1), (1, 0, 2))
 
 
 def _rotated(out: Writing) -> int:
@@ -103,7 +103,7 @@ GPTNEOX = Architecture(
             ffn_up.* = mlp.dense_h_to_4h.*
             ffn_down.* = mlp.dense_4h_to_h.*
         """),
-        rule("attn_qkv.*", "attention.query_key_value.*", _BY_HEAD),
+        rule("attn_qkv.*", "attention.query_key_value.*", BY_HEAD),
     ),
     home="gpt_neox.layers.{}.",
 )
