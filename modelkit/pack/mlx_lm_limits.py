@@ -242,6 +242,7 @@ _FOURTH = "every fourth of its layers is one without positions"
 _SCORED = ("deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "mimo_v2_flash")
 
 ROWS: tuple[Limit, ...] = (
+    Limit(("RefinedWeb", "RefinedWebModel"), _ever, NO_TYPE),
     Limit(
         tuple(_UNBIASED.split()),
         _is("attention_bias", True),

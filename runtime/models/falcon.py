@@ -7,7 +7,7 @@ RW has a head of keys for each of the queries, one sublayer behind the other, an
 transformers rounds ALiBi's biases to bf16 in files of every type, and adds them once where attention is
 computed as it is by default; its eager form adds them twice.
 
-Sources: arXiv 2311.16867; transformers modeling_falcon.py.
+Sources: arXiv 2311.16867; transformers modeling_falcon.py; tiiuae's configuration_RW.py.
 """
 
 from collections.abc import Mapping
@@ -46,6 +46,10 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
+    if fields.raw.get("model_type") in _GROUPED:
+        grouped = _GROUPED[fields.raw["model_type"]]
+        meant = {"new_decoder_architecture": grouped, "parallel_attn": grouped, "multi_query": False}
+        fields = Fields({**meant, **raw})
     shape = read_older_shape(
         fields, inner="ffn_hidden_size", activation_field="activation", activation="gelu", tied=True
     )
@@ -66,6 +70,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
         parallel=parallel,
         norms=norms,
     )
+
+
+_GROUPED = {"RefinedWeb": True, "RefinedWebModel": False}
+"""What Falcon called itself while its code came with the files: 40B, and the others. Are heads grouped?"""
 
 
 def _key_heads(fields: Fields, heads: int, grouped: bool) -> int:

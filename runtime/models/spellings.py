@@ -22,9 +22,17 @@ _GPT = {
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
 }
+_REFINED_WEB = {
+    "hidden_size": "n_embed",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "num_kv_heads": "n_head_kv",
+}
 
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
+    "RefinedWeb": _REFINED_WEB,
+    "RefinedWebModel": _REFINED_WEB,
     "bloom": {
         "hidden_size": "n_embed",
         "num_hidden_layers": "n_layer",

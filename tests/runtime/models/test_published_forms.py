@@ -162,6 +162,18 @@ def without(*names: str, **more: Any) -> Callable[[Config], Config]:
     return lambda config: {key: value for key, value in config.items() if key not in names} | more
 
 
+def falcon_of_old(kind: str) -> Callable[[Config], Config]:
+    """As its own code wrote it, which has no fields for sizes of MLPs and ways of grouping."""
+    names = {"num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "num_kv_heads": "n_head_kv"}
+    left_out = ("new_decoder_architecture", "num_ln_in_parallel_attn", "architectures", "model_type")
+
+    def respell(config: Config) -> Config:
+        fields = {names.get(key, key): value for key, value in config.items() if key not in left_out}
+        return {**fields, "architectures": ["RWForCausalLM"], "model_type": kind}
+
+    return respell
+
+
 def gemma3_of_old(config: Config) -> Config:
     ropes = config["rope_parameters"]
     old = without("rope_parameters", "layer_types")(config)
@@ -281,6 +293,9 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
+    "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
+    "falcon_40b of old": ("falcon_40b", falcon_of_old("RefinedWeb"), same),
+    "falcon_rw of old": ("falcon_rw", falcon_of_old("RefinedWebModel"), same),
     "bloom without its head": ("bloom", without(), renamed(("transformer.", ""))),
     "gpt_bigcode of old": ("gpt_bigcode", without(), with_triangle("transformer.h.0.attn.bias")),
     "gptj of old": ("gptj", without(), with_triangle("transformer.h.0.attn.bias")),
