@@ -26,6 +26,7 @@ FAMILIES = [
     *("lfm2", "bamba", "granitemoehybrid", "qwen3_5", "olmo_hybrid", "mamba2", "nemotron_h"),  # folds
     *("mamba", "falcon_mamba", "jamba", "apertus", "apertus_biases"),
     *("gpt_neox", "gpt_neox_sequential", "falcon_h1", "falcon_h1_norm", "llama4", "llama4_text"),
+    *("falcon_7b", "falcon_11b", "gptj", "codegen"),
 ]
 STEPS = [(3, 5), (1, 1), (3, 2), (1, 1)]
 """Tokens of each of two rows; as many are kept, less one where it is the third."""
