@@ -271,7 +271,7 @@ def _share(config: Fields) -> dict[str, Any]:
 CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "gpt2": lambda config: {"n_ctx": config["n_positions"]},
     "gpt_neox": _share,
-    "falcon_7b": lambda _: {"num_kv_heads": None},
+    "falcon_7b": lambda _: {"num_kv_heads": 1},
     "cohere2": _share,
     "granitemoehybrid": _granite,
     "bamba": lambda _: {"attn_rotary_emb": 8},

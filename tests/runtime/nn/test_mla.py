@@ -130,7 +130,9 @@ def test_a_query_sees_the_best_of_the_index_and_no_others() -> None:
     made = attention(INDEXED).indexer
     x, low = mx.random.normal((1, 3, 32)), mx.random.normal((1, 3, 24))
     seen = mx.random.normal((1, 1, 12, 56))
-    _, mask = made.select(x, low, seen, None, Step((9,), (3,)))
+    best = made.choose(x, low, seen[..., 40:], None, Step((9,), (3,)))
+    keys, mask = indexer.narrowed(seen[..., :40], None, best)
+    assert keys.shape == (1, 1, 12, 40)
     queries = HALVES(made.wq_b(low).reshape(1, 3, 6, 16).swapaxes(1, 2), Step((9,), (3,)))
     scores = mx.maximum(queries @ seen[..., 40:].swapaxes(-1, -2), 0)
     ranked = np.array((scores * made.weights_proj(x).swapaxes(1, 2)[..., None]).sum(axis=1)[0])
