@@ -130,6 +130,39 @@ def test_the_config_may_declare_more_tokens(tmp_path: Path):
     assert tokenizer.vocab_size == 32
 
 
+@pytest.mark.parametrize(
+    ("lower", "config", "ids"),
+    [
+        (True, {}, [3, 4]),
+        (True, {"do_lower_case": False}, [5, 1]),
+        (False, {"tokenizer_class": "BertTokenizer", "do_lower_case": True}, [3, 4]),
+        (True, {"strip_accents": False}, [3, 1]),
+        (True, {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}, [3, 4]),
+    ],
+)
+def test_a_bert_s_flags_go_before_its_normalizer(
+    tmp_path: Path, lower: bool, config: dict[str, Any], ids: list[int]
+):
+    """As in transformers, whose generic classes take the normalizer as it is."""
+    vocab = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "cat": 3, "the": 4, "Cat": 5}
+    normalizer = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True}
+    document = byte_level(
+        added_tokens=[added("[CLS]", 2)],
+        normalizer={**normalizer, "strip_accents": None, "lowercase": lower},
+        pre_tokenizer={"type": "BertPreTokenizer"},
+        decoder={"type": "WordPiece", "prefix": "##", "cleanup": True},
+        model={
+            "type": "WordPiece",
+            "unk_token": "[UNK]",
+            "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100,
+            "vocab": vocab,
+        },
+    )
+    tokenizer = load(tmp_path, tokenizer=document, tokenizer_config=config)
+    assert tokenizer.encode("Cat th\u00e9", add_special=False) == ids
+
+
 def test_the_old_added_tokens_file_is_read(tmp_path: Path):
     tokenizer = load(tmp_path, added_tokens={"<y>": 31, "<x>": 30})
     assert tokenizer.encode("<y><x>", add_special=False) == [31, 30]
