@@ -87,6 +87,8 @@ def read_dense(files: Files, folder: str) -> DenseFile:
             raise NotComputed(
                 f"{name}: {key} is {shown(str(config[key]))}; {_SENTENCE} is what can be computed"
             )
+    if config.get("use_residual") not in (None, False):
+        raise NotComputed(f"{name}: use_residual adds what enters to what comes out, which is not computed")
     header = read_header(files[weights], label=weights)
     wanted = {"linear.weight": (outputs, inputs), **({"linear.bias": (outputs,)} if biased else {})}
     found = {tensor.name: tensor for tensor in header.tensors}

@@ -125,6 +125,7 @@ def test_what_show_says(tmp_path: Path) -> None:
         ({"out_features": 0}, "out_features is 0"),
         ({"bias": False}, "linear.bias"),
         ({"bias": 1}, "bias is 1"),
+        ({"use_residual": True}, "use_residual"),
         ({"module_input_name": "token_embeddings"}, "module_input_name is token_embeddings"),
     ],
 )
