@@ -34,8 +34,11 @@ from tests.support.gguf_entries import (
 from tests.support.tiny import write_tokenizer
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gguf"
-_WRAPPERS = {"Mistral4ForCausalLM": "Mistral3ForConditionalGeneration"}
-"""Text models that the converter knows by what they are published in."""
+_WRAPPERS = {
+    "Mistral4ForCausalLM": "Mistral3ForConditionalGeneration",
+    "MptForCausalLM": "MPTForCausalLM",
+}
+"""What the converter knows a text model by: what it is published in, or as."""
 _ELSEWHERE = ("general.", "tokenizer.", "GGUF.")
 
 
