@@ -28,6 +28,10 @@ _held: set[str] = set()  # the folders of this process, which a fork of it does 
 os.register_at_fork(after_in_child=_held.clear)
 
 
+class Unwritable(SourceError):
+    """There is no place for temporary files."""
+
+
 class TemporaryFolder:
     """One that is made when it is first asked for. kind: what it is for, in its name. what: the files that
     will be in it, for a message.
@@ -59,11 +63,11 @@ class TemporaryFolder:
 
     @contextmanager
     def writing(self) -> Generator[None]:
-        """A block that writes files there. Raises SourceError, with what to do, where that cannot be."""
+        """A block that writes files there. Raises Unwritable, with what to do, where that cannot be."""
         try:
             yield
         except OSError as error:
-            raise SourceError(
+            raise Unwritable(
                 f"cannot write {self._what}: {error.strerror or error}",
                 hint="Set TMPDIR to a folder that can be written to and has room for them.",
             ) from error

@@ -1,6 +1,6 @@
 """How much of the network a command may use, and who hears of it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -55,6 +55,8 @@ class Access:
     """A folder for weights of the hub without their numbers (`hub.hollow`), where only a plan is wanted;
     None: all is fetched.
     """
+    foresee: Callable[[], object] | None = None
+    """Raises what would be refused anyway; asked before weights of more than a moment are fetched."""
     told: Told = field(default_factory=Untold)
     here: "Mapping[Address, Local]" = field(default_factory=dict[Address, "Local"])
     """What was fetched for an address a moment ago, by whoever packages it now."""

@@ -10,15 +10,15 @@ more. No weight is read, but where a file has a head beside a config that ties i
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.address import HubAddress
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.styles.table import style_named
-from modelkit.errors import LoadError, PlanError, TemplateError
-from modelkit.fetch.access import Access
+from modelkit.errors import FetchError, LoadError, ModelkitError, PlanError, TemplateError
+from modelkit.fetch.access import Access, Untold
 from modelkit.fetch.find import obtain_adapter
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
@@ -45,6 +45,7 @@ from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.ingest import broken_promise
 from modelkit.store.manifest import check_files
 from modelkit.store.store import Store
+from modelkit.temporary import TemporaryFolder, Unwritable
 from runtime.models import describe
 from runtime.records import dataclass
 
@@ -118,14 +119,45 @@ def prepare(
     with worded():
         asked = settle(recipe, quantize, quantize_draft, plain=plain)
         asking, told = access or Access(), progress or Silent()
-        return _prepare(recipe, store, asked, asking, told, fuse=fuse_adapters)
+        if asking.hollow is None and not _measures(asked):
+            foresee = cache(partial(_foresee, recipe, store, asked, asking, fuse=fuse_adapters))
+            asking = replace(asking, foresee=foresee)
+        try:
+            return _prepare(recipe, store, asked, asking, told, fuse=fuse_adapters)
+        except _Foreseen as found:
+            raise found.error from found.error.__cause__
+
+
+class _Foreseen(Exception):
+    """A refusal that has its place in the Modelfile already."""
+
+    def __init__(self, error: ModelkitError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def _foresee(recipe: Recipe, store: Store, asked: Asked, access: Access, *, fuse: bool) -> None:
+    """Raise what headers alone tell to be refused. Where these cannot be had, the weights still may."""
+    with TemporaryFolder("plan", "headers of weights") as hollow:
+        outline = replace(access, hollow=hollow, told=Untold())
+        try:
+            _prepare(recipe, store, asked, outline, Silent(), fuse=fuse)
+        except (FetchError, Unwritable):
+            return
+        except ModelkitError as error:
+            raise _Foreseen(error) from error
+
+
+def _measures(asked: Asked) -> bool:
+    """Are formats found by running the model?"""
+    return any(one and one.measures for one in (asked.target, asked.draft))
 
 
 def _prepare(
     recipe: Recipe, store: Store, asked: Asked, access: Access, progress: Progress, *, fuse: bool
 ) -> Preparation:
-    if any(one and one.measures for one in (asked.target, asked.draft)):
-        access = replace(access, hollow=None)  # formats are found by running the model
+    if _measures(asked):
+        access = replace(access, hollow=None)
     with recipe.at("FROM"):
         origin = open_origin(recipe.from_, store, access)
     own, recipe = recipe, with_renderer(beneath(recipe, origin.said))

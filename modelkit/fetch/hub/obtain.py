@@ -36,6 +36,7 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.units import size
 
 _SPARE = 1.02
+_MOMENT_BYTES = 64 << 20  # what is fetched as soon as its headers are
 _FRONT_BYTES = 64_000
 _LICENCE = re.compile(r"^license: *[\"']?([A-Za-z0-9][A-Za-z0-9._-]{0,80})[\"']? *$", re.MULTILINE)
 
@@ -106,6 +107,9 @@ class _Fetcher:
         hollow = self._hollow(chosen, missing)
         missing = [file for file in missing if file.name not in hollow]
         _require_space(self._hub.cache, sum(file.size_bytes for file in missing))
+        large = sum(file.size_bytes for file in missing if file.name in chosen.weights) > _MOMENT_BYTES
+        if large and self._access.foresee is not None:
+            self._access.foresee()
         self._get(missing)
         elsewhere = {**beside, **hollow}
         paths = {file.name: elsewhere.get(file.name) or self._place(file) for file in chosen.files}

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from modelkit.cli.main import cli
-from modelkit.fetch.hub import transfer
+from modelkit.fetch.hub import obtain, transfer
 from tests.support.gguf import Gguf, Tensor
 from tests.support.gguf_llama import metadata, tensors
 from tests.support.hub import Hub, Repository
@@ -107,3 +107,31 @@ def test_a_head_that_may_be_a_copy_is_said_to_be_compared_later(hub: Hub, tmp_pa
     notes = created(tmp_path, "--dry-run")["notes"]
     assert any("lm_head.weight may be a copy" in note for note in notes)
     assert any("lm_head.weight differs" in note for note in created(tmp_path)["notes"])
+
+
+def test_what_headers_tell_to_be_refused_is_refused_before_weights_come(
+    wide: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(obtain, "_MOMENT_BYTES", 0)
+    files = wide.repositories["Amy/Wide"].files
+    right, files["config.json"] = files["config.json"], b'{"architectures": ["FrobnicateForCausalLM"]}'
+    told = run(tmp_path)
+    assert "the target hf.co/Amy/Wide cannot be run" in told.output
+    assert "Modelfile:1:1" not in told.output
+    del files["config.json"]
+    assert run(tmp_path).output.count("Modelfile:1:1: hf.co/Amy/Wide has no config.json") == 1
+    assert 0 < asked_bytes(wide, "model.safetensors") <= 2 << 16
+    files["config.json"] = right
+    created(tmp_path)
+
+
+@pytest.mark.parametrize("hindered", ["by the server", "by the disk"])
+def test_weights_come_though_their_headers_cannot_be_had_before(
+    wide: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindered: str
+) -> None:
+    monkeypatch.setattr(obtain, "_MOMENT_BYTES", 0)
+    if hindered == "by the server":
+        wide.faults["model.safetensors"] = ["wrong range"]
+    else:
+        monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
+    created(tmp_path)
