@@ -119,7 +119,8 @@ class _Fetcher:
 
     def _hollow(self, chosen: Choice, missing: list[Listed]) -> dict[str, Path]:
         """The weights that are missing, without their numbers, where that is enough. Shards in GGUF have to
-        lie side by side, so either all of them are hollow or none.
+        lie side by side, so either all of them are hollow or none. What git itself holds is small, and its
+        digest has to be read.
         """
         folder = self._access.hollow
         wanted = [file for file in missing if file.name in chosen.weights]
@@ -127,6 +128,8 @@ class _Fetcher:
             return {}
         if chosen.is_gguf:
             wanted = [file for file in chosen.files if file.name in chosen.weights]
+        told = [file for file in wanted if file.digest]
+        wanted = [] if chosen.is_gguf and told != wanted else told
         inside = folder.new()
         places = {file.name: inside / local_name(file.name) for file in wanted}
         transfer = Transfer(self._address, self._hub.endpoint, lambda _bytes: None)

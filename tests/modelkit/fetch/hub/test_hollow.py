@@ -135,3 +135,15 @@ def test_weights_come_though_their_headers_cannot_be_had_before(
     else:
         monkeypatch.setenv("TMPDIR", str(tmp_path / "nowhere"))
     created(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "m-Q8_0.gguf"])
+def test_weights_that_git_itself_holds_are_fetched_for_their_digest(
+    wide: Hub, tmp_path: Path, name: str
+) -> None:
+    held = wide.repositories["Amy/Wide"]
+    if name.endswith(".gguf"):
+        held = wide.repositories["Amy/Wide"] = Repository({name: bytes(Gguf(metadata(), tensors(["q8_0"])))})
+    held.siblings[name] = {"lfs": None}
+    plan = created(tmp_path, "--dry-run")
+    assert created(tmp_path)["target"]["size_bytes"] == plan["target"]["size_bytes"]
