@@ -6,7 +6,7 @@ Published files hold the trunk alone, without `transformer.` before its names.
 Sources: arXiv 2211.05100; transformers modeling_bloom.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,11 +17,11 @@ from runtime.models.decoder import CausalLM, Trunk, attention_layout
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.falcon import NAMES
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import gelu_tanh
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
+from runtime.nn.layer import Layer
 from runtime.nn.mlp import MLP
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import GroupedAttention
@@ -44,34 +44,31 @@ def layout(config: DecoderConfig) -> list[LayerSpec]:
 
 
 class NormedTrunk(Trunk):
-    def __init__(self, config: DecoderConfig, layers: list[PreNorm]) -> None:
-        super().__init__(config, layers, _norm(config), None)
+    def __init__(
+        self, config: DecoderConfig, layers: Sequence[Layer], norm: Normalize, embed_scale: float | None
+    ) -> None:
+        super().__init__(config, layers, norm, embed_scale)
         self.embed_norm = _norm(config)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.embed_norm(super().embed(ids, step))
 
 
-class Bloom(CausalLM):
-    def __init__(self, config: DecoderConfig) -> None:
-        biases, hidden = Alibi(slopes(config.heads)), config.hidden_size
-        layers = [
-            PreNorm(
-                GroupedAttention(config, None, bias=True, alibi=biases),
-                MLP(hidden, config.intermediate_size, gelu_tanh, bias=True),
-                lambda: _norm(config),
-            )
-            for _ in config.windows
-        ]
-        Headed.__init__(self, NormedTrunk(config, layers), untied_head(config))
-
-
-def _norm(config: DecoderConfig) -> Normalize:
+def _norm(config: DecoderConfig) -> LayerNorm:
     return LayerNorm(config.hidden_size, eps=config.norm_eps)
 
 
-def build(config: DecoderConfig) -> Bloom:
-    return Bloom(config)
+def build(config: DecoderConfig) -> CausalLM:
+    biases, hidden = Alibi(slopes(config.heads)), config.hidden_size
+    layers = [
+        PreNorm(
+            GroupedAttention(config, None, bias=True, alibi=biases),
+            MLP(hidden, config.intermediate_size, gelu_tanh, bias=True),
+            lambda: _norm(config),
+        )
+        for _ in config.windows
+    ]
+    return CausalLM(config, layers, _norm(config), trunk=NormedTrunk)
 
 
 _EMBEDDED = "transformer.word_embeddings_layernorm.", "model.embed_norm."
