@@ -9,7 +9,7 @@ import click
 
 from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.home import complete_name
-from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
+from modelkit.cli.ranks import progress_of_ranks, rank_options
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.ui import json_option
 
@@ -28,14 +28,11 @@ _TOGETHER = 64
 @adapter_options
 @rank_options
 @json_option
-@click.pass_context
-def command(ctx: click.Context, name: str, texts: tuple[str, ...], **options: Any) -> None:
+def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
     """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
 
     Without TEXT each line of standard input is one.
     """
-    if follows(ctx, options["ranks"]):
-        return
     from modelkit.attached import read_texts
     from modelkit.verbs import load
 

@@ -18,8 +18,7 @@ def examine(ctx: click.Context, *, as_json: bool) -> None:
     """Print what each rank says; ranks above 0 only answer."""
     if not launched():
         raise click.UsageError(f"--hosts is about several machines; {_HOW}")
-    if follows(ctx, None):
-        return
+    follows(ctx, None)
     from modelkit.ranks.meeting import join
 
     found = join().examine(Settings.from_environment().home)

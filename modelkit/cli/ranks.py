@@ -10,11 +10,15 @@ from modelkit.settings import launched
 
 
 def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command `ranks` and `shards`; None where nothing is said."""
+    """Gives a command `ranks` and `shards`; None where nothing is said. A process that `follows` does so
+    before anything else that was given is looked at: files that are named may be on rank 0's machine alone.
+    """
     ranks = click.option(
         "--ranks",
         type=click.IntRange(1, 64),
         metavar="N",
+        is_eager=True,
+        callback=_leading,
         help="Run the model in N processes on this machine, each with a part of it.",
     )
     shards = click.option(
@@ -26,6 +30,12 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return ranks(shards(command))
 
 
+def _leading(ctx: click.Context, _param: click.Parameter, ranks: int | None) -> int | None:
+    if not ctx.resilient_parsing:
+        follows(ctx, ranks)
+    return ranks
+
+
 def progress_of_ranks() -> str:
     """What all ranks have fetched or read of a model that is loaded, for `Waiting`; "" for one alone."""
     from modelkit.ranks.present import present
@@ -34,10 +44,10 @@ def progress_of_ranks() -> str:
     return "" if crew is None else crew.progress.said()
 
 
-def follows(ctx: click.Context, ranks: int | None) -> bool:
-    """Was this process started by a launcher on a rank above 0? Then it has followed, and all is done."""
+def follows(ctx: click.Context, ranks: int | None) -> None:
+    """Ends a process that a launcher has started on a rank above 0 when it has done what rank 0 wants."""
     if not launched():
-        return False
+        return
     if ranks is not None:
         raise click.UsageError("--ranks starts processes here, and a launcher has started some already")
     from modelkit.cli.screen import Waiting
@@ -49,4 +59,3 @@ def follows(ctx: click.Context, ranks: int | None) -> bool:
     if crew.rank > 0:
         interrupts.leave_to_another()
         ctx.exit(follow(crew))
-    return False

@@ -14,7 +14,7 @@ from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import cache_options
 from modelkit.cli.prompts import read_prompt
-from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
+from modelkit.cli.ranks import progress_of_ranks, rank_options
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.cli.ui import count, json_option
@@ -121,8 +121,6 @@ def command(ctx: click.Context, **options: Any) -> None:
     A note says so when an answer is cut by num_predict or by the context. One that --format, --grammar or
     --regex shapes is not whole then, and the exit code is 1.
     """
-    if follows(ctx, options["ranks"]):
-        return
     from modelkit.cli.pull import fetched
 
     wanted = Wanted.read(options)

@@ -10,7 +10,7 @@ from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import Size, cache_options
 from modelkit.cli.pull import fetched
-from modelkit.cli.ranks import follows, progress_of_ranks, rank_options
+from modelkit.cli.ranks import progress_of_ranks, rank_options
 from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
@@ -144,8 +144,7 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     metavar="@FILE",
     help="Opens that key (MODELKIT_SSL_KEYFILE_PASSWORD).",
 )
-@click.pass_context
-def command(ctx: click.Context, names: tuple[str, ...], **options: Any) -> None:
+def command(names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
     Each NAME is loaded at once and stays; any other model is loaded when a request asks for it. A NAME with
@@ -163,8 +162,6 @@ def command(ctx: click.Context, names: tuple[str, ...], **options: Any) -> None:
     """
     if len(set(names)) > 1 and (launched() or (options["ranks"] or 1) > 1):
         raise click.UsageError("ranks run one model at a time; name one of them")
-    if follows(ctx, options["ranks"]):
-        return
     try:
         from modelkit.server.serve import serve
     except ImportError as error:

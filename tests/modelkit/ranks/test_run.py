@@ -125,6 +125,15 @@ def test_a_launched_process_leads_or_follows(folder: Path, alone: str, tmp_path:
     assert all(list_pages(prefix_folder(root / "home")) for root in (folder, tmp_path))
 
 
+def test_files_that_are_named_are_those_of_rank_0(folder: Path, tmp_path: Path) -> None:
+    """Its key is a secret of its own, and no other machine has to have one."""
+    (folder / "key.txt").write_text("sesame\n")
+    command = [*RUN[: RUN.index("run")], "serve", "nobody", "--api-key", "@key.txt"]
+    first, second = _launched(folder, tmp_path, command)
+    assert "there is no model nobody" in first.stderr
+    assert (second.returncode, second.stderr) == (0, "")
+
+
 def test_an_interrupt_is_for_the_rank_that_leads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in a terminal reaches all that a launcher has started there."""
     found = list[object]()
