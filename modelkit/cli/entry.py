@@ -58,7 +58,8 @@ class End:
         try:
             sys.stdout.flush()
         except (OSError, ValueError):
-            return  # Python says so, and has a code for it
+            if code == 0:
+                return  # Python says so, and has a code for it
         with suppress(OSError, ValueError):  # there is nobody to say it to
             sys.stderr.flush()
         os._exit(code & 0xFF)

@@ -40,12 +40,15 @@ COMMANDS = [
 def shell(
     line: str, *arguments: str, home: Path, encoding: str = "UTF-8"
 ) -> subprocess.CompletedProcess[bytes]:
-    """`line` in sh, with `"$@"` standing for modelkit and its arguments."""
+    """`line` in sh, with `"$@"` standing for modelkit and its arguments; streams are buffered, as users
+    have them.
+    """
+    as_users = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0", "PYTHONUNBUFFERED": ""}
     return subprocess.run(
         ["sh", "-c", line, "sh", sys.executable, "-m", "modelkit", *arguments],
         capture_output=True,
         check=False,
-        env={**os.environ, "MODELKIT_HOME": str(home), "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
+        env={**os.environ, "MODELKIT_HOME": str(home), **as_users},
     )
 
 
