@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, Trunk, attention_layout
+from runtime.models.decoder import CausalLM, Trunk, attention_layout, layer_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.falcon import NAMES
 from runtime.models.family import Family
@@ -23,7 +23,7 @@ from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Layer
 from runtime.nn.mlp import MLP
-from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import GroupedAttention
 from runtime.step import Step
 
@@ -48,27 +48,23 @@ class NormedTrunk(Trunk):
         self, config: DecoderConfig, layers: Sequence[Layer], norm: Normalize, embed_scale: float | None
     ) -> None:
         super().__init__(config, layers, norm, embed_scale)
-        self.embed_norm = _norm(config)
+        self.embed_norm = layer_norms(config)()
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.embed_norm(super().embed(ids, step))
 
 
-def _norm(config: DecoderConfig) -> LayerNorm:
-    return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-
 def build(config: DecoderConfig) -> CausalLM:
-    biases, hidden = Alibi(slopes(config.heads)), config.hidden_size
+    norm, biases, hidden = layer_norms(config), Alibi(slopes(config.heads)), config.hidden_size
     layers = [
         PreNorm(
             GroupedAttention(config, None, bias=True, alibi=biases),
             MLP(hidden, config.intermediate_size, gelu_tanh, bias=True),
-            lambda: _norm(config),
+            norm,
         )
         for _ in config.windows
     ]
-    return CausalLM(config, layers, _norm(config), trunk=NormedTrunk)
+    return CausalLM(config, layers, norm(), trunk=NormedTrunk)
 
 
 _EMBEDDED = "transformer.word_embeddings_layernorm.", "model.embed_norm."

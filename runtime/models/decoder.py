@@ -31,8 +31,8 @@ from runtime.models.taps import Taps
 from runtime.nn import ops
 from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
-from runtime.nn.mlp import GatedMLP
-from runtime.nn.norm import Norm, Normalize, RMSNorm
+from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
+from runtime.nn.norm import LayerNorm, Norm, Normalize, RMSNorm
 from runtime.nn.rope import Rope
 from runtime.step import Step
 
@@ -62,10 +62,20 @@ def head_norms(config: DecoderConfig) -> Callable[[int], Normalize]:
     return lambda _heads: RMSNorm(config.head_dim, eps=config.norm_eps)
 
 
+def layer_norms(config: DecoderConfig) -> Norm:
+    """The same of families that have LayerNorms."""
+    return lambda: LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+
 def gated_mlp(config: DecoderConfig, *, bias: bool = False, inner: int | None = None) -> GatedMLP:
     """inner: where it is not the config's intermediate size."""
     inner = config.intermediate_size if inner is None else inner
     return GatedMLP(config.hidden_size, inner, activation=config.activation, bias=bias)
+
+
+def plain_mlp(config: DecoderConfig, *, bias: bool = False) -> MLP:
+    """Without a gate."""
+    return MLP(config.hidden_size, config.intermediate_size, ACTIVATIONS[config.activation], bias=bias)
 
 
 class Trunk(Taps):

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 from runtime.models.decoder_config import (
     DecoderConfig,
     key_heads,
@@ -29,8 +29,6 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import Parallel, PreNorm, SideBySide
-from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import GroupedAttention
 from runtime.records import dataclass
 
@@ -90,17 +88,15 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-    def mlp() -> MLP:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.hidden_size, config.intermediate_size, activation, bias=config.bias)
-
+    norm = layer_norms(config)
     wiring = PreNorm if not config.parallel else Parallel if config.norms == 1 else SideBySide
     biases = Alibi(slopes(config.heads), scale=config.head_dim**-0.5, coarse=True)
     layers = [
-        wiring(GroupedAttention(config, rope, bias=config.bias, alibi=None if rope else biases), mlp(), norm)
+        wiring(
+            GroupedAttention(config, rope, bias=config.bias, alibi=None if rope else biases),
+            plain_mlp(config, bias=config.bias),
+            norm,
+        )
         for rope in layer_ropes(config)
     ]
     return CausalLM(config, layers, norm())

@@ -13,15 +13,13 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout
+from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
 from runtime.models.placed import Placed, PlacedTrunk
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import GroupedAttention
 from runtime.records import dataclass
 
@@ -63,15 +61,11 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> Placed:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-    def mlp() -> MLP:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
-
+    norm = layer_norms(config)
     layers = [
-        PreNorm(GroupedAttention(config, None, bias=True, scale=config.scale), mlp(), norm)
+        PreNorm(
+            GroupedAttention(config, None, bias=True, scale=config.scale), plain_mlp(config, bias=True), norm
+        )
         for _ in config.windows
     ]
     return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))

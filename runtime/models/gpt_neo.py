@@ -11,15 +11,13 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout
+from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
 from runtime.models.placed import Placed, PlacedTrunk
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import SelfAttention
 
 
@@ -58,15 +56,10 @@ def layout(config: DecoderConfig) -> list[LayerSpec]:
 
 
 def build(config: DecoderConfig) -> Placed:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-    def mlp() -> MLP:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
-
+    norm = layer_norms(config)
     layers = [
-        PreNorm(SelfAttention(config, None, output_bias=True, scale=1.0), mlp(), norm) for _ in config.windows
+        PreNorm(SelfAttention(config, None, output_bias=True, scale=1.0), plain_mlp(config, bias=True), norm)
+        for _ in config.windows
     ]
     return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
 

@@ -16,14 +16,12 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.layer import Mixer
-from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.self_attention import FusedAttention, SelfAttention
@@ -66,17 +64,12 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-    def mlp() -> MLP:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
+    norm = layer_norms(config)
 
     def attention(rope: Rope | None) -> Mixer:
         return FusedAttention(config, rope) if config.fused else SelfAttention(config, rope)
 
-    layers = [Parallel(attention(rope), mlp(), norm) for rope in layer_ropes(config)]
+    layers = [Parallel(attention(rope), plain_mlp(config, bias=True), norm) for rope in layer_ropes(config)]
     return CausalLM(config, layers, norm(), head_bias=True)
 
 

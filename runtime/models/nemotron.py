@@ -7,19 +7,20 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, Normalize, one_added
+from runtime.nn.norm import one_added
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
+    centred: bool
+    """Its norms are LayerNorms."""
     attention_bias: bool
     mlp_bias: bool
 
@@ -34,6 +35,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         **shape,
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape, partial=0.5),) * layers,
+        centred=True,
         attention_bias=fields.flag("attention_bias"),
         mlp_bias=fields.flag("mlp_bias"),
     )
@@ -44,16 +46,14 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-    def mlp() -> MLP:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.hidden_size, config.intermediate_size, activation, bias=config.mlp_bias)
-
+    norm = layer_norms(config) if config.centred else rms_norms(config)
     bias = config.attention_bias
     layers = [
-        PreNorm(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), mlp(), norm)
+        PreNorm(
+            SelfAttention(config, rope, qkv_bias=bias, output_bias=bias),
+            plain_mlp(config, bias=config.mlp_bias),
+            norm,
+        )
         for rope in layer_ropes(config)
     ]
     return CausalLM(config, layers, norm())

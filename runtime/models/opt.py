@@ -16,7 +16,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
-from runtime.models.decoder import attention_layout
+from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
 from runtime.models.family import Family
 from runtime.models.headed import untied_head
@@ -25,8 +25,7 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Layer
 from runtime.nn.linear import linear
-from runtime.nn.mlp import ACTIVATIONS, MLP
-from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
@@ -103,17 +102,13 @@ class OptTrunk(PlacedTrunk):
 
 
 def build(config: Config) -> Placed:
-    def norm() -> Normalize:
-        return LayerNorm(config.width, eps=config.norm_eps)
-
-    def mlp() -> MLP:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.width, config.intermediate_size, activation, bias=config.bias)
-
     inside = replace(config, hidden_size=config.width)
+    norm = layer_norms(inside)
     wiring, bias = PreNorm if config.norm_first else NormedSums, config.bias
     layers = [
-        wiring(SelfAttention(inside, None, qkv_bias=bias, output_bias=bias), mlp(), norm)
+        wiring(
+            SelfAttention(inside, None, qkv_bias=bias, output_bias=bias), plain_mlp(inside, bias=bias), norm
+        )
         for _ in config.windows
     ]
     last = norm() if config.norm_last else nn.Identity()

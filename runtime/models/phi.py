@@ -10,13 +10,12 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
-from runtime.nn.layer import FeedForward, Mixer
-from runtime.nn.mlp import ACTIVATIONS, MLP
+from runtime.nn.layer import Mixer
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
@@ -60,14 +59,10 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
-    def mlp() -> FeedForward:
-        activation = ACTIVATIONS[config.activation]
-        return MLP(config.hidden_size, config.intermediate_size, activation, bias=True)
-
-    layers = [Parallel(_attention(config, rope), mlp(), norm) for rope in layer_ropes(config)]
+    norm = layer_norms(config)
+    layers = [
+        Parallel(_attention(config, rope), plain_mlp(config, bias=True), norm) for rope in layer_ropes(config)
+    ]
     return CausalLM(config, layers, norm(), head_bias=True)
 
 

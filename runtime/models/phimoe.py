@@ -11,13 +11,12 @@ from runtime.cache.layout import LayerSpec
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sparse import SoftmaxMoE
@@ -83,9 +82,7 @@ class SparseMLP(SoftmaxMoE):
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
+    norm = layer_norms(config)
     bias = config.bias
     layers = [
         PreNorm(SelfAttention(config, rope, qkv_bias=bias, output_bias=bias), SparseMLP(config), norm)

@@ -12,12 +12,12 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_norms, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel, PreNorm
-from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
+from runtime.nn.norm import HeadLayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
@@ -49,9 +49,7 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
+    norm = layer_norms(config)
     wiring = Parallel if config.parallel else PreNorm
     layers = [wiring(_attention(config, rope), gated_mlp(config), norm) for rope in layer_ropes(config)]
     return CausalLM(config, layers, norm())

@@ -9,7 +9,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.stated import Feeds
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
+from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
@@ -17,7 +17,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
-from runtime.nn.norm import LayerNorm, Normalize
+from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import feeds
 from runtime.records import dataclass
@@ -72,9 +72,7 @@ class MLP(Module):
 
 
 def build(config: Config) -> CausalLM:
-    def norm() -> Normalize:
-        return LayerNorm(config.hidden_size, eps=config.norm_eps)
-
+    norm = layer_norms(config)
     layers = [
         PreNorm(SelfAttention(config, rope, qkv_bias=config.bias, output_bias=config.bias), MLP(config), norm)
         for rope in layer_ropes(config)
