@@ -1,4 +1,4 @@
-"""Arcee (AFM) and Jais 2: Llamas whose MLP is a squared ReLU without gate, as Nemotron's; Jais has LayerNorms."""
+"""Arcee (AFM) and Jais 2: Llamas whose MLPs have no gate and a squared ReLU; Jais has LayerNorms."""
 
 from collections.abc import Mapping
 from typing import Any
