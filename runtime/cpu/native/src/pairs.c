@@ -1,3 +1,4 @@
+#include "lines.h"
 #include "pairs.h"
 #include "products_lanes.h"
 #include "widen.h"
@@ -43,7 +44,7 @@ INLINE void narrowed(const void* down, size_t readable, int k, int rank, int v, 
   size_t at = (size_t)i * each + (size_t)v;
   for (; i + C <= k / 4 * 4 && at + (C - 1) * each + LANES <= readable; i += 4, at += 4 * each) {
     UNROLL for (int c = 0; c < C; c++) {
-      if (c % 2 == 0) __builtin_prefetch((const char*)down + (at + (size_t)c * each) * bytes + AHEAD, 0, 2);
+      if (c % 2 == 0) bring_lines((const char*)down + (at + (size_t)c * each) * bytes + AHEAD, 1);
       chain(down, at + (size_t)c * each, LANES, x, i + c, a, c, type, R);
     }
   }

@@ -1,4 +1,5 @@
 /* What adapters add to products of many rows. Compiled once: the work is in the columns. */
+#include "lines.h"
 #include "pairs.h"
 #include "pool.h"
 #include "room.h"
@@ -131,7 +132,7 @@ void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups
       const char* at = (const char*)pairs->up + ((size_t)place * (size_t)pairs->rank + (size_t)start) * ld + (size_t)n0 * size;
       const size_t last = (size_t)n * size - 1; /* the strip before had the first line, where numbers lie on two */
       for (int j = start; j < stop; j++, at += ld)
-        for (size_t line = last % LINE; line <= last; line += LINE) __builtin_prefetch(at + line, 0, 2);
+        for (size_t line = last % LINE; line <= last; line += LINE) bring_lines(at + line, 1);
     }
 }
 
