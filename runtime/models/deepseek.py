@@ -159,13 +159,16 @@ def _index(fields: Fields, position: int, family: str) -> IndexShape:
     )
 
 
+_LETTERS = {"F": "full", "S": "shared"}
+
+
 def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
     """By `indexer_types`, by a pattern such as FSSF, or by how often a layer has its own."""
     kinds = fields.words("indexer_types", layers, ("full", "shared"))
     name, pattern = "indexer_types", fields.raw.get("index_topk_pattern")
     if kinds is None and pattern is not None:
         name = "index_topk_pattern"
-        listed = [{"F": "full", "S": "shared"}.get(each, each) for each in pattern]
+        listed = [_LETTERS.get(one, one) for one in pattern] if isinstance(pattern, str) else pattern
         kinds = Fields({name: listed}).words(name, layers, ("full", "shared"))
     if kinds is None:
         name = "index_topk_freq"

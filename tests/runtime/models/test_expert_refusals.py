@@ -24,6 +24,12 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("deepseek_v3", {"moe_layer_freq": 2}, "moe_layer_freq"),
     ("deepseek_v3", {"n_group": 3}, "n_group"),
     ("deepseek_v32", {"layer_types": ["full_attention"] * 3}, "layer_types"),
+    ("glm_moe_dsa", {"indexer_types": ["shared", "full", "full"]}, "indexer_types"),
+    ("glm_moe_dsa", {"indexer_types": None, "index_topk_pattern": "FSX"}, "index_topk_pattern"),
+    ("glm_moe_dsa", {"indexer_types": None, "index_topk_pattern": 3}, "index_topk_pattern"),
+    ("glm_moe_dsa", {"indexer_types": None, "index_topk_pattern": [["full"]] * 3}, "index_topk_pattern"),
+    ("hunyuan_moe", {"moe_topk": [3, 2, 4]}, "moe_topk"),
+    ("hunyuan_moe", {"moe_topk": [3, 2, 4, 9]}, "moe_topk"),
     ("glm4_moe", {"n_group": 3}, "n_group"),
     ("cohere2_moe", {"expert_selection_fn": "tanh"}, "expert_selection_fn"),
     ("cohere2_moe", {"shared_expert_combination_strategy": "max"}, "shared_expert_combination_strategy"),
@@ -100,3 +106,17 @@ def test_mimo_as_published_is_mimo_as_transformers_says_it() -> None:
         "swa_num_key_value_heads": 4,
     }
     assert describe({**config, **published}) == wanted
+
+
+@pytest.mark.parametrize(
+    ("said", "choosers"),
+    [
+        ({}, (0, 1, 2)),
+        ({"index_topk_pattern": "FSF"}, (0, 0, 2)),
+        ({"index_topk_freq": 4}, (0, 1, 1)),
+        ({"index_topk_freq": 2, "index_skip_topk_offset": 1}, (0, 0, 2)),
+    ],
+)
+def test_which_layers_of_glm5_choose(said: dict[str, Any], choosers: tuple[int, ...]) -> None:
+    config = {**Reference("glm_moe_dsa").record["config"], "indexer_types": None, **said}
+    assert describe(config).config.choosers == choosers
