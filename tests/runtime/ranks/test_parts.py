@@ -1,5 +1,6 @@
 """What models consist of, from headers alone."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,9 @@ def of_reference(name: str, **more: Any) -> Any:
 def test_layers_that_need_more_than_the_stream_are_refused_by_name() -> None:
     with pytest.raises(CannotCut, match="Zamba2ForCausalLM cannot be cut"):
         of_reference("zamba2")
+    with pytest.raises(CannotCut, match="GlmMoeDsaForCausalLM cannot be cut"):
+        of_reference("glm_moe_dsa_shared")
+    of_reference("glm_moe_dsa")  # whose layers choose for themselves
     with pytest.raises(CannotCut, match="T5ForConditionalGeneration cannot be cut"):
         of_reference("t5")
     with pytest.raises(CannotCut, match="BertModel cannot be cut: it is an encoder, which reads texts whole"):
@@ -147,6 +151,21 @@ def test_sublayers_that_cannot_be_shared_are_named() -> None:
 def test_heads_that_do_not_divide_stay_whole() -> None:
     (said,) = of_reference("qwen3", shards=3).whole
     assert "8 heads are no multiple of 3" in said or "4 heads are no multiple of 3" in said
+
+
+def test_the_documentation_counts_what_can_be_cut() -> None:
+    def cut(name: str, shards: int) -> bool:
+        try:
+            of_reference(name, shards=shards)
+        except CannotCut:
+            return False
+        return True
+
+    names = Reference.names()
+    stages, shards = (sum(cut(name, count) for name in names) for count in (1, 2))
+    page = (Path(__file__).resolve().parents[3] / "docs" / "ranks.md").read_text(encoding="utf-8")
+    said = f"{stages} of {len(names)} can be cut into stages, and {shards} into shards"
+    assert said in page
 
 
 def test_tensors_that_do_not_fit_are_refused_as_by_loading() -> None:
