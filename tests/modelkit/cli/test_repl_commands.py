@@ -1,7 +1,5 @@
-"""The conversation's other commands: taking back, files, tools, thinking, forms, and going on another day."""
+"""The conversation's other commands: taking back, files, tools, thinking, forms, saving."""
 
-import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -13,87 +11,13 @@ from modelkit.chat.styles.thinking import Thinking as Offered
 from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.completion import offers
 from modelkit.cli.repl.files import quoted, with_files
-from modelkit.cli.repl.kept import MOST_KEPT, Kept, last
 from modelkit.cli.repl.talk import Talk
 from modelkit.cli.speaking import Speaker, say
-from modelkit.errors import ModelClosed, PromptTooLong, RequestError
-from modelkit.generation import Generation
+from modelkit.errors import ModelClosed, RequestError
 from modelkit.modelfile import Parameters
-from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from runtime.engine.request import Usage
+from tests.support.talking import Answer, Model, said, talk
 from tests.support.typed import typed
-
-
-class Answer:
-    progress = None
-
-    def __init__(self, events: Iterable[Event]) -> None:
-        self._events, self._given = events, Collected()
-
-    def __enter__(self) -> "Answer":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    def events(self) -> Iterator[Event]:
-        for event in self._events:
-            self._given.add(event)
-            yield event
-
-    @property
-    def result(self) -> Generation:
-        given = self._given
-        return Generation(
-            given.text, (), Usage(), "stop", 0, thinking=given.thinking, tool_calls=given.tool_calls
-        )
-
-    def close(self) -> None:
-        pass
-
-
-class Model:
-    """Says how many messages it was asked with; calls a tool where there are any and no result is there."""
-
-    name, has_template, adapters, threads = "story", True, (), None
-    thinking: Offered | None = None
-    context_length = 64
-
-    def __init__(self, room: int = 100) -> None:
-        self.defaults, self._room = Parameters(), room
-        self.asked: list[list[Message]] = []
-        self.options: list[dict[str, Any]] = []
-        self.closed = False
-
-    def chat(self, messages: Iterable[Message], *, stream: bool, **options: Any) -> Answer:
-        assert stream
-        given = [*messages]
-        if any(one.content == "a whole book" for one in given):
-            raise PromptTooLong(f"a book in {len(given)}", prompt_tokens=99, context_tokens=64)
-        if len(given) > self._room and not options["truncate"]:
-            raise PromptTooLong("it has 99 tokens and the context is 64", prompt_tokens=99, context_tokens=64)
-        if options.get("num_predict") == 0:
-            return Answer([])
-        self.asked.append(given)
-        self.options.append(options)
-        if options.get("tools") and given[-1].role == "user":
-            call = CallStart(0, "c1", "add"), CallArguments(0, '{"a": 1}'), CallEnd(0)
-            return Answer([Thinking("hm"), *call])
-        return Answer([Thinking("hm"), Text(f"answer {len(given)}")])
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def talk(model: Model, *lines: str | BaseException, **settings: Any) -> Session:
-    session = Session(model, "story", **settings)  # type: ignore[arg-type]
-    converse(session, typed(*lines))
-    return session
-
-
-def said(session: Session) -> list[str]:
-    return [message.content for message in session.messages]
 
 
 def test_undo_takes_the_last_turn_back() -> None:
@@ -279,65 +203,6 @@ def test_a_form_that_no_model_takes_is_refused_at_once(form: str, capsys: pytest
     assert model.options[0]["regex"] == "a+"
     talk(model, "/set grammar start: <think>", "one")  # it may have that token
     assert model.options[1]["grammar"] == "start: <think>"
-
-
-def test_a_conversation_goes_on_another_day(home: Path) -> None:
-    session = talk(Model(), "/set system Be brief.", "one", kept=Kept(home, "story"))
-    talk(Model(), "other", kept=Kept(home, "another"))
-    earlier = last(home, "story")
-    assert [*earlier.messages] == session.messages
-    assert earlier.system == "Be brief."
-    assert stat.S_IMODE(earlier.path.stat().st_mode) == 0o600
-    more = Session(Model(), "story", kept=Kept(home, "story", earlier.path))  # type: ignore[arg-type]
-    more.talk.add(*earlier.messages)
-    converse(more, typed("two", "/clear", "three"))
-    assert len(list(earlier.path.parent.iterdir())) == 3
-    with pytest.raises(RequestError, match="no earlier conversation with nothing"):
-        last(home, "nothing")
-
-
-def test_kept_files_that_are_damaged_are_passed_over(home: Path) -> None:
-    talk(Model(), "one", kept=Kept(home, "story"))
-    folder = home / "sessions"
-    for number, text in enumerate(("", "[]", "{}", "nonsense", '{"form": 1, "model": "story"}\n5')):
-        (folder / f"99990101-00000{number}.jsonl").write_text(text)
-    assert [message.content for message in last(home, "story").messages] == ["one", "answer 1"]
-
-
-def test_only_the_latest_conversations_are_kept(home: Path) -> None:
-    folder = home / "sessions"
-    folder.mkdir(parents=True)
-    for number in range(MOST_KEPT + 5):
-        (folder / f"19990101-{number:06}.jsonl").write_text("{}")
-    talk(Model(), "one", kept=Kept(home, "story"))
-    names = sorted(path.name for path in folder.iterdir())
-    assert len(names) == MOST_KEPT
-    assert names[0] == "19990101-000006.jsonl"
-
-
-def test_a_clock_that_is_set_back_loses_no_conversation(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(MOST_KEPT):
-        Kept(home, "story").write([Message("user", str(number))], None)
-    monkeypatch.setattr(time, "time_ns", lambda: 10**18)
-    talk(Model(), "one", kept=Kept(home, "story"))
-    assert [message.content for message in last(home, "story").messages] == ["one", "answer 1"]
-    assert len(list((home / "sessions").iterdir())) == MOST_KEPT
-
-
-def test_a_conversation_that_still_goes_on_is_kept(home: Path) -> None:
-    kept = Kept(home, "story")
-    kept.write([Message("user", "first")], None)
-    for number in range(MOST_KEPT):
-        Kept(home, "other").write([Message("user", str(number))], None)
-    kept.write([Message("user", "again")], None)
-    assert [message.content for message in last(home, "story").messages] == ["again"]
-
-
-def test_a_place_that_cannot_be_written_is_said_once(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "sessions").write_text("")
-    talk(Model(), "one", "two", kept=Kept(home, "story"))
-    assert capsys.readouterr().err.count("is not kept") == 1
 
 
 def test_another_model_starts_anew() -> None:
