@@ -3,6 +3,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -270,30 +271,44 @@ def test_a_long_text_is_read_and_written_as_a_short_one(shared_data: Path):
         assert len(ids) - dropped <= len(framed)
 
 
-def test_others_have_their_turn_while_a_long_text_is_read(tmp_path: Path):
+@pytest.fixture
+def switch_only_when_released() -> Iterator[None]:
+    """No thread is made to give up the interpreter's lock: another one runs where it is let go."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(usual_s)
+
+
+@pytest.mark.usefixtures("switch_only_when_released")
+@pytest.mark.parametrize("way", ["encode", "decode"])
+def test_others_have_their_turn_while_a_long_text_is_read(tmp_path: Path, way: str) -> None:
     """All streams of a server, and its engine, wait for the interpreter's lock."""
     tokenizer, turns, ended = load(tmp_path), list[int](), threading.Event()
+    text = "abc " * 200_000
+    ids = tokenizer.encode(text, add_special=False)
 
     def others() -> None:
-        while not ended.wait(0.001):
+        while not ended.is_set():
             turns.append(1)
+            time.sleep(0)
+
+    def turns_meanwhile() -> int:
+        before = len(turns)
+        if way == "encode":
+            tokenizer.encode(text, add_special=False)
+        else:
+            tokenizer.decode(ids)
+        return len(turns) - before
 
     thread = threading.Thread(target=others)
     thread.start()
-    text = "abc " * 200_000
     try:
-        while not turns:
-            time.sleep(0.001)
-        before = len(turns)
-        ids = tokenizer.encode(text, add_special=False)
-        between = len(turns)
-        tokenizer.decode(ids)
-        after = len(turns)
+        # Who may run need not get a processor within these milliseconds: some of a few tries do.
+        assert any(turns_meanwhile() for _ in range(20))
     finally:
         ended.set()
         thread.join()
-    assert between - before > 5
-    assert after - between > 5
 
 
 def test_a_model_without_tokenizer_json_is_told_how_to_make_one(tmp_path: Path):
