@@ -25,6 +25,8 @@ _SPELT = {
     "messages": ("input",),
 }
 """How this dialect's fields call our keywords."""
+_FRAME = ("tools", "variables", "truncate", "think", "continue_final")
+"""Those that a prompt is made of."""
 
 
 def model_of(request: Request, name: str, wanted: Literal["text", "vectors", "any"] = "text") -> str:
@@ -63,6 +65,22 @@ def chat(model: Model, messages: list[Message], options: dict[str, Any], name: s
     if left is not options:
         stream.note(f"{name or model.name} does not think: how hard to was left out")
     return stream
+
+
+def counter(
+    messages: list[Message], options: Mapping[str, Any], names: Mapping[str, str]
+) -> Callable[[Model], int]:
+    """How many tokens the prompt takes that `chat` would make of the same. names: as of `told`."""
+    frame = {name: options[name] for name in _FRAME if name in options}
+
+    def count(model: Model) -> int:
+        try:
+            prompt = model.prompt(messages, **able(model, frame))
+        except ModelkitError as error:
+            raise renamed(error, names) or error from error
+        return len(model.encode(prompt, add_special=False))
+
+    return count
 
 
 def spelt(body: Fields) -> dict[str, str]:

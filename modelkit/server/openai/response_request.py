@@ -39,7 +39,7 @@ _OWN = frozenset(
 _HINTS = frozenset(
     {
         *("access_programs", "background_options", "client_metadata", "context_management", "image"),
-        "max_tool_calls",
+        *("max_tool_calls", "personality"),
     }
 )
 KNOWN = _OWN | _HINTS | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS

@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from modelkit.model import Model
-from modelkit.server.answering import Ask
+from modelkit.server.answering import Ask, call
 from modelkit.server.faults import refused
-from modelkit.server.openai.asking import chat, model_of, spelt, told
+from modelkit.server.openai.asking import chat, counter, model_of, spelt, told
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
@@ -22,7 +22,7 @@ from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.sampling import seeds
 from modelkit.server.openai.stored import kept_of
-from modelkit.server.replying import read, reply
+from modelkit.server.replying import naming, read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
 from modelkit.streams import GenerationStream
@@ -72,6 +72,16 @@ async def responses(request: Request) -> Response:
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.hints + asked.dropped)
 
 
+async def input_tokens(request: Request) -> Response:
+    """What the prompt of a response would take, by the very way that answers it."""
+    asked, names = await read(
+        request, lambda body: (read_response(body, kept_of(request).conversation), spelt(body))
+    )
+    count = await call(request, model_of(request, asked.model), counter(asked.messages, asked.options, names))
+    said = JSONResponse({"object": "response.input_tokens", "input_tokens": count})
+    return naming(request, said, asked.hints + asked.dropped)
+
+
 async def stored_response(request: Request) -> Response:
     """One that is kept: to be read again, or forgotten."""
     id, kept = request.path_params["id"], kept_of(request)  # noqa: A001
@@ -104,6 +114,7 @@ ROUTES = (
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
+    Route("/v1/responses/input_tokens", input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", stored_response, methods=["GET", "DELETE"]),
     Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/models", models, methods=["GET"]),

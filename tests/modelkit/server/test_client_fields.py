@@ -15,6 +15,7 @@ from anthropic.types import message_count_tokens_params, message_create_params
 from openai.types import completion_create_params as completions
 from openai.types import embedding_create_params as embeddings
 from openai.types.chat import completion_create_params as chat
+from openai.types.responses import input_token_count_params
 from openai.types.responses import response_create_params as responses
 from pydantic import BaseModel
 
@@ -34,6 +35,7 @@ ROUTES: dict[str, tuple[Any, dict[str, Any]]] = {
     "/v1/chat/completions": (chat.CompletionCreateParamsNonStreaming, {"messages": HI, "max_tokens": 2}),
     "/v1/completions": (completions.CompletionCreateParamsNonStreaming, {"prompt": "hi", "max_tokens": 2}),
     "/v1/responses": (responses.ResponseCreateParamsNonStreaming, {"input": "hi", "max_output_tokens": 2}),
+    "/v1/responses/input_tokens": (input_token_count_params.InputTokenCountParams, {"input": "hi"}),
     "/v1/embeddings": (embeddings.EmbeddingCreateParams, {"input": "hi"}),
     "/v1/messages": (
         message_create_params.MessageCreateParamsNonStreaming,
@@ -100,14 +102,17 @@ CLAUDE = (
     "output_config.format.schema.x"
 )
 TOOLS = f"{CHOSEN} tools tools[] tools[].type tools[].function tools[].function.name"
+RESPONSE = (
+    f"{TOOLS} input input[] input[].role instructions parallel_tool_calls truncation reasoning text "
+    "text.format text.format.type reasoning.effort reasoning.generate_summary reasoning.summary"
+)
 ACTS = {
     "/v1/chat/completions": f"{MADE} {TOOLS} max_completion_tokens modalities modalities[] service_tier "
     "reasoning_effort response_format response_format.type response_format.json_schema "
     "messages messages[] messages[].role",
     "/v1/completions": f"{MADE} best_of echo prompt prompt[] prompt[][]",
-    "/v1/responses": f"{DRAWN} {TOOLS} include include[] input input[] input[].role instructions "
-    "max_output_tokens parallel_tool_calls reasoning reasoning.effort reasoning.generate_summary "
-    "reasoning.summary service_tier store text text.format text.format.type truncation",
+    "/v1/responses": f"{DRAWN} {RESPONSE} include include[] max_output_tokens service_tier store",
+    "/v1/responses/input_tokens": RESPONSE,
     "/v1/embeddings": "dimensions encoding_format input input[] input[][]",
     "/v1/messages": f"{CLAUDE} max_tokens stop_sequences stop_sequences[]",
     "/v1/messages/count_tokens": CLAUDE,

@@ -185,6 +185,11 @@ ROUTES: dict[str, dict[str, Any]] = {
         "truncation": "auto",
         "metadata": {"a": "b"},
     },
+    "/v1/responses/input_tokens": {
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}],
+        "instructions": "be short",
+        "tools": [{"type": "function", **FUNCTION}],
+    },
     "/api/chat": {
         **OLLAMA,
         "messages": OLLAMA_TURNS,

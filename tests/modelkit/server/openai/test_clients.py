@@ -154,6 +154,20 @@ def test_a_response_goes_on_from_the_one_before(client: openai.OpenAI) -> None:
         client.responses.retrieve(unkept.id)
 
 
+def test_the_prompt_of_a_response_is_counted_as_it_is_read(client: openai.OpenAI) -> None:
+    tools: Any = [{"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": False}]
+    first = client.responses.create(model="tiny", input="hey", max_output_tokens=5)
+    asked: Any = {"model": "tiny", "input": "and?", "instructions": "be brief"}
+    for more in ({}, {"previous_response_id": first.id}):
+        counted = client.responses.input_tokens.count(**asked, **more)
+        made = client.responses.create(**asked, **more, max_output_tokens=1)
+        assert counted.object == "response.input_tokens"
+        assert made.usage is not None
+        assert counted.input_tokens == made.usage.input_tokens
+    with pytest.raises(openai.BadRequestError, match="no place for them"):
+        client.responses.input_tokens.count(**asked, tools=tools)
+
+
 def test_the_async_client_streams_responses(url: str) -> None:
     async def ask() -> list[str]:
         async with openai.AsyncOpenAI(api_key="x", base_url=url, max_retries=0) as other:
