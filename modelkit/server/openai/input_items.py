@@ -75,6 +75,8 @@ def _item(item: Fields, kind: str, turns: Turns) -> None:
     elif kind == "reasoning":
         if thought := _thought(item):
             turns.think(thought)
+    elif kind == "compaction":
+        turns.add(Message("system", f"Summary of the conversation so far:\n\n{_summary(item)}"))
     elif kind == "item_reference":
         name = item.where
         raise refused("not_found", f"{name}: items are not kept by this server; send the item itself", name)
@@ -109,3 +111,12 @@ def _thought(item: Fields) -> str:
     if sealed.startswith(SEAL):
         return sealed.removeprefix(SEAL)
     return text_of(item, "summary")
+
+
+def _summary(item: Fields) -> str:
+    """What `/v1/responses/compact` has put into it."""
+    sealed = item.needed_text("encrypted_content")
+    if not sealed.startswith(SEAL):
+        where = item.name("encrypted_content")
+        raise refused("invalid_request", f"{where}: only who has made a compaction can read it", where)
+    return sealed.removeprefix(SEAL)

@@ -18,7 +18,9 @@ from modelkit.server.openai.wire import new_id
 from runtime.records import dataclass
 
 SEAL = "modelkit:"
-"""What the field for sealed thinking begins with; only OpenAI can read what its own servers have sealed."""
+"""What the fields for sealed thinking and sealed summaries begin with; only OpenAI can read what its own
+servers have sealed.
+"""
 
 Said = list[dict[str, Any]]
 """Events without their sequence numbers."""

@@ -10,15 +10,17 @@ from starlette.routing import Route
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.faults import refused
+from modelkit.server.fields import Fields
 from modelkit.server.openai.asking import chat, counter, model_of, spelt, told
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
+from modelkit.server.openai.compaction import Compaction, asking
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.server.openai.completion_written import CompletionStream
 from modelkit.server.openai.embeddings import embeddings
 from modelkit.server.openai.models import read_model, read_models, written_model, written_models
-from modelkit.server.openai.response_request import read_response
+from modelkit.server.openai.response_request import ResponseRequest, read_response
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.sampling import seeds
 from modelkit.server.openai.stored import kept_of
@@ -72,6 +74,27 @@ async def responses(request: Request) -> Response:
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.hints + asked.dropped)
 
 
+async def compact(request: Request) -> Response:
+    """A summary of a conversation, made as a response to it is."""
+    kept = kept_of(request)
+
+    def reader(body: Fields) -> tuple[ResponseRequest, dict[str, str]]:
+        body.refuse("stream", "a compaction is given whole")
+        return read_response(body, kept.conversation), spelt(body)
+
+    asked, names = await read(request, reader)
+    options = {**asked.options, "tool_choice": "none"} if "tools" in asked.options else asked.options
+
+    def start(model: Model, row: int) -> GenerationStream:
+        return chat(model, asking(asked.messages), options, asked.model)
+
+    ask = Ask(
+        model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority
+    )
+    hints = asked.hints + asked.dropped
+    return await reply(request, ask, Compaction(asked, None), SSE, streamed=False, ignored=hints)
+
+
 async def input_tokens(request: Request) -> Response:
     """What the prompt of a response would take, by the very way that answers it."""
     asked, names = await read(
@@ -114,6 +137,7 @@ ROUTES = (
     Route("/v1/chat/completions", chat_completions, methods=["POST"]),
     Route("/v1/completions", completions, methods=["POST"]),
     Route("/v1/responses", responses, methods=["POST"]),
+    Route("/v1/responses/compact", compact, methods=["POST"]),
     Route("/v1/responses/input_tokens", input_tokens, methods=["POST"]),
     Route("/v1/responses/{id}", stored_response, methods=["GET", "DELETE"]),
     Route("/v1/embeddings", embeddings, methods=["POST"]),

@@ -15,7 +15,7 @@ from anthropic.types import message_count_tokens_params, message_create_params
 from openai.types import completion_create_params as completions
 from openai.types import embedding_create_params as embeddings
 from openai.types.chat import completion_create_params as chat
-from openai.types.responses import input_token_count_params
+from openai.types.responses import input_token_count_params, response_compact_params
 from openai.types.responses import response_create_params as responses
 from pydantic import BaseModel
 
@@ -36,6 +36,7 @@ ROUTES: dict[str, tuple[Any, dict[str, Any]]] = {
     "/v1/completions": (completions.CompletionCreateParamsNonStreaming, {"prompt": "hi", "max_tokens": 2}),
     "/v1/responses": (responses.ResponseCreateParamsNonStreaming, {"input": "hi", "max_output_tokens": 2}),
     "/v1/responses/input_tokens": (input_token_count_params.InputTokenCountParams, {"input": "hi"}),
+    "/v1/responses/compact": (response_compact_params.ResponseCompactParams, {"input": "hi", "regex": "x"}),
     "/v1/embeddings": (embeddings.EmbeddingCreateParams, {"input": "hi"}),
     "/v1/messages": (
         message_create_params.MessageCreateParamsNonStreaming,
@@ -113,6 +114,7 @@ ACTS = {
     "/v1/completions": f"{MADE} best_of echo prompt prompt[] prompt[][]",
     "/v1/responses": f"{DRAWN} {RESPONSE} include include[] max_output_tokens service_tier store",
     "/v1/responses/input_tokens": RESPONSE,
+    "/v1/responses/compact": "input input[] input[].role instructions service_tier",
     "/v1/embeddings": "dimensions encoding_format input input[] input[][]",
     "/v1/messages": f"{CLAUDE} max_tokens stop_sequences stop_sequences[]",
     "/v1/messages/count_tokens": CLAUDE,

@@ -168,6 +168,11 @@ def test_the_prompt_of_a_response_is_counted_as_it_is_read(client: openai.OpenAI
         client.responses.input_tokens.count(**asked, tools=tools)
 
 
+def test_a_summary_without_an_end_stands_for_nothing(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError, match="no whole summary"):
+        client.responses.compact(model="tiny", input="hey", extra_body={"max_output_tokens": 3})
+
+
 def test_the_async_client_streams_responses(url: str) -> None:
     async def ask() -> list[str]:
         async with openai.AsyncOpenAI(api_key="x", base_url=url, max_retries=0) as other:

@@ -181,3 +181,26 @@ def test_a_tool_of_any_name_is_named_in_a_header(client: openai.OpenAI) -> None:
     kinds: Any = [{"type": "web_search"}, {"type": "f\u00fcr\r\nx: y"}]
     made = client.responses.with_raw_response.create(model="actor", input="x", tools=kinds)
     assert made.headers["x-modelkit-ignored"] == "web_search, f?r?x:?y"
+
+
+def test_a_conversation_is_compacted_and_goes_on(client: openai.OpenAI) -> None:
+    flat: Any = {"type": "function", "strict": None, **TOOL["function"]}
+    call: Any = {"type": "function_call", "call_id": "c", "name": "Weather", "arguments": '{"city": "Paris"}'}
+    result: Any = {"type": "function_call_output", "call_id": "c", "output": "rain"}
+    asked: list[Any] = [{"role": "user", "content": "hi"}, call, result]
+    made = client.responses.compact(model="actor", input=asked, extra_body={"tools": [flat]})
+    told, options = SEEN[-1]
+    assert [one.role for one in told] == ["user", "assistant", "tool", "user"]
+    assert "summary" in told[-1].content
+    assert options["tool_choice"] == "none"
+    assert (made.object, made.usage.output_tokens_details.reasoning_tokens) == ("response.compaction", 3)
+    (item,) = made.output
+    assert item.type == "compaction"
+    kept: list[Any] = [item.to_dict(), {"role": "user", "content": "and?"}]
+    client.responses.create(model="actor", input=kept)
+    assert [(one.role, one.content.split("\n")[-1]) for one in SEEN[-1][0]] == [
+        ("system", "It is rain."),
+        ("user", "and?"),
+    ]
+    client.responses.compact(model="actor", input=kept)
+    assert [one.role for one in SEEN[-1][0]] == ["system", "user"]
