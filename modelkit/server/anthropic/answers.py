@@ -40,7 +40,8 @@ async def messages(request: Request) -> Response:
 
     ask = Ask(await model_for(request, asked.model), start, keep_alive=asked.keep_alive)
     sign = _signer(serving_of(request).settings.home)
-    writer = Messages(asked.model, Blocks(sign, omitted=asked.omitted), trace_of(request).id)
+    blocks = Blocks(sign, omitted=asked.omitted)
+    writer = Messages(asked.model, blocks, trace_of(request).id, silent=asked.warms)
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.ignored)
 
 
@@ -54,6 +55,8 @@ async def count_tokens(request: Request) -> Response:
 
 def start_answer(model: Model, asked: Asked) -> GenerationStream:
     keywords = dict(asked.keywords)
+    if asked.warms:
+        keywords["num_predict"] = 1  # for none, nothing would be read
     if (think := think_of(model, asked)) is not None:
         keywords["think"] = think
     if not model.thinking.can:

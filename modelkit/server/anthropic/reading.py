@@ -45,6 +45,11 @@ class Asked:
     ignored: tuple[str, ...]
     """What was given and changes nothing: fields, and tools that were left out."""
 
+    @property
+    def warms(self) -> bool:
+        """Is the prompt only to be read, so that the next one like it is known?"""
+        return self.keywords.get("num_predict") == 0
+
 
 def read_asked(body: Fields, *, counting: bool = False) -> Asked:
     """counting: only its tokens are wanted, so `max_tokens` may be missing. Raises Refused."""
@@ -84,7 +89,7 @@ def _sampling(body: Fields) -> dict[str, Any]:
     top_p = body.number("top_p", 0, 1)
     found = {
         # More than the context holds is fine: an answer ends where the context does.
-        "num_predict": body.whole("max_tokens", 1, _MOST_TOKENS),
+        "num_predict": body.whole("max_tokens", 0, _MOST_TOKENS),
         "temperature": body.number("temperature", 0, 2),
         "top_p": LEAST_TOP_P if top_p == 0 else top_p,
         "top_k": body.whole("top_k", 0, _MOST_TOKENS),

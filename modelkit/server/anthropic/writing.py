@@ -7,6 +7,7 @@ found of an earlier prompt is `cache_read_input_tokens`.
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import arguments_of
@@ -45,11 +46,14 @@ def worded(fault: Fault, request_id: str) -> dict[str, Any]:
 
 
 class Messages:
-    """A Writer. model: its name as the client wrote it. request_id: for an error in mid-stream."""
+    """A Writer. model: its name as the client wrote it. request_id: for an error in mid-stream. silent: the
+    answer that is told is empty, whatever the model says.
+    """
 
-    def __init__(self, model: str, blocks: Blocks, request_id: str) -> None:
+    def __init__(self, model: str, blocks: Blocks, request_id: str, *, silent: bool = False) -> None:
         self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
         self._request_id, self._failed = request_id, False
+        self._silent = silent
         self._content = Content()
         self._frames: dict[tuple[int, str], Frame] = {}
         self._answer: Generation | None = None
@@ -61,7 +65,7 @@ class Messages:
         return _event({"type": "message_start", "message": message}) + _event({"type": "ping"})
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
-        return b"".join(map(self._written, events))
+        return b"".join(map(self._written, self._told(events)))
 
     def end(self) -> bytes:
         return b"" if self._failed else _event({"type": "message_stop"})
@@ -71,7 +75,7 @@ class Messages:
         return _event(worded(fault, self._request_id))
 
     def take(self, row: int, events: Sequence[Event | Finish]) -> None:
-        for event in events:
+        for event in self._told(events):
             if isinstance(event, Finish):
                 self._answer = event.answer
             steps = self._blocks.finish() if isinstance(event, Finish) else self._blocks.push(event)
@@ -83,6 +87,9 @@ class Messages:
         if answer is None or answer.reason == "cancelled":
             raise Refused(_BROKEN_OFF)
         return self._message(self._content.blocks, stop_reason(answer), answer.stop, usage_of(answer))
+
+    def _told(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
+        return [_emptied(one) for one in events if isinstance(one, Finish)] if self._silent else events
 
     def _written(self, event: Event | Finish) -> bytes:
         if not isinstance(event, Finish):
@@ -147,6 +154,14 @@ class Content:
             if field in step.delta:
                 block[field] += step.delta[field]
         self._pieces.append(step.delta.get("partial_json", ""))
+
+
+def _emptied(event: Finish) -> Finish:
+    answer = event.answer
+    if answer.reason == "cancelled":
+        return event
+    usage = replace(answer.usage, generated_tokens=0)
+    return Finish(replace(answer, reason="length", cut="num_predict", stop=None, tool_calls=(), usage=usage))
 
 
 def stop_reason(answer: Generation) -> str:

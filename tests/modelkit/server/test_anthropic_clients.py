@@ -115,6 +115,18 @@ def test_a_real_answer_is_the_same_streamed_or_not(client: anthropic.Anthropic, 
     assert count.input_tokens == len("<user>Hello<assistant>")
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_prompt_is_read_before_anything_is_asked(client: anthropic.Anthropic, path: str) -> None:
+    asked: Any = {"model": "tiny", "messages": [{"role": "user", "content": f"A long story, as a {path}."}]}
+    warmed = ask(client, path, **asked, max_tokens=0)
+    assert (warmed.content, warmed.stop_reason, warmed.usage.output_tokens) == ([], "max_tokens", 0)
+    known = ask(client, path, **asked, max_tokens=1).usage.cache_read_input_tokens
+    assert known is not None
+    assert known > warmed.usage.input_tokens + (warmed.usage.cache_read_input_tokens or 0) - 3
+    called = ask(client, path, model="actor", max_tokens=0)
+    assert (called.content, called.stop_reason) == ([], "max_tokens")
+
+
 def test_the_beginning_of_an_answer_is_counted_as_it_is_asked(client: anthropic.Anthropic) -> None:
     begun = client.messages.count_tokens(
         model="tiny", messages=[*HELLO, {"role": "assistant", "content": "Once"}]

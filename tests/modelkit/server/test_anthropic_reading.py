@@ -136,7 +136,7 @@ def test_tools_and_their_choice(choice: dict[str, Any] | None, keywords: dict[st
     ("body", "words"),
     [
         ({"max_tokens": None}, "max_tokens: Field required"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
+        ({"max_tokens": -1}, "max_tokens is -1"),
         ({"messages": []}, "at least one message"),
         ({"messages": [{"role": "user"}]}, r"messages\[0\].content is missing"),
         ({"system": 5}, "system is 5, expected a text, or a list of blocks"),
