@@ -81,7 +81,7 @@ def plain_mlp(config: DecoderConfig, *, bias: bool = False) -> MLP:
 class Trunk(Taps):
     """Everything below the output head."""
 
-    in_turn: ClassVar[str | None] = "layers"
+    in_turn: ClassVar[str] = "layers"
     """The list of its layers, each of which is given what the one before made of the stream: they may be on
     several machines (`runtime.ranks`). So in trunks of other families; those whose layers are given more say
     which modules make it (`for_layers`)."""

@@ -17,7 +17,7 @@ from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
+from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
@@ -288,16 +288,8 @@ def _blocks(config: Config, sparse: Sequence[bool], choosers: Sequence[int]) -> 
     ]
 
 
-class Sharing(Trunk):
-    """Layers are given more than the stream: what an earlier one's indexer has chosen."""
-
-    in_turn = None
-
-
 def build(config: Config) -> CausalLM:
-    blocks = _blocks(config, config.sparse, config.choosers)
-    trunk = Trunk if config.choosers == tuple(range(config.layers)) else Sharing
-    return CausalLM(config, blocks, rms_norms(config)(), trunk=trunk)
+    return CausalLM(config, _blocks(config, config.sparse, config.choosers), rms_norms(config)())
 
 
 def adapt(config: Config, weights: Weights) -> Weights:

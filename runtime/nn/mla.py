@@ -159,6 +159,13 @@ class LatentAttention(Module):
             kind.__call__ is LatentAttention.__call__ and kind.queries is LatentAttention.queries
         )
 
+    @property
+    def takes_from(self) -> int | None:
+        """The earlier layer of which it takes more than the stream: what that one has chosen, which is in the
+        step. Layers of other kinds that do the like say it in the same way (`runtime.ranks.parts`).
+        """
+        return None if self._shape.index is None or self._shape.own_index else self._chooser
+
     def states(self, norm: Normalize | None, after: Normalize | None) -> Latents | None:
         """See `sublayer.added`."""
         shape = self._shape

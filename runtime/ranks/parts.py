@@ -117,9 +117,12 @@ class _Sums:
 
 
 def _joined(chain: Chain, layout: Sequence[LayerSpec]) -> frozenset[int]:
-    """Layers between one that shares an earlier one's memory and that one: no stage may begin there."""
-    joined: set[int] = set()
-    for i, spec in enumerate(layout):
-        if isinstance(spec, Shared):
-            joined |= set(range(spec.layer // chain.memories + 1, i // chain.memories + 1))
-    return frozenset(joined)
+    """Layers between one that takes more than the stream of an earlier one, its memory or what it has put
+    into the step, and that one: no stage may begin there.
+    """
+    each = chain.memories
+    takes = [(i // each, spec.layer // each) for i, spec in enumerate(layout) if isinstance(spec, Shared)]
+    for place, layer in enumerate(chain.layers):
+        sources = {getattr(module, "takes_from", None) for module in layer.modules()}
+        takes += [(place, source) for source in sources if source is not None]
+    return frozenset(between for place, source in takes for between in range(source + 1, place + 1))

@@ -71,7 +71,7 @@ class Parts:
     everywhere_bytes: int = 0
     """What every rank has besides."""
     joined: frozenset[int] = frozenset()
-    """Layers that read the memory of an earlier one, so that no stage begins between the two."""
+    """Layers that take of an earlier one more than the stream, so that no stage begins between the two."""
     whole: tuple[str, ...] = ()
     """What is not cut though stages are shared, and why: one sentence for each kind."""
     brought: Brought = Brought()
@@ -216,7 +216,8 @@ def _edges(parts: Parts, rooms: Sequence[int]) -> list[int]:
         before.append(came)
     if fullest[-1][layers] == float("inf"):
         raise CannotCut(
-            f"{parts.architecture} cannot be cut into {stages} stages: layers share memory with earlier ones"
+            f"{parts.architecture} cannot be cut into {stages} stages: "
+            "layers share memory with earlier ones, or look at what these have chosen"
         )
     edges = [layers]
     for came in reversed(before):

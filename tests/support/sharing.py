@@ -38,7 +38,7 @@ from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
 GROUP_SIZE = 32
-CHUNK, TOKENS = 12, 24
+CHUNK, TOKENS = 12, 36
 NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
 
 Stored = tuple[dict[str, mx.array], Mapping[str, Any]]

@@ -21,6 +21,7 @@ Crews = Callable[[int], Standing]
         ("gemma3_text", "talk", "stages", 4),
         ("qwen3_5", "draft", "stages", 2),
         ("qwen3_5", "adapt", "stages", 2),
+        ("glm_moe_dsa_shared", "talk", "stages", 2),
     ],
 )
 def test_others_do_what_one_decides(

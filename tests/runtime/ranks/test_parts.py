@@ -113,9 +113,6 @@ def of_reference(name: str, **more: Any) -> Any:
 def test_layers_that_need_more_than_the_stream_are_refused_by_name() -> None:
     with pytest.raises(CannotCut, match="Zamba2ForCausalLM cannot be cut"):
         of_reference("zamba2")
-    with pytest.raises(CannotCut, match="GlmMoeDsaForCausalLM cannot be cut"):
-        of_reference("glm_moe_dsa_shared")
-    of_reference("glm_moe_dsa")  # whose layers choose for themselves
     with pytest.raises(CannotCut, match="T5ForConditionalGeneration cannot be cut"):
         of_reference("t5")
     with pytest.raises(CannotCut, match="BertModel cannot be cut: it is an encoder, which reads texts whole"):
@@ -137,6 +134,12 @@ def test_layers_that_read_the_memory_of_others_stay_with_them() -> None:
     assert start not in model.joined
     with pytest.raises(CannotCut, match="read each other's memory"):
         of_reference("gemma4_text", shards=2)
+
+
+def test_layers_stay_with_the_one_whose_choice_they_look_at() -> None:
+    assert of_reference("glm_moe_dsa_shared").joined == {1, 3}
+    assert of_reference("glm_moe_dsa").joined == set(), "its layers choose for themselves"
+    assert of_reference("glm_moe_dsa_shared", shards=2).whole == ()
 
 
 def test_sublayers_that_cannot_be_shared_are_named() -> None:
