@@ -327,11 +327,6 @@ def _is_near(mine: Any, own: Any, bar: float) -> bool:
     return abs(mine[1][0] - own[1][0]) < bar
 
 
-def _fault(text: str) -> str:
-    """The last line of each rank's."""
-    return " | ".join(one.strip().splitlines()[-1] for one in text.split("\nrank ") if one.strip())
-
-
 def main(first: int, count: int, size: int) -> None:
     with TemporaryDirectory() as folder:
         crew = ranks.Standing(Path(folder), size)
@@ -340,7 +335,7 @@ def main(first: int, count: int, size: int) -> None:
                 case, wrong = crew.do(Path(folder), _MODULE, mixed.__name__, seed, {}, within_s=120)[0]
                 print(seed, wrong or "same", case if wrong else "", flush=True)
             except AssertionError as error:
-                print(seed, Case.of(seed, size), "FAILED", _fault(str(error)), flush=True)
+                print(seed, Case.of(seed, size), "FAILED", error, flush=True)
                 crew = ranks.Standing(Path(folder), size)
         crew.close()
 

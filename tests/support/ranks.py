@@ -56,6 +56,7 @@ class Standing:
     def __init__(self, folder: Path, size: int) -> None:
         self._said = [folder / f"said-{size}-{rank}" for rank in range(size)]
         self._processes: list[subprocess.Popen[str]] = []
+        self._late = False
         for env, said in zip(environments(folder, size), self._said, strict=True):
             with said.open("w") as errors:
                 self._processes.append(
@@ -74,12 +75,12 @@ class Standing:
         return any(process.poll() is not None for process in self._processes)
 
     def do(self, folder: Path, module: str, name: str, *words: Any, within_s: float = 60) -> list[Any]:
-        """What each rank gave. They end where one has failed, or takes too long."""
+        """What each rank gave. They end where one failed, and where one is late, saying where they are."""
         line = json.dumps([module, name, str(folder), words])
         for process in self._processes:
             assert process.stdin is not None
             print(line, file=process.stdin, flush=True)
-        late = threading.Timer(within_s, lambda: [process.kill() for process in self._processes])
+        late = threading.Timer(within_s, self._abort)
         late.start()
         try:
             with ThreadPoolExecutor(len(self._processes)) as pool:
@@ -88,9 +89,21 @@ class Standing:
             late.cancel()
         if None in answers:
             self.close()
-            said = (f"rank {rank}: {path.read_text()[-3000:]}" for rank, path in enumerate(self._said))
-            raise AssertionError("a rank failed, or was late:\n" + "\n".join(said))
+            ends = zip(self._processes, self._said, strict=True)
+            said = (
+                f"rank {rank} (ended with {process.returncode}): {path.read_text()[-3000:]}"
+                for rank, (process, path) in enumerate(ends)
+            )
+            why = f"the ranks were late, after {within_s:g} s" if self._late else "a rank failed"
+            raise AssertionError(f"{why}:\n" + "\n".join(said))
         return [json.loads(answer) for answer in answers if answer is not None]
+
+    def _abort(self) -> None:
+        """Each says where its threads are (`tests.support.working`), and ends."""
+        self._late = True
+        for process in self._processes:
+            process.send_signal(signal.SIGABRT)
+            process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         for process in self._processes:

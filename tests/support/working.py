@@ -1,9 +1,11 @@
 """A rank that does one thing after the other: python -m tests.support.working, with work on its input.
 
 A line of work is JSON: a module, a function of it, the folder to be in, and the arguments behind the group.
-What the function gave is a line behind MARK; where it raised, that is said, and the rank ends.
+What the function gave is a line behind MARK; where it raised, that is said, and the rank ends. Where it is
+ended by a signal, it says where its threads are.
 """
 
+import faulthandler
 import json
 import os
 import sys
@@ -19,6 +21,7 @@ MARK = "answer: "
 
 
 def main() -> int:
+    faulthandler.enable()
     group = Group.join("ring", 20, native.kernels)
     for line in sys.stdin:
         module, name, folder, words = json.loads(line)
