@@ -32,8 +32,16 @@ class Alibi:
     """The bias of all layers of a network. coarse: its numbers are rounded to bf16 before they are scaled."""
 
     def __init__(self, slopes: np.ndarray, *, scale: float = 1.0, coarse: bool = False) -> None:
-        self._slopes, self._scale = mx.array(slopes)[:, None], scale
+        self._slopes, self._scale, self._coarse = slopes, scale, coarse
         self._dtype = mx.bfloat16 if coarse else mx.float32
+        self._parts: dict[tuple[int, int], Alibi] = {}
+
+    def of_heads(self, start: int, stop: int) -> "Alibi":
+        """That of the heads [start, stop), the same for all layers that ask."""
+        if (start, stop) not in self._parts:
+            part = Alibi(self._slopes[start:stop], scale=self._scale, coarse=self._coarse)
+            self._parts[start, stop] = part
+        return self._parts[start, stop]
 
     def of_step(self, step: Step) -> "Bias":
         """[1, H, 1, K] for K keys. Made once per step."""
@@ -41,5 +49,5 @@ class Alibi:
 
     def of_keys(self, keys: int) -> mx.array:
         places = mx.arange(keys, dtype=mx.int32).astype(self._dtype)
-        grown = (self._slopes.astype(self._dtype) * places).astype(mx.float32)
+        grown = (mx.array(self._slopes)[:, None].astype(self._dtype) * places).astype(mx.float32)
         return (grown * self._scale)[None, :, None]

@@ -59,8 +59,6 @@ def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
     """By query heads, with the heads of keys and values that they read."""
     if isinstance(module, WideNormAttention):
         raise CannotCut("its norms run over all heads")
-    if vars(module).get("_alibi") is not None:
-        raise CannotCut("its biases of positions are those of all heads")
     heads, groups = module.head_counts
     if not isinstance(memory, Full | Rotating | Chunked) or memory.kv_heads != groups:
         raise CannotCut("its layer's memory is not that of its own heads")
@@ -87,7 +85,10 @@ def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
     check_children(module, {*pieces}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
-    return Split(pieces, module.of_heads(*counts), replace(memory, kv_heads=counts[1]))
+    changed, alibi = module.of_heads(*counts), vars(module).get("_alibi")
+    if alibi is not None:
+        changed["_alibi"] = alibi.of_heads(*own)
+    return Split(pieces, changed, replace(memory, kv_heads=counts[1]))
 
 
 def _by_group(own: Range, read: Range, each: int) -> list[Range]:

@@ -29,13 +29,14 @@ STAGED = (
     "lfm2_moe",
 )
 OLDER = "bloom", "mpt", "gpt_bigcode", "gpt_neo", "opt_350m"
-"""With ALiBi, of which every rank would need that of its heads, learned positions, projected embeddings."""
+"""With ALiBi, learned positions, projected embeddings."""
+ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared")
 SHARED = (
     *(name for name in STAGED if name != "gpt2"),
     *("deepseek_v3", "falcon_h1", "laguna", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
-    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared"),
+    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", *ALIBI),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")
 # Rounding of sums in another order, as share of the largest logit.
@@ -72,9 +73,9 @@ def test_shards_give_the_logits_of_one_process(
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; Kimi's layers, Falcon 40B's and those with
-    indexers are computed in parts on one rank, too.
+    indexers or ALiBi are computed in parts on one rank, too.
     """
-    apart = "gemma4_moe", "kimi_linear", "falcon_40b", "glm_moe_dsa_shared"
+    apart = "gemma4_moe", "kimi_linear", "falcon_40b", "glm_moe_dsa_shared", *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
