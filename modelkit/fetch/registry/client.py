@@ -16,7 +16,7 @@ from modelkit.fetch.registry.challenge import read_challenges
 from modelkit.fetch.registry.credentials import Credentials
 from modelkit.fetch.registry.tokens import MOST_TOKENS, Authorization, Denied, log_in
 from modelkit.fetch.registry.url import Url, is_loopback
-from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Wire
+from modelkit.fetch.registry.wire import Answer, Body, Interrupted, Limits, Silent, Wire
 from runtime.records import dataclass
 
 REDIRECTS = 5
@@ -112,6 +112,8 @@ class Registry:
             except FetchError as error:
                 if failed is None or isinstance(failed, Interrupted):  # what it says tells more
                     failed = error
+                if isinstance(error, Silent) and url.scheme == "http":
+                    break  # one that wants TLS says so, or hangs up
         assert failed is not None
         raise failed
 

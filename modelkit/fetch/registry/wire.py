@@ -7,6 +7,7 @@ a server must not do is a FetchError, which ends the matter.
 
 import ssl
 import threading
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -34,15 +35,19 @@ class Interrupted(FetchError):
     """The connection could not be made, or ended before all had come. Another attempt may do better."""
 
 
+class Silent(Interrupted):
+    """There was a connection, and nothing came, or too slowly."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long anything may take."""
 
     connect_s: float = 10.0
-    silence_s: float = 60.0
-    """Without a byte, or without 64 KiB of a large body."""
+    silence_s: float = 20.0
+    """Without a byte of what was asked for, as at the hub."""
     answer_s: float = 60.0
-    """For the head of an answer, and for a small body."""
+    """For a small body, for the next 64 KiB of a large one, and for an answer to what is to be stored."""
     settle_s: float = 900.0
     """For the head of the answer that ends an upload: registries move the whole blob first, or hash it."""
     pause_s: float = 1.0
@@ -82,7 +87,7 @@ class Answer:
 
     def pieces(self) -> Iterator[bytes]:
         """The body as it comes."""
-        stream, limit = self._response.iter_stream(), Patience(self._limits.silence_s, steady=True)
+        stream, limit = self._response.iter_stream(), Patience(self._limits.answer_s, steady=True)
         while True:
             with _translated(self.url, limit):
                 piece = next(stream, None)
@@ -161,7 +166,8 @@ class Wire:
             **({"Content-Length": str(size_bytes)} if method in ("POST", "PUT", "PATCH") else {}),
         }
         limits = self.limits
-        head_s = limits.settle_s if slow else limits.answer_s
+        stores = method in ("PUT", "PATCH")
+        head_s = limits.settle_s if slow else limits.answer_s if stores else limits.silence_s
         if self.ended.is_set():
             raise FetchError("given up")
         request = httpcore2.Request(
@@ -172,9 +178,9 @@ class Wire:
             extensions={
                 "timeout": {
                     "connect": limits.connect_s,
-                    "read": max(limits.silence_s, head_s) if slow else limits.silence_s,
-                    "write": limits.silence_s,
-                    "pool": limits.silence_s,
+                    "read": head_s,
+                    "write": limits.answer_s,
+                    "pool": limits.answer_s,
                 }
             },
         )
@@ -236,11 +242,13 @@ def _tls() -> ssl.SSLContext:
 @contextmanager
 def _translated(url: Url, limit: Patience) -> Generator[None]:
     """Failures of the connection as Interrupted, within the time that `limit` gives."""
-    before = patience.set(limit)
+    before, began = patience.set(limit), time.monotonic()
     try:
         yield
+    except (httpcore2.ConnectTimeout, httpcore2.PoolTimeout) as error:
+        raise Interrupted(f"{url.netloc} took no connection within {_since(began)}") from error
     except httpcore2.TimeoutException as error:
-        raise Interrupted(f"{url.netloc} did not answer in time, or too slowly") from error
+        raise Silent(f"{url.netloc} said nothing, or too little, for {_since(began)}") from error
     except httpcore2.RemoteProtocolError as error:
         raise Interrupted(f"{url.netloc} broke off, or spoke no proper HTTP: {_words(error)}") from error
     except (httpcore2.NetworkError, httpcore2.ProxyError, httpcore2.ProtocolError, ssl.SSLError) as error:
@@ -249,6 +257,10 @@ def _translated(url: Url, limit: Patience) -> Generator[None]:
         raise Interrupted(f"cannot reach {url.netloc}: {_words(error)}") from error
     finally:
         patience.reset(before)
+
+
+def _since(began: float) -> str:
+    return f"{time.monotonic() - began:.1f} s"
 
 
 def _words(error: Exception) -> str:

@@ -3,12 +3,15 @@
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from modelkit.errors import FetchError, ModelkitError
 from modelkit.fetch.access import Access
+from modelkit.fetch.hub.library import CONNECT_S, READ_S
+from modelkit.fetch.hub.transfer import ATTEMPTS
 from modelkit.fetch.registry import sockets
 from modelkit.fetch.registry.push import push
 from modelkit.fetch.registry.wire import Limits
@@ -182,6 +185,16 @@ def test_answers_without_an_end(part: str, act: Act, store: Store, registry: Fak
     assert isinstance(refused(registry, store, SHORT), FetchError)
     assert time.monotonic() - began < 20
     assert blobs_on_disk(store) == set()
+
+
+@pytest.mark.parametrize("part", ["/v2/", "/manifests/", "/blobs/"])
+def test_silence_is_borne_for_as_long_as_at_the_hub(part: str, store: Store, registry: FakeRegistry) -> None:
+    """However long an answer may take once it has begun."""
+    assert (Limits().connect_s, Limits().silence_s, Limits().attempts) == (CONNECT_S, READ_S, ATTEMPTS)
+    offer(registry, manifest())
+    registry.rules.append(lambda call: time.sleep(1) if part in call.path else None)
+    said = refused(registry, store, replace(SHORT, answer_s=60)).message
+    assert said.startswith(f"{registry.host} said nothing, or too little, for 0.")
 
 
 # Blobs
