@@ -3,11 +3,14 @@
     [{"ssh": "mac-1", "ips": ["10.0.0.1"], "memory": "512GB"}, ...]
 
 or an object with such a list under "hosts". "memory" is ours: what a model may take there. The launcher
-leaves it alone, as we do with what is the launcher's.
+leaves it alone, as we do with what is the launcher's. A machine that is listed more than once runs as many
+ranks, which share its memory.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +32,14 @@ def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
             said = json.loads(file.read(_LONGEST_BYTES))
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is no JSON: {error}", hint=f"Example: {_EXAMPLE}") from error
     listed = said.get("hosts") if isinstance(said, dict) else said
     if not isinstance(listed, list) or not 0 < len(listed) <= _MOST:
         raise RequestError(f"{path} should list 1 to {_MOST} machines", hint=f"Example: {_EXAMPLE}")
-    return tuple(_host(path, place, one, memory_bytes) for place, one in enumerate(listed))
+    found = [_host(path, place, one, memory_bytes) for place, one in enumerate(listed)]
+    times = Counter(host.name for host in found)
+    return tuple(replace(host, free_bytes=host.free_bytes // times[host.name]) for host in found)
 
 
 def hosts_here(count: int, memory_bytes: int = 0) -> tuple[Host, ...]:

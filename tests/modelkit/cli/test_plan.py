@@ -92,10 +92,17 @@ def test_what_cannot_be_is_refused(modelkit: Run, story: str, arguments: tuple[s
     assert said in found.stderr
 
 
+def test_a_machine_that_is_listed_twice_has_its_memory_once(modelkit: Run, story: str, hosts: Path) -> None:
+    hosts.write_text('[{"ssh": "a", "memory": "2GB"}, {"ssh": "a"}]')
+    found = modelkit("plan", story, "--hosts", str(hosts), "--memory", "3GB", "--json").stdout
+    assert [one["free_bytes"] for one in json.loads(found)["shares"]] == [10**9, 15 * 10**8]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("[]", "should list 1 to 1024 machines"),
         ('{"hosts": [{"ips": []}]}', "expected an object with its name under ssh"),
         ('[{"ssh": "a", "memory": "much"}]', "expected a number of bytes"),
