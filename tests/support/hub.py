@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -154,6 +155,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, blanks, {"Content-Encoding": "gzip"})
         elif fault.startswith("endless "):
             self._endless(int(fault.removeprefix("endless ")))
+        elif fault.startswith("drip "):
+            self._drip(int(fault.removeprefix("drip ")))
         elif repository is None or repository.private:
             self._answer(401, b'{"error": "Invalid username or password."}', {"X-Error-Code": "RepoNotFound"})
         elif revision not in (None, "main", repository.commit, *self.hub.branches):
@@ -162,6 +165,14 @@ class _Handler(BaseHTTPRequestHandler):
             commit = self.hub.branches.get(revision or "main", repository.commit)
             body = {"id": name, "sha": commit, "gated": repository.gated, "siblings": repository.listed()}
             self._answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+    def _drip(self, status: int) -> None:
+        """Some bytes now and some then, for longer than anybody should wait."""
+        with suppress(ConnectionError):
+            self._answer(status, b" ", length=600)
+            for _ in range(599):
+                self.wfile.write(b" ")
+                time.sleep(0.02)
 
     def _busy(self, fault: str) -> None:
         """A status, and a header that says when to come back."""

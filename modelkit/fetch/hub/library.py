@@ -7,7 +7,8 @@ cached may do instead. The token goes to the endpoint and nowhere else, and no t
 
 import logging
 import re
-from collections.abc import Generator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlsplit
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 READ_S = 20.0  # of silence; what came is kept, and asked for again
-_PIECE_BYTES = 64 << 10
+ANSWER_S = 60.0  # for one that is no file, however steadily it comes
 _ERROR_BYTES = 4 << 10
 _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 _SECONDS = re.compile(r"\d{1,6}", re.ASCII)
@@ -60,13 +61,21 @@ def ask_listing(address: HubAddress, endpoint: str) -> Listing:
 
 
 def _bounded(response: "httpx2.Response") -> bytes:
-    """An answer, unpacked piece by piece. Raises FetchError for one without end."""
+    """An answer, unpacked piece by piece. FetchError for one without end, Unreachable for a slow one."""
     answer = bytearray()
-    for piece in response.iter_bytes(_PIECE_BYTES):
+    for piece in _in_time(response.iter_bytes()):
         answer += piece
         if len(answer) > MAX_BYTES:
             raise too_long()
     return bytes(answer)
+
+
+def _in_time(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    until_s = time.monotonic() + ANSWER_S
+    for piece in pieces:
+        yield piece
+        if time.monotonic() > until_s:
+            raise Unreachable(f"the server's answer has not come within {ANSWER_S:g} s")
 
 
 def raise_for_status(response: "httpx2.Response") -> None:
@@ -83,7 +92,7 @@ def _beginning(response: "httpx2.Response") -> "httpx2.Response":
     import httpx2
 
     text = bytearray()
-    for piece in response.iter_raw():
+    for piece in _in_time(response.iter_raw()):
         text += piece
         if len(text) >= _ERROR_BYTES:
             break

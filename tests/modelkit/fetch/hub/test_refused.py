@@ -1,5 +1,6 @@
 """What a hub does not have, what it says that no hub would say, and what is refused before it is asked."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,18 @@ def test_a_list_of_files_has_an_end(
     with pytest.raises(FetchError, match=BOUNDS[fault]):
         modelkit.pull(STORY, home=tmp_path / "home")
     assert hub.sent_bytes < hub.endless_bytes
+
+
+@pytest.mark.parametrize("status", [200, 403])
+def test_a_list_of_files_that_drips_is_not_waited_for(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(library, "ANSWER_S", 0.3)
+    hub.faults = {"api": [f"drip {status}"]}
+    started = time.monotonic()
+    with pytest.raises(library.Unreachable, match=r"has not come within 0\.3 s"):
+        modelkit.pull(STORY, home=tmp_path / "home")
+    assert time.monotonic() - started < 8
 
 
 def test_a_damaged_file_of_the_cache_is_found_when_it_is_used(hub: Hub, tmp_path: Path, cache: Path) -> None:
