@@ -17,19 +17,12 @@ from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.read import parse_object, read_object, read_text
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 from modelkit.tokenizer.tokenizer import Tokenizer
+from modelkit.tokenizer.told import as_told
 
 if TYPE_CHECKING:
     import tokenizers
 
 CONFIG_BYTES = 10_000_000
-_WHOLE = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Classes of transformers that take all of tokenizer.json."""
-_OF_BERT = {
-    "do_lower_case": "lowercase",
-    "strip_accents": "strip_accents",
-    "tokenize_chinese_chars": "handle_chinese_chars",
-}
-"""Flags of tokenizer_config.json that BERT's classes make their normalizer of, and its names for them."""
 
 
 def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
@@ -42,9 +35,8 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
         raise _no_tokenizer(files)
     text = read_text(files["tokenizer.json"], limit_bytes=LIMIT_BYTES)
     parsed = parse_object(text, "tokenizer.json")
-    document = check_document(parsed, "tokenizer.json")
     config = _companion(files, "tokenizer_config.json")
-    document["normalizer"] = _as_told(document["normalizer"], config)
+    document = as_told(check_document(parsed, "tokenizer.json"), config)
     specials = read_specials(config, _companion(files, "special_tokens_map.json"))
     native = _native(document, text if _as_checked(parsed, document) else None)
     _add_declared(native, config, _companion(files, "added_tokens.json"))
@@ -83,14 +75,6 @@ def _as_checked(parsed: dict[str, Any], checked: dict[str, Any]) -> bool:
     return parsed.keys() <= checked.keys() and all(
         parsed.get(key) is value or parsed.get(key) == value for key, value in checked.items()
     )
-
-
-def _as_told(normalizer: Any, config: Mapping[str, Any]) -> Any:
-    """A normalizer of tokenizer.json; BERT's with flags of tokenizer_config.json, which go first there."""
-    if not normalizer or normalizer["type"] != "BertNormalizer" or config.get("tokenizer_class") in _WHOLE:
-        return normalizer
-    told = {ours: config.get(theirs) for theirs, ours in _OF_BERT.items()}
-    return {**normalizer, **{name: flag for name, flag in told.items() if isinstance(flag, bool)}}
 
 
 def _native(document: dict[str, Any], text: str | None) -> "tokenizers.Tokenizer":

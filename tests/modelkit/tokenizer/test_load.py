@@ -138,6 +138,9 @@ def test_the_config_may_declare_more_tokens(tmp_path: Path):
         (True, {"do_lower_case": False}, [5, 1]),
         (False, {"tokenizer_class": "BertTokenizer", "do_lower_case": True}, [3, 4]),
         (True, {"strip_accents": False}, [3, 1]),
+        (False, {"tokenizer_class": "BertTokenizer"}, [3, 4]),  # what the class does unless told
+        (False, {}, [3, 4]),
+        (False, {"tokenizer_class": "PreTrainedTokenizerFast"}, [5, 1]),
         (True, {"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}, [3, 4]),
     ],
 )
