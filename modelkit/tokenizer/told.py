@@ -4,11 +4,15 @@ transformers hands the flags to the tokenizer's class, which makes the part of t
 for a flag that is left out. Its generic classes take tokenizer.json as it is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-_WHOLE = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Classes of transformers that take all of tokenizer.json."""
+from modelkit.tokenizer.components import SEQUENCES
+
+_WHOLE = ("PreTrained", "TokenizersBackend")
+"""Classes without their ending, `TokenizerFast` or `Tokenizer`; "": none is named, and it is the model's."""
+_OF_BYTES = ("GPT2", "Roberta", "Bart", "GPTNeoX", "Cohere", "CodeGen", "Qwen2", "Qwen3_5", "")
+_OF_PIECES = ("Llama", "CodeLlama", "XLMRoberta")
 _OF_BERT = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
@@ -19,17 +23,55 @@ _OF_BERT = {
 
 def as_told(document: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
     """A checked tokenizer.json beside this tokenizer_config.json."""
-    if config.get("tokenizer_class") in _WHOLE:
-        return dict(document)
-    return {**document, "normalizer": _lettered(document["normalizer"], config)}
-
-
-def _lettered(normalizer: Any, config: Mapping[str, Any]) -> Any:
-    if not normalizer or normalizer["type"] != "BertNormalizer":
-        return normalizer
-    told = {ours: _flag(config, theirs, unless) for theirs, (ours, unless) in _OF_BERT.items()}
-    return {**normalizer, **told}
+    kind = str(config.get("tokenizer_class") or "").removesuffix("Fast").removesuffix("Tokenizer")
+    told, cut = dict(document), document["pre_tokenizer"] or {"type": None}
+    # No blank unless told, where texts are cut by bytes alone; of more than that tokenizer.json knows more.
+    blank = _flag(config, "add_prefix_space", False if cut["type"] == "ByteLevel" else None)
+    if kind not in _WHOLE:
+        _rewrite(told, "normalizer", lambda part: _lettered(part, config))
+    if kind in _OF_BYTES and blank is not None:
+        _rewrite(told, "pre_tokenizer", lambda part: _with_bytes(part, blank))
+    if kind in _OF_PIECES and blank is False:
+        for key in ("normalizer", "pre_tokenizer", "decoder"):
+            _rewrite(told, key, _without_blank)
+    return told
 
 
 def _flag(config: Mapping[str, Any], name: str, unless: bool | None) -> bool | None:
     return config[name] if isinstance(config.get(name), bool) else unless
+
+
+_Part = dict[str, Any]
+
+
+def _rewrite(told: _Part, key: str, rule: Callable[[_Part], _Part | None]) -> None:
+    """Every part at `key` becomes what the rule makes of it; None: it goes."""
+
+    def made(part: _Part) -> _Part | None:
+        if part["type"] != "Sequence":
+            return rule(part)
+        inner = (made(one) for one in part[SEQUENCES[key]])
+        return {**part, SEQUENCES[key]: [one for one in inner if one is not None]}
+
+    told[key] = made(told[key]) if told[key] else told[key]
+
+
+def _lettered(part: _Part, config: Mapping[str, Any]) -> _Part:
+    if part["type"] != "BertNormalizer":
+        return part
+    return part | {ours: _flag(config, theirs, unless) for theirs, (ours, unless) in _OF_BERT.items()}
+
+
+def _with_bytes(part: _Part, blank: bool) -> _Part:
+    return {**part, "add_prefix_space": blank} if part["type"] == "ByteLevel" else part
+
+
+def _without_blank(part: _Part) -> _Part | None:
+    """Of a SentencePiece vocabulary: no blank goes before a text, and none is taken from the text of ids."""
+    match part:
+        case {"type": "Prepend"} | {"type": "Strip", "content": " "}:
+            return None
+        case {"type": "Metaspace"}:
+            return {**part, "prepend_scheme": "never"}
+        case _:
+            return part

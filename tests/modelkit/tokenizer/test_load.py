@@ -167,6 +167,62 @@ def test_a_bert_s_flags_go_before_its_normalizer(
     assert tokenizer.encode("Cat th\u00e9", add_special=False) == ids
 
 
+@pytest.mark.parametrize(
+    ("own", "config", "ids"),
+    [
+        (False, {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True}, [28, 29]),
+        (False, {"add_prefix_space": True}, [28, 29]),
+        (True, {"tokenizer_class": "GPT2TokenizerFast", "add_prefix_space": False}, [29]),
+        (True, {"tokenizer_class": "RobertaTokenizerFast"}, [29]),  # what the class does unless told
+        (True, {}, [29]),
+        (False, {"tokenizer_class": "PreTrainedTokenizerFast", "add_prefix_space": True}, [29]),
+    ],
+)
+def test_the_flag_for_a_blank_in_front_goes_before_the_bytes(
+    tmp_path: Path, own: bool, config: dict[str, Any], ids: list[int]
+):
+    """As in transformers, whose generic classes take the pre-tokenizer as it is."""
+    cut = {"type": "ByteLevel", "add_prefix_space": own, "trim_offsets": True, "use_regex": True}
+    tokenizer = load(tmp_path, tokenizer=byte_level(pre_tokenizer=cut), tokenizer_config=config)
+    assert tokenizer.encode("ab", add_special=False) == ids
+    several = byte_level(pre_tokenizer={"type": "Sequence", "pretokenizers": [_DIGITS, cut]})
+    told = "add_prefix_space" in config
+    tokenizer = load(tmp_path, tokenizer=several, tokenizer_config=config)
+    assert tokenizer.encode("ab", add_special=False) == (ids if told else [28, 29])
+
+
+_DIGITS = {"type": "Digits", "individual_digits": True}
+_REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+_BACK = {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_METASPACE = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "cut"),
+    [
+        ({"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "\u2581"}, _REPLACE]}, None),
+        (None, _METASPACE),
+    ],
+)
+def test_a_llama_may_be_told_to_put_no_blank_in_front(tmp_path: Path, normalizer: Any, cut: Any):
+    document = byte_level(
+        normalizer=normalizer,
+        pre_tokenizer=cut,
+        decoder={"type": "Sequence", "decoders": [_BACK, {"type": "Fuse"}, _STRIP]},
+        model={"type": "BPE", "vocab": {"<s>": 0, "</s>": 1, "\u2581": 2, "a": 3}, "merges": []},
+    )
+    for config, ids, text in (
+        ({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": None}, [2, 3, 2, 3], "a a"),
+        ({"tokenizer_class": "LlamaTokenizer", "add_prefix_space": False}, [3, 2, 3], "a a"),
+    ):
+        tokenizer = load(tmp_path, tokenizer=document, tokenizer_config=config)
+        assert tokenizer.encode("a a", add_special=False) == ids
+        assert tokenizer.decode(ids) == text
+        blank = TextStream(tokenizer).push(2)
+        assert blank == ("" if len(ids) == 4 else " ")
+
+
 def test_the_old_added_tokens_file_is_read(tmp_path: Path):
     tokenizer = load(tmp_path, added_tokens={"<y>": 31, "<x>": 30})
     assert tokenizer.encode("<y><x>", add_special=False) == [31, 30]
