@@ -1,11 +1,13 @@
 """A Tokenizer from the files of a model: tokenizer.json, and what tokenizer_config.json and its kin add.
 
-Token ids agree with transformers 5, with three exceptions. A special token that is only named, and has no id
+Token ids agree with transformers 5, with four exceptions. A special token that is only named, and has no id
 in tokenizer.json, gets none (transformers would give it the id after the last, which no embedding has). The
 flags `add_bos_token` and `add_eos_token` count where the post-processor adds no token of its own;
 transformers 5 drops them whenever there is a tokenizer.json, classes of older versions and llama.cpp do not.
 And what cuts and joins a text is tokenizer.json's: named classes of transformers 5 (Llama's, GPT-2's) make
 theirs anew, which splits digits and sets blanks behind special tokens otherwise than models were trained.
+Last, special tokens in a text are known as such even where `split_special_tokens` asks for their letters: a
+prompt is one text, with the marks that its chat template writes.
 """
 
 import json

@@ -48,8 +48,9 @@ def read_specials(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> 
         for source in (config, special_map)
         for field in ("additional_special_tokens", "extra_special_tokens")
     )
-    others = tuple(token for value in lists for token in _texts(value))
-    return Specials(text("bos_token"), text("eos_token"), text("unk_token"), text("pad_token"), others)
+    others = [token for value in lists for token in _texts(value)]
+    others += [token for role in ("sep_token", "cls_token", "mask_token") if (token := text(role))]
+    return Specials(text("bos_token"), text("eos_token"), text("unk_token"), text("pad_token"), tuple(others))
 
 
 def declared_tokens(config: Mapping[str, Any], added: Mapping[str, Any]) -> list[DeclaredToken]:

@@ -97,6 +97,13 @@ def test_a_named_token_that_is_a_mere_piece_becomes_special(tmp_path: Path):
     assert tokenizer.special_ids == {0, 1}
 
 
+@pytest.mark.parametrize("role", ["sep_token", "cls_token", "mask_token"])
+def test_the_tokens_of_encoders_are_named_as_well(tmp_path: Path, role: str):
+    tokenizer = load(tmp_path, tokenizer_config={role: "ab"})
+    assert tokenizer.encode("cab", add_special=False) == [4, 29]
+    assert tokenizer.special_ids == {0, 1, 29}
+
+
 def test_a_named_token_that_was_not_called_special_is(tmp_path: Path):
     """As transformers has it."""
     tokens = [added("<s>", 0), added("</s>", 1, special=False)]
