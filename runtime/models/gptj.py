@@ -1,10 +1,11 @@
 """GPT-J and CodeGen: attention and MLP side by side behind one LayerNorm, part of each head rotated by
 neighbouring pairs, a head with biases.
 
-CodeGen has one matrix for q, k and v, which was cut into four for training: of each quarter of the heads the
-queries, the values and the keys.
+CodeGen has one matrix for q, k and v, which was cut for training: of each quarter of the heads the queries,
+the values and the keys. CodeGen2's 1B and 3.7B were cut into eight, which only the code beside them knows;
+their configs alone have `head_dim`. transformers takes them for quarters, and writes nonsense with them.
 
-Sources: transformers modeling_gptj.py, modeling_codegen.py.
+Sources: transformers modeling_gptj.py, modeling_codegen.py; OpenNMT/CTranslate2 converters/transformers.py.
 """
 
 from collections.abc import Mapping
@@ -27,13 +28,11 @@ from runtime.nn.rope_spec import read_rope
 from runtime.nn.self_attention import FusedAttention, SelfAttention
 from runtime.records import dataclass
 
-QUARTERS = 4
-
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    fused: bool
-    """One matrix for queries, keys and values (CodeGen)."""
+    cuts: int
+    """Parts that the one matrix for queries, keys and values was cut into (CodeGen); 0: there are three."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -48,15 +47,16 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     if shape["tied"]:
         raise UnsupportedModel("config.json: tie_word_embeddings is true, and this head has biases")
-    if fused and shape["hidden_size"] % QUARTERS:
-        fields.refuse("hidden_size", f"a multiple of {QUARTERS}")
+    cuts = 0 if not fused else 8 if fields.raw.get("head_dim") == shape["head_dim"] else 4
+    if fused and shape["hidden_size"] % cuts:
+        fields.refuse("hidden_size", f"a multiple of {cuts}")
     turned = fields.count("rotary_dim", 64, high=shape["head_dim"])
     if turned % 2:
         fields.refuse("rotary_dim", "an even number")
     layers = layer_count(fields, 28)
     plain, length = {"rope_type": "default", "rope_theta": 10000.0}, shape["context_length"]
     rope = read_rope(plain, head_dim=turned, max_positions=length, traditional=True)
-    return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, fused=fused)
+    return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, cuts=cuts)
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -67,7 +67,7 @@ def build(config: Config) -> CausalLM:
     norm = layer_norms(config)
 
     def attention(rope: Rope | None) -> Mixer:
-        return FusedAttention(config, rope) if config.fused else SelfAttention(config, rope)
+        return FusedAttention(config, rope) if config.cuts else SelfAttention(config, rope)
 
     layers = [Parallel(attention(rope), plain_mlp(config, bias=True), norm) for rope in layer_ropes(config)]
     return CausalLM(config, layers, norm(), head_bias=True)
@@ -89,13 +89,13 @@ _NAMES = (
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     kept = {name: array for name, array in weights.items() if not name.endswith(_SPARE)}
     named = respelled(without_spares(config, kept), _NAMES)
-    return {name: _in_order(x) if ".qkv_proj." in name else x for name, x in named.items()}
+    return {name: _in_order(x, config.cuts) if ".qkv_proj." in name else x for name, x in named.items()}
 
 
-def _in_order(matrix: mx.array) -> mx.array:
-    """[quarter][query, value, key] rows -> all queries', all keys', all values'."""
-    quarters = matrix.reshape(QUARTERS, 3, -1, *matrix.shape[1:])
-    return mx.concatenate([quarters[:, part].reshape(-1, *matrix.shape[1:]) for part in (0, 2, 1)])
+def _in_order(matrix: mx.array, cuts: int) -> mx.array:
+    """[cut][query, value, key] rows -> all queries', all keys', all values'."""
+    parts = matrix.reshape(cuts, 3, -1, *matrix.shape[1:])
+    return mx.concatenate([parts[:, part].reshape(-1, *matrix.shape[1:]) for part in (0, 2, 1)])
 
 
 FAMILY = Family(

@@ -107,6 +107,16 @@ def with_triangle(name: str) -> Callable[[State], State]:
     return lambda state: {**state, name: np.ones((1, 1, 96, 96), np.float32)}
 
 
+def in_eight_cuts(state: State) -> State:
+    """CodeGen2's 1B and 3.7B have [8][query, value, key] where CodeGen has [4][query, value, key]."""
+
+    def recut(matrix: np.ndarray) -> np.ndarray:
+        parts = matrix.reshape(4, 3, -1, matrix.shape[1]).swapaxes(0, 1).reshape(3, 8, -1, matrix.shape[1])
+        return parts.swapaxes(0, 1).reshape(matrix.shape)
+
+    return {name: recut(array) if ".qkv_proj." in name else array for name, array in state.items()}
+
+
 def neox_by_mlx(state: State) -> State:
     buffers = {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 8, 8), np.float32)}
     return renamed(
@@ -300,6 +310,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "gpt_bigcode of old": ("gpt_bigcode", without(), with_triangle("transformer.h.0.attn.bias")),
     "gptj of old": ("gptj", without(), with_triangle("transformer.h.0.attn.bias")),
     "codegen of old": ("codegen", without(), with_triangle("transformer.h.0.attn.causal_mask")),
+    "codegen2 1B": ("codegen", without(head_dim=16), in_eight_cuts),
     "gpt_neo of old": (
         "gpt_neo",
         without("attention_layers"),
