@@ -8,6 +8,7 @@ from typing import Any
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import PLAIN, Checkpoint
+from runtime.models.config import completed
 from runtime.models.document import check_document, refuse_both_ways
 from runtime.models.family import Family
 from runtime.models.headless import headless
@@ -88,6 +89,11 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     if variant is not None:
         return variant
     return headless(family) if architecture_name(raw) in HEADLESS.values() else family
+
+
+def whole_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The text model's fields, with what its family takes for those that the file leaves out."""
+    return completed(find_family(raw).parse, raw)
 
 
 def _refuse_two_names(raw: Mapping[str, Any]) -> None:

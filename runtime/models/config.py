@@ -6,7 +6,8 @@ otherwise for `spellings`, the rope block for `rope_block`.
 Numbers come from a stranger's file: an absurd one must fail here in microseconds, not in an allocation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from runtime.errors import UnsupportedModel, shown
@@ -17,6 +18,8 @@ from runtime.models.wrapper import ROPE, text_block, text_config
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.
 _LARGE, _SMALL = 1e9, 1e-15
+_TAKEN: ContextVar[dict[str, Any] | None] = ContextVar("taken", default=None)
+"""While `completed` looks on: what was taken for fields that are not there."""
 
 
 def _refuse_outer_rope(raw: Mapping[str, Any]) -> None:
@@ -38,6 +41,9 @@ class Fields:
         self._written = text_config(raw)
         self.raw = one_spelling(self._written)
         self._under = f"{under}." if under else ""
+        self._taken = _TAKEN.get() if "model_type" in self.raw else None  # a block is no model's config
+        for name, value in self.raw.items():  # a family's own, where it completes a config
+            self.take(name, value)
 
     def has(self, name: str) -> bool:
         return self.raw.get(name) is not None
@@ -52,10 +58,18 @@ class Fields:
             f"config.json: {self.name(name)} is {shown(self.raw.get(name))}, expected {expected}"
         )
 
+    def take(self, name: str, default: Any) -> Any:
+        """The field's value; where the file has none, `default` is the family's."""
+        value = self.raw.get(name)
+        if value is not None:
+            default = value
+        if self._taken is not None and default is not None:
+            self._taken.setdefault(name, default)
+        return default
+
     def count(self, name: str, default: int | None = None, *, low: int = 1, high: int = _HUGE) -> int:
         """A whole number in [low, high]."""
-        value = self.raw.get(name)
-        value = default if value is None else value
+        value = self.take(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.refuse(name, f"a whole number from {low} to {high}")
         return value
@@ -64,8 +78,7 @@ class Fields:
         self, name: str, default: float | None = None, *, low: float = -_LARGE, high: float = _LARGE
     ) -> float:
         """A number in [low, high], 0 or not so small that dividing by it leaves float32."""
-        value: Any = self.raw.get(name)
-        value = default if value is None else value
+        value = self.take(name, default)
         good = isinstance(value, int | float) and not isinstance(value, bool)
         if not good or not low <= value <= high or 0 < abs(value) < min(_SMALL, max(low, 0) or _SMALL):
             self.refuse(name, f"a number from {low:g} to {high:g}")
@@ -77,15 +90,14 @@ class Fields:
         """
         value = self.raw.get(name)
         if value is None and not (default and name in self.raw):
-            return default
+            return self.take(name, default)
         if not isinstance(value, bool):
             self.refuse(name, "true or false")
         return value
 
     def choice(self, name: str, allowed: tuple[str, ...], default: str | None = None) -> str:
         """One of the allowed words; anything else would be computed wrongly, so it is refused."""
-        value = self.raw.get(name)
-        value = default if value is None else value
+        value = self.take(name, default)
         if value not in allowed:
             raise UnsupportedModel(
                 f"config.json: {self.name(name)} is {shown(value)}, and only {', '.join(allowed)} is "
@@ -111,7 +123,23 @@ class Fields:
         """The rope block for layers of this type (None: for all layers) in the new spelling, whichever the
         file uses; every field of it checked. theta: the base where the file gives none.
         """
+        if layer_type != "sliding_attention":
+            self.take("rope_theta", theta)
         return rope_block(self.raw, layer_type, theta=theta)
+
+
+def completed(parse: Callable[[Mapping[str, Any]], Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The text model's fields under every name they have, and what the family whose `parse` it is takes for
+    those that the file leaves out. Raises UnsupportedModel.
+    """
+    taken: dict[str, Any] = {}
+    token = _TAKEN.set(taken)
+    try:
+        parse(raw)
+    finally:
+        _TAKEN.reset(token)
+    said = one_spelling(text_config(raw))
+    return said | {name: value for name, value in taken.items() if said.get(name) is None}
 
 
 def whole_heads(parameters: Mapping[str, Any], what: str = "this family") -> Mapping[str, Any]:

@@ -69,7 +69,8 @@ def read_shape(
     hidden = fields.count("hidden_size", defaults.get("hidden_size"), high=1 << 20)
     heads = fields.count("num_attention_heads", defaults.get("num_attention_heads"), high=4096)
     kv_heads = min(defaults.get("num_key_value_heads", heads), heads)
-    head_dim = defaults.get("head_dim", max(hidden // heads, 1))
+    size = defaults.get("head_dim")
+    equal = size is None and not fields.has("head_dim")
     context = defaults.get("max_position_embeddings", 2048)
     return {
         "vocab_size": fields.count("vocab_size", defaults.get("vocab_size"), high=1 << 24),
@@ -79,7 +80,7 @@ def read_shape(
         ),
         "heads": heads,
         "kv_heads": key_heads(fields, heads, kv_heads),
-        "head_dim": fields.count("head_dim", head_dim, high=4096),
+        "head_dim": max(hidden // heads, 1) if equal else fields.count("head_dim", size, high=4096),
         "norm_eps": fields.number(eps_field, eps, low=1e-30),
         "activation": fields.choice(activation_field, tuple(activations), activation),
         "tied": fields.flag("tie_word_embeddings", tied),
@@ -101,14 +102,14 @@ def read_older_shape(
     inner: the field for the MLP's size; without it four times the hidden size. length: for the context's.
     """
     given = fields.count(length, more.pop("max_position_embeddings", 2048))
-    meant = {name: value for name, value in fields.raw.items() if name not in _LATER}
-    sizes = {"intermediate_size": 1, "max_position_embeddings": given}
-    shape = read_shape(Fields(meant), eps_field=eps_field, eps=1e-5, **sizes, **more)
-    hidden, heads = shape["hidden_size"], shape["heads"]
-    if hidden % heads:
-        fields.refuse("hidden_size", f"a multiple of num_attention_heads, {heads}")
+    hidden = fields.count("hidden_size", more.get("hidden_size"), high=1 << 20)
     size = 4 * hidden if inner is None else fields.count(inner, 4 * hidden, high=1 << 22)
-    return {**shape, "intermediate_size": size}
+    meant = {name: value for name, value in fields.raw.items() if name not in _LATER}
+    meant |= {"intermediate_size": size, "max_position_embeddings": given}
+    shape = read_shape(Fields(meant), eps_field=eps_field, eps=1e-5, **more)
+    if hidden % shape["heads"]:
+        fields.refuse("hidden_size", f"a multiple of num_attention_heads, {shape['heads']}")
+    return shape
 
 
 _LATER = ("num_key_value_heads", "head_dim", "intermediate_size", "max_position_embeddings")
@@ -132,7 +133,8 @@ def read_windows(
     """
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
-        return tuple(None if (i + 1) % full_every == 0 else window for i in range(layers))
+        full = [(i + 1) % full_every == 0 for i in range(layers)]
+        kinds = fields.take("layer_types", [f"{'full' if one else 'sliding'}_attention" for one in full])
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
@@ -201,6 +203,7 @@ def own_rope(fields: Fields, block: Mapping[str, Any], *, theta: float = 10000.0
         return fields.rope_parameters(theta=theta)
     if fields.number("rope_theta", block["rope_theta"]) != block["rope_theta"]:
         fields.refuse("rope_theta", f"{block['rope_theta']:g}, or all of it in rope_parameters")
+    fields.take("rope_parameters", dict(block))
     return block
 
 

@@ -205,6 +205,7 @@ def _rope(fields: Fields, shape: dict[str, Any], kind: str, head_dim: int) -> Ro
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
     parameters = fields.rope_parameters(kind)
     if not isinstance(blocks := fields.raw.get("rope_parameters"), Mapping) or blocks.get(kind) is None:
+        fields.take("rope_parameters", _ROPES)
         parameters = _ROPES[kind]
     if parameters["rope_type"] == "default":  # for which transformers does not look at the share
         whole_heads(parameters, "rope_type default")

@@ -57,6 +57,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     block = whole_heads(fields.rope_parameters(theta=150000.0))
     if not fields.has("rope_parameters") and not fields.has("rope_scaling"):
         block = {**block, **_YARN}
+        fields.take("rope_parameters", block)
     rope = read_rope(block, head_dim=shape["head_dim"], max_positions=shape["context_length"])
     experts = fields.count("num_local_experts", 128, high=1 << 16)
     return Config(

@@ -98,6 +98,7 @@ def _rope_block(fields: Fields) -> dict[str, Any]:
     """Only YaRN has a meaning: the reference cannot compute the family's heads with any other type."""
     given = any(fields.has(name) for name in ("rope_parameters", "rope_scaling"))
     block = fields.rope_parameters() if given else dict(_YARN)
+    fields.take("rope_parameters", block)
     block.setdefault("rope_type", block.get("type", "default"))
     Fields(block).choice("rope_type", ("yarn",))
     return block

@@ -72,7 +72,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         tied=tied,
         scaled=_scaled(fields, kind, tied),
         start_id=fields.count("decoder_start_token_id", padding, low=0, high=vocab - 1),
-        context_length=max(fields.count("n_positions", _CONTEXT), _CONTEXT),
+        context_length=max(fields.count("n_positions", 512), _CONTEXT),
     )
 
 

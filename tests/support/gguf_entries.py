@@ -210,6 +210,8 @@ MORE: dict[str, set[str]] = (
             "deepseek_v32",
             "glm4_moe_lite",
             "glm4_moe_lite_head",
+            "glm_moe_dsa",
+            "glm_moe_dsa_shared",
             "mimo_v2_flash",
             "minimax_m2",
         )

@@ -25,7 +25,7 @@ from modelkit.source.gguf.architectures import (
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.tensor import TensorInfo
 from runtime.models import find_family
-from runtime.models.wrapper import text_config
+from runtime.models.architecture import whole_config
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gguf"
@@ -74,7 +74,7 @@ class GgufReference:
 
     @cached_property
     def described(self) -> Described:
-        return describe(text_config(self.config), self.package, self.name)
+        return describe(self.config, self.package, self.name)
 
     @cached_property
     def exported(self) -> dict[str, np.ndarray]:
@@ -100,7 +100,9 @@ def read(metadata: Mapping[str, Any], shapes: Mapping[str, Any], theirs: Tensors
 
 def describe(config: Mapping[str, Any], ours: Tensors, label: str) -> Described:
     shapes = {name: array.shape for name, array in ours.items()}
-    return describe_for_gguf(config, shapes, lambda name: ours[name].reshape(-1).tolist(), label)
+    return describe_for_gguf(
+        whole_config(config), shapes, lambda name: ours[name].reshape(-1).tolist(), label
+    )
 
 
 def undone(imported: Imported, theirs: Tensors) -> dict[str, np.ndarray]:

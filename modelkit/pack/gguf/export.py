@@ -40,6 +40,7 @@ from modelkit.store.package import Package
 from modelkit.tokenizer.load import load_tokenizer
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.models import describe
+from runtime.models.architecture import whole_config
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
@@ -156,7 +157,7 @@ def _factors(
 def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Stored], list[str]]:
     """By the table, with the draft heads where its row has a place for them; notes."""
     found, label = stored_tensors(source), source.inventory.origin
-    config = text_config(source.inventory.config)
+    config = whole_config(source.inventory.config)
     notes = [f"{found.towers} tensors for images and sound are left out"] if found.towers else []
     if found.unread:
         notes.append(f"{', '.join(found.unread)} left out: embeddings are made of hidden states alone")

@@ -16,9 +16,8 @@ from typing import Any
 from modelkit.pack.gguf.stored import Stored
 from modelkit.source.gguf.architectures import unplaced
 from runtime.errors import RuntimeFault, WeightMismatch
-from runtime.models.architecture import Described, describe
+from runtime.models.architecture import Described, describe, whole_config
 from runtime.models.passage import Form, Shape, trace
-from runtime.models.wrapper import text_config
 
 _NUMBER = re.compile(r"\.(\d{1,6})\.", re.ASCII)
 Places = frozenset[tuple[str, bytes]]
@@ -31,7 +30,7 @@ def respelled(config: Mapping[str, Any], tensors: Mapping[str, Stored], label: s
     Raises UnsupportedSource for a model that GGUF has no architecture for.
     """
     shapes = {name: one.shape for name, one in tensors.items()}
-    found = unplaced(text_config(config), shapes, label)
+    found = unplaced(whole_config(config), shapes, label)
     if not found.names:
         return dict(tensors)
     try:

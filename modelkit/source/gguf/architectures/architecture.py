@@ -28,8 +28,6 @@ class Kind:
     """Other model types whose text is the same, for writing."""
     settings: tuple[Setting, ...] = ()
     """Besides those of the architecture."""
-    unsaid: Mapping[str, Any] | None = None
-    """What transformers takes for fields that a config does not have, where the settings do not know."""
 
 
 @dataclass(frozen=True, slots=True)

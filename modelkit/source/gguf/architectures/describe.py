@@ -59,8 +59,8 @@ def unplaced(config: Mapping[str, Any], shapes: Mapping[str, Shape], label: str)
     """The arguments are those of `describe_for_gguf`. Raises UnsupportedSource for a model that GGUF has no
     architecture for.
     """
-    row, kind = _row(config, label)
-    facts = _facts(kind, config, shapes)
+    row = _row(config, label)[0]
+    facts = _facts(config, shapes)
     known = {name: shape for name, shape in shapes.items() if not _is_of_unknown_head(row, name, facts)}
     left = links_from_ours(row, known, facts)[1]
     free = [name for name in names_of(row, facts) if name not in shapes] if left else []
@@ -73,15 +73,15 @@ def describe_for_gguf(
     values: Callable[[str], Sequence[float]],
     label: str,
 ) -> Described:
-    """config: of the text model, flat. shapes: of its tensors, under the names that packages have (experts in
-    stacks, projections apart). values: the numbers of a small float tensor. label: how messages call the
-    model.
+    """config: of the text model, flat, with what its family takes for fields that a file leaves out. shapes:
+    of its tensors, under the names that packages have (experts in stacks, projections apart). values: the
+    numbers of a small float tensor. label: how messages call the model.
 
     Raises UnsupportedSource for a model that GGUF has no architecture for, and for tensors that have no
     place.
     """
     row, kind = _row(config, label)
-    facts = _facts(kind, config, shapes)
+    facts = _facts(config, shapes)
     out = Writing(row.name, facts, shapes, values, label)
     out.metadata["general.architecture"] = row.name
     out.heads = _heads(row, facts, shapes)
@@ -134,12 +134,8 @@ def _is_of_unknown_head(row: Architecture, name: str, facts: Facts) -> bool:
     return name.startswith(_HEADS) or layer_of(row, name, facts) >= facts.layers > 0
 
 
-def _facts(kind: Kind, config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Facts:
-    unsaid = dict(kind.unsaid or {})
-    if config.get("rope_scaling") is not None:
-        unsaid.pop("rope_parameters", None)  # the same, in the older spelling
-    whole = {**unsaid, **config}
-    return Facts(whole, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
+def _facts(config: Mapping[str, Any], shapes: Mapping[str, Shape]) -> Facts:
+    return Facts(config, less_one=any(_is_published_filter(name, shape) for name, shape in shapes.items()))
 
 
 def _is_published_filter(name: str, shape: Shape) -> bool:

@@ -16,15 +16,6 @@ from modelkit.source.gguf.architectures.settings import Always, Same, Setting, S
 from runtime.records import dataclass
 
 _ROBERTAS = ("roberta", "camembert", "xlm-roberta")
-_BERT_UNSAID = {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "layer_norm_eps": 1e-12,
-    "max_position_embeddings": 512,
-    "num_attention_heads": 12,
-    "num_hidden_layers": 12,
-    "type_vocab_size": 2,
-}
 _DISTIL_EPS = 1e-12
 """DistilBERT's, which no config of it says."""
 
@@ -113,7 +104,7 @@ def _has_types(file: Reading) -> bool:
 
 BERT = Architecture(
     "bert",
-    (Kind("bert", "BertModel", _has_types, aliases=_ROBERTAS, unsaid=_BERT_UNSAID),),
+    (Kind("bert", "BertModel", _has_types, aliases=_ROBERTAS),),
     (
         *_sizes(hidden="hidden_size", inner="intermediate_size", heads="num_attention_heads", eps=_EPS),
         _positions("position_embd", "max_position_embeddings"),
@@ -156,19 +147,7 @@ def _write_distilled(out: Writing) -> None:
 
 DISTILBERT = Architecture(
     "bert",
-    (
-        Kind(
-            "distilbert",
-            "DistilBertModel",
-            unsaid={
-                "dim": 768,
-                "hidden_dim": 3072,
-                "n_heads": 12,
-                "n_layers": 6,
-                "max_position_embeddings": 512,
-            },
-        ),
-    ),
+    (Kind("distilbert", "DistilBertModel"),),
     (
         *_sizes(
             hidden="dim", inner="hidden_dim", heads="n_heads", eps=Special(_read_distilled, _write_distilled)

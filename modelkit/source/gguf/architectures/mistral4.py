@@ -19,40 +19,6 @@ from modelkit.source.gguf.architectures.settings import Special
 _SOFTMAX = 1
 _SLOPE = 0.1
 _TRAINED = "original_max_position_embeddings"
-_ROPE: dict[str, Any] = {
-    "rope_type": "yarn",
-    "rope_theta": 10000.0,
-    "factor": 128.0,
-    _TRAINED: 8192,
-    "beta_fast": 32.0,
-    "beta_slow": 1.0,
-    "mscale_all_dim": 1.0,
-    "mscale": 1.0,
-    "llama_4_scaling_beta": _SLOPE,
-}
-_UNSAID: dict[str, Any] = {
-    "vocab_size": 131072,
-    "hidden_size": 4096,
-    "intermediate_size": 12288,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "max_position_embeddings": 1048576,
-    "rms_norm_eps": 1e-6,
-    "q_lora_rank": 1024,
-    "kv_lora_rank": 256,
-    "qk_nope_head_dim": 64,
-    "qk_rope_head_dim": 64,
-    "v_head_dim": 128,
-    "moe_intermediate_size": 2048,
-    "n_routed_experts": 128,
-    "num_experts_per_tok": 4,
-    "n_shared_experts": 1,
-    "n_group": 1,
-    "topk_group": 1,
-    "norm_topk_prob": True,
-    "routed_scaling_factor": 1.0,
-    "first_k_dense_replace": 0,
-}
 
 
 def _is_mistrals(block: Mapping[str, Any]) -> bool:
@@ -95,7 +61,7 @@ def _write_rope(out: Writing) -> None:
 
 MISTRAL4 = Architecture(
     "mistral4",
-    (Kind("mistral4", "Mistral4ForCausalLM", unsaid={**_UNSAID, "rope_parameters": _ROPE}),),
+    (Kind("mistral4", "Mistral4ForCausalLM"),),
     (*SIZES, Special(_read_rope, _write_rope), *MIXTURE, leading_dense(), gating(_SOFTMAX)),
     TOP,
     (*NORMS, *LATENT, *MLP, ROUTER, *experts(), *shared_expert("mlp.shared_experts")),

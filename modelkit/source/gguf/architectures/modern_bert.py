@@ -119,19 +119,7 @@ def _read_biases(file: Reading) -> None:
 
 MODERN_BERT = Architecture(
     "modern-bert",
-    (
-        Kind(
-            "modernbert",
-            "ModernBertModel",
-            unsaid={
-                "hidden_size": 768,
-                "intermediate_size": 1152,
-                "max_position_embeddings": 8192,
-                "num_attention_heads": 12,
-                "num_hidden_layers": 22,
-            },
-        ),
-    ),
+    (Kind("modernbert", "ModernBertModel"),),
     (
         CONTEXT,
         HIDDEN,

@@ -141,7 +141,7 @@ HEADS = (
 )
 
 
-RMS = Same("attention.layer_norm_rms_epsilon", ("rms_norm_eps", "norm_eps"), needed=True)
+RMS = Same("attention.layer_norm_rms_epsilon", ("rms_norm_eps", "norm_eps", "layernorm_epsilon"), needed=True)
 
 
 LAYER_NORM = "attention.layer_norm_epsilon"

@@ -6,6 +6,7 @@ import pytest
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from runtime.models.wrapper import text_config
+from tests.support.gguf_entries import ABSENT
 from tests.support.gguf_references import GgufReference, describe, read
 
 
@@ -99,8 +100,50 @@ def test_what_no_config_can_say_is_refused(name: str, changes: dict[str, Any]) -
 def _written(name: str, changes: dict[str, Any]) -> dict[str, Any]:
     """Metadata of the reference's checkpoint with these fields in its config."""
     reference = GgufReference(name)
-    config = {**text_config(reference.config), **changes}
+    changed = {**text_config(reference.config), **changes}
+    config = {name: value for name, value in changed.items() if value is not ABSENT}
     return dict(describe(config, reference.package, name).metadata)
+
+
+_TOGETHER = {
+    "model_max_length": ("max_position_embeddings",),
+    "first_k_dense_replace": ("mlp_layer_types",),
+}
+"""Fields that say the same thing again."""
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "key", "meant"),
+    [
+        ("llama", "max_position_embeddings", "llama.context_length", 2048),
+        ("llama", "rms_norm_eps", "llama.attention.layer_norm_rms_epsilon", 1e-6),
+        ("kimi_linear", "model_max_length", "kimi-linear.context_length", 1048576),
+        ("gemma", "head_dim", "gemma.attention.key_length", 256),
+        ("ernie4_5", "num_key_value_heads", "ernie4_5.attention.head_count_kv", 2),
+        ("deepseek_v3", "n_shared_experts", "deepseek2.expert_shared_count", 1),
+        ("deepseek_v3", "routed_scaling_factor", "deepseek2.expert_weights_scale", 2.5),
+        ("deepseek_v3", "norm_topk_prob", "deepseek2.expert_weights_norm", True),
+        ("deepseek_v32", "first_k_dense_replace", "deepseek32.leading_dense_block_count", 3),
+        ("dots1", "moe_intermediate_size", "dots1.expert_feed_forward_length", 1408),
+        ("glm4_moe", "n_shared_experts", "glm4moe.expert_shared_count", 1),
+        ("olmoe", "num_experts", "olmoe.expert_count", 64),
+        ("cohere2", "sliding_window", "cohere2.attention.sliding_window", 4096),
+        ("gpt_oss", "rope_parameters", "gpt-oss.rope.scaling.factor", 32.0),
+        ("gemma4", "rope_parameters", "gemma4.rope.freq_base", 1e6),
+        ("phimoe", "rope_parameters", "phimoe.rope.freq_base", 1e6),
+        ("falcon_7b", "num_hidden_layers", "falcon.block_count", 32),
+    ],
+)
+def test_what_a_config_leaves_out_is_told_as_its_class_takes_it(
+    name: str, field: str, key: str, meant: Any
+) -> None:
+    gone = (field, *_TOGETHER.get(field, ()))
+    assert _written(name, dict.fromkeys(gone, ABSENT))[key] == meant
+
+
+def test_layers_that_a_config_does_not_list_are_those_of_its_class() -> None:
+    gone = dict.fromkeys(("layer_types", "sliding_window_pattern"), ABSENT)
+    assert _written("cohere2", gone) == _written("cohere2", {})
 
 
 def test_a_bound_that_a_config_denies_is_told_or_refused() -> None:
