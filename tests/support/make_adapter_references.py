@@ -57,6 +57,32 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "llama_biases_tied",
         {"r": 2, "target_modules": ["q_proj"], "trainable_token_indices": [3, 17, 90, 5, 60, 61]},
     ),
+    "llama_tokens_apart": (
+        "llama_biases_tied",
+        {
+            "r": 2,
+            "target_modules": ["q_proj"],
+            "trainable_token_indices": {"embed_tokens": [3, 81, 50], "lm_head": [6, 27, 81, 98]},
+        },
+    ),
+    "gpt2_tokens_of_the_head": (
+        "gpt2",
+        {
+            "r": 2,
+            "fan_in_fan_out": True,
+            "target_modules": ["c_attn"],
+            "trainable_token_indices": {"lm_head": [16, 110]},
+        },
+    ),
+    "gpt2_ensured": (
+        "gpt2",
+        {
+            "r": 2,
+            "fan_in_fan_out": True,
+            "target_modules": ["wte", "c_fc"],
+            "ensure_weight_tying": True,
+        },
+    ),
     "qwen3_moe_parameters": (
         "qwen3_moe",
         {

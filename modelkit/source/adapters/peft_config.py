@@ -33,6 +33,7 @@ _SILENT = frozenset({
 """Read here, or without a word in the numbers; what the starts of training have as configs counts by
 init_lora_weights, and VeLoRA saves memory in training alone."""
 
+_TIED = ("embed_tokens", "lm_head")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _QUANTIFIER = re.compile(r"[*+{]")
 _MAX_PATTERNS = 4096
@@ -82,7 +83,7 @@ def read_peft_config(raw: Mapping[str, Any], label: str) -> PeftConfig:
         dora=_flag(raw, "use_dora", label),
         targets=_texts(raw.get("target_parameters"), "target_parameters", label),
         tokens=_tokens(raw.get("trainable_token_indices"), label),
-        ties=_flag(raw, "ensure_weight_tying", label),
+        ties=_flag(raw, "ensure_weight_tying", label) and _names_tied(raw),
         base=_base(raw, label),
         stacks_turned=_stacks_turned(raw.get("peft_version")),
         raw=raw,
@@ -169,6 +170,13 @@ def _tokens(value: object, label: str) -> dict[str, tuple[int, ...]]:
         if len(set(ids)) != len(ids):
             raise MalformedFile(f"{label}: `trainable_token_indices` has an id twice")
     return {name: tuple(ids) for name, ids in lists.items()}
+
+
+def _names_tied(raw: Mapping[str, Any]) -> bool:
+    """Does PEFT see to `ensure_weight_tying`? Of usual names alone: it passes over GPT-2's `wte`."""
+    lists = [one for key in ("modules_to_save", "target_modules") if isinstance(one := raw.get(key), list)]
+    names = [str(name).rpartition(".")[2] for one in lists for name in one]
+    return not names or any(name in _TIED for name in names)
 
 
 def _base(raw: Mapping[str, Any], label: str) -> str | None:
