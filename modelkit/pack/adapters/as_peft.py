@@ -80,10 +80,13 @@ def _called(name: str, inside: tuple[str, str] | None) -> str:
 
 
 def _rows(given: Given) -> "Mapping[str, Rows]":
-    """By the table's parameter. Those of an embedding that is the head, too, hold for both in PEFT."""
+    """By the table's parameter. Those of an embedding that is the head, too, hold for both in PEFT, unless
+    the head has some for other ids.
+    """
     rows = dict(given.brought.rows)
-    if given.table in rows:
-        rows.pop(HEAD_WEIGHT, None)
+    table, head = (rows.get(name) for name in (given.table or "", HEAD_WEIGHT))
+    if table and head and table.ids.tolist() == head.ids.tolist():
+        del rows[HEAD_WEIGHT]
     return rows
 
 

@@ -34,9 +34,8 @@ def fill(placement: Placement, described: Described) -> tuple[dict[str, Words], 
         tensors |= _whole(placement, described, reader)
         for name, rows in placement.rows.items():
             ids = np.array(rows.ids, np.int32)
-            values, order = read_words(reader, rows.values), Words("I32", ids.view(np.uint32))
-            for table in (name, f"{HEAD}.weight") if name == placement.tied else (name,):
-                tensors |= {f"{table}.ids": order, f"{table}.rows": values}
+            tensors[f"{name}.ids"] = Words("I32", ids.view(np.uint32))
+            tensors[f"{name}.rows"] = read_words(reader, rows.values)
         reader.check_unchanged()
     return tensors, scales
 

@@ -49,8 +49,8 @@ class OwnHead:
             pairs[self.module] = pairs.pop(HEAD)
         if f"{HEAD}.weight" in whole:
             whole[f"{self.module}.weight"] = whole.pop(f"{HEAD}.weight")
-        if self.table in rows:  # they are looked up and computed with
-            rows[f"{self.module}.weight"] = rows[self.table]
+        if f"{HEAD}.weight" in rows:
+            rows[f"{self.module}.weight"] = rows.pop(f"{HEAD}.weight")
         return replace(adapter, pairs=pairs, whole=whole, rows=rows)
 
 

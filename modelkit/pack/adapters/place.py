@@ -72,7 +72,7 @@ class Placement:
     whole: tuple[str, ...]
     """Parameters of the network that it brings whole."""
     rows: Mapping[str, OwnRows]
-    """By the table's parameter in the network."""
+    """By the table's parameter in the network; of a table that is the head, too, for each of the two."""
     tied: str | None
     """The table that is the head, too."""
 
@@ -83,16 +83,17 @@ class Placement:
     @property
     def unties(self) -> bool:
         """Does it say one thing of the embedding and another of the head that is tied to it?"""
+        if self.tied is None:
+            return False
         one = {self.tied, f"{HEAD}.weight"}
         modules = {f"{placed.module}.weight" for placed in self.placed}
-        return self.tied is not None and self.source.unties and bool(one & (modules | set(self.whole)))
+        apart = self.rows.get(self.tied) != self.rows.get(f"{HEAD}.weight")
+        return apart or (self.source.unties and bool(one & (modules | set(self.whole))))
 
     @property
     def parameters(self) -> set[str]:
         """Those of the network that it changes."""
         found = {f"{one.module}.weight" for one in self.placed} | set(self.whole) | set(self.rows)
-        if self.tied in self.rows:
-            found.add(f"{HEAD}.weight")
         return found | {f"{one.module}.bias" for one in self.placed if any(p.bias for p in one.pairs)}
 
 
@@ -247,25 +248,34 @@ def _rows(
     adapter: AdapterSource, described: Described, network: Shapes, tied: str | None
 ) -> dict[str, OwnRows]:
     found: dict[str, OwnRows] = {}
+    head = f"{HEAD}.weight"
     for rows in adapter.rows:
-        if tied and rows.name == f"{HEAD}.weight" and sum(one.ids == rows.ids for one in adapter.rows) > 1:
-            continue  # PEFT has one delta for both then, which stands twice where the vocabulary has grown
         width = rows.values.shape[1]
-        heights = {shape[0] for shape in network.values() if len(shape) == 2 and shape[1] == width}
-        traced = [
-            trace(described, {rows.name: (height, width)}, {}, adapter.form) for height in sorted(heights)
-        ]
-        arrivals = [one for passage in traced for one in passage.arrivals]
-        if len(arrivals) != 1 or len(arrivals[0].shape) != 2:
-            raise SourceError(f"{adapter.label}: {shown(rows.name)} is no table of this base", hint=HINT)
-        if max(rows.ids, default=0) >= arrivals[0].shape[0]:
+        if tied and rows.name == head and width == network[tied][1]:
+            name, height = head, network[tied][0]
+        else:
+            name, height = _table(adapter, rows, described, network)
+        if max(rows.ids, default=0) >= height:
             raise SourceError(
-                f"{adapter.label}: token {max(rows.ids)} has a row of its own, and {arrivals[0].name} has "
-                f"{arrivals[0].shape[0]:,} rows",
+                f"{adapter.label}: token {max(rows.ids)} has a row of its own, and {name} has {height:,} "
+                "rows",
                 hint=HINT,
             )
-        moved = np.flatnonzero(arrivals[0].row != np.arange(arrivals[0].shape[0]))
-        if moved.size or (arrivals[0].times != 1).any():
-            raise SourceError(f"{adapter.label}: rows of {shown(rows.name)} are not kept in order here")
-        found[arrivals[0].name] = rows
+        found[name] = rows
+    if tied in found and found.get(head, found[tied]).ids == found[tied].ids:
+        found[head] = found[tied]  # one delta for both, which stands twice where the vocabulary has grown
     return found
+
+
+def _table(adapter: AdapterSource, rows: OwnRows, described: Described, network: Shapes) -> tuple[str, int]:
+    """The parameter that the rows are of, and how many it has."""
+    width = rows.values.shape[1]
+    heights = {shape[0] for shape in network.values() if len(shape) == 2 and shape[1] == width}
+    traced = [trace(described, {rows.name: (height, width)}, {}, adapter.form) for height in sorted(heights)]
+    arrivals = [one for passage in traced for one in passage.arrivals]
+    if len(arrivals) != 1 or len(arrivals[0].shape) != 2:
+        raise SourceError(f"{adapter.label}: {shown(rows.name)} is no table of this base", hint=HINT)
+    (arrival,) = arrivals
+    if (arrival.row != np.arange(arrival.shape[0])).any() or (arrival.times != 1).any():
+        raise SourceError(f"{adapter.label}: rows of {shown(rows.name)} are not kept in order here")
+    return arrival.name, arrival.shape[0]

@@ -76,8 +76,16 @@ class StoredAdapter:
     @property
     def unties(self) -> bool:
         """May it say one thing of the embedding and another of a head that is tied to it?"""
-        names = (tensor.name for tensor in self.header.tensors)
-        return any(name.startswith("lm_head.") and not name.endswith((".ids", ".rows")) for name in names)
+        names = [tensor.name for tensor in self.header.tensors if tensor.name.startswith("lm_head.")]
+        if any(not name.endswith((".ids", ".rows")) for name in names):
+            return True
+        return bool(names) and self._rows_apart()
+
+    def _rows_apart(self) -> bool:
+        """Has the head rows that no table has?"""
+        rows = dict(self.load().rows)
+        ids = rows.pop("lm_head.weight").ids.tolist()
+        return all(one.ids.tolist() != ids for one in rows.values())
 
     @property
     def modules(self) -> int:

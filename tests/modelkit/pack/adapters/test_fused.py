@@ -51,6 +51,21 @@ def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     assert error < 1e-3, error
 
 
+@pytest.mark.parametrize("name", ["llama_tied_tokens", "llama_tokens_apart"])
+def test_an_adapter_of_a_package_is_fused_as_one_of_a_folder(name: str, tmp_path: Path) -> None:
+    reference = AdapterReference(name)
+    reference.write_base(tmp_path / "model")
+    reference.write(tmp_path / "lora")
+    create(tmp_path)
+    wanted = weights_of("it", tmp_path)
+    create(tmp_path, fuse=False)
+    (tmp_path / "Modelfile").write_text("FROM it\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="again", home=tmp_path, fuse_adapters=True)
+    got = weights_of("again", tmp_path)
+    assert got.keys() == wanted.keys()
+    assert all(mx.array_equal(values, wanted[name]) for name, values in got.items())
+
+
 @pytest.mark.parametrize("name", AdapterReference.names("encoders/"))
 @pytest.mark.parametrize("fuse", [False, True])
 def test_an_encoder_with_an_adapter_embeds_as_peft(name: str, fuse: bool, tmp_path: Path) -> None:

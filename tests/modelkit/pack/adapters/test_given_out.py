@@ -23,7 +23,7 @@ from tests.support.tiny import write_tokenizer
 SAME = [
     *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
     *("phi3_fused", "mlx/llama_lora", "mlx/llama_dora"),
-    *("llama_tied_table", "llama_tied_tokens", "mlx/llama_table"),
+    *("llama_tied_table", "llama_tied_tokens", "llama_tokens_apart", "mlx/llama_table"),
 ]
 REFUSED = {
     "gpt2_dora": "which checkpoints of this model have otherwise",
