@@ -47,7 +47,7 @@ __all__ = ["MOST_CHARACTERS", "Form", "Grammar", "GrammarMatcher", "Grammars", "
 # Bytes and milliseconds are in proportion: a lexer state takes 1 to 2 kB, a thousand fuel about 0.07 ms.
 LIMITS: dict[str, Any] = {
     "initial_lexer_fuel": 1_000_000,
-    "step_lexer_fuel": 200_000,
+    "step_lexer_fuel": 400_000,
     "step_max_items": 50_000,
     "max_items_in_row": 10_000,  # an object takes four for each of its properties
     "max_lexer_states": 100_000,

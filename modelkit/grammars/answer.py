@@ -113,21 +113,27 @@ class Answer:
         """
         if not self._calls:
             return self._rules.free(Free(allows=self._allows))
+        unmarked = self._bare or self._style.loose
+        if not self._wanted.may_call:
+            return self._rules.rule(either(self._texts(self._calls.heads() if unmarked else "")))
+        loose = self._calls.loose() if unmarked else []
+        ways = self._texts("|".join(front or names for front, names, _ in loose))
+        for front, names, call in loose:
+            here = f"{call} {self._after()}"
+            begun = self._rules.rule(self._rules.terminal(f"/{front}/"), "[lazy]") if front else ""
+            ways.append(f"{begun} ({either([*self._texts(names), here])})" if front else here)
+        return self._rules.rule(either(ways))
+
+    def _texts(self, beginning: str) -> list[str]:
+        """Text, and calls where their marks stand in it. beginning: as in Free."""
         begins = self._begins
         lacks = tuple(core for core, _ in begins)
-        unmarked = self._bare or self._style.loose
-        beginning = self._calls.heads() if unmarked else ""
         ways = [self._rules.free(Free(lacks, self._allows, beginning))]
-        if self._wanted.may_call:
-            for core, rest in begins:
-                others = tuple(one for one in lacks if one != core)
-                before = self._rules.until(core, Free(others, self._allows, beginning))
-                ways.append(f"{before} {rest} {self._after()}")
-            if self._bare:
-                ways.append(f"{BLANKS} {self._block} {self._after()}")
-            if unmarked:
-                ways.append(f"{self._calls.loose()} {self._after()}")
-        return self._rules.rule(either(ways))
+        for core, rest in begins if self._wanted.may_call else ():
+            others = tuple(one for one in lacks if one != core)
+            before = self._rules.until(core, Free(others, self._allows, beginning))
+            ways.append(f"{before} {rest} {self._after()}")
+        return ways
 
     def _after(self) -> str:
         """Behind calls."""

@@ -11,6 +11,10 @@ from modelkit.grammars.tagged import tagged_arguments
 from modelkit.grammars.tools import Tool
 from modelkit.grammars.values import dict_arguments, python_arguments
 
+_LANGUAGE = rf"({'|'.join(LANGUAGES)})?\s*"
+_LISTED = r"(\[\s*)?"
+_FRONT = rf"\s*(\]\s*)?({FENCE}\s*)?([,;]\s*)?({FENCE}{_LANGUAGE})?{_LISTED}"
+"""What may stand in front of a call without marks: what ended another one, what begins a fence and a list."""
 _IDS = {"own": "/[A-Za-z0-9_\\-]{1,64}/", "mistral9": "/[A-Za-z0-9]{9}/", "kimi": "/(0|[1-9][0-9]{0,3})/"}
 
 
@@ -79,36 +83,56 @@ class Calls:
 
     def heads(self) -> str:
         """A regular expression for the beginning of a call without marks, in a fence or not."""
-        names = "|".join(escaped(tool.name) for tool in self.tools)
         if isinstance(self._form, MarkedCall):
-            return rf"\s*{escaped(self._form.prefix)}({names})"
-        return _in_front(r"\s*") + self._head_of(names, r"\s*")
+            return rf"\s*{escaped(self._form.prefix)}({self._names})"
+        return f"{_FRONT}{self._opened}{self._names_behind}"
 
-    def loose(self) -> str:
-        """A call without marks, laid out as the model likes, in a fence or not, behind nothing or another."""
-        rules, blank, ways = self._rules, r"\s{0,24}", list[str]()
+    def loose(self) -> list[tuple[str, str, str]]:
+        """Calls without marks, laid out as the model likes, in a fence or not, behind nothing or another:
+        (a regular expression for what they begin with, "" for nothing; one for how they go on; a rule for
+        that). What they begin with is one terminal for all tools: one for each costs too much.
+        """
+        if isinstance(self._form, JsonCall):
+            return [(f"{_FRONT}{self._opened}", self._names_behind, self._each(""))]
+        behind = rf"\s*([,;]\s*)?({FENCE})?{_LANGUAGE}{_LISTED}"
+        alone = r"\s*(\]\s*)?([,;]\s*)?"
+        ways = [("", alone + _LISTED), (alone + FENCE, behind)]
+        return [(front, lead + self._names_behind, self._each(lead)) for front, lead in ways]
+
+    def _each(self, lead: str) -> str:
+        """The calls, from the name on. lead: a regular expression for what stands in front of it."""
+        rules, form, blank, ways = self._rules, self._form, r"\s{0,24}", list[str]()
         end = rules.terminal(rf"/{blank}\}}/")
         for tool in self.tools:
-            head = _in_front(blank) + self._head_of(escaped(tool.name), blank)
-            if isinstance(self._form, PythonCall):
-                ways.append(f'{rules.terminal(f"/{head}/")} {self.arguments(tool)} ")"')
+            if not isinstance(form, JsonCall):
+                head = rules.terminal(rf"/{lead}{escaped(tool.name)}\s*\(/")
+                ways.append(f'{head} {self.arguments(tool)} ")"')
                 continue
-            if isinstance(self._form, JsonCall) and not self._form.name_is_key:
-                keys = "|".join(dict.fromkeys((escaped(self._form.arguments), "arguments", "parameters")))
-                head += rf"{blank},{blank}\"({keys})\"{blank}:"
-            begun = rules.terminal(f"/{head}{blank}/")
-            ways.append(f"{begun} {rules.json(tool.parameters, **FLEXIBLE)} {end}")
-        closed = rules.terminal(rf"/{blank}(\]{blank})?{FENCE}/")
+            between = ""
+            if not form.name_is_key:
+                keys = "|".join(dict.fromkeys((escaped(form.arguments), "arguments", "parameters")))
+                between = rf"{blank},{blank}\"({keys})\""
+            colon = rules.terminal(rf"/{between}{blank}:{blank}/")
+            value = rules.json(tool.parameters, **FLEXIBLE)
+            ways.append(f"{quoted(tool.name + chr(34))} {colon} {value} {end}")
+        closed = rules.terminal(rf"/{blank}(\]|(\]{blank})?{FENCE})/")
         return rules.rule(f"({either(ways)}) ({closed})?")
 
-    def _head_of(self, names: str, blank: str) -> str:
-        match self._form:
-            case JsonCall(name_is_key=False) as form:
-                return rf"\{{{blank}\"{escaped(form.name)}\"{blank}:{blank}\"({names})\""
-            case JsonCall():
-                return rf"\{{{blank}\"({names})\"{blank}:"
-            case _:
-                return rf"({names}){blank}\("
+    @property
+    def _opened(self) -> str:
+        """A regular expression for a call without marks up to its name."""
+        if not isinstance(self._form, JsonCall):
+            return ""
+        key = "" if self._form.name_is_key else rf"\"{escaped(self._form.name)}\"\s*:\s*"
+        return rf"\{{\s*{key}\""
+
+    @property
+    def _names_behind(self) -> str:
+        return rf"({self._names})" + (r"\"" if isinstance(self._form, JsonCall) else r"\s*\(")
+
+    @property
+    def _names(self) -> str:
+        return "|".join(escaped(tool.name) for tool in self.tools)
 
     def arguments(self, tool: Tool) -> str:
         key = json.dumps(tool.parameters)
@@ -191,11 +215,3 @@ class Calls:
                 return python_arguments(self._rules, tool.parameters)
             case _:
                 return self._rules.json(tool.parameters)
-
-
-def _in_front(blank: str) -> str:
-    """A regular expression of what may stand in front of a call without marks: what ended another one, and
-    what begins a fence and a list.
-    """
-    fence = rf"({FENCE}({'|'.join(LANGUAGES)})?{blank})?"
-    return rf"{blank}(\]{blank})?({FENCE}{blank})?([,;]{blank})?{fence}(\[{blank})?"

@@ -89,6 +89,21 @@ def test_of_many_tools_each_may_begin_in_the_text(name: str) -> None:
     assert words.grammars.shaped(shape(style, Opening("start", ""), many)).notes == ()
 
 
+@pytest.mark.parametrize("name", ["hermes", "llama3", "llama4-json", "llama4", "xlam"])
+def test_of_many_tools_each_may_begin_without_marks(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    many = [{"name": f"mcp__server_{number % 17}__do_thing_{number}_of_the_day"} for number in range(400)]
+    words = words_of(style, tokens=True)
+    grammar = words.grammars.shaped(shape(style, Opening("start", ""), many))
+    for text in ('```json\n{"name": "mcp__', "```python\n[mcp__server_3__do", '\n[{"name": "', "[mcp"):
+        matcher = grammar.matcher()
+        for token in words.tokenizer.encode(text, add_special=False):
+            assert allows(matcher.mask(), token)
+            matcher.advance(token)
+        assert any(matcher.mask())
+
+
 @pytest.mark.parametrize("name", ["hermes", "qwen3.5", "gemma4", "llama4", "kimi-k2", "llama3"])
 def test_marks_may_be_text(name: str) -> None:
     style = style_named(name)
