@@ -2,11 +2,13 @@
 
 The one reader for all that says how long a model stays loaded: requests of every dialect, options, and the
 environment. A length below zero means for ever, which is the float infinity, and so does one that no clock
-has a date behind.
+has a date behind. And the one for how long a server asks to wait.
 """
 
 import math
 import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 from modelkit.arguments import refused
 
@@ -19,6 +21,7 @@ _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1
 _UNIT = "|".join(_UNITS_S)
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _DURATION = re.compile(rf"([+-]?)((?:{_NUMBER}(?:{_UNIT}))+|{_NUMBER})")
+_SECONDS = re.compile(r"[0-9]{1,9}")
 _PART = re.compile(rf"({_NUMBER})({_UNIT})")
 EXPECTED = "seconds, or a duration such as 5m, 1h30m or 0; below zero: for ever"
 
@@ -29,6 +32,21 @@ def read_keep_alive(value: object, where: str) -> float:
     if seconds is None or math.isnan(seconds):
         raise refused(where, value, EXPECTED)
     return seconds if 0 <= seconds <= _LONGEST_S else FOR_EVER
+
+
+def read_retry_after(said: str | None) -> float | None:
+    """Seconds from 0 on, of a Retry-After, which says how many or a date (RFC 9110, 10.2.3); None where it
+    says neither.
+    """
+    text = (said or "").strip()
+    if _SECONDS.fullmatch(text):
+        return float(text)
+    try:
+        until = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return max((until - datetime.now(UTC)).total_seconds(), 0.0)
 
 
 def written(seconds: float) -> str:

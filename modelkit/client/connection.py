@@ -4,6 +4,7 @@ It is where MODELKIT_HOST says, else where the file says that a server writes wh
 """
 
 import json
+import math
 import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.arguments import shown
+from modelkit.durations import read_retry_after
 from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, PromptTooLong, RequestError
 from modelkit.settings import Settings, server_key, server_named
 
@@ -158,8 +160,9 @@ def error_of(said: Mapping[str, Any], status: int = 0, retry_after: str | None =
     if kind == "authentication":
         return ModelkitError(message, hint="MODELKIT_API_KEY has the key for the server.")
     if kind == "busy":
-        after_s = int(retry_after) if retry_after and retry_after.isdecimal() else 1
-        return Busy(message, waiting=0, retry_after_s=min(after_s, 3600), hint=hint or None)
+        after_s = read_retry_after(retry_after)
+        whole_s = 1 if after_s is None else math.ceil(min(after_s, 3600))
+        return Busy(message, waiting=0, retry_after_s=whole_s, hint=hint or None)
     if kind == "too_long":
         return PromptTooLong(message, prompt_tokens=0, context_tokens=0, hint=hint or None)
     kinds = {"model_not_found": ModelNotFound, "draining": ModelClosed, "gone": ModelClosed}

@@ -1,13 +1,15 @@
 """How long a model stays, as requests, options and the environment write it."""
 
 import math
+import time
+from email.utils import formatdate
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelkit.durations import FOR_EVER, read_keep_alive, written
+from modelkit.durations import FOR_EVER, read_keep_alive, read_retry_after, written
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.settings import Settings
 
@@ -65,3 +67,21 @@ def test_the_environment_has_the_default() -> None:
     assert Settings.from_environment({"MODELKIT_KEEP_ALIVE": "-1"}).keep_alive_s == FOR_EVER
     with pytest.raises(ModelkitError, match="MODELKIT_KEEP_ALIVE is 'soon'"):
         Settings.from_environment({"MODELKIT_KEEP_ALIVE": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        *((None, None), ("", None), ("soon", None), ("-5", None), ("7, 8", None), ("7" * 10, None)),
+        *(("7", 7), (" 0 ", 0), ("Sun, 06 Nov 1994 08:49:37 GMT", 0), ("Sun Nov  6 08:49:37 1994", 0)),
+        *(("Sunday, 06-Nov-94 08:49:37 GMT", 0), ("Sun, 99 Nov 2094 08:49:37 GMT", None)),
+    ],
+)
+def test_a_server_says_how_long_to_wait(said: str | None, seconds: float | None) -> None:
+    assert read_retry_after(said) == seconds
+
+
+def test_a_server_says_until_when_to_wait() -> None:
+    until = read_retry_after(formatdate(time.time() + 60, usegmt=True))
+    assert until is not None
+    assert 50 < until <= 60

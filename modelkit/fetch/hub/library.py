@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 from modelkit.address import HubAddress
+from modelkit.durations import read_retry_after
 from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import MAX_BYTES, Listing, parse, too_long
 from modelkit.fetch.trust import unvouched
@@ -28,7 +29,6 @@ READ_S = 20.0  # of silence; what came is kept, and asked for again
 ANSWER_S = 60.0  # for one that is no file, however steadily it comes
 _ERROR_BYTES = 4 << 10
 _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
-_SECONDS = re.compile(r"\d{1,6}", re.ASCII)
 _LIMITED = re.compile(r"(?:^|;) *r=0 *;(?:.*;)? *t=(\d{1,6}) *(?:;|$)", re.ASCII)
 _WEB = "https://huggingface.co"
 
@@ -218,10 +218,9 @@ def _explain(error: Any, address: HubAddress, endpoint: str, file: str | None) -
 
 def _wait_s(headers: Any) -> float:
     """How long an answer says to wait: Retry-After, or the hub's own RateLimit (`"resolvers";r=0;t=55`)."""
-    said = headers.get("retry-after") or ""
+    said = read_retry_after(headers.get("retry-after"))
     limited = _LIMITED.search(headers.get("ratelimit") or "")
-    found = said if _SECONDS.fullmatch(said) else limited[1] if limited else "0"
-    return float(found)
+    return said if said is not None else float(limited[1]) if limited else 0.0
 
 
 def server(endpoint: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from modelkit.durations import read_retry_after
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.challenge import read_challenges
 from modelkit.fetch.registry.credentials import Credentials
@@ -156,9 +157,8 @@ class Registry:
     def pause(self, attempt: int, answer: Answer | None = None) -> None:
         """Wait before the next attempt: longer each time, or as long as the answer says."""
         wait_s = self.limits.pause_s * 2**attempt * random.uniform(0.5, 1.0)  # noqa: S311 - spreads the load
-        said = (answer.header("retry-after") or "") if answer else ""
-        if said.isascii() and said.isdecimal() and len(said) < 10:
-            wait_s = max(wait_s, float(said))
+        said = read_retry_after(answer.header("retry-after")) if answer else None
+        wait_s = max(wait_s, said or 0.0)
         self._wire.ended.wait(min(wait_s, self.limits.longest_pause_s))
 
     def _authorized(self, request: Request) -> Answer:
