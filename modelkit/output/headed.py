@@ -136,8 +136,7 @@ class Headed(Machine):
                     raise NoCall
                 yield from self._calls.read(opened)
         except (NoCall, Cut) as error:
-            given, feed.kept = feed.kept, None
-            self._sink.text(Text, "".join(given or ()))
+            self._sink.text(Text, *feed.give_back())
             if isinstance(error, Cut):
                 raise
             return (yield from self._text(Text))

@@ -198,9 +198,8 @@ class Split(Machine):
         try:
             yield from self._calls.read(core(mark), known_only=known_only or bare)
         except (NoCall, Cut) as error:
-            given, feed.kept = feed.kept, None
-            if given is not None:
-                self._sink.text(Thinking if self._thinking else Text, "".join(given))
+            if feed.kept is not None:
+                self._sink.text(Thinking if self._thinking else Text, *feed.give_back())
                 self._fresh = False
             if isinstance(error, Cut):
                 raise

@@ -18,6 +18,11 @@ LONGEST_HEAD = 65_536  # characters that are kept until it is clear that they ar
 LONGEST_CALL = 1_000_000  # the same, where it is clear at the call's end
 
 
+_Token = tuple[int, int, TokenLogprob | None]
+"""(where its text begins among all characters, id, log-probability where these are told)."""
+_Taken = tuple[str, tuple[int, ...], tuple[TokenLogprob, ...]]
+
+
 class Cut(Exception):
     """The answer ends in the middle."""
 
@@ -45,6 +50,8 @@ class Feed:
         self.kept: list[str] | None = None
         """Where it is a list, what is read is written down there, to be given back."""
         self._kept_length, self._most_kept = 0, LONGEST_HEAD
+        self._kept_tokens: list[_Token] = []
+        self._last: list[_Token] = []  # of what was taken last
         self._base = 0  # of all characters that ever came, how many lie before `text`
         self._ids: deque[tuple[int, int]] = deque()
         self._logprobs: deque[TokenLogprob] = deque()
@@ -73,20 +80,33 @@ class Feed:
         return self._base + len(self.text)
 
     def take(self, count: int) -> str:
-        """The next characters, as they are. Their tokens are markup: nobody hears of them."""
+        """The next characters, as they are. Their tokens are markup: nobody hears of them, unless the
+        characters are given back.
+        """
         taken = self.text[self.at : self.at + count]
-        self._ids_before(self._base + self.at + count)
+        self._last = self._tokens_before(self._base + self.at + count)
         self._advance(count)
         if self.kept is not None:
             self.kept.append(taken)
+            self._kept_tokens += self._last
             self._kept_length += count
             if self._kept_length > self._most_kept:
                 raise NoCall
         return taken
 
     def keep(self, first: str) -> None:
-        """Write down what is read from now on, behind `first`."""
+        """Write down what is read from now on, behind `first`, which was taken last."""
         self.kept, self._kept_length, self._most_kept = [first], 0, LONGEST_HEAD
+        begin = self._base + self.at - len(first)
+        self._kept_tokens = [one for one in self._last if one[0] >= begin]
+
+    def give_back(self) -> _Taken:
+        """What is written down, as text with its tokens: nothing where a call was told of it. No more is
+        written down.
+        """
+        tokens = self._kept_tokens if self.kept is not None else []
+        text, self.kept = "".join(self.kept or ()), None
+        return text, *_apart(tokens)
 
     def kept_from(self, place: int = 0) -> str:
         """What is written down, from there on."""
@@ -96,31 +116,27 @@ class Feed:
         """What is written down is a whole call."""
         self._most_kept = LONGEST_CALL
 
-    def take_text(self, count: int) -> tuple[str, tuple[int, ...], tuple[TokenLogprob, ...]]:
+    def take_text(self, count: int) -> _Taken:
         """The next characters without special tokens, and the tokens that begin in them."""
         begin, end = self._base + self.at, self._base + self.at + count
         text = self.text[self.at : self.at + count]
         for start, stop in reversed(self._special):
             if start < end and stop > begin:
                 text = text[: max(start - begin, 0)] + text[stop - begin :]
-        ids, logprobs = self._ids_before(end)
+        tokens = self._tokens_before(end)
         self._advance(count)
-        return text, ids, logprobs
+        return text, *_apart(tokens)
 
     def rest(self) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
         """Tokens without text, at the end."""
-        return self._ids_before(self._base + len(self.text) + 1)
+        return _apart(self._tokens_before(self._base + len(self.text) + 1))
 
-    def _ids_before(self, end: int) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
-        if not self._ids or self._ids[0][0] >= end:
-            return (), ()
-        ids: list[int] = []
-        logprobs: list[TokenLogprob] = []
+    def _tokens_before(self, end: int) -> list[_Token]:
+        tokens: list[_Token] = []
         while self._ids and self._ids[0][0] < end:
-            ids.append(self._ids.popleft()[1])
-            if self._logprobs:
-                logprobs.append(self._logprobs.popleft())
-        return tuple(ids), tuple(logprobs)
+            logprob = self._logprobs.popleft() if self._logprobs else None
+            tokens.append((*self._ids.popleft(), logprob))
+        return tokens
 
     def _advance(self, count: int) -> None:
         self.at += count
@@ -183,3 +199,8 @@ class Feed:
         if found is not None:
             self.take(offset + len(found))
         return found
+
+
+def _apart(tokens: list[_Token]) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
+    """Their ids and log-probabilities."""
+    return tuple(id for _, id, _ in tokens), tuple(one for _, _, one in tokens if one is not None)  # noqa: A001

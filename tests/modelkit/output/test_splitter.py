@@ -256,6 +256,28 @@ def test_ids_and_log_probabilities_stay_with_their_text() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '\n {"a": 1}'),
+        ("hermes", '```json\n[{"name": "nobody"}]\n``` so'),
+        ("hermes", '[{"name": "f", "arguments": {}'),
+        ("hermes", "<tool_call>\nnot so"),
+        ("llama3", '{"town": "f"} is it'),
+        ("llama4", "[one, two] and f"),
+        ("qwen3.5", "<tool_call>\n<nothing>"),
+    ],
+)
+def test_text_that_was_no_call_has_its_tokens(name: str, text: str) -> None:
+    pieces = [Piece(one, (at,), None, (TokenLogprob(at, -1.0),)) for at, one in enumerate(text)]
+    splitter = splitter_for(row(name), Opening(), TOOLS)
+    events = [event for piece in pieces for event in splitter.push(piece)] + splitter.finish()
+    told = [event for event in events if isinstance(event, Text)]
+    assert "".join(event.text for event in told) == text
+    assert [token for event in told for token in event.ids] == list(range(len(text)))
+    assert [one.id for event in told for one in event.logprobs] == list(range(len(text)))
+
+
 def test_a_special_token_that_is_no_mark_is_silent() -> None:
     pieces = [
         Piece("a", (1,)),
