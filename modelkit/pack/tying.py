@@ -23,7 +23,10 @@ from runtime.models.wrapper import text_block
 
 HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
 """What checkpoints call an output head, behind the names of wrappers."""
-_TABLES = ("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight")
+_TABLES = (
+    *("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight"),
+    *("word_embeddings.weight", "backbone.embedding.weight"),  # Falcon and BLOOM, and Mamba of old
+)
 _ANSWERS = ("shared.weight", "decoder.embed_tokens.weight")
 _KEY = "tie_word_embeddings"
 _CONFIG = "config.json"

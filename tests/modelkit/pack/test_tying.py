@@ -14,6 +14,8 @@ from modelkit.pack.build import Created
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from runtime.loaded import load_model, score
+from tests.support.checkpoints import write_checkpoint
+from tests.support.parity import Reference
 
 Make = Callable[..., Created]
 NAME = Name.parse("story")
@@ -82,6 +84,26 @@ def test_a_head_that_differs_in_one_row_is_the_models_head(
     assert config["tie_word_embeddings"] is False
     assert np.abs(after - before)[:, :-1].max() < 1e-6
     assert np.abs(after - before)[:, -1].min() > 1e-3
+
+
+TABLES = {
+    "falcon_7b": "word_embeddings",
+    "bloom": "word_embeddings",
+    "mamba": "embeddings",
+    "opt": "embed_tokens",
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_of_other_names(
+    name: str, tmp_path: Path, make: Make, write_tokenizer: Callable[[Path, int], None]
+) -> None:
+    shapes = Reference(name).record["tensors"]
+    table = next(tensor for tensor in shapes if tensor.endswith(f"{TABLES[name]}.weight"))
+    folder = tmp_path / "target"
+    write_checkpoint(folder, Reference(name).record["config"], {**shapes, HEAD: shapes[table]})
+    write_tokenizer(folder, shapes[table][0])
+    assert any(note.startswith(f"{HEAD} differs from {table}") for note in make("FROM ./target").notes)
 
 
 def test_an_untied_package_is_a_source_like_any_other(tied: Tied, make: Make, store: Store) -> None:
