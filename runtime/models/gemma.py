@@ -34,7 +34,7 @@ from runtime.models.decoder_config import (
     two_ropes,
 )
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tower, trunk_prefixed, without_spares
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
@@ -211,7 +211,7 @@ def build(config: Config) -> Gemma:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    own = one_added(without_spares(config, trunk_prefixed(text_tower(weights))))
+    own = one_added(without_spares(config, text_tower(weights)))
     if config.after:
         return own
     # VaultGemma's name for the norm before the MLP.

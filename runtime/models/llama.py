@@ -17,7 +17,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, without_windows
 from runtime.models.family import Family
-from runtime.models.tensor_names import trunk_prefixed, without_spares
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
@@ -93,7 +93,7 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, trunk_prefixed(weights))
+    return without_spares(config, weights)
 
 
 FAMILY = Family(

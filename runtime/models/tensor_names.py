@@ -57,18 +57,16 @@ def respelled(
     return out
 
 
-def trunk_prefixed(weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Files of a model without its head, as embeddings are published, have no prefix before its names."""
-    if any(name.startswith(TRUNK) for name in weights):
-        return weights
-    return {name if name.startswith("lm_head.") else TRUNK + name: x for name, x in weights.items()}
-
-
 def without_spares(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Drop what carries no information: stored rotary tables, and a head that repeats a tied embedding."""
+    """Drop what carries no information: stored rotary tables, and a head that repeats a tied embedding. What
+    a file of the trunk alone has no prefix for, as embeddings are published and AutoModel saves it, gets one.
+    """
     spare_head = ("lm_head.",) if config.tied else ()
     return {
-        name: array
+        TRUNK + name if name.startswith(_BARE) else name: array
         for name, array in weights.items()
         if not name.endswith("rotary_emb.inv_freq") and not name.startswith(spare_head)
     }
+
+
+_BARE = "embed_tokens.", "layers.", "norm."

@@ -316,6 +316,10 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         without("attention_layers"),
         with_triangle("transformer.h.0.attn.attention.bias"),
     ),
+    **{
+        f"{name} without its head": (name, without(), renamed(("model.", "")))
+        for name in ("glm_plain", "jais2_plain", "hyperclovax_biases", "hunyuan_moe", "olmo", "gemma2")
+    },
     "opt without its head": ("opt", without(), renamed(("model.decoder.", "decoder."))),
     "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),
     "gpt_neox by MLX": ("gpt_neox", without(), neox_by_mlx),
