@@ -61,7 +61,7 @@ KEEP: tuple[Row, ...] = (
     Row(lambda t, _: t.ends("bias"), SOURCE, "bias"),
     Row(lambda t, _: not t.stacked and t.has("norm", "ln_"), SOURCE, "norm"),
     Row(
-        lambda t, _: not t.stacked and t.has("embed") and not (is_table(t) or is_head(t)),
+        lambda t, _: not t.stacked and t.has("embed", "wpe.") and not (is_table(t) or is_head(t)),
         SOURCE,
         "auxiliary embedding",
     ),

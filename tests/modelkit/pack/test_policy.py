@@ -125,6 +125,7 @@ def test_a_drafts_head_and_embedding_get_what_was_asked_for(name: str) -> None:
         ("vision_tower.encoder.layers.0.mlp.fc1.weight", (256, 256), "vision tower"),
         ("audio_tower.layers.0.proj.weight", (256, 256), "audio tower"),
         ("model.embed_positions.weight", (256, 256), "auxiliary embedding"),
+        ("transformer.wpe.weight", (256, 256), "auxiliary embedding"),
         (f"{LAYER}mlp.gate_proj.weight", (8, 64), "fewer than 1024 elements"),
         (f"{LAYER}mlp.gate_proj.weight", (4, 256, 256), "not a matrix"),
     ],
