@@ -50,7 +50,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     cuts = 0 if not fused else 8 if fields.raw.get("head_dim") == shape["head_dim"] else 4
     if fused and shape["hidden_size"] % cuts:
         fields.refuse("hidden_size", f"a multiple of {cuts}")
-    turned = fields.count("rotary_dim", 64, high=shape["head_dim"])
+    absent = None if "rotary_dim" in fields.raw else 64  # a null was whole heads once, and is refused since
+    turned = fields.count("rotary_dim", absent, high=shape["head_dim"])
     if turned % 2:
         fields.refuse("rotary_dim", "an even number")
     layers = layer_count(fields, 28)

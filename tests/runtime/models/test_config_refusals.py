@@ -55,6 +55,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mpt", {"no_bias": False}, "no_bias"),
     ("gpt_bigcode", {"add_cross_attention": True}, "add_cross_attention"),
     ("gptj", {"rotary_dim": 32}, "rotary_dim is 32, expected a whole number from 1 to 16"),
+    ("gptj", {"rotary_dim": None}, "rotary_dim is None, expected a whole number"),
     ("codegen", {"rotary_dim": 5}, "rotary_dim is 5, expected an even number"),
     ("gptj", {"tie_word_embeddings": True}, "tie_word_embeddings"),
     ("gpt_neo", {"attention_types": [[["global", "random"], 2]]}, "attention_types"),
