@@ -23,7 +23,7 @@ from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
 from modelkit.grammars.gbnf import bracketed
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
-from modelkit.grammars.vocabulary import names_tokens, rewritten, with_ids
+from modelkit.grammars.vocabulary import Vocabulary, names_tokens, with_ids
 from modelkit.schema import close_objects
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -234,9 +234,9 @@ class Grammars:
         end = None if self._stop_ids else self._tokenizer.vocab_size
         size = max(self._vocab_size, self._tokenizer.vocab_size + (end is not None))
         stops = sorted(self._stop_ids) if end is None else [end]
-        text = rewritten(self._tokenizer.to_json(), end=end)
+        vocabulary = llguidance.TokenizerWrapper(Vocabulary(self._tokenizer, size, stops[0]))
         return guarded(
-            "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(text, size, stops)
+            "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(vocabulary, size, stops)
         )
 
 

@@ -1,17 +1,20 @@
-"""A vocabulary as the library takes it: a tokenizer.json of its own, and names of tokens in grammars.
+"""A vocabulary as the library takes it, and names of tokens in grammars.
 
 Where a grammar leaves one way to go on, the library cuts the text of it into tokens as the tokenizer does,
 and allows nothing else. A tokenizer finds an added token wherever its text stands (`<think>` in a JSON text),
-but for the library such tokens are never text: it would refuse the one token that it allows. So here they go
-by names that no text has.
+but for the library such tokens are never text: it would refuse the one token that it allows. So texts are cut
+here without added tokens.
+
+The library holds the interpreter's lock, which all streams of a server wait for, while it reads a vocabulary.
+Of a tokenizer.json it would parse all and find out what each token stands for: more than half of that time.
 """
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-_END = "<\0end>"
+from modelkit.tokenizer import Tokenizer
+
+_LEADS = "", "\2", "("  # what a text is cut behind, as there may be a blank before its first
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|(<[^<>\s]+>)')
 
 
@@ -20,56 +23,39 @@ def names_tokens(grammar: str) -> bool:
     return any(found[1] for found in _PIECE.finditer(grammar))
 
 
-def rewritten(text: str, *, end: int | None = None) -> str:
-    """A tokenizer.json. end: the id of a token that is added where the vocabulary has none that ends a text:
-    the library has to have one, and would take the token 0, which may be a text.
+class Vocabulary:
+    """A tokenizer as the library's TokenizerWrapper takes one.
+
+    Tokens are their bytes; special and spare ones, and those that look like no text, go by names. end: the
+    id of a token that ends a text, behind all others where the vocabulary has none: the library has to have
+    one, and would take the token 0, which may be a text.
     """
-    document = json.loads(text)
-    document["decoder"] = _decoder(document.get("decoder"))
-    _rename(document)
-    if end is not None:
-        _add_end(document, end)
-    return json.dumps(document)
 
+    bos_token_id = None
 
-def _add_end(document: dict[str, Any], number: int) -> None:
-    """In place. An id behind all others, also where ids below it are left out."""
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    entry = {"id": number, "content": _END, **flags, "special": True}
-    document["added_tokens"] = [*(document.get("added_tokens") or []), entry]
-    vocabulary = (document.get("model") or {}).get("vocab")
-    if isinstance(vocabulary, dict):
-        vocabulary[_END] = number
+    def __init__(self, tokenizer: Tokenizer, size: int, end: int) -> None:
+        self._tokenizer, self.eos_token_id = tokenizer, end
+        self.tokens = tokenizer.bytes_of_all(size)
+        named = {one for one, token in tokenizer.added.items() if token.special or _looks(token.content)}
+        named.update(one for one, data in enumerate(self.tokens) if not data)
+        for one in named:
+            self.tokens[one] = b"<[%d]>" % one
+        self.special_token_ids = sorted(named)
+        self._named = named
+        self._lead = next((lead for lead in _LEADS if self._spelled(self._behind(lead, "a")) == b"a"), "")
 
+    def __call__(self, text: str) -> list[int]:
+        """As the text is cut within another; letter by letter where a piece of it has one of those names."""
+        ids = self._behind(self._lead, text)
+        if self._named.isdisjoint(ids):
+            return ids
+        return [one for letter in text for one in self._behind(self._lead, letter)]
 
-def _rename(document: dict[str, Any]) -> None:
-    """In place. A token has its id by its name in the model's own vocabulary, and keeps its name where others
-    are made with it.
-    """
-    added, model = document.get("added_tokens") or [], document.get("model") or {}
-    names = {
-        one["content"]: f"<\0{one['id']}>" for one in added if one.get("special") or _looks(one["content"])
-    }
-    for name in _merged(model.get("merges") or (), names):
-        del names[name]
-    for one in added:
-        one["content"] = names.get(one["content"], one["content"])
-    vocabulary = model.get("vocab")
-    if isinstance(vocabulary, dict):
-        model["vocab"] = {names.get(piece, piece): number for piece, number in vocabulary.items()}
-    elif isinstance(vocabulary, list):
-        model["vocab"] = [[names.get(piece, piece), *rest] for piece, *rest in vocabulary]
-    if model.get("unk_token") in names:
-        model["unk_token"] = names[model["unk_token"]]
+    def _behind(self, lead: str, text: str) -> list[int]:
+        return self._tokenizer.cut(lead + text)[len(self._tokenizer.cut(lead)) :]
 
-
-def _merged(merges: Iterable[Any], names: Mapping[str, str]) -> set[str]:
-    """The names that stand in merges, or come of one."""
-    found = set[str]()
-    for merge in merges:
-        one, other = merge.split(" ") if isinstance(merge, str) else merge
-        found.update(text for text in (one, other, one + other) if text in names)
-    return found
+    def _spelled(self, ids: list[int]) -> bytes:
+        return b"".join(self.tokens[one] for one in ids)
 
 
 def with_ids(lark: str, marks: Mapping[str, int]) -> str:
@@ -84,11 +70,3 @@ def with_ids(lark: str, marks: Mapping[str, int]) -> str:
 def _looks(content: str) -> bool:
     """Like no text, to the library, whatever the file says."""
     return content.startswith("<") and content.endswith(">")
-
-
-def _decoder(decoder: Any) -> Any:
-    """One that the library knows: of Metaspace (T5) it only knows the parts."""
-    if not decoder or decoder.get("type") != "Metaspace":
-        return decoder
-    space = {"type": "Replace", "pattern": {"String": decoder.get("replacement", "▁")}, "content": " "}
-    return {"type": "Sequence", "decoders": [space, {"type": "ByteFallback"}, {"type": "Fuse"}]}

@@ -144,21 +144,30 @@ def stages_of(decoder: Mapping[str, Any] | None, *, continuing: bool) -> list[St
     return stages
 
 
-def bytes_of(decoder: Mapping[str, Any] | None, piece: str) -> bytes:
-    """The bytes that a vocabulary entry stands for within a text: whole characters or not."""
+def bytes_of(decoder: Mapping[str, Any] | None) -> Callable[[str], bytes]:
+    """What says which bytes a vocabulary entry stands for within a text: whole characters or not."""
     kinds = [] if decoder is None else [part["type"] for part in _flat(decoder)]
     if "ByteLevel" in kinds:
-        try:
-            return codecs.charmap_encode(piece, "strict", _BYTES)[0]
-        except UnicodeEncodeError:  # an added token
-            return piece.encode("utf-8")
-    byte = ByteFallback.BYTE.fullmatch(piece) if "ByteFallback" in kinds else None
-    if byte is not None:
-        return bytes([int(byte[1], 16)])
-    pieces: Iterable[str] = [piece]
-    for stage in stages_of(decoder, continuing=True):
-        pieces = [*(out for one in pieces for out in stage.push(one)), *stage.finish()]
-    return "".join(pieces).encode("utf-8")
+        return _of_characters
+    stages = stages_of(decoder, continuing=True)
+
+    def of(piece: str) -> bytes:
+        byte = ByteFallback.BYTE.fullmatch(piece) if "ByteFallback" in kinds else None
+        if byte is not None:
+            return bytes([int(byte[1], 16)])
+        pieces: Iterable[str] = [piece]
+        for stage in stages:
+            pieces = [*(out for one in pieces for out in stage.push(one)), *stage.finish()]
+        return "".join(pieces).encode("utf-8")
+
+    return of
+
+
+def _of_characters(piece: str) -> bytes:
+    try:
+        return codecs.charmap_encode(piece, "strict", _BYTES)[0]
+    except UnicodeEncodeError:  # an added token
+        return piece.encode("utf-8")
 
 
 def _flat(decoder: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -127,7 +127,23 @@ class Tokenizer:
         name; b"" where no token is.
         """
         piece = self.id_to_piece(id)
-        return b"" if piece is None else bytes_of(self.decoder, piece)
+        return b"" if piece is None else bytes_of(self.decoder)(piece)
+
+    def bytes_of_all(self, size: int) -> list[bytes]:
+        """`bytes_of` of the ids below `size`."""
+        of = bytes_of(self.decoder)
+        return [b"" if piece is None else of(piece) for piece in self.ids_to_pieces(range(size))]
+
+    def cut(self, text: str) -> list[int]:
+        """The ids of a text in which no added token is looked for."""
+        native = self._native
+        if native.normalizer is not None:
+            text = native.normalizer.normalize_str(text)
+        parts = [text]
+        if native.pre_tokenizer is not None:
+            parts = [part for part, _ in native.pre_tokenizer.pre_tokenize_str(text)]
+        model = native.model
+        return [token.id for part in parts for token in model.tokenize(part)]
 
     def __contains__(self, piece: object) -> bool:
         """Is this a vocabulary entry or an added token?"""

@@ -3,18 +3,21 @@
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, models
+from tokenizers import AddedToken, Tokenizer, decoders, models
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
-from modelkit.grammar import Form
+from modelkit.grammar import Form, Grammars
 from modelkit.grammars.shape import shape_of
-from modelkit.grammars.vocabulary import rewritten, with_ids
+from modelkit.grammars.vocabulary import Vocabulary, with_ids
+from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import Matcher, allows
+from tests.modelkit.tokenizer.small import added, byte_level, write
 from tests.support.walks import STOP, Words, walk, words_of
 
 
@@ -89,17 +92,54 @@ def unigram() -> models.Model:
     return models.Unigram([("<u>", 0.0), ("<s>", 0.0), ("a", -1.0), ("b", -2.0), ("<m>", -3.0)], unk_id=0)
 
 
+def spelled(vocabulary: Vocabulary, text: str) -> str:
+    return b"".join(vocabulary.tokens[one] for one in vocabulary(text)).decode()
+
+
 @pytest.mark.parametrize("model", [bpe, unigram])
-def test_tokens_keep_their_ids(model: Callable[[], models.Model]) -> None:
-    """Those that are in the model's own vocabulary, too, and those that have to keep their names."""
-    before = Tokenizer(model())
-    before.add_special_tokens(["<u>", "<s>"])
-    before.add_tokens([AddedToken(one, normalized=False) for one in ("<m>", "<t>", "<new>", "word")])
-    after = Tokenizer.from_str(rewritten(before.to_str()))
-    merged = {"<m>"} if model is bpe else set[str]()
-    for number in range(before.get_vocab_size()):
-        name = before.id_to_token(number) or ""
-        marked = name.startswith("<") and name.endswith(">") and name not in merged
-        assert after.id_to_token(number) == (f"<\0{number}>" if marked else name)
-    assert after.get_vocab_size() == before.get_vocab_size()
-    assert before.token_to_id("<s>") not in after.encode("a<s>b").ids
+def test_no_text_is_cut_into_added_tokens(tmp_path: Path, model: Callable[[], models.Model]) -> None:
+    """Those that are in the model's own vocabulary, and come of its merges, neither."""
+    native = Tokenizer(model())
+    native.decoder = decoders.Fuse()
+    native.add_special_tokens(["<u>", "<s>"])
+    native.add_tokens([AddedToken(one, normalized=False) for one in ("<m>", "<t>", "<new>", "word")])
+    native.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = load_tokenizer({"tokenizer.json": tmp_path / "tokenizer.json"})
+    vocabulary = Vocabulary(tokenizer, tokenizer.vocab_size + 2, tokenizer.vocab_size)
+    for number, data in enumerate(vocabulary.tokens):
+        name = tokenizer.id_to_piece(number) or "<none>"
+        marked = name.startswith("<") and name.endswith(">")
+        assert data == (b"<[%d]>" % number if marked else name.encode())
+        assert (number in vocabulary.special_token_ids) == marked
+    unknown = tokenizer.piece_to_id("<u>")
+    assert set(vocabulary("a<s><m>b")) & {*vocabulary.special_token_ids} <= {unknown}
+    assert vocabulary("ab") == [tokenizer.piece_to_id("a"), tokenizer.piece_to_id("b")]
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-spm"])
+def test_a_text_is_cut_as_within_another(shared_data: Path, name: str) -> None:
+    """Without the blank that may go before a whole one."""
+    folder = shared_data / "tokenizers" / name
+    tokenizer = load_tokenizer({"tokenizer.json": folder / "tokenizer.json"})
+    vocabulary = Vocabulary(tokenizer, tokenizer.vocab_size, 0)
+    for text in ('name": "', " \u65e5\u672c", "once", "  x", "\n<s>", "\u00e9\U0001f600</s>"):
+        assert spelled(vocabulary, text) == text
+
+
+def test_a_blank_in_front_of_a_text_is_none_of_a_grammar_s(tmp_path: Path) -> None:
+    cut = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    document = {**byte_level(pre_tokenizer=cut), "added_tokens": [added("<s>", 0), added("</s>", 1)]}
+    files = write(
+        tmp_path, tokenizer=document, tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"}
+    )
+    tokenizer = load_tokenizer(files)
+    grammars = Grammars(tokenizer, tokenizer.vocab_size, frozenset({1}))
+    matcher = grammars.compile(Form("grammar", "regex", "abc")).matcher()
+    follow(matcher, [29, 4])
+
+
+def test_a_vocabulary_is_read_without_a_tokenizer_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library would hold the interpreter's lock while it parses that, more than half of the time."""
+    monkeypatch.setattr(Tokenizer, "to_str", None)
+    grammar = words("hermes").grammars.compile(Form("format", "regex", "a+"))
+    assert not grammar.matcher().ended
