@@ -70,6 +70,9 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "exaone4": ("exaone4", {}),
     "nemotron": ("nemotron", {"head_dim": 16}),
     "hunyuan": ("hunyuan_biases", {}),
+    "hunyuan_moe": ("hunyuan_moe", {"moe_topk": 3, "head_dim": 16}),
+    "glm": ("glm", {"rms_norm_eps": 1e-5, "head_dim": 16, "max_position_embeddings": 64}),
+    "solar_open": ("solar_open", {}),
     "glm4": ("glm4", {}),
     "ernie4_5": ("ernie4_5", {}),
     "cohere": ("cohere", {}),
@@ -265,6 +268,12 @@ def _kimi(config: Fields) -> dict[str, Any]:
     }
 
 
+def _hunyuan(config: Fields) -> dict[str, Any]:
+    names = {"moe_topk": config["moe_topk"], "num_shared_expert": 1}
+    names["moe_intermediate_size"] = config["intermediate_size"]
+    return {name: [value] * config["num_hidden_layers"] for name, value in names.items()}
+
+
 def _share(config: Fields) -> dict[str, Any]:
     return {"rotary_pct": config["rope_parameters"].get("partial_rotary_factor", 1.0)}
 
@@ -275,6 +284,8 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "gpt_neox": _share,
     "falcon_7b": lambda _: {"num_kv_heads": 1},
     "cohere2": _share,
+    "hunyuan_moe": _hunyuan,
+    "solar_open": lambda _: {"partial_rotary_factor": 1.0},
     "granitemoehybrid": _granite,
     "bamba": lambda _: {"attn_rotary_emb": 8},
     "falcon_h1": lambda config: {"head_dim": 16, "norm_epsilon": config["rms_norm_eps"]},

@@ -127,7 +127,7 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         }
         config = source.inventory.config
         check_read_back(config, described, metadata, written, tensors, reader, label)
-    told = list(limits(text_config(config), {*extra, *(one.entry.name for one in written)}, metadata))
+    told = list(limits(whole_config(config), {*extra, *(one.entry.name for one in written)}, metadata))
     told += [] if draft else _unsaid(opened)
     files = (*source.inventory.weights, *made.files)
     notes = (*notes, *made.notes, *vocabulary.notes, *told)

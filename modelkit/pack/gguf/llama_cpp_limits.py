@@ -184,12 +184,12 @@ ROWS = (
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
-        ("apertus", "dots1", "gpt_neox", "minimax_m2", "nemotron", "stablelm"),
+        ("apertus", "dots1", "gpt_neox", "minimax_m2", "nemotron", "stablelm", "xverse"),
         _no_head,
         "does not load it without an output head of its own",
     ),
     Limit(
-        ("arcee", "cohere", "hunyuan_v1_dense", "lfm2", "olmo", "seed_oss"),
+        ("arcee", "cohere", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "nanbeige", "olmo", "seed_oss"),
         _biased("attn_output", "shortconv.conv", "shortconv.in_proj", "shortconv.out_proj", *_MLP),
         "does not load it with biases other than those of queries, keys and values",
     ),
@@ -247,7 +247,7 @@ ROWS = (
     Limit(("jamba",), _biased("ssm_in", "ssm_out"), "does not load it with biases in its projections"),
     Limit(("mamba2",), _biased("ssm_in", "ssm_out"), "does not load it with biases in its projections"),
     Limit(("mamba2",), _missing("ssm_conv1d.bias"), "does not load it without biases in its filters"),
-    Limit(("nemotron",), _narrow_heads, "loads heads only that share the hidden state among them"),
+    Limit(("nemotron", "xverse"), _narrow_heads, "loads heads only that share the hidden state among them"),
     Limit(("phi",), _other_width, "loads MLPs only that are four times as wide as the hidden state"),
     Limit(("jais2", "starcoder2"), _missing("attn_output.bias"), "does not load it without biases"),
 )
@@ -255,7 +255,7 @@ ROWS = (
 _READS_BANDS = ("mistral3",)
 _READS_FACTORS = (
     "apertus", "exaone-moe", "exaone4", "gemma4", "gemma4-assistant", "granite", "granitehybrid",
-    "granitemoe", "llama", "llama4", "mistral3",
+    "granitemoe", "llama", "llama4", "mistral3", "nanbeige",
 )  # fmt: skip
 _YARN = "rope.scaling.yarn_"
 _BAND = {"beta_fast": 32.0, "beta_slow": 1.0}

@@ -38,8 +38,10 @@ LLAMA = Architecture(
             has_experts,
             settings=(*expert_settings("num_local_experts"), *SOFTMAX),
         ),
-        Kind("llama", "LlamaForCausalLM", settings=_BIASES),
-        Kind("mistral", "MistralForCausalLM"),
+        Kind(
+            "llama", "LlamaForCausalLM", aliases=("internlm3", "iquestcoder", "telechat3"), settings=_BIASES
+        ),
+        Kind("mistral", "MistralForCausalLM", aliases=("ministral",)),
     ),
     decoder(Rope(), VOCAB, NO_WINDOW),
     TOP,
@@ -54,6 +56,26 @@ LLAMA = Architecture(
 )
 
 
+XVERSE = Architecture(
+    "xverse",
+    (Kind("xverse", "XverseForCausalLM"),),
+    decoder(Rope(), Written("tensor_data_layout", lambda _: "Meta AI original pth")),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+)
+NANBEIGE = Architecture(
+    "nanbeige",
+    (Kind("nanbeige", "NanbeigeForCausalLM"),),
+    decoder(
+        Rope(),
+        VOCAB,
+        Same("num_loops", ("num_loops",), default=1),
+        Same("skip_loop_final_norm", ("skip_loop_final_norm",), default=False),
+        *_BIASES,
+    ),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+)
 ARCEE = Architecture(
     "arcee",
     (Kind("arcee", "ArceeForCausalLM"),),

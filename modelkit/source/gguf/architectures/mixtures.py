@@ -1,4 +1,4 @@
-"""Mixtures of experts: GLM 4 MoE, dots.llm1, EXAONE MoE, ERNIE 4.5 and MiniMax M2."""
+"""Mixtures of experts: GLM 4 MoE, Solar Open, dots.llm1, EXAONE MoE, ERNIE 4.5, Hunyuan and MiniMax M2."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -32,8 +32,10 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
+    put_nothing,
     rule,
 )
+from modelkit.source.gguf.architectures.plain import HUNYUAN_ATTENTION, HUNYUAN_TURNS
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.windows import NO_WINDOW, windows
@@ -47,16 +49,27 @@ def _qk_norm(file: Reading) -> None:
     file.config["use_qk_norm"] = file.has(0, "attn_q_norm")
 
 
+def _is_solar(file: Reading) -> bool:
+    """Are all layers mixtures, without norms of heads?"""
+    return all(is_sparse(file)) and not file.has(0, "attn_q_norm")
+
+
 GLM4MOE = Architecture(
     "glm4moe",
-    (Kind("glm4_moe", "Glm4MoeForCausalLM"),),
+    (
+        Kind(
+            "solar_open",
+            "SolarOpenForCausalLM",
+            _is_solar,
+            settings=(Rope(), Special(lambda file: file.skip("leading_dense_block_count"), put_nothing)),
+        ),
+        Kind("glm4_moe", "Glm4MoeForCausalLM", settings=(Rope(partial=0.5), leading_dense(default=1))),
+    ),
     decoder(
-        Rope(partial=0.5),
         *expert_settings("n_routed_experts", "num_local_experts"),
         *GROUPS,
         MOE_INNER,
         SHARED_COUNT,
-        leading_dense(default=1),
         gating(_SIGMOID),
         ROUTED_SCALE,
         NORMALIZED,
@@ -221,6 +234,47 @@ ERNIE_MOE = Architecture(
         *experts(),
         *shared_expert("mlp.shared_experts"),
     ),
+)
+
+
+def _read_hunyuan(file: Reading) -> None:
+    for key in ("expert_feed_forward_length", "expert_shared_feed_forward_length"):
+        if file.count(key, file.config["intermediate_size"]) != file.config["intermediate_size"]:
+            file.unsupported(f"`{file.full(key)}` is not `{file.full('feed_forward_length')}`")
+    if file.count("expert_shared_count", 1) != 1:
+        file.unsupported(f"`{file.full('expert_shared_count')}` is not 1")
+    file.config["moe_topk"] = file.count("expert_used_count")
+
+
+def _write_hunyuan(out: Writing) -> None:
+    asked = out.facts.get("moe_topk")
+    each = asked if isinstance(asked, list) else [asked]
+    if len(set(each)) != 1:
+        out.refuse("moe_topk differs from layer to layer, which GGUF cannot say for hunyuan-moe")
+    out.put("expert_used_count", each[0])
+    out.put("expert_shared_count", 1)
+    for key in ("expert_feed_forward_length", "expert_shared_feed_forward_length"):
+        out.put(key, out.facts.count("intermediate_size"))
+
+
+HUNYUAN_MOE = Architecture(
+    "hunyuan-moe",
+    (Kind("hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM"),),
+    decoder(
+        HUNYUAN_TURNS,
+        Same("expert_count", ("num_experts", "num_local_experts"), needed=True),
+        Special(_read_hunyuan, _write_hunyuan),
+        *SOFTMAX,
+        _BIAS,
+    ),
+    TOP,
+    (
+        *HUNYUAN_ATTENTION,
+        rule("ffn_gate_inp.weight", "mlp.gate.wg.weight"),
+        *experts(),
+        *shared_expert("mlp.shared_mlp"),
+    ),
+    exact="function; a dynamic rotation comes back as its base",
 )
 MINIMAX = Architecture(
     "minimax-m2",

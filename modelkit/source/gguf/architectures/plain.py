@@ -16,6 +16,7 @@ from modelkit.source.gguf.architectures.parts import (
     LAYER_NORM,
     MLP,
     NORMS,
+    RMS,
     SHIFTED,
     TOP,
     UNSCALED,
@@ -25,7 +26,7 @@ from modelkit.source.gguf.architectures.parts import (
     rule,
     rules,
 )
-from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
+from modelkit.source.gguf.architectures.rope import Rope, TwoRopes, rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
 from modelkit.source.gguf.architectures.windows import NO_WINDOW, windows
@@ -189,19 +190,36 @@ def _write_nemotron(out: Writing) -> None:
     out.put("attention.layer_norm_rms_epsilon", float(out.facts.get("norm_eps", default=1e-5)))
 
 
+def _write_turns(out: Writing) -> None:
+    """A dynamic rotation with an `alpha` is one of a larger base."""
+    block, size = rope_block(out.facts), out.facts.head_dim
+    alpha = block.get("alpha")
+    if block["rope_type"] != "dynamic" or alpha is None or size < 3:
+        _SILENT_ROPE.write(out)
+        return
+    out.put("rope.freq_base", float(block.get("rope_theta", 10000.0)) * alpha ** (size / (size - 2)))
+    out.put("rope.scaling.type", "none")
+    out.put("rope.scaling.factor", 1.0)
+
+
+HUNYUAN_TURNS = Special(_SILENT_ROPE.read, _write_turns)
+
+
+HUNYUAN_ATTENTION = (
+    *NORMS,
+    *ATTENTION,
+    FUSED_QKV,
+    rule("attn_q_norm.*", "self_attn.query_layernorm.*"),
+    rule("attn_k_norm.*", "self_attn.key_layernorm.*"),
+)
+
+
 HUNYUAN = Architecture(
     "hunyuan-dense",
     (Kind("hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM"),),
-    decoder(_SILENT_ROPE, _BIAS),
+    decoder(HUNYUAN_TURNS, _BIAS),
     TOP,
-    (
-        *NORMS,
-        *ATTENTION,
-        FUSED_QKV,
-        rule("attn_q_norm.*", "self_attn.query_layernorm.*"),
-        rule("attn_k_norm.*", "self_attn.key_layernorm.*"),
-        *MLP,
-    ),
+    (*HUNYUAN_ATTENTION, *MLP),
     exact="function; a dynamic rotation comes back as its base",
 )
 
@@ -210,6 +228,44 @@ def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
     return (facts.count("intermediate_size"),) * 2
 
 
+_JOINED_MLP = (
+    rule(
+        ("ffn_gate.weight", "ffn_up.weight"),
+        "mlp.gate_up_proj.weight",
+        Joined(Parted(_gate_up_rows)),
+        written=False,
+    ),
+    rule("ffn_up.*", "mlp.gate_up_proj.*"),
+    rule("ffn_down.*", "mlp.down_proj.*"),
+)
+
+
+def _read_equal_heads(file: Reading) -> None:
+    file.config["head_dim"] = file.config["hidden_size"] // max(file.config["num_attention_heads"], 1)
+
+
+def _write_equal_heads(out: Writing) -> None:
+    facts = out.facts
+    if facts.head_dim * facts.heads != facts.hidden:
+        out.refuse(f"{facts.heads} heads of {facts.head_dim} do not share {facts.hidden} numbers among them")
+
+
+CHATGLM = Architecture(
+    "chatglm",
+    (Kind("glm", "GlmForCausalLM"),),
+    (
+        CONTEXT,
+        HIDDEN,
+        INNER,
+        *HEADS,
+        Special(_read_equal_heads, _write_equal_heads),
+        RMS,
+        Rope(partial=0.5),
+        _BIAS,
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *_JOINED_MLP),
+)
 GLM4 = Architecture(
     "glm4",
     (Kind("glm4", "Glm4ForCausalLM"),),
@@ -224,14 +280,7 @@ GLM4 = Architecture(
         """),
         *ATTENTION,
         FUSED_QKV,
-        rule(
-            ("ffn_gate.weight", "ffn_up.weight"),
-            "mlp.gate_up_proj.weight",
-            Joined(Parted(_gate_up_rows)),
-            written=False,
-        ),
-        rule("ffn_up.*", "mlp.gate_up_proj.*"),
-        rule("ffn_down.*", "mlp.down_proj.*"),
+        *_JOINED_MLP,
     ),
 )
 ERNIE = Architecture(

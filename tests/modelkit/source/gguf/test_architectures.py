@@ -161,6 +161,7 @@ def test_matrices_that_were_put_together_are_taken_apart(name: str) -> None:
 def test_every_row_has_a_reference() -> None:
     written = {GgufReference(name).record["architecture"] for name in NAMES_OF_REFERENCES}
     of_others = {"nemotron_h", "qwen3vlmoe"}
+    of_others |= {"nanbeige", "xverse"}  # Llama by other names, which transformers has not
     of_others |= {"nomic-bert", "dflash"}  # see pack/gguf/test_encoders and test_block_drafts
     assert written == NAMES - of_others
     assert len({row.name for row in ROWS}) >= 20
@@ -481,3 +482,30 @@ def test_a_package_of_whole_norms_keeps_them() -> None:
     tensors = undone(reference.imported, reference.exported)
     stored = canonical(reference.imported.config, tensors)
     assert not _differences({name: stored[name] for name in tensors}, tensors)
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        ("internlm3", "llama"),
+        ("iquestcoder", "llama"),
+        ("telechat3", "llama"),
+        ("ministral", "llama"),
+        ("xverse", "xverse"),
+        ("nanbeige", "nanbeige"),
+    ],
+)
+def test_llamas_by_other_names_are_written_and_read_as_llama_is(kind: str, architecture: str) -> None:
+    reference = GgufReference("llama")
+    config = {**reference.config, "model_type": kind, "architectures": [], "sliding_window": None}
+    found = describe(config, reference.package, "model")
+    assert found.architecture == architecture
+    assert dict(found.tensors) == dict(reference.described.tensors)
+    for key, value in reference.described.metadata.items():
+        own = key.replace("llama.", f"{architecture}.")
+        assert found.metadata.get(own, value) == (architecture if own.startswith("general.") else value)
+    again = read(found.metadata, reference.shapes, reference.exported, "model").config
+    named = ("architectures", "model_type", "num_loops", "skip_loop_final_norm", "attention_bias", "mlp_bias")
+    assert {key: value for key, value in again.items() if key not in named} == {
+        key: value for key, value in reference.imported.config.items() if key not in named
+    }
