@@ -184,6 +184,7 @@ WITH_HEAD: dict[str, str] = {
 # Written with options of the converter that put matrices together: (entry, options). They are only read.
 FUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "llama_fused": ("llama", {"fuse_qkv": True}),
+    "glm_fused": ("glm", {"fuse_qkv": True}),
     "qwen2_fused": ("qwen2", {"fuse_qkv": True}),
     "qwen3_5_moe_fused": ("qwen3_5_moe", {"fuse_gate_up_exps": True}),
 }

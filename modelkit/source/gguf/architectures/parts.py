@@ -159,7 +159,10 @@ def bias_flag(name: str, tensor: str) -> Setting:
     """A field that says whether there are biases; the tensors do in GGUF."""
 
     def read(file: Reading) -> None:
-        file.config[name] = any(f"blk.{i}.{tensor}.bias" in file.shapes for i in range(file.layers))
+        parts = (tensor, "attn_qkv") if tensor == "attn_q" else (tensor,)
+        file.config[name] = any(
+            f"blk.{i}.{part}.bias" in file.shapes for i in range(file.layers) for part in parts
+        )
 
     return Special(read, lambda _: None)
 

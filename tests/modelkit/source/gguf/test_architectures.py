@@ -153,6 +153,7 @@ def test_matrices_that_were_put_together_are_taken_apart(name: str) -> None:
         theirs[whole] = np.concatenate(members, axis=1 if members[0].ndim == 3 else 0)
         assert digest(whole, theirs[whole]) == fused.record["tensors"][whole][1]
     imported = read(fused.metadata, fused.shapes, theirs, name)
+    assert imported.config == plain.imported.config
     _, found = loaded(imported.config, undone(imported, theirs))
     _, wanted = loaded(plain.config, plain.checkpoint)
     assert not _differences(found, wanted)
