@@ -216,9 +216,14 @@ def _compare(network: nn.Module, fitted: Mapping[str, mx.array]) -> list[str]:
             problems.append(f"{name} belongs to no module of this architecture")
         elif wanted.shape != array.shape:
             problems.append(f"{name} has shape {_show(array)}, expected {_show(wanted)}")
-        elif (wanted.dtype == mx.uint32) != (array.dtype == mx.uint32):
-            problems.append(f"{name} has dtype {array.dtype}, expected {wanted.dtype}")
+        elif _kind(wanted) != _kind(array):
+            problems.append(f"{name} has dtype {_kind(array)}, expected {_kind(wanted)}")
     return problems
+
+
+def _kind(array: mx.array) -> str:
+    """All floats are one kind: whole numbers and truth values are no weights."""
+    return "float" if mx.issubdtype(array.dtype, mx.floating) else str(array.dtype).removeprefix("mlx.core.")
 
 
 def _show(array: mx.array) -> str:

@@ -83,10 +83,13 @@ def _lfs_pointer(folder: Path) -> None:
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
 
 
-def _wide_floats(folder: Path) -> None:
-    path = folder / "model.safetensors"
-    arrays = {name: np.array(array.astype(mx.float32)) for name, array in load_file(path).items()}
-    save_file({**arrays, "model.norm.weight": arrays["model.norm.weight"].astype(np.float64)}, path)
+def _norm_of(kind: type) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        path = folder / "model.safetensors"
+        arrays = {name: np.array(array.astype(mx.float32)) for name, array in load_file(path).items()}
+        save_file({**arrays, "model.norm.weight": arrays["model.norm.weight"].astype(kind)}, path)
+
+    return spoil
 
 
 @pytest.mark.parametrize(
@@ -94,7 +97,9 @@ def _wide_floats(folder: Path) -> None:
     [
         (_unknown_architecture, PlanError, "FrobnicateForCausalLM"),
         (_wrong_shape, PlanError, "do not fit its config"),
-        (_wide_floats, PlanError, r"model\.norm\.weight has dtype F64, which is not read"),
+        (_norm_of(np.float64), PlanError, r"model\.norm\.weight has dtype F64, which is not read"),
+        (_norm_of(np.int64), PlanError, r"model\.norm\.weight has dtype int64, expected float"),
+        (_norm_of(np.bool_), PlanError, r"model\.norm\.weight has dtype bool, expected float"),
         (_no_tokenizer, SourceError, "has no tokenizer.json"),
         (_bad_tokenizer, TokenizerError, "tokenizer.json"),
         (_lfs_pointer, SourceError, "LFS"),
