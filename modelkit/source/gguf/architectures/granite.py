@@ -58,6 +58,28 @@ GRANITE = Architecture(
 )
 
 
+def _read_minicpm(file: Reading) -> None:
+    """Files from before there were keys for them are of MiniCPM 1 and 2, whose numbers these are."""
+    hidden, layers = file.count("embedding_length"), file.layers
+    for key, name, usual in (
+        ("embedding_scale", "embedding_multiplier", 12.0),
+        ("residual_scale", "residual_multiplier", 1.4 / layers**0.5),
+        ("logit_scale", "logits_scaling", hidden / 256),
+    ):
+        file.config[name] = float(file.number(key, usual))
+
+
+MINICPM = Architecture(
+    "minicpm",
+    (Kind("granite", "GraniteForCausalLM"),),
+    decoder(Rope(), Special(_attention, put_nothing), Special(_read_minicpm, put_nothing), *_BIASES),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+    exact="function, as Granite",
+    written=False,
+)
+
+
 def _inner(facts: Facts, _: int) -> tuple[int, ...]:
     return (facts.count("intermediate_size"),) * 2
 

@@ -76,6 +76,34 @@ NANBEIGE = Architecture(
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )
+# Read alone: their checkpoints have code of their own, and are Llamas but for names.
+EXAONE = Architecture(
+    "exaone",
+    (Kind("llama", "LlamaForCausalLM"),),
+    decoder(Rope()),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
+    exact="function, as Llama",
+    written=False,
+)
+INTERNLM2 = Architecture(
+    "internlm2",
+    (Kind("llama", "LlamaForCausalLM"),),
+    decoder(Rope()),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP),
+    exact="function, as Llama",
+    written=False,
+)
+PANGU = Architecture(
+    "pangu-embedded",
+    (Kind("llama", "LlamaForCausalLM"),),
+    decoder(Rope(), _BIASES[0]),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
+    exact="function, as Llama",
+    written=False,
+)
 ARCEE = Architecture(
     "arcee",
     (Kind("arcee", "ArceeForCausalLM"),),

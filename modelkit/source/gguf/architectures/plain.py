@@ -241,7 +241,8 @@ _JOINED_MLP = (
 
 
 def _read_equal_heads(file: Reading) -> None:
-    file.config["head_dim"] = file.config["hidden_size"] // max(file.config["num_attention_heads"], 1)
+    heads = max(file.count("attention.head_count"), 1)
+    file.config["head_dim"] = max(file.count("embedding_length") // heads, 1)
 
 
 def _write_equal_heads(out: Writing) -> None:
