@@ -16,6 +16,7 @@ from modelkit.source.gguf.architectures.moe import (
     gating,
     is_sparse,
     shared_expert,
+    shared_inner,
 )
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -143,7 +144,7 @@ LAGUNA = Architecture(
         Special(_read_ropes, _write_ropes),
         *expert_settings(),
         MOE_INNER,
-        Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+        shared_inner("shared_expert_intermediate_size"),
         Special(_normalized, lambda out: out.put("expert_weights_norm", True)),
         Same(
             "expert_weights_scale",

@@ -83,7 +83,25 @@ def dense_count(out: Writing, name: str, default: int) -> int:
     return count
 
 
-MOE_INNER = Same("expert_feed_forward_length", ("moe_intermediate_size",))
+def _width(key: str, name: str, tensor: str) -> Setting:
+    """A field for the width of a block's matrices, which the first of them says where the file does not."""
+
+    def read(file: Reading) -> None:
+        names = (f"blk.{layer}.{tensor}.weight" for layer in range(file.layers))
+        shape = next((file.shapes[one] for one in names if one in file.shapes), (None,))
+        told = file.get(key)
+        width = shape[-1] if told is None else told
+        if width is not None:
+            file.config[name] = width
+
+    return Special(read, Same(key, (name,)).write)
+
+
+def shared_inner(name: str) -> Setting:
+    return _width("expert_shared_feed_forward_length", name, "ffn_down_shexp")
+
+
+MOE_INNER = _width("expert_feed_forward_length", "moe_intermediate_size", "ffn_down_exps")
 
 
 SHARED_COUNT = Same("expert_shared_count", ("n_shared_experts",))

@@ -13,7 +13,13 @@ from modelkit.source.gguf.architectures.hybrid import (
     attention_layers,
     put_kv_heads,
 )
-from modelkit.source.gguf.architectures.moe import MOE_INNER, NORMALIZED, ROUTED_SCALE, is_sparse
+from modelkit.source.gguf.architectures.moe import (
+    MOE_INNER,
+    NORMALIZED,
+    ROUTED_SCALE,
+    is_sparse,
+    shared_inner,
+)
 from modelkit.source.gguf.architectures.parts import (
     HEAD_DIM,
     HIDDEN,
@@ -176,7 +182,7 @@ NEMOTRON_H_MOE = Architecture(
         Same("expert_group_count", ("n_group",)),
         Same("expert_group_used_count", ("topk_group",)),
         MOE_INNER,
-        Same("expert_shared_feed_forward_length", ("moe_shared_expert_intermediate_size",)),
+        shared_inner("moe_shared_expert_intermediate_size"),
         Same("expert_shared_count", ("n_shared_experts",)),
         Same("moe_latent_size", ("moe_latent_size",)),
         NORMALIZED,

@@ -296,7 +296,7 @@ COMMAND_R = Architecture(
     (Kind("cohere", "CohereForCausalLM"),),
     (
         *layer_norm_decoder("layer_norm_eps", Rope(theta=500000.0, dimensions=False)),
-        Same("logit_scale", ("logit_scale",), default=0.0625, zero=1.0, kind=float),
+        Same("logit_scale", ("logit_scale",), default=0.0625, absent=1.0, zero=1.0, kind=float),
         UNSCALED,
         Special(
             lambda file: file.config.update(use_qk_norm=file.has(0, "attn_q_norm")),

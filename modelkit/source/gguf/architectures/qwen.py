@@ -3,7 +3,15 @@
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.dflash import is_block_draft
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts, shared_expert
+from modelkit.source.gguf.architectures.moe import (
+    MOE_INNER,
+    ROUTER,
+    SOFTMAX,
+    expert_settings,
+    experts,
+    shared_expert,
+    shared_inner,
+)
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
@@ -16,7 +24,7 @@ from modelkit.source.gguf.architectures.parts import (
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Rule
-from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+from modelkit.source.gguf.architectures.settings import Always, Setting, Special
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BLOCK = (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP)
@@ -44,7 +52,7 @@ _ALL_SPARSE = (Always("decoder_sparse_step", 1), Always("mlp_only_layers", []))
 _EXPERTS = (
     *expert_settings(),
     *SOFTMAX,
-    Same("expert_feed_forward_length", ("moe_intermediate_size",)),
+    MOE_INNER,
     *_ALL_SPARSE,
 )
 SHARED_GATE = rule("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight")
@@ -55,7 +63,7 @@ QWEN2MOE = Architecture(
     decoder(
         _ROPE,
         *_EXPERTS,
-        Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",)),
+        shared_inner("shared_expert_intermediate_size"),
         Always("norm_topk_prob", False),
         *_NO_WINDOW,
     ),

@@ -10,7 +10,15 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY, PLUS_ONE, Change, Columns
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts, shared_expert
+from modelkit.source.gguf.architectures.moe import (
+    MOE_INNER,
+    ROUTER,
+    SOFTMAX,
+    expert_settings,
+    experts,
+    shared_expert,
+    shared_inner,
+)
 from modelkit.source.gguf.architectures.moves import Link, Shape
 from modelkit.source.gguf.architectures.parts import ATTENTION, MLP, bias_flag, decoder, rule, rules
 from modelkit.source.gguf.architectures.qwen import SECTIONS, SHARED_GATE
@@ -181,8 +189,8 @@ _DELTA = Special(_read_delta, _write_delta)
 _SHARED = (
     *expert_settings(),
     *SOFTMAX,
-    Same("expert_feed_forward_length", ("moe_intermediate_size",), default=512),
-    Same("expert_shared_feed_forward_length", ("shared_expert_intermediate_size",), default=512),
+    MOE_INNER,
+    shared_inner("shared_expert_intermediate_size"),
 )
 _ROPE = Rope(partial=0.25)
 

@@ -44,6 +44,16 @@ def _config(name: str, changes: dict[str, Any]) -> dict[str, Any]:
         ("gemma4", {"final_logit_softcapping": None}, "final_logit_softcapping", 30.0),
         ("gemma4", {"final_logit_softcapping": 0.0}, "final_logit_softcapping", None),
         ("cohere2", {"logit_scale": 0.0}, "logit_scale", 1.0),
+        ("cohere", {"logit_scale": None}, "logit_scale", 1.0),
+        ("qwen2_moe", {"expert_feed_forward_length": None}, "moe_intermediate_size", 32),
+        ("qwen2_moe", {"expert_shared_feed_forward_length": None}, "shared_expert_intermediate_size", 48),
+        ("qwen3_5_moe", {"expert_feed_forward_length": None}, "moe_intermediate_size", 32),
+        (
+            "nemotron_h",
+            {"expert_shared_feed_forward_length": None},
+            "moe_shared_expert_intermediate_size",
+            48,
+        ),
         ("mimo_v2_flash", {"attention.value_scale": 0.0}, "attention_value_scale", 1.0),
     ],
 )
