@@ -188,7 +188,7 @@ def read_single_file(path: Path) -> Files:
     if path.suffix != ".safetensors":
         kind, hint = weights_kind(path.name) or (
             "something else",
-            "FROM takes a folder or one .safetensors file.",
+            "FROM takes a folder, or one .safetensors or .gguf file.",
         )
         raise UnsupportedSource(f"{path} is {kind}, no .safetensors file", hint=hint)
     shard = _SHARD.search(path.name)

@@ -16,7 +16,9 @@ from runtime.records import dataclass
 
 MAX_SHARDS = 1000
 
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.IGNORECASE)
+_SHARD = re.compile(
+    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.gguf)", re.ASCII | re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,7 @@ def _split(part: GgufPart) -> _Split | None:
 
 
 def _sibling(named: "re.Match[str]", number: int) -> str:
-    return f"{named['stem']}-{number:05}-of-{named['count']}.gguf"
+    return f"{named['stem']}-{number:05}-of-{named['count']}{named['ending']}"
 
 
 def _siblings(path: Path, named: "re.Match[str]", split: _Split) -> tuple[GgufPart, ...]:
