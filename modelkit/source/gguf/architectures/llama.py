@@ -24,10 +24,23 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
+from modelkit.source.gguf.architectures.rules import OneByOne
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
+
+_EXPERTS = 8
+"""Of a Mixtral: files from before April 2024 have each in tensors of its own."""
+_ONE_BY_ONE = tuple(
+    rule(
+        [f"ffn_{part}.{expert}.weight" for expert in range(_EXPERTS)],
+        f"block_sparse_moe.switch_mlp.{part}_proj.weight",
+        OneByOne(),
+        written=False,
+    )
+    for part in ("gate", "up", "down")
+)
 
 LLAMA = Architecture(
     "llama",
@@ -51,6 +64,7 @@ LLAMA = Architecture(
         *MLP,
         rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
         *experts("block_sparse_moe.switch_mlp"),
+        *_ONE_BY_ONE,
     ),
     exact="bits; a sliding window is not in the file",
 )

@@ -201,6 +201,22 @@ class Stacked:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class OneByOne:
+    """The other way round, and read alone: tensors of theirs, which are alike, are a stack of ours."""
+
+    def link(self, members: Members) -> Link | None:
+        one = members.shapes[members.theirs[0]]
+        if any(members.shapes[name] != one for name in members.theirs):
+            return None
+        count = len(members.theirs)
+        return Link(
+            tuple(Side(name, one, (i,)) for i, name in enumerate(members.theirs)),
+            (Side(members.ours[0], (count, *one), tuple(range(count))),),
+            tuple(Atom(row_count(one)) for _ in members.theirs),
+        )
+
+
 def _filled(sizes: Shape, rows: int) -> Shape | None:
     """The grid's sizes with the free one (-1) filled in; None where they do not fit."""
     known = 1

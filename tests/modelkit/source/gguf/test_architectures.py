@@ -159,6 +159,29 @@ def test_matrices_that_were_put_together_are_taken_apart(name: str) -> None:
     assert not _differences(found, wanted)
 
 
+_MIXED = re.compile("_exps|ffn_gate_inp")
+
+
+def test_experts_in_tensors_of_their_own_are_stacked() -> None:
+    """As files of Mixtral from before April 2024 have them: eight, here each of four twice."""
+    reference = GgufReference("mixtral")
+    whole = dict(reference.exported)
+    whole |= {
+        name: np.tile(whole[name], (2, *[1] * (whole[name].ndim - 1)))
+        for name in whole
+        if _MIXED.search(name)
+    }
+    apart = {name: array for name, array in whole.items() if "_exps" not in name}
+    for name in whole.keys() - apart.keys():
+        apart |= {name.replace("_exps", f".{i}"): expert for i, expert in enumerate(whole[name])}
+    found: list[dict[str, np.ndarray]] = []
+    for theirs in (whole, apart):
+        shapes = {name: array.shape for name, array in theirs.items()}
+        imported = read({**reference.metadata, "llama.expert_count": 8}, shapes, theirs, "model")
+        found.append(undone(imported, theirs))
+    assert not _differences(found[0], found[1])
+
+
 def test_every_row_has_a_reference() -> None:
     written = {GgufReference(name).record["architecture"] for name in NAMES_OF_REFERENCES}
     of_others = {"nemotron_h", "qwen3vlmoe"}
