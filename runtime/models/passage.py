@@ -47,7 +47,8 @@ class Arrival:
     sources: tuple[str, ...]
     """The tensors that its rows come from, in order of their first row."""
     source: np.ndarray
-    """int32, all dimensions but the last: which of `sources`, -1 where a row is none of theirs."""
+    """int32, all dimensions but the last, of biases all: which of `sources`, -1 where a row is none of
+    theirs."""
     row: np.ndarray
     """int64, likewise: its place among all rows of that tensor."""
     times: np.ndarray
@@ -105,7 +106,8 @@ def placed(
     """
     network = parameters(described)
     given = {name: mx.zeros(shape) for name, shape in _context(network, form).items()}
-    names = trace(described, {name: tuple(array.shape) for name, array in arrays.items()}, {}, form)
+    shapes = {name: output_first(described, name, tuple(array.shape)) for name, array in arrays.items()}
+    names = trace(described, shapes, {}, form)
     whole = {arrival.name for arrival in names.arrivals if (arrival.source >= 0).all()}
     for name in whole:
         given.pop(name, None)
@@ -165,9 +167,10 @@ class _Asked:
 
     def _numbered(self, place: int, shape: Shape) -> mx.array:
         """Every number is that of its row, counted through all matrices."""
-        turned = self._names[place] in self._turned
-        numbers = mx.arange(_rows(shape, turned=turned), dtype=mx.float32)
-        if len(shape) < 2:
+        name = self._names[place]
+        turned = name in self._turned
+        numbers = mx.arange(_rows(name, shape, turned=turned), dtype=mx.float32)
+        if by_numbers(name, shape):
             return numbers.reshape(shape)
         numbers = numbers.reshape(*shape[:-2], shape[-1 if turned else -2])
         return mx.broadcast_to(numbers[..., None, :] if turned else numbers[..., None], shape)
@@ -192,7 +195,7 @@ class _Asked:
             for name in self._names
             if seen[name]
             and np.unique(np.concatenate(seen[name])).size
-            == _rows(self._shapes[name], turned=name in self._turned)
+            == _rows(name, self._shapes[name], turned=name in self._turned)
         }
         return _Found(arrivals, complete)
 
@@ -202,7 +205,7 @@ class _Asked:
         wanted = self._network.get(name)
         if wanted is None or ones.ndim != len(wanted) or not _fits(tuple(ones.shape), wanted):
             return None
-        one = ones.ndim < 2
+        one = by_numbers(name, wanted)
         first = [array if one else array[..., 0] for array in (ones, source, rows, nothing)]
         times, number, row, plus = (np.array(array.astype(mx.float32)) for array in first)
         if not number.any():
@@ -222,6 +225,15 @@ class _Asked:
     def _input_first(self, name: str, tensors: Mapping[str, Shape]) -> bool:
         """Does the family expect this stack [E, in, out]?"""
         return stack_layouts(self._described, name, tensors[name])[:1] == (True,)
+
+
+def output_first(described: Described, name: str, shape: Shape) -> Shape:
+    """The shape of a whole tensor, turned where the family holds such stacks input first."""
+    if not is_stack(name) or len(shape) != 3:
+        return shape
+    turned = (shape[0], shape[2], shape[1])
+    as_it_is = False in stack_layouts(described, name, shape)
+    return turned if not as_it_is and True in stack_layouts(described, name, turned) else shape
 
 
 def stack_layouts(described: Described, name: str, shape: Shape) -> tuple[bool, ...]:
@@ -263,9 +275,14 @@ def _adapt(described: Described, weights: Mapping[str, mx.array]) -> dict[str, m
         raise WeightMismatch([f"{described.name} cannot take these tensors: {fault!s:.200}"]) from fault
 
 
-def _rows(shape: Shape, *, turned: bool) -> int:
+def by_numbers(name: str, shape: Shape) -> bool:
+    """Is each number a row? So are those of vectors, and the biases of a stack."""
+    return len(shape) < 2 or name.endswith("bias")
+
+
+def _rows(name: str, shape: Shape, *, turned: bool) -> int:
     """Of all its matrices together."""
-    return math.prod(shape) // (1 if len(shape) < 2 else shape[-2 if turned else -1])
+    return math.prod(shape) // (1 if by_numbers(name, shape) else shape[-2 if turned else -1])
 
 
 def is_stack(name: str) -> bool:

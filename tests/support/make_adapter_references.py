@@ -99,6 +99,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "target_parameters": ["mlp.experts.down_proj", "mlp.experts.gate_up_proj"],
         },
     ),
+    "gpt_oss_saved_experts": (
+        "gpt_oss",
+        {"r": 2, "target_modules": ["q_proj"], "modules_to_save": ["experts"]},
+    ),
+    "gpt_oss_router": (
+        "gpt_oss",
+        {"r": 2, "target_modules": ["q_proj"], "target_parameters": ["mlp.router.weight"]},
+    ),
     "glm4_moe_layers": (
         "glm4_moe",
         {

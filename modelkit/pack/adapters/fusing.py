@@ -8,6 +8,7 @@ stacking and scaling undone. float32 throughout; the result is rounded to the ch
 Dimensions: R rows, C columns, r the rank, E experts.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.models import Described
-from runtime.models.passage import Arrival, Form, parameters, trace
+from runtime.models.passage import Arrival, Form, by_numbers, parameters, trace
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks
 from runtime.records import dataclass
 
@@ -108,7 +109,7 @@ def _enter(
     flat = arrival.source.reshape(-1)
     here = np.arange(flat.size)
     for number, name in enumerate(arrival.sources):
-        count = _rows(shapes[name])
+        count = _rows(name, shapes[name])
         way = found.get(name)
         if way is None:
             way = found[name] = _nowhere(count)
@@ -123,8 +124,8 @@ def _nowhere(count: int) -> Way:
     return Way(np.full(count, -1, np.int32), np.zeros(count, np.int64), np.ones(count, np.float32), zeros)
 
 
-def _rows(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape[:-1] if len(shape) > 1 else shape, dtype=np.int64))
+def _rows(name: str, shape: tuple[int, ...]) -> int:
+    return math.prod(shape if by_numbers(name, shape) else shape[:-1])
 
 
 def _output_first(inventory: Inventory) -> dict[str, tuple[int, ...]]:
@@ -188,7 +189,7 @@ class Fusion:
         import mlx.core as mx
 
         way = self._ways.of[slab.tensor.name]
-        ids = np.arange(way.row.size) if len(slab.tensor.shape) == 1 else _ids(slab)
+        ids = _ids(slab, way)
         given = np.array(values.astype(mx.float32))
         rows = given.reshape(ids.size, -1)
         fused = rows.copy()
@@ -218,10 +219,9 @@ class Fusion:
     def _replaced(self, name: str, shape: tuple[int, ...], row: np.ndarray, base: np.ndarray) -> np.ndarray:
         """Rows that an adapter brings whole."""
         if name in self._whole:
-            values = self._whole[name]
-            base = values.reshape(-1, shape[-1])[row] if len(shape) > 1 else values[row][:, None]
+            base = self._whole[name].reshape(_rows(name, shape), -1)[row]
         for ids, values in self._rows.get(name, ()):
-            base, place = base.copy(), np.full(_rows(shape), -1)
+            base, place = base.copy(), np.full(_rows(name, shape), -1)
             place[ids] = np.arange(ids.size)
             mine = place[row] >= 0
             base[mine] = values[place[row][mine]]
@@ -249,7 +249,10 @@ def _floats(array: "mx.array") -> np.ndarray:
     return np.array(array.astype(mx.float32))
 
 
-def _ids(slab: Slab | Columns) -> np.ndarray:
-    """Which rows of the matrix, outputs first, the slab's are."""
+def _ids(slab: Slab | Columns, way: Way) -> np.ndarray:
+    """Which rows of the matrix, outputs first, the slab's are. One of its rows may be a vector, of many."""
     ids = np.arange(slab.start, slab.stop, slab.step)
-    return ids + slab.matrix * slab.width if isinstance(slab, Columns) else ids
+    if isinstance(slab, Columns):
+        return ids + slab.matrix * slab.width
+    many = way.row.size * slab.row_bytes // slab.tensor.nbytes
+    return (ids[:, None] * many + np.arange(many)).reshape(-1)

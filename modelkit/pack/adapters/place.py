@@ -18,7 +18,7 @@ from modelkit.source.adapters.value import AdapterSource, OwnRows, Pair, refuse
 from modelkit.source.display import shown
 from runtime.models import Described
 from runtime.models.checkpoint import TRUNK
-from runtime.models.passage import Arrival, Passage, parameters, trace
+from runtime.models.passage import Arrival, Passage, output_first, parameters, trace
 from runtime.nn.low_rank import HEAD
 from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
@@ -225,7 +225,11 @@ def _whole(
     if not adapter.whole:
         return ()
     head = f"{HEAD}.weight"
-    own = {name: tensor.shape for name, tensor in adapter.whole.items() if not (tied and name == head)}
+    own = {
+        name: output_first(described, name, tensor.shape)
+        for name, tensor in adapter.whole.items()
+        if not (tied and name == head)
+    }
     passage = trace(described, own, stored, adapter.form)
     grown = [
         f"{shown(name)} was {size(own[name])} in training, and is {size(network[name])} here"

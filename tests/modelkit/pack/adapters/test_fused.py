@@ -213,6 +213,24 @@ def test_what_was_packed_again_answers_as_the_adapter_beside_it(name: str, tmp_p
     assert np.abs(answers["it"] - answers["beside"]).mean() < 0.1 * moved
 
 
+def test_whole_experts_go_into_a_packed_base(tmp_path: Path) -> None:
+    """Biases of a stack, too, whose numbers alternate in PEFT's file and stand apart in the package."""
+    reference, before = packed_base("gpt_oss_saved_experts", tmp_path, "q8g32")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    after = weights_of("it", tmp_path)
+    saved = mx.load(str(tmp_path / "lora" / "adapter_model.safetensors"))
+    assert isinstance(saved, dict)
+    for layer in range(2):
+        own = f"model.layers.{layer}.mlp.experts"
+        whole = saved[f"base_model.model.{own}.gate_up_proj_bias"]
+        for place, part in enumerate(("gate_proj", "up_proj")):
+            assert mx.array_equal(after[f"{own}.{part}.bias"], whole[:, place::2])
+            assert before[f"{own}.{part}.bias"].shape == whole[:, place::2].shape
+    with modelkit.load("it", home=tmp_path) as model:
+        got = model.logits([int(one) for one in reference.ids])[:, reference.answers["columns"]]
+    assert np.abs(got - reference.answers["logits"]).mean() / reference.answers["std"] < 0.1
+
+
 def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
     (tmp_path / "m.gguf").write_bytes(llama(["q4_k"]))
     (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
