@@ -105,7 +105,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpt_oss_router": (
         "gpt_oss",
-        {"r": 2, "target_modules": ["q_proj"], "target_parameters": ["mlp.router.weight"]},
+        {
+            "r": 2,
+            "target_modules": ["q_proj"],
+            "target_parameters": ["mlp.router.weight"],
+            "rank_pattern": {"router.weight": 3},
+            "alpha_pattern": {"mlp.router": 99, "mlp.router.weight": 5},
+        },
     ),
     "glm4_moe_layers": (
         "glm4_moe",

@@ -137,7 +137,8 @@ def _pair(
     elif targets:
         made = _of_parameters(module, a, b, targets, config, problems)
     else:
-        made = [Pair((f"{module}.weight",), Factor(b), Factor(a), config.scale_of(module))]
+        scale = config.scale_of(_key(module, config))
+        made = [Pair((f"{module}.weight",), Factor(b), Factor(a), scale)]
     if not made:
         return None
     first, *others = [_checked(one, parts, config, problems) for one in made]
@@ -147,7 +148,7 @@ def _pair(
 def _checked(pair: Pair, parts: Mapping[str, TensorInfo], config: PeftConfig, problems: list[str]) -> Pair:
     """With magnitude and bias."""
     made = replace(pair, magnitude=parts.get("magnitude"), bias=parts.get("bias"))
-    fault = check_pair(made, config.rank_of(made.names[0].removesuffix(".weight")))
+    fault = check_pair(made, config.rank_of(_key(made.names[0].removesuffix(".weight"), config)))
     if fault is None and (made.magnitude is not None) != (config.dora and not made.left.experts):
         name = shown(made.names[0].removesuffix(".weight"))
         fault = f"{name} has {'a' if made.magnitude else 'no'} magnitude, against `use_dora`"
@@ -203,6 +204,12 @@ def _targets(owner: str, config: PeftConfig) -> tuple[str, ...]:
         if leaf != "weight" and fits:
             found.append(f"{owner}.{leaf}")
     return tuple(found)
+
+
+def _key(module: str, config: PeftConfig) -> str:
+    """What patterns of ranks and alphas are asked for: a parameter's name where that is the target."""
+    weight = f"{module}.weight"
+    return weight if any(f".{weight}".endswith(f".{target}") for target in config.targets) else module
 
 
 def _own_rows(module: str, values: TensorInfo, config: PeftConfig, label: str) -> OwnRows:
