@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from runtime.nn.low_rank import LowRank, Rows
 
+_ROUTERS = (".gate", ".router")
+"""Ends of names of what is no layer in transformers, but a module with a parameter."""
 _OWNERS = ("model.", "lm_head", "language_model.")
 
 
@@ -92,7 +94,7 @@ def _rows(given: Given) -> "Mapping[str, Rows]":
 
 def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
     brought = given.brought
-    pairs = {_module(called[f"{name}.weight"]): pair for name, pair in brought.pairs.items()}
+    pairs = {_target(_module(called[f"{name}.weight"]), given): pair for name, pair in brought.pairs.items()}
     ranks = {name: pair.down.shape[-1] for name, pair in pairs.items()}
     alphas = {name: pair.scale * ranks[name] for name, pair in pairs.items()}
     rank, alpha = (Counter(of.values()).most_common(1)[0][0] if of else 1 for of in (ranks, alphas))
@@ -105,7 +107,8 @@ def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
         "base_model_name_or_path": given.adapter.base,
-        "target_modules": sorted(pairs),
+        "target_modules": sorted(name for name in pairs if not name.endswith(".weight")),
+        "target_parameters": sorted(name for name in pairs if name.endswith(".weight")) or None,
         "r": rank,
         "lora_alpha": _number(alpha),
         "rank_pattern": {name: its for name, its in sorted(ranks.items()) if its != rank},
@@ -120,6 +123,13 @@ def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
         "trainable_token_indices": tokens or None,
         "inference_mode": True,
     }
+
+
+def _target(module: str, given: Given) -> str:
+    """What PEFT is told of a pair: a layer, or a parameter, for which it has no DoRA and no bias."""
+    every = given.brought.pairs.values()
+    plain = all(pair.bias is None and pair.magnitude is None for pair in every)
+    return f"{module}.weight" if plain and module.endswith(_ROUTERS) else module
 
 
 def _module(parameter: str) -> str:

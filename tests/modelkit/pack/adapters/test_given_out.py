@@ -23,7 +23,7 @@ from tests.support.tiny import write_tokenizer
 SAME = [
     *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
     *("phi3_fused", "mlx/llama_lora", "mlx/llama_dora"),
-    *("llama_tied_table", "llama_tied_tokens", "llama_tokens_apart", "mlx/llama_table"),
+    *("llama_tied_table", "llama_tied_tokens", "llama_tokens_apart", "gpt_oss_router", "mlx/llama_table"),
 ]
 REFUSED = {
     "gpt2_dora": "which checkpoints of this model have otherwise",
@@ -118,6 +118,18 @@ def test_a_wrappers_modules_are_called_as_transformers_5_does(spelled: str, tmp_
     assert load_file(tmp_path / "out" / "adapter_model.safetensors").keys() == brought.keys()
     told = json.loads((tmp_path / "out" / "adapter_config.json").read_text(encoding="utf-8"))
     assert told["target_modules"] == [module.removeprefix("base_model.model.")]
+
+
+def test_routers_are_parameters_in_transformers(tmp_path: Path) -> None:
+    """PEFT takes no module of its classes for a layer."""
+    modelkit.export_adapter("it", "lora", tmp_path / "out", home=package("gpt_oss_router", tmp_path))
+    told = json.loads((tmp_path / "out" / "adapter_config.json").read_text(encoding="utf-8"))
+    routers = [f"model.layers.{layer}.mlp.router.weight" for layer in range(4)]
+    assert told["target_parameters"] == routers
+    assert all(name.endswith("q_proj") for name in told["target_modules"])
+    assert told["r"] == 2
+    assert told["rank_pattern"] == dict.fromkeys(routers, 3)
+    assert told["alpha_pattern"] == dict.fromkeys(routers, 5)
 
 
 @pytest.mark.parametrize("name", REFUSED)
