@@ -65,13 +65,16 @@ def packed_module(module: str, packing: Packing, tensors: Mapping[str, TensorInf
 def repacked_module(module: str, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Planned:
     """The same, where its numbers change: unpacked, and packed again in the same way."""
     same = packed_module(module, packing, tensors)
-    codes, scales, biases = (tensors.get(f"{module}.{leaf}") for leaf in ("weight", "scales", "biases"))
+    leaves = ("weight", "scales", "biases", "order")
+    codes, scales, biases, order = (tensors.get(f"{module}.{leaf}") for leaf in leaves)
     assert codes is not None
     assert scales is not None
     row = next(row for row in FORMATS if (row.bits, row.group_size, row.mode) == tuple(packing))
-    slab = replace(whole(codes), groups=Groups(scales, biases, *packing))
+    slab = replace(whole(codes), groups=Groups(scales, biases, *packing, order=order))
     matrix = Matrix(codes.name, codes.name, same.dtype, same.shape, (slab,))
-    return decide(matrix, Choice(row, "an adapter is added; packed again"))
+    made = decide(matrix, Choice(row, "an adapter is added; packed again"))
+    kept = tuple(one for one in same.outputs if order and one.name == order.name)
+    return replace(made, outputs=made.outputs + kept)
 
 
 def block_module(module: str, kind: BlockType, tensors: Mapping[str, TensorInfo]) -> Planned:

@@ -266,13 +266,6 @@ def _changed(
             f"{inventory.origin} keeps {blocks[0]} in GGUF's blocks, which nothing here can make",
             hint=_AT_RUN_TIME,
         )
-    ordered = [name for name in names if name.removesuffix(".weight") in kind.ordered]
-    if ordered:
-        raise PlanError(
-            f"{inventory.origin} has the inputs of {ordered[0]} in the order of activations, in which "
-            "nothing here packs",
-            hint=_AT_RUN_TIME,
-        )
     planned = tuple(
         repacked_module(one.module, kind.packed[one.module], inventory.tensors)
         if one.name in names and one.module in kind.packed

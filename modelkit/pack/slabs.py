@@ -30,13 +30,17 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How rows of codes are to be unpacked: as MLX packs them, with a scale for each group."""
+    """How rows of codes are to be unpacked: as MLX packs them, with a scale for each group, and their inputs
+    in another order.
+    """
 
     scales: TensorInfo
     biases: TensorInfo | None
     bits: int
     group_size: int
     mode: str
+    order: TensorInfo | None = None
+    """uint32 [.., in], one for each matrix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ def transform(
         return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
     if isinstance(slab, Order):
         return (codes.order_of(slab.matrix, reader).view(np.uint8).data,)
+    if isinstance(slab, Slab) and slab.groups is None and slab.tensor.dtype == "U32":
+        return (every_row(reader.read(slab), slab),)
     if planned.blocks and isinstance(slab, Coded):
         return tuple(part.reshape(-1).view(np.uint8).data for part in codes.repacked(slab, reader))
     raw, touched = bytearray(), False
@@ -60,7 +62,10 @@ def transform(
     with mx.stream(mx.cpu):
         values = _values(planned, slab, raw, reader)
         if touched and fusion is not None and not isinstance(slab, Joined | Coded):
-            values = fusion.apply(slab, values).astype(values.dtype)
+            values = fusion.apply(slab, values)
+        values = values.astype(_FLOATS[planned.dtype])
+        if isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
+            values = mx.take_along_axis(values, _orders(slab, slab.groups.order, reader), axis=-1)
         if planned.encode is not None and planned.encode.quantized:
             _check_finite(planned, values)
         if planned.plus_one:
@@ -132,16 +137,16 @@ def _turned_over(grid: "np.ndarray") -> "np.ndarray":
 
 
 def _values(planned: Planned, slab: Stored | Joined | Coded, raw: bytearray, reader: Reader) -> mx.array:
-    """The rows as floats of `planned.dtype`, [rows, width]."""
+    """The rows as floats, [rows, width]: exact, in whichever type that takes."""
     if isinstance(slab, Coded):
-        return mx.array(codes.numbers_of(slab, reader)).astype(_FLOATS[planned.dtype])
+        return mx.array(codes.numbers_of(slab, reader))
     if isinstance(slab, Joined):
         parts = [numbers_of(every_row(reader.read(part), part), part) for part in slab.parts]
-        return changed(parts, slab).astype(_FLOATS[planned.dtype])
+        return changed(parts, slab)
     if isinstance(slab, Slab) and slab.groups is not None:
-        return _unpacked(slab, slab.groups, raw, reader).astype(_FLOATS[planned.dtype])
+        return _unpacked(slab, slab.groups, raw, reader)
     if isinstance(slab, Slab) and slab.tensor.dtype in BLOCK_TYPES:
-        return numbers_of(every_row(raw, slab), slab).astype(_FLOATS[planned.dtype])
+        return numbers_of(every_row(raw, slab), slab)
     if slab.tiles is not None:
         return _decoded(slab, slab.tiles, raw, reader)
     kind = _FLOATS[planned.dtype]
@@ -157,7 +162,18 @@ def _unpacked(slab: Slab, groups: Groups, raw: bytearray, reader: Reader) -> mx.
         scales = scales.astype(mx.float32)
         biases = _group_rows(slab, groups.biases, reader).astype(mx.float32)
     packing = groups.group_size, groups.bits, groups.mode
-    return mx.dequantize(codes, scales, biases, *packing)
+    numbers = mx.dequantize(codes, scales, biases, *packing)
+    if groups.order is None:
+        return numbers
+    back = mx.argsort(_orders(slab, groups.order, reader), axis=-1)
+    return mx.take_along_axis(numbers, back, axis=-1)
+
+
+def _orders(slab: Slab, order: TensorInfo, reader: Reader) -> mx.array:
+    """The order of each row's inputs, uint32 [rows, in]."""
+    words = np.frombuffer(reader.read_range(order.path, order.start, order.stop), np.uint32)
+    matrix = np.arange(slab.start, slab.stop) // slab.tensor.shape[-2]
+    return mx.array(words.reshape(-1, order.shape[-1])[matrix])
 
 
 def _group_rows(slab: Slab, part: TensorInfo, reader: Reader) -> mx.array:

@@ -160,9 +160,12 @@ def test_answers_are_the_same_bits_in_any_company_and_with_any_draft(
     assert [drafted.ids, *together] == [alone[0], *alone]
 
 
-@pytest.mark.parametrize("dora", [False, True])
-def test_adapters_are_added_to_them_and_not_fused_into_them(dora: bool, tmp_path: Path) -> None:
-    coded, plain, shapes = model(tmp_path)
+@pytest.mark.parametrize(("name", "dora"), [("llama", False), ("llama", True), ("qwen3_moe", False)])
+def test_adapters_are_added_to_them_and_fused_into_them(name: str, dora: bool, tmp_path: Path) -> None:
+    """Fused, a group has the inputs that it had: the codes are those of the float checkpoint with the adapter
+    in it, brought into that order.
+    """
+    coded, plain, shapes = model(tmp_path, name)
     tensors: Tensors = {}
     for name in linear(shapes):
         tensors |= peft_tensors(name, *pair_for(name, shapes[name], 3, input_first=False))
@@ -178,8 +181,31 @@ def test_adapters_are_added_to_them_and_not_fused_into_them(dora: bool, tmp_path
         recipe.write_text(f"FROM moved-{folder.name}\nADAPTER ./lora\n", encoding="utf-8")
         modelkit.create(recipe, name=recipe.stem, home=tmp_path)
     assert apart(logits(tmp_path / "with-coded"), logits(tmp_path / "with-plain")) < 1e-3
-    with pytest.raises(ModelkitError, match="in the order of activations, in which nothing here packs"):
-        modelkit.create(tmp_path / "with-coded.modelfile", name="f", home=tmp_path, fuse_adapters=True)
+    for folder in (coded, plain):
+        recipe = tmp_path / f"with-{folder.name}.modelfile"
+        modelkit.create(recipe, name=f"fused-{folder.name}", home=tmp_path, fuse_adapters=True)
+    before, after, floats = (stored(tmp_path / one) for one in ("with-coded", "fused-coded", "fused-plain"))
+    assert {one: array.shape for one, array in after.items()} == {
+        one: array.shape for one, array in before.items()
+    }
+    changed = {one.removesuffix(".scales") for one in before if one.endswith(".scales")} - {"lm_head"}
+    assert any(f"{module}.order" in before for module in changed)
+    for one, array in before.items():
+        module, _, leaf = one.rpartition(".")
+        if module not in changed or leaf == "order":
+            assert mx.array_equal(array.view(mx.uint8), after[one].view(mx.uint8)), one
+    for module in changed:
+        wanted = floats[f"{module}.weight"]
+        if f"{module}.order" in after:
+            order = after[f"{module}.order"][..., None, :]
+            wanted = mx.take_along_axis(wanted, mx.broadcast_to(order, wanted.shape), axis=-1)
+        parts = [after[f"{module}.{leaf}"] for leaf in ("weight", "scales", "biases")]
+        codes, *_ = mx.quantize(wanted.astype(parts[1].dtype), group_size=32, bits=4)
+        same = np.array(codes.view(mx.uint8)) == np.array(parts[0].view(mx.uint8))
+        assert same.mean() > 0.99, (module, same.mean())
+        got = mx.dequantize(parts[0], *(one.astype(mx.float32) for one in parts[1:]), group_size=32, bits=4)
+        step = np.repeat(np.abs(np.array(parts[1].astype(mx.float32))), 32, axis=-1)
+        assert (np.abs(np.array(got) - np.array(wanted)) <= 1.01 * step).all(), module
 
 
 def test_other_programs_have_no_place_for_orders(tmp_path: Path) -> None:
