@@ -3,7 +3,7 @@ quantized again unless that is asked for.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from modelkit.errors import PlanError
@@ -45,6 +45,17 @@ def kept(matrices: Sequence[Matrix], kind: CodeWeights, inventory: Inventory) ->
     joined = checkpoint_of(inventory.config).joined
     apart = torn([replace(one, dtype=_form(one)) for one in matrices], joined)
     return [_kept(one, kind, inventory.origin, apart=one.name in apart) for one in matrices]
+
+
+def refuse_changed(planned: Sequence[Planned], changed: Collection[str], origin: str) -> None:
+    """Raises PlanError where codes would stay whose numbers an adapter changes."""
+    for one in planned:
+        if one.blocks and any(slab.name in changed for slab in one.slabs):
+            raise PlanError(
+                f"{origin} has {one.name} in codes, which have to be unpacked before they change",
+                hint="Say what the numbers become: -q q8, -q f16 and the like. Or make a package of it\n"
+                "first, then one FROM that, which is packed as it was.",
+            )
 
 
 def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Planned:

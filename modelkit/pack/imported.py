@@ -71,7 +71,7 @@ def _real(matrix: Matrix, origins: Mapping[str, Origin], kind: GgufWeights) -> t
             continue
         if len(matrix.slabs) > 1 or (origin.change and slab.stop - slab.start < math.prod(origin.shape[:-1])):
             raise PlanError(f"{origin.name} changes its numbers and is a part of {matrix.name}, or has parts")
-        pieces.append(Joined(slabs, matrix.shape, origin.change))
+        pieces.append(Joined(slabs, slab, matrix.shape, origin.change))
     return tuple(pieces)
 
 
@@ -173,6 +173,10 @@ def refuse_factor(matrix: Matrix, factor: TensorInfo | None) -> None:
         raise PlanError(f"{factor.name} is a factor of {matrix.name}, which becomes floats here")
 
 
+def parts_of(piece: Piece) -> tuple[Piece, ...]:
+    return piece.parts if isinstance(piece, Joined) else (piece,)
+
+
 def _factor(matrix: Matrix, factor: TensorInfo) -> Output:
     count = math.prod(factor.shape)
     experts = matrix.shape[0] if len(matrix.shape) > 2 else 1
@@ -226,6 +230,24 @@ def _repacked(matrix: Matrix, kind: BlockType) -> Planned:
         blocks="repacked",
         exact=True,
     )
+
+
+def adapted(matrix: Matrix, planned: Planned, factor: TensorInfo | None, *, asked: bool) -> Planned:
+    """One whose numbers an adapter changes. Raises PlanError where its blocks would stay.
+
+    asked: was a format named?
+    """
+    refuse_factor(matrix, factor)
+    packed = any(part.tensor.dtype in BLOCK_TYPES for slab in matrix.slabs for part in parts_of(slab))
+    if packed and not asked:
+        raise PlanError(
+            f"{matrix.known_as} is in GGUF's blocks, which nothing here can make",
+            hint="Say what the numbers become: -q q8, -q q4, -q f16 and the like; -q f32 is exact. Or leave\n"
+            "--fuse-adapters out: run time adds the adapter to the blocks as they are.",
+        )
+    if planned.blocks:
+        planned = _decoded(matrix, _F32, "floats: an adapter is added")
+    return replace(planned, exact=False)
 
 
 def requantized(matrix: Matrix, choice: Choice, factor: TensorInfo | None) -> Planned:

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Protocol
 from modelkit.modelfile import Quantizing
 from modelkit.pack.metadata import AdapterFacts, Provenance
 from modelkit.pack.planned import Plan
-from modelkit.pack.slabs import Columns, Slab
+from modelkit.pack.slabs import Piece
 from modelkit.pack.sources import Source
 from modelkit.pack.write import header_of
 from modelkit.source.shards import INDEX
-from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from runtime.records import dataclass
 
@@ -23,10 +22,10 @@ CONFIG = "config.json"
 class Change(Protocol):
     """What goes into stored tensors while they are converted (`adapters.fusing.Fusion`)."""
 
-    def touches(self, tensor: TensorInfo) -> bool: ...
+    def touches(self, piece: Piece) -> bool: ...
 
-    def apply(self, slab: Slab | Columns, values: "mx.array") -> "mx.array":
-        """values: the slab's rows [rows, C] (a vector's as one row) -> those that are written, float32."""
+    def apply(self, piece: Piece, values: "mx.array") -> "mx.array":
+        """values: the piece's rows [rows, C] (a vector's as one row) -> those that are written, float32."""
         ...
 
 

@@ -16,11 +16,11 @@ from copy import deepcopy
 from dataclasses import replace
 
 from modelkit.errors import PlanError
-from modelkit.pack.coded import code_matrices, code_notes, kept
+from modelkit.pack.coded import code_matrices, code_notes, kept, refuse_changed
 from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
-from modelkit.pack.imported import gguf_matrices, keep, mended, refuse_factor, requantized, torn
+from modelkit.pack.imported import adapted, gguf_matrices, keep, mended, refuse_factor, requantized, torn
 from modelkit.pack.left_out import left_out_notes, to_decide
 from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
@@ -65,8 +65,8 @@ def plan(
     """Decide. `wanted` None keeps the source's precision. spare: a head that only repeats the embedding; it
     is left out of what is written anew. plain: no matrix gets more bits than another.
     chosen: decisions that a search made, by the names of what is written; `wanted` is what most of them have.
-    rewrite: every tensor is written, whatever becomes of it. repacked: tensors of MLX's packing whose numbers
-    will change.
+    rewrite: every tensor is written, whatever becomes of it. repacked: names of those whose numbers will
+    change, where they are packed.
 
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
@@ -90,9 +90,9 @@ def plan(
         case FloatWeights():
             return _convert(inventory, {}, (), wanted, role, left, plain, chosen or {}, rewrite)
         case GgufWeights():
-            return _import(inventory, kind, wanted, role, left, plain, chosen or {})
+            return _import(inventory, kind, wanted, role, left, plain, chosen or {}, repacked)
         case CodeWeights():
-            return _codes(inventory, kind, wanted, role, left, plain, chosen or {})
+            return _codes(inventory, kind, wanted, role, left, plain, chosen or {}, repacked)
 
 
 def _convert(
@@ -170,6 +170,7 @@ def _import(
     left: set[str],
     plain: bool,
     searched: Mapping[str, Choice],
+    changed: Collection[str],
 ) -> Plan:
     """A GGUF file: as it is, or decoded exactly and then by the policy, or by what a search chose."""
     files = checkpoint_of(inventory.config)
@@ -181,17 +182,18 @@ def _import(
         if wanted is None:
             if matrix.name in apart:
                 refuse_factor(matrix, factor)
-            planned.append(mended(matrix) if matrix.name in apart else keep(matrix, factor))
-            continue
-        dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
-        request = request_for(wanted, inventory.config)
-        tensor = Tensor(matrix.known_as, dtype, matrix.shape)
-        found = searched.get(matrix.name)
-        if found and found.format is None and matrix.name in apart:
-            planned.append(mended(matrix))
-            continue
-        choice = found or choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
-        planned.append(requantized(matrix, choice, factor))
+            made = mended(matrix) if matrix.name in apart else keep(matrix, factor)
+        else:
+            dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
+            request = request_for(wanted, inventory.config)
+            tensor = Tensor(matrix.known_as, dtype, matrix.shape)
+            choice = searched.get(matrix.name)
+            choice = choice or choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
+            torn_still = matrix.name in searched and choice.format is None and matrix.name in apart
+            made = mended(matrix) if torn_still else requantized(matrix, choice, factor)
+        if any(slab.name in changed for slab in matrix.slabs):
+            made = adapted(matrix, made, factor, asked=wanted is not None)
+        planned.append(made)
     ordered = in_order(planned)
     notes = left_out_notes(inventory, left)
     if wanted is not None:
@@ -210,6 +212,7 @@ def _codes(
     left: set[str],
     plain: bool,
     searched: Mapping[str, Choice],
+    changed: Collection[str],
 ) -> Plan:
     """Codes of another tool: as they are, or unpacked exactly and then by the policy, or by what a search
     chose, which may be to leave them.
@@ -217,6 +220,7 @@ def _codes(
     matrices = code_matrices(inventory, kind, left)
     same = kept(matrices, kind, inventory) if wanted is None or searched else []
     if wanted is None:
+        refuse_changed(same, changed, inventory.origin)
         planned = same
     else:
         request, rows = request_for(wanted, inventory.config), checkpoint_of(inventory.config).rows

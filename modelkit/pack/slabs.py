@@ -60,6 +60,11 @@ class Slab:
     """Where it is packed as MLX packs, and its numbers are wanted."""
 
     @property
+    def name(self) -> str:
+        """What the rows are known by, here and in other pieces, to whoever changes their numbers."""
+        return self.tensor.name
+
+    @property
     def rows(self) -> int:
         return len(range(self.start, self.stop, self.step))
 
@@ -94,6 +99,10 @@ class Columns:
     step: int
     tiles: Tiles | None = None
     """The scales, where the tensor is FP8."""
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
 
     @property
     def height(self) -> int:
@@ -138,6 +147,8 @@ class Joined:
     """
 
     parts: tuple[Slab, ...]
+    twin: Slab
+    """The same rows of the checkpoint's tensor, as if it lay in a file by itself."""
     shape: tuple[int, ...]
     """Of the numbers that come out."""
     change: Change | None = None
@@ -147,6 +158,10 @@ class Joined:
     def tensor(self) -> TensorInfo:
         """The first of them."""
         return self.parts[0].tensor
+
+    @property
+    def name(self) -> str:
+        return self.twin.name
 
     @property
     def rows(self) -> int:
@@ -176,6 +191,10 @@ class Coded:
     @property
     def tensor(self) -> TensorInfo:
         return self.matrix.codes
+
+    @property
+    def name(self) -> str:
+        return self.matrix.name
 
     @property
     def rows(self) -> int:
@@ -211,6 +230,10 @@ class Order:
     def tensor(self) -> TensorInfo:
         assert self.matrix.groups is not None
         return self.matrix.groups
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
 
     @property
     def rows(self) -> int:

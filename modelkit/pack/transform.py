@@ -49,19 +49,18 @@ def transform(
         return (every_row(reader.read(slab), slab),)
     if planned.blocks and isinstance(slab, Coded):
         return tuple(part.reshape(-1).view(np.uint8).data for part in codes.repacked(slab, reader))
-    raw, touched = bytearray(), False
+    raw, touched = bytearray(), fusion is not None and fusion.touches(slab)
     if not isinstance(slab, Joined | Coded):
         raw = reader.read(slab)
         if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
             check_floats(raw, slab)
         elif slab.tensor.dtype in _FLOATS:
             _check_numbers(planned, raw, slab.tensor.dtype)
-        touched = fusion is not None and fusion.touches(slab.tensor)
         if planned.encode is None and slab.tiles is None and not planned.plus_one and not touched:
             return (every_row(raw, slab),)
     with mx.stream(mx.cpu):
         values = _values(planned, slab, raw, reader)
-        if touched and fusion is not None and not isinstance(slab, Joined | Coded):
+        if touched and fusion is not None:
             values = fusion.apply(slab, values)
         values = values.astype(_FLOATS[planned.dtype])
         if isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:

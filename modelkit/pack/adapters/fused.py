@@ -13,7 +13,7 @@ from modelkit.pack.metadata import AdapterFacts
 from modelkit.pack.part import Part
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
-from modelkit.source.prequantized import CodeWeights, FloatWeights, Fp8Weights, GgufWeights, MlxWeights
+from modelkit.source.prequantized import GgufWeights, MlxWeights, Mxfp4Blocks
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Digest
 from modelkit.store.store import Store
@@ -54,26 +54,15 @@ class Fused:
 
 def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | None, store: Store) -> Part:
     """The target with these adapters in its weights, before they are quantized. Raises PlanError."""
-    from modelkit.pack.adapters.fusing import parted, ways  # loads MLX
+    from modelkit.pack.adapters.fusing import in_file, parted, ways  # loads MLX
 
     origin = target.source.inventory.origin
     if not adapters:
         raise PlanError("there is no adapter to fuse", hint="Add an ADAPTER line to the Modelfile.")
-    if isinstance(target.source.kind, CodeWeights):
+    if isinstance(target.source.kind, Mxfp4Blocks):
         raise PlanError(
-            f"{origin} has the codes of {target.source.kind.tool}, which have to be moved before they change",
+            f"{origin} has its experts in blocks of MXFP4, which have to be moved before they change",
             hint="Make a package of it first, then one FROM that; or leave --fuse-adapters out.",
-        )
-    if isinstance(target.source.kind, GgufWeights):
-        raise PlanError(
-            f"{origin} is a GGUF file, whose numbers have to be unpacked before they change",
-            hint="Make a package of it with -q f32, which is exact, then one FROM that; or leave\n"
-            "--fuse-adapters out: run time adds it exactly.",
-        )
-    if not isinstance(target.source.kind, FloatWeights | Fp8Weights | MlxWeights):
-        raise PlanError(
-            f"{origin} is in a packing that nothing here can make, so an adapter cannot become part of it",
-            hint="Start from the unquantized model, or leave --fuse-adapters out: run time adds it exactly.",
         )
     if asked is not None and asked.measures:
         raise PlanError(
@@ -89,6 +78,8 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
         (source, head), spare = with_own_head(source, table, spare), None
         described, changed = describe(source.inventory.config), head.parameters(changed)
     known = ways(described, unpacked(source), changed)
+    if isinstance(source.kind, GgufWeights):
+        known = in_file(known, source.kind)
     twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
     if twisted:
         raise PlanError(

@@ -10,6 +10,7 @@ Dimensions: R rows, C columns, r the rank, E experts.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +20,10 @@ from modelkit.pack.adapters.place import head_beside, kinds_of
 from modelkit.pack.experts import input_first_owners
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.matrix import stored_input_first
-from modelkit.pack.slabs import Columns, Slab
+from modelkit.pack.slabs import Coded, Columns, Joined, Order, Piece
 from modelkit.source.display import shown
+from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
-from modelkit.source.tensor import TensorInfo
 from runtime.models import Described
 from runtime.models.passage import Arrival, Form, by_numbers, parameters, trace
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks
@@ -103,6 +104,36 @@ def ways_of(described: Described, inventory: Inventory, names: set[str]) -> Ways
     return Ways(changing, tuple(arrivals[name].shape for name in changing), found, tables)
 
 
+def in_file(known: Ways, kind: GgufWeights) -> Ways:
+    """The same, rows of a GGUF file's own tensors included, which lie in another order there. Those whose
+    numbers the file has otherwise are changed under the checkpoint's names.
+
+    Raises PlanError where rows that change are something else's, too.
+    """
+    found = dict(known.of)
+    for name, origin in kind.origins.items():
+        way, total = known.of.get(name), sum(run.rows for run in origin.runs)
+        if way is None:
+            way = _nowhere(total)
+        elif origin.change is not None:
+            continue
+        many, first = way.row.size // total, 0
+        for run in origin.runs:
+            own = found.setdefault(run.tensor, _nowhere(run.of * many))
+            rows = np.arange(run.start, run.stop, run.step)
+            at = (rows[:, None] * many + np.arange(many)).reshape(-1)
+            mine = slice(first, first + at.size)
+            if own.row.size != run.of * many or (own.parameter[at] >= 0).any():
+                raise PlanError(
+                    f"the adapter changes {shown(name)}, whose rows are others' in the file, too",
+                    hint="Make a package of it with -q f32, which is exact, then one FROM that.",
+                )
+            own.parameter[at], own.row[at] = way.parameter[mine], way.row[mine]
+            own.times[at], own.plus[at] = way.times[mine], way.plus[mine]
+            first += at.size
+    return replace(known, of={name: way for name, way in found.items() if (way.parameter >= 0).any()})
+
+
 def _enter(
     found: dict[str, Way], arrival: Arrival, place: int, shapes: Mapping[str, tuple[int, ...]]
 ) -> None:
@@ -181,15 +212,15 @@ class Fusion:
             for name, rows in adapter.rows.items():
                 self._rows.setdefault(name, []).append((np.array(rows.ids), _floats(rows.values)))
 
-    def touches(self, tensor: TensorInfo) -> bool:
-        return tensor.name in self._ways.of
+    def touches(self, piece: Piece) -> bool:
+        return piece.name in self._ways.of
 
-    def apply(self, slab: Slab | Columns, values: "mx.array") -> "mx.array":
-        """values: the slab's rows [rows, C] (a vector's as one row) -> those that are written, float32."""
+    def apply(self, piece: Piece, values: "mx.array") -> "mx.array":
+        """values: the piece's rows [rows, C] (a vector's as one row) -> those that are written, float32."""
         import mlx.core as mx
 
-        way = self._ways.of[slab.tensor.name]
-        ids = _ids(slab, way)
+        way = self._ways.of[piece.name]
+        ids = _ids(piece, way)
         given = np.array(values.astype(mx.float32))
         rows = given.reshape(ids.size, -1)
         fused = rows.copy()
@@ -249,8 +280,12 @@ def _floats(array: "mx.array") -> np.ndarray:
     return np.array(array.astype(mx.float32))
 
 
-def _ids(slab: Slab | Columns, way: Way) -> np.ndarray:
-    """Which rows of the matrix, outputs first, the slab's are. One of its rows may be a vector, of many."""
+def _ids(piece: Piece, way: Way) -> np.ndarray:
+    """Which rows of the matrix, outputs first, the piece's are. One of its rows may be a vector, of many."""
+    slab = piece.twin if isinstance(piece, Joined) else piece
+    assert not isinstance(slab, Order)
+    if isinstance(slab, Coded):
+        return np.arange(slab.start, slab.stop)
     ids = np.arange(slab.start, slab.stop, slab.step)
     if isinstance(slab, Columns):
         return ids + slab.matrix * slab.width

@@ -13,7 +13,7 @@ from modelkit.errors import PlanError
 from modelkit.pack.sources import Source
 from modelkit.pack.tying import HEADS, untied
 from modelkit.source.inventory import Inventory
-from modelkit.source.prequantized import MlxWeights
+from modelkit.source.prequantized import CodeWeights, GgufWeights, MlxWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.units import size
 from runtime.models import Described, describe
@@ -59,6 +59,12 @@ def with_own_head(source: Source, table: str, spare: str | None) -> tuple[Source
 
     Raises PlanError where it must be one.
     """
+    if isinstance(source.kind, GgufWeights | CodeWeights):
+        raise PlanError(
+            "the adapter changes only one of head and embedding, or each otherwise, and both are to be made "
+            "of one matrix of another program's",
+            hint="Make a package of it first (of GGUF with -q f32, which is exact), then one FROM that.",
+        )
     inventory = untied(source.inventory)
     if inventory is None:
         raise PlanError(

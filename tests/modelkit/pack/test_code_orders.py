@@ -208,6 +208,31 @@ def test_adapters_are_added_to_them_and_fused_into_them(name: str, dora: bool, t
         assert (np.abs(np.array(got) - np.array(wanted)) <= 1.01 * step).all(), module
 
 
+@pytest.mark.parametrize("desc_act", [False, True])
+def test_a_checkpoint_of_codes_takes_adapters_on_its_way_to_another_format(
+    desc_act: bool, tmp_path: Path
+) -> None:
+    config, shapes = llama()
+    made = shuffled if desc_act else lambda name, shape: random_codes(name, shape, 4, 32)
+    coded, plain = two(tmp_path, config, shapes, gptq_config(desc_act=desc_act), made, gptq)
+    tensors: Tensors = {}
+    for name in linear(shapes):
+        tensors |= peft_tensors(name, *pair_for(name, shapes[name], 3, input_first=False))
+    write_peft(tmp_path / "lora", tensors)
+    for folder in (coded, plain):
+        recipe = tmp_path / f"{folder.name}.modelfile"
+        recipe.write_text(f"FROM ./{folder.name}\nADAPTER ./lora\n", encoding="utf-8")
+        modelkit.create(recipe, name=recipe.stem, home=tmp_path, fuse_adapters=True, quantize="f16")
+    got, wanted = (stored(tmp_path / folder.name) for folder in (coded, plain))
+    assert got.keys() == wanted.keys()
+    for name in linear(shapes):
+        assert np.mean(np.array(got[name]) == np.array(wanted[name])) > 0.999, name  # but for ties of float32
+        np.testing.assert_allclose(np.array(got[name]), np.array(wanted[name]), rtol=1e-3, err_msg=name)
+    with pytest.raises(ModelkitError, match="in codes, which have to be unpacked") as refused:
+        modelkit.create(tmp_path / "coded.modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    assert "-q q8" in str(refused.value.hint)
+
+
 def test_other_programs_have_no_place_for_orders(tmp_path: Path) -> None:
     coded, _, _ = model(tmp_path)
     with pytest.raises(ModelkitError, match="a GGUF file has no place for that"):

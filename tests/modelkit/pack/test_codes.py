@@ -290,7 +290,7 @@ def test_an_adapter_is_added_to_codes_and_fused_into_their_package(tmp_path: Pat
         modelkit.create(tmp_path / f"{folder.name}.modelfile", name=f"with-{folder.name}", home=tmp_path)
     wanted = logits(tmp_path / "with-plain")
     assert apart(logits(tmp_path / "with-coded"), wanted) < 1e-3
-    with pytest.raises(ModelkitError, match="Make a package of it first"):
+    with pytest.raises(ModelkitError, match="in codes, which have to be unpacked"):
         modelkit.create(tmp_path / "coded.modelfile", name="fused", home=tmp_path, fuse_adapters=True)
     Store(tmp_path).copy("coded", "moved")
     (tmp_path / "moved.modelfile").write_text("FROM moved\nADAPTER ./lora\n", encoding="utf-8")

@@ -17,7 +17,10 @@ from modelkit.store.store import Store
 from tests.modelkit.pack.adapters.test_every_family import SCALE
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_state, write_checkpoint
-from tests.support.gguf_llama import llama
+from tests.support.gguf import Gguf
+from tests.support.gguf_llama import checkpoint, llama
+from tests.support.gguf_llama import metadata as gguf_metadata
+from tests.support.gguf_llama import tensors as gguf_tensors
 from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
@@ -241,14 +244,69 @@ def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
             "model.layers.0.self_attn.q_proj.weight", *pair_for("q", (256, 256), 3, input_first=False)
         ),
     )
-    for origin, why in (("./m.gguf", "a package of it with -q f32"), ("packed", "in GGUF's blocks")):
+    for origin in ("./m.gguf", "packed"):
         (tmp_path / "Modelfile").write_text(f"FROM {origin}\nADAPTER ./lora\n", encoding="utf-8")
-        with pytest.raises(ModelkitError, match=why):
+        with pytest.raises(ModelkitError, match="in GGUF's blocks, which nothing here can make"):
             modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+
+
+@pytest.mark.parametrize("quantize", ["f32", "q8g32", "q4"])
+def test_blocks_of_gguf_take_an_adapter_on_their_way_to_another_format(quantize: str, tmp_path: Path) -> None:
+    """What changes is the file's numbers, as gguf-py reads them, with the adapter in float64, and then
+    rounded once; all else is what it is without the adapter.
+    """
+    made = gguf_tensors(["q4_k", "q6_k", "q8_0", "q4_0", "iq4_xs", "f32"])
+    (tmp_path / "m.gguf").write_bytes(bytes(Gguf(gguf_metadata(), made)))
     (tmp_path / "Modelfile").write_text("FROM ./m.gguf\n", encoding="utf-8")
-    modelkit.create(tmp_path / "Modelfile", name="floats", home=tmp_path, quantize="f32")  # what that says
-    (tmp_path / "Modelfile").write_text("FROM floats\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="plain", home=tmp_path, quantize=quantize)
+    wanted = checkpoint(made)
+    tensors: dict[str, np.ndarray] = {}
+    changed: dict[str, np.ndarray] = {}
+    for name in matrices({name: array.shape for name, array in wanted.items()}):
+        if "layers.1" in name or "embed" in name:
+            continue
+        left, right = (0.1 * one for one in pair_for(name, wanted[name].shape, 3, input_first=False))
+        tensors |= peft_tensors(name, left, right)
+        changed[name] = wanted[name] + SCALE * left.astype(np.float64) @ right.astype(np.float64)
+    write_peft(tmp_path / "lora", tensors)
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, quantize=quantize, fuse_adapters=True)
+    before, after = weights_of("plain", tmp_path), weights_of("it", tmp_path)
+    packing = json.loads(Store(tmp_path).resolve("it").files["config.json"].read_bytes()).get("quantization")
+    assert {name: (one.shape, one.dtype) for name, one in after.items()} == {
+        name: (one.shape, one.dtype) for name, one in before.items()
+    }
+    for name, values in after.items():
+        module, _, leaf = name.rpartition(".")
+        if f"{module}.weight" not in changed:
+            assert mx.array_equal(values.view(mx.uint8), before[name].view(mx.uint8)), name
+        elif leaf == "weight" and values.dtype != mx.uint32:
+            np.testing.assert_allclose(np.array(values), changed[name], atol=2e-7, rtol=2e-7, err_msg=name)
+        elif leaf == "weight":
+            own = packing.get(module, packing)
+            how = {key: own.get(key, packing[key]) for key in ("bits", "group_size")}
+            once = mx.array(changed[name].astype(np.float32)).astype(after[f"{module}.scales"].dtype)
+            codes = mx.quantize(once, **how)[0]
+            same = np.mean(np.array(values.view(mx.uint8)) == np.array(codes.view(mx.uint8)))
+            assert same > 0.99, (name, same)
+
+
+@pytest.mark.parametrize(
+    "name", ["llama_dora", "llama_saved", "llama_tied_tokens", "gpt2_dora", "phi3_fused", "glm4_moe_layers"]
+)
+def test_adapters_go_into_a_gguf_file_as_into_its_checkpoint(name: str, tmp_path: Path) -> None:
+    """Whose rows stand otherwise there, or whose numbers do (norms), or which has cut what is joined."""
+    reference = AdapterReference(name)
+    reference.write_base(tmp_path / "model")
+    reference.write(tmp_path / "lora")
+    (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="base", home=tmp_path)
+    modelkit.export_gguf("base", tmp_path / "m.gguf", home=tmp_path)
+    (tmp_path / "Modelfile").write_text("FROM ./m.gguf\nADAPTER ./lora\n", encoding="utf-8")
     modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    with modelkit.load("it", home=tmp_path) as model:
+        got = model.logits([int(one) for one in reference.ids])[:, reference.answers["columns"]]
+    assert np.abs(got - reference.answers["logits"]).max() / reference.answers["std"] < 1e-3
 
 
 def test_there_must_be_an_adapter(tmp_path: Path) -> None:
