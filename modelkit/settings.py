@@ -28,6 +28,7 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]*)\})", re.ASCII)
 _MOST_BYTES = 2**63
 _SMALL = 1 << 20
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
+_SIZES = ("MLX_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 _HUB = "https://huggingface.co"
 SERVER_HOST, SERVER_PORT = "127.0.0.1", 11434
 _SERVER = re.compile(
@@ -91,9 +92,24 @@ def settings_at(home: str | os.PathLike[str] | None) -> Settings:
 
 
 def launched(environment: dict[str, str] | None = None) -> bool:
-    """Has a launcher started this process as one of several that run a model together?"""
+    """Has a launcher of ranks started this process, which then holds its input?"""
     env = os.environ if environment is None else environment
     return any(name in env for name in _RANKS)
+
+
+def one_of_several(environment: dict[str, str] | None = None) -> bool:
+    """Has a launcher started this process as one of several that run a model together?"""
+    env = os.environ if environment is None else environment
+    alone = "1" in map(env.get, _SIZES) or _is_blank(env.get("MLX_HOSTFILE", ""))
+    return launched(environment) and not alone
+
+
+def _is_blank(path: str) -> bool:
+    """`mlx.launch` gives a list of addresses without any where there is one machine."""
+    try:
+        return bool(path) and not Path(path).read_bytes()[:_SMALL].strip()
+    except OSError:
+        return False
 
 
 def rank_patience_s(environment: dict[str, str] | None = None) -> float:

@@ -8,7 +8,7 @@ from modelkit.cli.ranks import follows
 from modelkit.cli.screen import echo, emit_json, note
 from modelkit.cli.tables import table
 from modelkit.cli.ui import count, size
-from modelkit.settings import Settings, launched
+from modelkit.settings import Settings, one_of_several
 
 _HEADER = ("RANK", "HOST", "MODELKIT", "MLX", "DEVICE", "FREE", "PACKAGES", "TO THE NEXT")
 _HOW = "start it on all of them: mlx.launch --hostfile hosts.json -- modelkit doctor --hosts"
@@ -16,7 +16,7 @@ _HOW = "start it on all of them: mlx.launch --hostfile hosts.json -- modelkit do
 
 def examine(ctx: click.Context, *, as_json: bool) -> None:
     """Print what each rank says; ranks above 0 only answer."""
-    if not launched():
+    if not one_of_several():
         raise click.UsageError(f"--hosts is about several machines; {_HOW}")
     follows(ctx, None)
     from modelkit.ranks.meeting import join

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from modelkit.cli import interrupts
-from modelkit.settings import launched
+from modelkit.settings import one_of_several
 
 
 def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ def progress_of_ranks() -> str:
 
 def follows(ctx: click.Context, ranks: int | None) -> None:
     """Ends a process that a launcher has started on a rank above 0 when it has done what rank 0 wants."""
-    if not launched():
+    if not one_of_several():
         return
     if ranks is not None:
         raise click.UsageError("--ranks starts processes here, and a launcher has started some already")

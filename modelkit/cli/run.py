@@ -19,7 +19,7 @@ from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.cli.ui import count, json_option
 from modelkit.modelfile import Parameters
-from modelkit.settings import launched
+from modelkit.settings import one_of_several
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -145,7 +145,9 @@ def ask(model: "Offers", text: str, system: str | None, *, raw: bool, **form: An
 
 def _load(wanted: Wanted) -> "Offers":
     """The model, its notes said: in a running server that has it, else here."""
-    alone = not launched() and all((wanted.settings.get(name) or 1) == 1 for name in ("ranks", "shards"))
+    alone = not one_of_several() and all(
+        (wanted.settings.get(name) or 1) == 1 for name in ("ranks", "shards")
+    )
     model = _served(wanted) if alone and not wanted.local else None
     from modelkit.embedding import no_text
 

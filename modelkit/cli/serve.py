@@ -14,7 +14,7 @@ from modelkit.cli.ranks import progress_of_ranks, rank_options
 from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
-from modelkit.settings import NO_KEY, can_be_key, launched
+from modelkit.settings import NO_KEY, can_be_key, one_of_several
 from modelkit.source.display import UTF_8
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
 
     With --ranks, or on the machines of `mlx.launch`, models are run one at a time, each on all of them.
     """
-    if len(set(names)) > 1 and (launched() or (options["ranks"] or 1) > 1):
+    if len(set(names)) > 1 and (one_of_several() or (options["ranks"] or 1) > 1):
         raise click.UsageError("ranks run one model at a time; name one of them")
     try:
         from modelkit.server.serve import serve

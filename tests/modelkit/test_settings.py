@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from modelkit.errors import ModelkitError, ParameterError
-from modelkit.settings import Settings, read_size
+from modelkit.settings import Settings, launched, one_of_several, read_size
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,27 @@ def test_words_on_kernels_are_known(name: str, right: tuple[str, ...], wrong: st
 def test_a_bad_limit_names_its_variable(name: str) -> None:
     with pytest.raises(ModelkitError, match=name):
         Settings.from_environment({name: "many"})
+
+
+@pytest.mark.parametrize(
+    ("given", "several"),
+    [
+        ({}, False),
+        ({"MLX_RANK": "0"}, True),
+        ({"MLX_RANK": "0", "MLX_HOSTFILE": "two.json"}, True),
+        ({"MLX_RANK": "0", "MLX_HOSTFILE": "blank.json"}, False),
+        ({"MLX_RANK": "0", "MLX_HOSTFILE": "none.json"}, True),
+        ({"MLX_RANK": "0", "MLX_WORLD_SIZE": "1"}, False),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2"}, True),
+        ({"PMI_RANK": "0", "PMI_SIZE": "1"}, False),
+    ],
+)
+def test_a_launcher_of_one_process_starts_none_of_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], *, several: bool
+) -> None:
+    """Of one machine `mlx.launch` writes no addresses; it holds the input of that, too."""
+    monkeypatch.chdir(tmp_path)
+    Path("two.json").write_text('[["127.0.0.1:5000"], ["127.0.0.1:5001"]]')
+    Path("blank.json").write_text("\n")
+    assert one_of_several(given) == several
+    assert launched(given) == bool(given)

@@ -142,7 +142,7 @@ def test_an_interrupt_is_for_the_rank_that_leads(monkeypatch: pytest.MonkeyPatch
         found.append(signal.getsignal(signal.SIGINT))
         return 0
 
-    monkeypatch.setattr("modelkit.cli.ranks.launched", lambda: True)
+    monkeypatch.setattr("modelkit.cli.ranks.one_of_several", lambda: True)
     monkeypatch.setattr("modelkit.ranks.meeting.join", lambda: SimpleNamespace(rank=1))
     monkeypatch.setattr("modelkit.ranks.following.follow", follow)
     before = signal.getsignal(signal.SIGINT)
