@@ -46,8 +46,8 @@ class Request:
     """May it be sent again after a failure? Not where it counts how often it came."""
     what: str = ""
     """What it is about, for messages."""
-    slow: bool = False
-    """Has the registry much to do before it answers?"""
+    moves_bytes: int = 0
+    """What the registry may have to move, or hash, before it answers."""
 
 
 class Registry:
@@ -170,9 +170,8 @@ class Registry:
             said = self._authorization.header(request.scopes) if own else None
             if said:
                 headers["Authorization"] = said
-            answer = self._wire.send(
-                request.method, url, headers, request.body, request.size_bytes, slow=request.slow
-            )
+            body, size_bytes, moves_bytes = request.body, request.size_bytes, request.moves_bytes
+            answer = self._wire.send(request.method, url, headers, body, size_bytes, moves_bytes=moves_bytes)
             if answer.status == 401 and own and asked < MOST_TOKENS:
                 asked, offered = asked + 1, read_challenges(answer.headers("www-authenticate"))
                 if self._authorization.learn(offered, request.scopes, said):

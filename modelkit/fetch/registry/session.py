@@ -124,7 +124,7 @@ class Sessions:
             expected=(200, 201, 204, *LATER, *_GONE),
             repeat=False,
             what=self._what,
-            slow=True,
+            moves_bytes=blob.size_bytes,
         )
         try:
             with self._registry.call(request) as answer:

@@ -25,6 +25,7 @@ from modelkit.fetch.trust import unvouched
 from runtime.records import dataclass
 
 AGENT = "modelkit"
+MOVED_BYTES = 1 << 20
 _SHORT_BYTES = 4 << 10
 _CONNECTIONS = 16
 
@@ -49,7 +50,9 @@ class Limits:
     answer_s: float = 60.0
     """For a small body, for the next 64 KiB of a large one, and for an answer to what is to be stored."""
     settle_s: float = 900.0
-    """For the head of the answer that ends an upload: registries move the whole blob first, or hash it."""
+    """The most for the head of the answer that ends an upload: registries move the whole blob first, or hash
+    it, MOVED_BYTES in a second at the least.
+    """
     pause_s: float = 1.0
     """Before a second attempt; it doubles."""
     longest_pause_s: float = 60.0
@@ -155,9 +158,11 @@ class Wire:
         body: Body | None = None,
         size_bytes: int = 0,
         *,
-        slow: bool = False,
+        moves_bytes: int = 0,
     ) -> Answer:
-        """Raises Interrupted. The answer is to be used as a context manager. slow: it may take its time."""
+        """Raises Interrupted. The answer is to be used as a context manager. moves_bytes: what the server may
+        have to move before it answers.
+        """
         sent = {
             "Host": url.netloc,
             "User-Agent": AGENT,
@@ -166,8 +171,8 @@ class Wire:
             **({"Content-Length": str(size_bytes)} if method in ("POST", "PUT", "PATCH") else {}),
         }
         limits = self.limits
-        stores = method in ("PUT", "PATCH")
-        head_s = limits.settle_s if slow else limits.answer_s if stores else limits.silence_s
+        head_s = limits.answer_s if method in ("PUT", "PATCH") else limits.silence_s
+        head_s += min(moves_bytes / MOVED_BYTES, limits.settle_s)
         if self.ended.is_set():
             raise FetchError("given up")
         request = httpcore2.Request(

@@ -16,7 +16,7 @@ from modelkit.fetch.registry.manifests import tags
 from modelkit.fetch.registry.push import push
 from modelkit.fetch.registry.source import open_registry
 from modelkit.store import Name, Store
-from tests.modelkit.fetch.conftest import QUICK, at, pull
+from tests.modelkit.fetch.conftest import QUICK, SHORT, at, pull
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support import killed_transfer
 from tests.support.fake_registry import Call, FakeRegistry, digest_of
@@ -118,12 +118,25 @@ def test_a_push_that_was_killed_goes_on_where_it_ended(store: Store, registry: F
 
 
 def test_the_end_of_an_upload_may_take_its_time(store: Store, registry: FakeRegistry) -> None:
+    """As long as its size allows: 3 MB are not moved in 0.8 s everywhere, and a short file is."""
     put(store, "story", LARGE)
-    late = iter([1.0])
-    registry.rules.append(on("PUT", "uploads", lambda call: time.sleep(next(late, 0.0))))
+    late = {digest_of(WEIGHTS): 1.0}
+    registry.rules.append(
+        on("PUT", "uploads", lambda call: time.sleep(late.pop(call.query["digest"][0], 0.0)))
+    )
     hasty = replace(QUICK, silence_s=0.8, answer_s=0.8)
     push("story", at(registry), store, Access(), limits=hasty, chunk_bytes=CHUNK)
+    assert not late
     assert registry.count("PUT", "uploads") == len(LARGE)
+
+
+def test_the_end_of_a_short_upload_is_not_waited_for(store: Store, registry: FakeRegistry) -> None:
+    put(store, "story", TREE)
+    over = threading.Event()
+    registry.rules.append(on("PUT", "uploads", lambda call: over.wait(30)))
+    with pytest.raises(FetchError, match="forgets the upload"):
+        push("story", at(registry), store, Access(), limits=SHORT)
+    over.set()
 
 
 def test_a_least_size_of_chunks_is_kept(store: Store, registry: FakeRegistry) -> None:
