@@ -88,9 +88,9 @@ class Gate:
 
 
 class CheckedBackend(httpcore2.NetworkBackend):
-    """Connects to what the gate lets through."""
+    """Connects to what the gate lets through. gate None: to a proxy, which the user has named."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate | None) -> None:
         self._gate = gate
         self._plain = httpcore2.SyncBackend()
         self._streams: WeakSet[_Stream] = WeakSet()
@@ -104,12 +104,10 @@ class CheckedBackend(httpcore2.NetworkBackend):
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
         failed: Exception | None = None
-        for address in self._gate.addresses(host, port):
+        for address in [host] if self._gate is None else self._gate.addresses(host, port):
             try:
                 plain = self._plain.connect_tcp(address, port, timeout, local_address, socket_options)
-                stream = _Stream(plain)
-                self._streams.add(stream)
-                return stream
+                return _Stream(plain, self._streams)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failed = error
         raise failed or httpcore2.ConnectError(f"{host} has no address")
@@ -122,10 +120,11 @@ class CheckedBackend(httpcore2.NetworkBackend):
 
 
 class _Stream(httpcore2.NetworkStream):
-    """A connection whose reads the request's patience bounds."""
+    """A connection whose reads the request's patience bounds. known: of all there are."""
 
-    def __init__(self, inner: httpcore2.NetworkStream) -> None:
-        self._inner = inner
+    def __init__(self, inner: httpcore2.NetworkStream, known: "WeakSet[_Stream]") -> None:
+        self._inner, self._known = inner, known
+        known.add(self)
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         limit = patience.get()
@@ -144,7 +143,7 @@ class _Stream(httpcore2.NetworkStream):
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> httpcore2.NetworkStream:
-        return _Stream(self._inner.start_tls(ssl_context, server_hostname, timeout))
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, timeout), self._known)
 
     def get_extra_info(self, info: str) -> Any:
         return self._inner.get_extra_info(info)

@@ -146,7 +146,7 @@ class Wire:
         self.ended = threading.Event()
         """Nothing more is sent."""
         self._gate = Gate(own_host)
-        self._backend = CheckedBackend(self._gate)
+        self._backend, self._to_proxy = CheckedBackend(self._gate), CheckedBackend(None)
         self._mutex = threading.Lock()
         self._pools: dict[tuple[str, str | None], httpcore2.ConnectionPool] = {}
 
@@ -225,13 +225,15 @@ class Wire:
             httpcore2.URL(scheme=url.scheme, host=url.host, port=url.port, target="/"),
             proxy_auth=(unquote(name), unquote(password)) if at else None,
             ssl_context=tls,
+            network_backend=self._to_proxy,
         )
 
     def abort(self, *, for_good: bool) -> None:
         """End what other threads are busy with: their next read or write fails."""
         if for_good:
             self.ended.set()
-        self._backend.abort()
+        for backend in (self._backend, self._to_proxy):
+            backend.abort()
 
     def close(self) -> None:
         for pool in self._pools.values():

@@ -1,6 +1,10 @@
 """Registries and the hub over TLS with an authority of one's own, behind a proxy that asks for a password."""
 
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +14,12 @@ from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry import wire
+from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.push import push
 from modelkit.store import Name, Store
 from tests.modelkit.fetch.conftest import QUICK, SHORT, pull
 from tests.modelkit.store.packages import TREE, put, read
-from tests.support.fake_registry import FakeRegistry
+from tests.support.fake_registry import FakeRegistry, dripping
 from tests.support.hub import Hub, Repository, running
 from tests.support.tiny import TEMPLATE, write_model
 from tests.support.tls_proxy import AUTHORITY, TlsProxy
@@ -73,6 +78,32 @@ def test_a_package_goes_to_a_registry_and_comes_back(
     assert read(other, "back") == TREE
     assert {*proxy.asked} == {("CONNECT registry.test:443", WORDS)}
     assert not any("proxy-authorization" in headers for _, _, headers in registry.log)
+
+
+def test_a_drip_through_a_proxy_is_not_waited_for(
+    store: Store, registry: FakeRegistry, proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust(monkeypatch)
+    put(store, "story")
+    registry.rules.append(lambda call: dripping(call, b"HTTP/1.1 200 OK\r\nX: " + b"a" * 4000, 0.05))
+    began = time.monotonic()
+    with pytest.raises(FetchError, match="said nothing, or too little"):
+        push("story", ADDRESS, store, Access(), limits=replace(SHORT, connect_s=5))
+    assert time.monotonic() - began < 10
+
+
+def test_who_is_waited_for_over_tls_and_a_proxy_can_be_given_up(
+    registry: FakeRegistry, proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trust(monkeypatch)
+    asked, over = threading.Event(), threading.Event()
+    registry.rules.append(lambda _: asked.set() or over.wait(30))
+    with ThreadPoolExecutor(1) as pool, Registry("registry.test", limits=QUICK) as speaking:
+        waiting = pool.submit(speaking.ping)
+        assert asked.wait(10)
+        speaking.abort()
+        assert isinstance(waiting.exception(5), FetchError)
+        over.set()
 
 
 def test_a_registry_that_nobody_vouches_for_is_refused(store: Store, proxy: TlsProxy) -> None:
