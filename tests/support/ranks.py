@@ -74,7 +74,7 @@ class Standing:
     def ended(self) -> bool:
         return any(process.poll() is not None for process in self._processes)
 
-    def do(self, folder: Path, module: str, name: str, *words: Any, within_s: float = 60) -> list[Any]:
+    def do(self, folder: Path, module: str, name: str, *words: Any, within_s: float = 240) -> list[Any]:
         """What each rank gave. They end where one failed, and where one is late, saying where they are."""
         line = json.dumps([module, name, str(folder), words])
         for process in self._processes:

@@ -72,7 +72,7 @@ def test_a_kill_in_the_middle_leaves_the_store_clean_and_costs_what_was_not_ther
 ) -> None:
     processes = ranks.start(tmp_path, 2, bringing.__name__)
     try:
-        said, err = processes[0].communicate(timeout=40)
+        said, err = processes[0].communicate(timeout=120)
         assert "cannot be reached" in said, err
         assert processes[1].wait(5) == -9
     finally:

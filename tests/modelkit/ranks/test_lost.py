@@ -125,7 +125,7 @@ def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
 ) -> None:
     processes = ranks.start(tmp_path, 2, "tests.support.losing_pages", how)
     try:
-        out, err = processes[0].communicate(timeout=40)
+        out, err = processes[0].communicate(timeout=120)
     finally:
         ranks.stop(processes)
     assert out, err
@@ -164,7 +164,7 @@ def test_nobody_is_lost_where_all_end(tmp_path: Path) -> None:
     """Though the last rank hears of it a second after rank 0 has said so."""
     processes = ranks.start(tmp_path, 3, quitting.__name__)
     try:
-        said = [process.communicate(timeout=40)[1] for process in processes]
+        said = [process.communicate(timeout=120)[1] for process in processes]
     finally:
         ranks.stop(processes)
     assert [process.returncode for process in processes] == [0, 0, 0], said

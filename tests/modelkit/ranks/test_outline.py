@@ -201,7 +201,7 @@ def test_a_kill_while_weights_go_by_leaves_no_slice_of_them(tmp_path: Path) -> N
     """Nobody knows yet whether they are right. What was written goes with the next prune."""
     processes = ranks.start(tmp_path, 2, outlining.__name__)
     try:
-        out, err = processes[0].communicate(timeout=40)
+        out, err = processes[0].communicate(timeout=120)
         assert "cannot be reached" in out, err
         assert processes[1].wait(5) == -9
     finally:

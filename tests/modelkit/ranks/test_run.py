@@ -42,7 +42,7 @@ def alone(folder: Path) -> str:
 def _said(folder: Path, *words: str) -> str:
     env = os.environ | {"PYTHONPATH": str(ranks.ROOT), "MODELKIT_HOME": str(folder / "home")}
     done = subprocess.run(
-        [*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        [*RUN, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["text"]
@@ -73,7 +73,7 @@ def test_shared_layers_say_the_same_again_and_again(folder: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", SHARED]
     env = os.environ | {"PYTHONPATH": str(ranks.ROOT)}
     done = subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     plain, first, second = json.loads(done.stdout)

@@ -216,7 +216,7 @@ def test_what_is_spoiled_on_its_way_is_refused_and_not_kept(crews: Crews, tmp_pa
 def test_a_kill_in_the_middle_costs_what_was_not_there(crews: Crews, tmp_path: Path) -> None:
     processes = ranks.start(tmp_path, 2, scenes.__name__)
     try:
-        said, err = processes[0].communicate(timeout=40)
+        said, err = processes[0].communicate(timeout=120)
         assert "cannot be reached" in said, err
         assert processes[1].wait(5) == -9
     finally:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from runtime.cache.build import build_memory
+from runtime.cpu import native
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import describe
@@ -38,6 +39,8 @@ ABSOLUTE = {
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""
 
 TOKENS, CUT = 12, 7
+ROUNDING = 0 if native.kernels else 1e-5
+"""Without kernels a product's bits hang on how many rows it has (OPT's embeddings pass one)."""
 
 
 def one_of_each() -> list[str]:
@@ -94,9 +97,9 @@ def test_embeddings_stand_for_their_ids(
     if name in NEEDS_IDS:
         with pytest.raises(NotSupported, match="give ids beside"):
             run(model, Inputs(embeddings=embedded))
-        assert apart(run(model, Inputs(ids, embedded)), wanted) == 0
+        assert apart(run(model, Inputs(ids, embedded)), wanted) <= ROUNDING
     else:
-        assert apart(run(model, Inputs(embeddings=embedded)), wanted) == 0
+        assert apart(run(model, Inputs(embeddings=embedded)), wanted) <= ROUNDING
 
 
 def test_other_embeddings_give_other_answers(model: LoadedModel, ids: mx.array, wanted: np.ndarray) -> None:

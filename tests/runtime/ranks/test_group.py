@@ -96,7 +96,7 @@ def test_a_long_sum_is_that_of_its_numbers(crews: Crews, tmp_path: Path, size: i
 def test_a_rank_that_dies_is_noticed_and_the_group_is_over(tmp_path: Path) -> None:
     processes = ranks.start(tmp_path, 2, EXCHANGING)
     try:
-        said, err = processes[0].communicate(timeout=40)
+        said, err = processes[0].communicate(timeout=120)
     finally:
         ranks.stop(processes)
     assert "connection to a peer was lost" in said, err
