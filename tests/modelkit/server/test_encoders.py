@@ -124,6 +124,7 @@ def test_so_are_anthropics(address: str) -> None:
     [
         ("/apply-template", {"messages": [{"role": "user", "content": "rain"}]}),
         ("/v1/messages/count_tokens", {"messages": [{"role": "user", "content": "rain"}]}),
+        ("/v1/responses/input_tokens", {"input": "rain"}),
     ],
 )
 def test_so_is_who_asks_what_a_prompt_would_be(address: str, path: str, body: dict[str, Any]) -> None:
