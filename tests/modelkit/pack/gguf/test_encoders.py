@@ -250,9 +250,8 @@ def test_a_decoder_keeps_how_it_is_pooled(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_of_words_that_llama_cpp_cuts_otherwise_is_refused(tmp_path: Path) -> None:
-    file = write_encoder(tmp_path / "model") / "tokenizer.json"
-    document = json.loads(file.read_text())
-    document["normalizer"]["handle_chinese_chars"] = False
-    file.write_text(json.dumps(document))
+    file = write_encoder(tmp_path / "model") / "tokenizer_config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "tokenize_chinese_chars": False}))
     with pytest.raises(UnsupportedSource, match="WordPiece"):
         exported(tmp_path)
