@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.errors import MalformedFile, SourceError
+from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.companions import (
     as_bytes,
     chat_templates,
@@ -75,6 +76,10 @@ def tokenizer_files(metadata: Mapping[str, Any], *, rows: int, label: str) -> To
     elif own is not None:
         notes.append(own)
     templates = chat_templates(metadata, label)
+    if templates and "default" not in templates:
+        named = ", ".join(map(shown, templates))
+        notes.append(f"chat templates {named} are left out, as none of them is the default")
+        templates = {}
     config = _config(vocabulary, special, framing, templates)
     made = {
         "tokenizer.json": as_bytes(document),

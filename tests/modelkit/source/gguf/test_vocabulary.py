@@ -311,6 +311,15 @@ def test_chat_templates_are_kept_with_their_names() -> None:
     ]
 
 
+@pytest.mark.parametrize("names", [("tool_use",), ("tool_use", "rag")])
+def test_chat_templates_without_a_default_are_left_out_with_a_note(names: tuple[str, ...]) -> None:
+    texts = {f"tokenizer.chat_template.{name}": "{{ 1 }}" for name in names}
+    found = made(bytes_metadata() | texts | {"tokenizer.chat_templates": names})
+    assert "chat_template.jinja" not in found.files
+    assert "chat_template" not in json.loads(found.files["tokenizer_config.json"])
+    assert [note for note in found.notes if "chat templates" in note and str(names[-1]) in note]
+
+
 def test_what_the_authors_sample_with_is_kept() -> None:
     metadata = bytes_metadata() | {"general.sampling.temp": 0.699999988079071, "general.sampling.top_k": 20}
     made_of_it = config(metadata, "generation_config.json")
