@@ -51,6 +51,11 @@ class Part:
     rows: Rows | None = None
     """Rows of its weight that are others."""
 
+    @property
+    def adds(self) -> bool:
+        """Is there anything beside what replaces?"""
+        return any(one is not None for one in (self.down, self.factor, self.bias))
+
     def arrays(self) -> list[mx.array]:
         rows = () if self.rows is None else (self.rows.ids, self.rows.values)
         whole = () if self.whole is None else tuple(self.whole.values())

@@ -35,8 +35,6 @@ class Place:
     """The scale, where all rows have the same adapter at the same scale."""
     same: int | None
     """The place of that adapter."""
-    rows: tuple[tuple[int, Adapter, float], ...]
-    """(row, adapter, scale) of those that have one."""
 
     def scaled(self, more: mx.array) -> mx.array:
         """[B, ...], each row times its scale."""
@@ -91,9 +89,7 @@ class RowAdapters:
                 out = out + more.reshape(y.shape)
             if stack.factor is not None:
                 out = out + place.scaled(y * place.of(stack.factor, y))
-            if stack.replaces:
-                out = _replaced(stack, place, ids, y, out, _looked_up)
-        return out
+        return self._replaced(stack, ids, y, out, _looked_up)
 
     def gather(self, module: object, x: mx.array, chosen: mx.array, y: mx.array) -> mx.array:
         stack, out = self._deck.get(module), y
@@ -142,9 +138,12 @@ class RowAdapters:
         return any(place.alike is None for place in places)
 
     def _linear(self, stack: Stack, module: Any, x: mx.array, y: mx.array) -> mx.array:
-        whole = ops.table.add_pairs(self, stack, module, x, y)
-        if whole is not None:
-            return whole
+        out = ops.table.add_pairs(self, stack, module, x, y)
+        out = self._added(stack, module, x, y) if out is None else out
+        return self._replaced(stack, x, y, out, _multiplied)
+
+    def _added(self, stack: Stack, module: Any, x: mx.array, y: mx.array) -> mx.array:
+        """With pairs, factors and biases, but no whole weights."""
         out = y
         for place in self._places(stack):
             if stack.down is not None and stack.up is not None:
@@ -158,9 +157,27 @@ class RowAdapters:
                 out = out + _as(place.scaled(base * place.of(stack.factor, y)), y)
             if stack.bias is not None:
                 out = out + place.scaled(place.of(stack.bias, y))
-            if stack.replaces:
-                out = _replaced(stack, place, x, y, out, _multiplied)
         return out
+
+    def _replaced(
+        self, stack: Stack | None, x: mx.array, y: mx.array, out: mx.array, answer: Any
+    ) -> mx.array:
+        """With what whole weights, or rows of the weight, answer for their rows, in place of the base's y."""
+        if stack is None or not stack.replaces:
+            return out
+        pieces: dict[int, mx.array] = {}
+        for row, members in enumerate(self._rows):
+            own = [(stack.parts[adapter], scale) for adapter, scale in members if adapter in stack.parts]
+            alone = len(own) == 1 and own[0][1] == 1 and not own[0][0].adds
+            mine = slice(row, row + 1)
+            for part, scale in own:
+                if part.whole is not None or part.rows is not None:
+                    other = _as(answer(part, x[mine], y[mine]), y)
+                    before = pieces.get(row, out[mine])
+                    pieces[row] = other if alone else before + (other - y[mine]) * scale
+        if not pieces:
+            return out
+        return mx.concatenate([pieces.get(row, out[row : row + 1]) for row in range(out.shape[0])])
 
     def _places(self, stack: Stack | None) -> list[Place]:
         """One for each adapter that a row has behind the module, in the rows' orders."""
@@ -186,27 +203,12 @@ def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Plac
         alike = len(having) == len(rows) and len(set(zip(at, scales, strict=True))) == 1
         array = None if all(scale == 1 for scale in scales) else mx.array(scales, dtype=mx.float32)
         scale, same = (scales[0], at[0]) if alike else (None, None)
-        places.append(Place(mx.array(at, dtype=mx.uint32), own_rows, array, scale, same, having))
+        places.append(Place(mx.array(at, dtype=mx.uint32), own_rows, array, scale, same))
     return places
 
 
 def _as(array: mx.array, like: mx.array) -> mx.array:
     return array if array.dtype == like.dtype else array.astype(like.dtype)
-
-
-def _replaced(stack: Stack, place: Place, x: mx.array, y: mx.array, out: mx.array, answer: Any) -> mx.array:
-    """With what whole weights, or rows of the weight, answer for their rows, in place of the base's y."""
-    pieces: list[mx.array] | None = None
-    for row, adapter, scale in place.rows:
-        part, mine = stack.parts[adapter], slice(row, row + 1)
-        if part.whole is None and part.rows is None:
-            continue
-        other = _as(answer(part, x[mine], y[mine]), y)
-        if out is not y or scale != 1:
-            other = out[mine] + (other - y[mine]) * scale
-        pieces = pieces or [out[i : i + 1] for i in range(out.shape[0])]
-        pieces[row] = other
-    return out if pieces is None else mx.concatenate(pieces)
 
 
 def _multiplied(part: Part, x: mx.array, y: mx.array) -> mx.array:

@@ -1,9 +1,9 @@
 """What adapters add behind products, by the kernels: as a node of its own, or as part of the node that the
 product is in.
 
-For float32 rows and pairs of float types behind single matrices. Whole weights, and rows of a weight, that
-stand in place of the base's are computed step by step (`runtime.nn.row_adapters`). Either way a row's bits
-are the same, whatever adapters its neighbours have.
+For float32 rows and pairs of float types behind single matrices. Where one of the adapters has a whole
+weight, or rows of a weight, in place of the base's, pairs are a node of their own, and it comes behind them
+(`runtime.nn.row_adapters`). Either way a row's bits are the same, whatever adapters its neighbours have.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def paired(kernels: Any, module: Any, deck: Any) -> Any:
     stack = deck.get(module)
     if stack is None:
         return matrix
-    pairs = _pairs_of(kernels, stack, module)
+    pairs = None if stack.replaces else _pairs_of(kernels, stack, module)
     return None if pairs is None else matrix.paired(pairs)
 
 
@@ -62,7 +62,7 @@ def _pairs_of(kernels: Any, stack: Any, module: Any) -> Any:
 def _pairs(kernels: Any, stack: Any, module: Any) -> Any:
     matrix, bias = matrix_of(kernels, module), module.get("bias")
     brought = [array for array in (stack.down, stack.up, stack.factor, stack.bias) if array is not None]
-    if matrix is None or stack.replaces or not all(array.dtype in FLOATS for array in brought):
+    if matrix is None or not brought or not all(array.dtype in FLOATS for array in brought):
         return None
     own = None if bias is None or stack.factor is None else bias.astype(mx.float32)
     wide = [None if array is None else array.astype(mx.float32) for array in (stack.factor, stack.bias)]

@@ -236,6 +236,38 @@ def test_a_row_has_the_same_bits_in_any_company(family: str, tmp_path: Path) -> 
         np.testing.assert_array_equal(logits(model, [ids] * 4, RowAdapters(deck, company))[0], alone)
 
 
+@pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
+@pytest.mark.parametrize("family", ["llama", "llama_biases_tied"])
+def test_whole_weights_in_memory_change_no_bit_of_other_rows(family: str, tmp_path: Path) -> None:
+    """Nor do pairs in memory change what whole weights answer, and no cut of a prompt changes either."""
+    model = Reference(family).load(tmp_path)
+    network, (vocabulary, width) = model.network, model.network.model.embed_tokens.weight.shape
+    random = np.random.default_rng(5)
+
+    def array(*shape: int) -> mx.array:
+        return mx.array(random.normal(size=shape).astype(np.float32) * 0.2)
+
+    table, head = "model.embed_tokens", HEAD
+    both = {
+        name: LowRank(array(*shape[:2]), array(*shape[1:]), 0.7)
+        for name, shape in ((table, (vocabulary, 3, width)), (head, (width, 3, vocabulary)))
+    }
+    whole = {f"{name}.weight": array(vocabulary, width) for name in (table, head)}
+    rows = {f"{name}.weight": Rows(mx.array([3, 9]), array(2, width)) for name in (table, head)}
+    brought = [LowRanks(both), LowRanks(whole=whole), LowRanks(rows=rows)]
+    ids = [3, 9, 5, 7]
+    alone = []
+    for one in brought:
+        its = Adapter(network, one)
+        alone.append(logits(model, [ids] * 4, RowAdapters(Deck([its]), [((its, 1.0),)] * 4))[0])
+    adapters = [Adapter(network, one) for one in brought]
+    sets = [((one, 1.0),) for one in adapters]
+    for cut in (ids, ids[:3], ids[:2]):
+        got = logits(model, [cut] * 4, RowAdapters(Deck(adapters), [*sets, ()]))
+        for answer, wanted in zip(got, alone, strict=False):
+            np.testing.assert_array_equal(answer, wanted[: len(cut)])
+
+
 @pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
 def test_pairs_are_picked_without_a_gathered_product_on_cuda(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
