@@ -41,7 +41,9 @@ def _require_asked(label: str, network: Any, adapter: Adapter) -> None:
 
 
 def _hollow(placement: Placement, described: Described) -> LowRanks:
-    """Without magnitudes, whose norms would be computed of weights that are not there."""
+    """Without magnitudes, whose norms would be computed of weights that are not there, but for stacks of
+    experts, which take none.
+    """
     shapes = parameters(described)
     tied = f"{HEAD}.weight"
     if placement.tied:
@@ -60,7 +62,9 @@ def _pair(one: Placed) -> LowRank:
     first, last = (rows, columns) if one.kind == "table" else (columns, rows)
     down = _empty(*(stack if one.kind == "experts" else ()), first, one.rank)
     bias = _empty(last) if any(pair.bias for pair in one.pairs) else None
-    return LowRank(down, _empty(*stack, one.rank, last), 1.0, None, bias)
+    dora = one.kind == "experts" and any(pair.magnitude for pair in one.pairs)
+    magnitude = _empty(*stack, last) if dora else None
+    return LowRank(down, _empty(*stack, one.rank, last), 1.0, magnitude, bias)
 
 
 def _empty(*shape: int) -> mx.array:

@@ -354,6 +354,29 @@ def test_what_does_not_fit_is_refused_by_name_and_nothing_is_written(case: str, 
     assert not list(Store(folder).packages())
 
 
+def test_dora_of_experts_is_refused_before_anything_is_written_and_fused(tmp_path: Path) -> None:
+    """One by one, as transformers 4 had them, PEFT has DoRA for them."""
+    record = Reference("qwen3_moe").record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    experts, rows, columns = record["tensors"]["model.layers.0.mlp.experts.down_proj"]
+    tensors: dict[str, np.ndarray] = {}
+    for place in range(experts):
+        module = f"model.layers.0.mlp.experts.{place}.down_proj"
+        left, right = pair_for(module, (rows, columns), 3, input_first=False)
+        tensors |= peft_tensors(f"{module}.weight", left, right)
+        tensors[f"base_model.model.{module}.lora_magnitude_vector"] = np.full(rows, 0.7, np.float32)
+    write_peft(tmp_path / "lora", tensors, use_dora=True)
+    with pytest.raises(ModelkitError, match="a stack of experts, which takes no magnitude"):
+        create(tmp_path, "FROM ./model\nADAPTER ./lora\n")
+    assert not list(Store(tmp_path).packages())
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+    fused = load_file(Store(tmp_path).resolve("it").files["model.safetensors"])
+    stack = next(array for name, array in fused.items() if "layers.0" in name and "down_proj" in name)
+    np.testing.assert_allclose(np.linalg.norm(stack, axis=-1), 0.7, rtol=1e-5)
+
+
 def test_two_adapters_of_one_name_are_refused(folder: Path) -> None:
     write_peft(folder / "a" / "lora", TENSORS)
     write_peft(folder / "b" / "lora", TENSORS)
