@@ -25,12 +25,19 @@ _TEXT = {
     "qwen3_vl_text": "qwen3",
 }
 
+# What transformers' configs take for a field that a file leaves out, where the plain model's differ.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "qwen2": {"rms_norm_eps": 1e-5},
+    "qwen3": {"max_position_embeddings": 128000},
+}
+
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     kind = _TEXT[fields.choice("model_type", tuple(_TEXT))]
     block = fields.rope_parameters(theta=1e6 if kind == "qwen2" else 500000.0)
-    said = {**fields.raw, "model_type": kind, "rope_parameters": block, "rope_scaling": None}
+    own = {name: value for name, value in _DEFAULTS[kind].items() if not fields.has(name)}
+    said = {**fields.raw, **own, "model_type": kind, "rope_parameters": block, "rope_scaling": None}
     return llama.parse(said)
 
 

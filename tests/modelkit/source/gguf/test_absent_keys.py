@@ -142,6 +142,8 @@ _TOGETHER = {
         ("gemma4", "rope_parameters", "gemma4.rope.freq_base", 1e6),
         ("phimoe", "rope_parameters", "phimoe.rope.freq_base", 1e6),
         ("falcon_7b", "num_hidden_layers", "falcon.block_count", 32),
+        ("qwen2_5_vl", "rms_norm_eps", "qwen2.attention.layer_norm_rms_epsilon", 1e-5),
+        ("qwen3_vl", "max_position_embeddings", "qwen3.context_length", 128000),
     ],
 )
 def test_what_a_config_leaves_out_is_told_as_its_class_takes_it(
