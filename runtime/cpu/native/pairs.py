@@ -16,6 +16,7 @@ from runtime.cpu.native.watched import made_once
 from runtime.step import Adapters
 
 AddPairs = Callable[[Adapters, Any, Any, mx.array, mx.array], mx.array | None]
+_STRIP = 32  # outputs that kernels compute together, MK_STRIP
 
 
 def adding(kernels: Any, otherwise: AddPairs) -> AddPairs:
@@ -66,6 +67,14 @@ def _pairs(kernels: Any, stack: Any, module: Any) -> Any:
         return None
     own = None if bias is None or stack.factor is None else bias.astype(mx.float32)
     wide = [None if array is None else array.astype(mx.float32) for array in (stack.factor, stack.bias)]
-    lying = [None if array is None else mx.contiguous(array) for array in (stack.down, stack.up, *wide, own)]
+    up = None if stack.up is None else in_strips(stack.up)
+    lying = [None if array is None else mx.contiguous(array) for array in (stack.down, up, *wide, own)]
     mx.eval([array for array in lying if array is not None])
     return kernels.Pairs(matrix.width, matrix.outputs, *lying, list(stack.places))
+
+
+def in_strips(up: mx.array) -> mx.array:
+    """[adapters, rank, outputs] as kernels read it: [adapters, strips, rank, 32], zeros behind the last."""
+    adapters, rank, outputs = up.shape
+    whole = mx.pad(up, [(0, 0), (0, 0), (0, -outputs % _STRIP)])
+    return whole.reshape(adapters, rank, -1, _STRIP).swapaxes(1, 2)

@@ -90,10 +90,12 @@ static void narrow(const void* down, int type, size_t readable, int k, int rank,
 INLINE void pair(const struct mk_term* t, int n0, int i, size_t there, const float* const* narrow, float* const* y, size_t apart,
                  const int type, const int R, const int P) {
   vf a[TILE][2 * PANELS];
+  size_t from[2 * PANELS];
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int p = 0; p < P; p++) a[r][p] = vf_set(0);
+  UNROLL for (int p = 0; p < P; p++) from[p] = mk_in_strips(n0 + i + p * LANES, (size_t)t->rank * MK_STRIP);
   for (int j = 0; j < t->rank; j++) {
     vf w[2 * PANELS];
-    UNROLL for (int p = 0; p < P; p++) w[p] = numbers(t->up, (size_t)j * (size_t)t->n + (size_t)(n0 + i + p * LANES), there, type);
+    UNROLL for (int p = 0; p < P; p++) w[p] = numbers(t->up, from[p] + (size_t)(j * MK_STRIP), LANES, type);
     UNROLL for (int r = 0; r < R; r++) {
       const vf by = vf_set(narrow[r][t->at + j]);
       UNROLL for (int p = 0; p < P; p++) a[r][p] = vf_fma(by, w[p], a[r][p]);

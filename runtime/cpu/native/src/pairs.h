@@ -10,7 +10,7 @@
 
 /* Of all adapters behind one matrix. */
 struct mk_pairs {
-  const void *down, *up;            /* [adapters][k][rank] and [adapters][rank][n]; NULL where none has a pair */
+  const void *down, *up;            /* [adapters][k][rank] and [adapters][strips][rank][MK_STRIP]; NULL where none has a pair */
   const float *factor, *bias, *own; /* [adapters][n], or NULL; own: b, or NULL */
   const int* places;                /* [known]: where in these arrays an adapter is; -1 where it adds nothing */
   int adapters, known, k, n, rank;
@@ -51,7 +51,7 @@ struct mk_term {
   const void* up;
   const float *factor, *bias, *own;
   float scale;
-  int rank, n, type; /* type: of `up` */
+  int rank, type; /* type: of `up` */
   int at;            /* where in a token's numbers those are that `up` multiplies */
 };
 

@@ -26,7 +26,7 @@ Pairs::Pairs(int width, int outputs, const Maybe& down, const Maybe& up, const M
     by_.rank = down->shape(2);
     by_.down_type = type_of(*down, "the matrices of pairs"), by_.up_type = type_of(*up, "the matrices of pairs");
     by_.down = take(*down, {count, width, by_.rank}, "pairs must be as wide as their matrix");
-    by_.up = take(*up, {count, by_.rank, outputs}, "pairs must give as many numbers as their matrix");
+    by_.up = take(*up, {count, (outputs + MK_STRIP - 1) / MK_STRIP, by_.rank, MK_STRIP}, "pairs must give as many numbers as their matrix");
   }
   auto floats = [&](const Maybe& x, const mx::Shape& shape) -> const float* {
     if (!x) return nullptr;

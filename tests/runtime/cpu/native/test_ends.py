@@ -20,7 +20,7 @@ x, y = mx.random.normal((2, 1, 64)), mx.random.normal((2, 1, 32))
 mx.eval(x, y)
 draws = kernels.Draws([1, 2], [1.0, 1.0], [0, 0], [0.9, 0.9], [-5.0, -5.0], [1.0, 1.0])
 members = kernels.Members([[(0, 1.0)], []])
-narrow = mx.random.normal((1, 64, 4)), mx.random.normal((1, 4, 32))
+narrow = mx.random.normal((1, 64, 4)), mx.random.normal((1, 1, 4, 32))
 mx.eval(*narrow)
 pairs = kernels.Pairs(64, 32, *narrow, None, None, None, [0])
 nodes = {

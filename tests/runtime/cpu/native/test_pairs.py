@@ -15,6 +15,7 @@ if native.kernels is None:
 
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full
+from runtime.cpu.native.pairs import in_strips
 from runtime.nn import ops
 from runtime.nn.adapter_stacks import Deck
 from runtime.nn.adapters import Adapter
@@ -58,8 +59,9 @@ class Made:
         self.own = numbers(outputs, seed=5)
         if not vectors:
             self.factor = self.bias = self.own = None
-        mx.eval([array for array in vars(self).values() if array is not None])
-        self.pairs = kernels.Pairs(width, outputs, *vars(self).values(), places=[0, 1, -1])
+        lying = [*({**vars(self), "up": mx.contiguous(in_strips(self.up))}).values()]
+        mx.eval([array for array in lying if array is not None])
+        self.pairs = kernels.Pairs(width, outputs, *lying, places=[0, 1, -1])
 
     def wanted(self, x: np.ndarray, y: np.ndarray, its: list[tuple[int, float]]) -> np.ndarray:
         """One row, in float64."""
@@ -222,10 +224,14 @@ def test_what_does_not_fit_is_refused() -> None:
         kernels.add_pairs(mx.zeros((2, 32)), y, made.pairs, members)
     with pytest.raises(ValueError, match="float32"):
         kernels.add_pairs(x.astype(mx.bfloat16), y, made.pairs, members)
+    up = mx.contiguous(in_strips(made.up))
+    mx.eval(up)
     with pytest.raises(ValueError, match="place"):
-        kernels.Pairs(64, 32, made.down, made.up, None, None, None, [0, 2])
+        kernels.Pairs(64, 32, made.down, up, None, None, None, [0, 2])
     with pytest.raises(ValueError, match="as wide as their matrix"):
-        kernels.Pairs(63, 32, made.down, made.up, None, None, None, [0, 1])
+        kernels.Pairs(63, 32, made.down, up, None, None, None, [0, 1])
+    with pytest.raises(ValueError, match="as many numbers as their matrix"):
+        kernels.Pairs(64, 33, made.down, up, None, None, None, [0, 1])
     matrix = kernels.Matrix(mx.zeros((31, 64)), None, None, None)
     with pytest.raises(ValueError, match="as wide as a single matrix"):
         matrix.paired(made.pairs)
