@@ -9,6 +9,7 @@ from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
+from runtime.models.rope_block import only_repeats
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
@@ -205,6 +206,23 @@ def own_rope(fields: Fields, block: Mapping[str, Any], *, theta: float = 10000.0
         fields.refuse("rope_theta", f"{block['rope_theta']:g}, or all of it in rope_parameters")
     fields.take("rope_parameters", dict(block))
     return block
+
+
+def rope_of_kind(
+    fields: Fields, kind: str, own: Mapping[str, Mapping[str, Any]], *, head_dim: int, max_positions: int
+) -> RopeSpec:
+    """The rotation of layers of one kind, where files have a block for each and no other way to say it.
+    own: the blocks that the family's class in transformers takes where a file has none.
+    """
+    if fields.has("rope_scaling") and not only_repeats(fields.raw):
+        fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
+    parameters: Mapping[str, Any] = fields.rope_parameters(kind)
+    if not isinstance(blocks := fields.raw.get("rope_parameters"), Mapping) or blocks.get(kind) is None:
+        fields.take("rope_parameters", own)
+        parameters = own[kind]
+    if parameters["rope_type"] == "default":  # for which transformers does not look at the share
+        whole_heads(parameters, "rope_type default")
+    return read_rope(parameters, head_dim=head_dim, max_positions=max_positions)
 
 
 def two_ropes(

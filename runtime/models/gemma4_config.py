@@ -5,10 +5,9 @@ from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec, Rotating, Shared
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields, whole_heads
-from runtime.models.decoder_config import key_heads, layer_count, read_shape
-from runtime.models.rope_block import only_repeats
-from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.models.config import Fields
+from runtime.models.decoder_config import key_heads, layer_count, read_shape, rope_of_kind
+from runtime.nn.rope_spec import RopeSpec
 from runtime.records import dataclass
 
 _KINDS = ("full_attention", "sliding_attention")
@@ -131,7 +130,9 @@ def _layers(fields: Fields, shape: dict[str, Any], unified: bool) -> tuple[Layer
     window = fields.count("sliding_window", 1024 if unified else 512)
     sizes = [_heads(fields, shape, i, kind) for i, kind in enumerate(kinds)]
     ropes: dict[tuple[str, int], RopeSpec] = {
-        (kind, head_dim): _rope(fields, shape, kind, head_dim)
+        (kind, head_dim): rope_of_kind(
+            fields, kind, _ROPES, head_dim=head_dim, max_positions=shape["context_length"]
+        )
         for kind, (head_dim, _) in zip(kinds, sizes, strict=True)
     }
     donors = [donor_of(kinds[:first], kind) if i >= first else None for i, kind in enumerate(kinds)]
@@ -198,18 +199,6 @@ def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[in
     if fields.flag("attention_k_eq_v"):
         kv_heads = key_heads(fields, shape["heads"], kv_heads, name="num_global_key_value_heads")
     return fields.count("global_head_dim", 512, high=4096), kv_heads
-
-
-def _rope(fields: Fields, shape: dict[str, Any], kind: str, head_dim: int) -> RopeSpec:
-    if fields.has("rope_scaling") and not only_repeats(fields.raw):
-        fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
-    parameters = fields.rope_parameters(kind)
-    if not isinstance(blocks := fields.raw.get("rope_parameters"), Mapping) or blocks.get(kind) is None:
-        fields.take("rope_parameters", _ROPES)
-        parameters = _ROPES[kind]
-    if parameters["rope_type"] == "default":  # for which transformers does not look at the share
-        whole_heads(parameters, "rope_type default")
-    return read_rope(parameters, head_dim=head_dim, max_positions=shape["context_length"])
 
 
 def layers_layout(layers: Sequence[Layer]) -> list[LayerSpec]:

@@ -9,12 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import mlx.core as mx
-import mlx.nn as nn
-
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Attends
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -40,18 +35,13 @@ from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.block import PreNorm
-from runtime.nn.heads import Heads
+from runtime.nn.gated_attention import OpenedAttention
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import linear
-from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
-from runtime.nn.self_attention import HeadNormAttention
 from runtime.nn.sparse import SharedMoE
-from runtime.nn.sublayer import opened
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +151,10 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class GatedAttention(HeadNormAttention):
-    def __init__(self, config: Config, rope: Rope | None, heads: int) -> None:
-        own = replace(config, heads=heads)
-        super().__init__(own, rope, head_norms(config), qkv_bias=config.bias, output_bias=config.bias)
-        gates = heads if config.by_head else heads * config.head_dim
-        self.g_proj = nn.Linear(config.hidden_size, gates, bias=False)
-
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        return opened(super().states(norm, after), self.g_proj, softplus)
-
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        out = super().seen(x, step, cache)
-        gate = softplus(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
-        gated = out.reshape(*gate.shape, -1) * gate[..., None]
-        return gated.reshape(out.shape)
-
-    def heads(self) -> Heads:
-        return super().heads()
+def _attention(config: Config, rope: Rope | None, heads: int) -> OpenedAttention:
+    gates = heads if config.by_head else heads * config.head_dim
+    own, norm = replace(config, heads=heads), head_norms(config)
+    return OpenedAttention(own, rope, norm, gates, softplus, bias=config.bias)
 
 
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:
@@ -195,7 +171,7 @@ def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     kinds = zip(layer_ropes(config), config.layer_heads, config.sparse, strict=True)
     layers = [
-        PreNorm(GatedAttention(config, rope, heads), _mlp(config, sparse=sparse), norm)
+        PreNorm(_attention(config, rope, heads), _mlp(config, sparse=sparse), norm)
         for rope, heads, sparse in kinds
     ]
     return CausalLM(config, layers, norm())
@@ -226,7 +202,7 @@ def _laguna_cadence(tensor: Tensor, request: Request) -> bool:
     return layer is not None and more_bits(layer, request.layers, cadence_end=request.layers // 2 - 4)
 
 
-def _attention(tensor: Tensor) -> bool:
+def _of_attention(tensor: Tensor) -> bool:
     return tensor.has(".q_proj.", ".k_proj.", ".v_proj.", ".o_proj.", ".g_proj.")
 
 
@@ -249,8 +225,8 @@ def _row(when: Callable[[Tensor, Request], bool], offers: tuple[Offer, ...], rea
 
 _ROWS: tuple[Row, ...] = (
     _row(lambda t, _: is_table(t) or is_head(t), EIGHT, "embedding or head"),
-    _row(lambda t, r: _attention(t) and not r.float4, SOURCE, "attention of a mostly-expert model"),
-    _row(lambda t, _: _attention(t), REQUESTED, "as requested"),
+    _row(lambda t, r: _of_attention(t) and not r.float4, SOURCE, "attention of a mostly-expert model"),
+    _row(lambda t, _: _of_attention(t), REQUESTED, "as requested"),
     _row(_dense_mlp, REQUESTED, "as requested"),
     _row(
         lambda t, r: t.has(".experts.") and not r.float4 and t.has("down_proj") and _laguna_cadence(t, r),

@@ -7,7 +7,7 @@ what the config says: it is cut to two thirds and rounded up. Names differ from 
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -127,15 +127,29 @@ def _experts(fields: Fields) -> ExpertSpec:
 
 
 def layout(config: Config) -> list[LayerSpec]:
-    conv = Recurrent({"conv": State((config.taps - 1, config.hidden_size))})
-    full = Full(config.kv_heads, config.head_dim)
+    conv, full = conv_memory(config), Full(config.kv_heads, config.head_dim)
     return [conv if convolved else full for convolved in config.convolved]
+
+
+class Filters(Protocol):
+    """What a convolution reads of a config; LFM3's has it too."""
+
+    @property
+    def hidden_size(self) -> int: ...
+    @property
+    def taps(self) -> int: ...
+    @property
+    def conv_bias(self) -> bool: ...
+
+
+def conv_memory(config: Filters) -> Recurrent:
+    return Recurrent({"conv": State((config.taps - 1, config.hidden_size))})
 
 
 class ShortConv(Module):
     """out(c * conv(b * x)) with b, c and x from one projection."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Filters) -> None:
         super().__init__()
         hidden, bias = config.hidden_size, config.conv_bias
         self.in_proj = nn.Linear(hidden, 3 * hidden, bias=bias)
@@ -230,6 +244,7 @@ _RENAMED = tuple(
         (r"\.w2\.", ".down_proj."),
         (r"\.w3\.", ".up_proj."),
         (r"\.self_attn\.out_proj\.", ".self_attn.o_proj."),
+        (r"\.self_attn\.gate_proj\.", ".self_attn.g_proj."),
         (r"\.([qk])_layernorm\.", r".\1_norm."),
         (r"^model\.embedding_norm\.", "model.norm."),
     )
@@ -237,13 +252,18 @@ _RENAMED = tuple(
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    """Names to those used here, which are other families'; filters to MLX's axis order; experts stacked."""
+    named = own_names(config, weights)
+    return to_switch(named, config.expert.experts) if config.expert else named
+
+
+def own_names(config: DecoderConfig, weights: Weights) -> Weights:
+    """Names to those used here, which are other families'; filters to MLX's axis order."""
     adapted: Weights = {}
     for name, array in without_spares(config, text_tower(weights)).items():
         for pattern, replacement in _RENAMED:
             name = pattern.sub(replacement, name)
         adapted[name] = stored_filters(array) if name.endswith(".conv.conv.weight") else array
-    return to_switch(adapted, config.expert.experts) if config.expert else adapted
+    return adapted
 
 
 def keeps_dtype(name: str) -> bool:

@@ -68,6 +68,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_experts_per_tok": "num_experts_per_token",
         "n_shared_experts": "num_shared_experts",
     },
+    "lfm3": {"rms_norm_eps": "norm_eps"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
     "mt5": _T5,

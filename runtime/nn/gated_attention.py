@@ -1,4 +1,5 @@
-"""Attention whose heads have normed queries and keys, and gates that come with the queries (Qwen3-Next).
+"""Attention whose heads have normed queries and keys, and gates: that come with the queries (Qwen3-Next), or
+by a matrix of their own (Laguna, LFM3).
 
 B rows, L tokens, H query heads, G key-value heads, K head size.
 """
@@ -10,13 +11,15 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.nn.activation import gated, sigmoid
+from runtime.cpu.stated import Attends
+from runtime.nn.activation import Activation, gated, sigmoid
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.heads import Heads
+from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, HeadShape
-from runtime.nn.sublayer import projections
+from runtime.nn.sublayer import opened, projections
 from runtime.step import Step
 
 
@@ -47,3 +50,32 @@ class GatedAttention(HeadNormAttention):
 
     def heads(self) -> Heads:
         return self._attends
+
+
+class OpenedAttention(HeadNormAttention):
+    """activation(g_proj(x)) is multiplied to what heads see: one number for each head, or `gates` = H * K."""
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        norm: Callable[[int], Normalize],
+        gates: int,
+        activation: Activation,
+        *,
+        bias: bool = False,
+    ) -> None:
+        super().__init__(shape, rope, norm, qkv_bias=bias, output_bias=bias)
+        self.g_proj = nn.Linear(shape.hidden_size, gates, bias=False)
+        self._activation = activation
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        return opened(super().states(norm, after), self.g_proj, self._activation)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        out = super().seen(x, step, cache)
+        gate = self._activation(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
+        return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
+
+    def heads(self) -> Heads:
+        return super().heads()

@@ -35,6 +35,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
         "short_factor",
     ),
+    ("lfm3", {"layer_types": ["conv"] * 4}, "layer_types"),
+    ("lfm3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters .* a block for each"),
     ("olmo2", {"clip_qkv": 8.0}, "clip_qkv"),
     ("exaone4", {"layer_types": None, "sliding_window_pattern": "LGL"}, "sliding_window_pattern"),
     ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers"),

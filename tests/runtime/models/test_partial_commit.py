@@ -22,6 +22,7 @@ HYBRIDS = [
     "jamba",
     "kimi_linear",
     "lfm2",
+    "lfm3",
     "mamba",
     "mamba2_groups",
     "nemotron_h",

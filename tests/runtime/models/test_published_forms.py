@@ -301,6 +301,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "minimax_m2 as published": ("minimax_m2", minimax_of_old, minimax_by_minimax),
     "minimax_m2 by MLX": ("minimax_m2_whole", without(), minimax_by_mlx),
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
+    "lfm3 published": ("lfm3", without(), renamed((".self_attn.g_proj.", ".self_attn.gate_proj."))),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),

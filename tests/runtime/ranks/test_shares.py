@@ -35,7 +35,7 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared")
 SHARED = (
     *(name for name in STAGED if name != "gpt2"),
-    *("deepseek_v3", "falcon_h1", "laguna", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
+    *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
     *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", *ALIBI),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")

@@ -37,6 +37,8 @@ FAMILIES = {
     "hunyuan_biases": 1,
     "laguna": 1,
     "laguna_by_number": 1,
+    "lfm3": 1,
+    "lfm3_plain": 1,
     "muse_glimmer": 1,
     "mimo_v2_flash": 1,
     "phimoe": 1,
