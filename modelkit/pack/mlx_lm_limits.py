@@ -318,6 +318,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("kimi_linear",), _packed_shared, PACKED_SHARED),
     Limit(("kimi_linear",), _named(".block_sparse_moe.switch_mlp."), STACKED),
     Limit(("llama4_text",), _ever, NO_EXPERTS, alone=True),
+    Limit(("minimax",), _ever, "its class of that name is MiniMax M2's", alone=True),
     Limit(("llama4_text",), _is("attention_bias", True), NO_BIAS, alone=True),
     Limit(("llama4_text",), _above_one("num_experts_per_tok"), "it asks one expert for each token"),
     Limit(("llama4_text",), _irregular("no_rope_layers", 4, (1, 0)), _FOURTH),

@@ -247,6 +247,8 @@ ARCHITECTURES: dict[str, str] = {
     "Ernie4_5_MoeForCausalLM": "ernie4_5",
     "ernie4_5": "ernie4_5",
     "ernie4_5_moe": "ernie4_5",
+    "MiniMaxForCausalLM": "minimax",
+    "minimax": "minimax",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "minimax_m2": "minimax_m2",
     "PhiForCausalLM": "phi",

@@ -70,6 +70,7 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "lfm3": {"rms_norm_eps": "norm_eps"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
+    "minimax": {"num_experts": "num_local_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
     "mt5": _T5,
     "mpt": {

@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from transformers.models.minimax import modeling_minimax
+from transformers.models.minimax_m2.modeling_minimax_m2 import apply_rotary_pos_emb
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 from tests.support import entries as entries_package
@@ -43,6 +45,7 @@ OF_ENCODERS = (
 _BOTH_WAYS = "use_bidirectional_attention"
 WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
+_COMPUTED = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")  # of MiniMax
 LAST_BITS, STEADY = 2e-7, 5e-5
 STORED = {"bf16": torch.bfloat16, "f16": torch.float16}
 
@@ -91,7 +94,16 @@ def _made(config: Any) -> Any:
     if kind == "mpt":  # its class takes 8 for alibi_bias_max, whatever a file says
         most = config.attn_config.alibi_bias_max
         made.transformer.build_mpt_alibi_tensor = partial(build_mpt_alibi_tensor, alibi_bias_max=most)
+    if kind == "minimax" and hasattr(config, "rotary_dim"):  # at which its class does not look
+        _turn_part_of_heads(made)
     return made.float().eval()
+
+
+def _turn_part_of_heads(made: Any) -> None:
+    """As in MiniMax M2, by whose function whole heads are turned alike."""
+    modeling_minimax.apply_rotary_pos_emb = apply_rotary_pos_emb
+    dims, theta = made.config.rotary_dim, made.config.rope_parameters["rope_theta"]
+    made.model.rotary_emb.inv_freq = 1 / theta ** (torch.arange(0, dims, 2).float() / dims)
 
 
 def is_encoder(config: Any) -> bool:
@@ -162,9 +174,11 @@ def _is_tied(model: Any) -> bool:
 
 
 def _own_tensors(model: Any) -> dict[str, Any]:
-    """The state without the second names of tensors that several modules share, as files are saved."""
+    """The state without the second names of tensors that several modules share, as files are saved, and
+    without what a class computes of its config and saves besides.
+    """
     owners: dict[int, str] = {}
-    state = model.state_dict()
+    state = {name: own for name, own in model.state_dict().items() if not name.endswith(_COMPUTED)}
     for name, tensor in state.items():
         owners.setdefault(tensor.data_ptr(), name)
     return {name: tensor for name, tensor in state.items() if owners[tensor.data_ptr()] == name}

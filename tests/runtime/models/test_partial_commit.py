@@ -25,6 +25,7 @@ HYBRIDS = [
     "lfm3",
     "mamba",
     "mamba2_groups",
+    "minimax",
     "nemotron_h",
     "olmo_hybrid",
     "qwen3_5",

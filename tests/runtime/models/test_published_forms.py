@@ -147,6 +147,12 @@ def minimax_by_minimax(state: State) -> State:
     return out
 
 
+def minimax_with_rates(state: State) -> State:
+    """With what transformers computes of the config, and saves."""
+    rates = {"model.layers.0.self_attn.slope_rate": np.ones((4, 1, 1), np.float32)}
+    return {**minimax_by_minimax(state), **rates}
+
+
 def minimax_by_mlx(state: State) -> State:
     named = mlx_experts("switch_mlp")(state)
     return {name.replace(".mlp.", ".block_sparse_moe."): array for name, array in named.items()}
@@ -302,6 +308,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "minimax_m2 by MLX": ("minimax_m2_whole", without(), minimax_by_mlx),
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "lfm3 published": ("lfm3", without(), renamed((".self_attn.g_proj.", ".self_attn.gate_proj."))),
+    "minimax published": ("minimax", without(), minimax_with_rates),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
