@@ -217,9 +217,13 @@ def rope_of_kind(
     if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
     parameters: Mapping[str, Any] = fields.rope_parameters(kind)
-    if not isinstance(blocks := fields.raw.get("rope_parameters"), Mapping) or blocks.get(kind) is None:
+    blocks = fields.raw.get("rope_parameters")
+    block = blocks.get(kind) if isinstance(blocks, Mapping) else None
+    if block is None:
         fields.take("rope_parameters", own)
         parameters = own[kind]
+    elif block.get("rope_theta") is None:  # which transformers refuses, or fills from elsewhere
+        raise UnsupportedModel(f"config.json: rope_parameters.{kind} has no rope_theta, and needs its own")
     if parameters["rope_type"] == "default":  # for which transformers does not look at the share
         whole_heads(parameters, "rope_type default")
     return read_rope(parameters, head_dim=head_dim, max_positions=max_positions)

@@ -37,6 +37,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("lfm3", {"layer_types": ["conv"] * 4}, "layer_types"),
     ("lfm3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters .* a block for each"),
+    (
+        "lfm3",
+        {"rope_parameters": {"full_attention": {"rope_type": "proportional"}}},
+        "rope_parameters.full_attention has no rope_theta",
+    ),
     ("minimax", {"rotary_dim": 17}, "rotary_dim is 17, expected a whole number from 1 to 16"),
     ("minimax", {"postnorm": False}, "postnorm is False, expected true"),
     ("minimax", {"attn_type_list": [1, 0, 1, 0]}, "attn_type_list .* not what layer_types says"),
