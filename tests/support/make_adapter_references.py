@@ -143,6 +143,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "deepseek_v3",
         {"r": 2, "target_modules": ["kv_b_proj", "kv_a_proj_with_mqa", "q_b_proj", "o_proj"]},
     ),
+    "lfm3_gates": ("lfm3", {"r": 2, "target_modules": ["g_proj", "in_proj", "o_proj", "w1", "w2"]}),
+    "minimax_lightning": ("minimax", {"r": 2, "target_modules": ["qkv_proj", "output_gate", "out_proj"]}),
     "gptj_table": ("gptj", {"r": 3, "target_modules": ["v_proj", "fc_in", "wte", "lm_head"]}),
     "codegen_fused": ("codegen", {"r": 2, "target_modules": ["qkv_proj", "out_proj"]}),
     "falcon_grouped": ("falcon_40b", {"r": 2, "target_modules": ["query_key_value", "dense"]}),
