@@ -98,6 +98,8 @@ ARCHITECTURES: dict[str, str] = {
     "lfm3": "lfm3",
     "Lfm3VlForConditionalGeneration": "lfm3",
     "lfm3_vl": "lfm3",
+    "MellumForCausalLM": "mellum",
+    "mellum": "mellum",
     "GPTBigCodeForCausalLM": "gpt_bigcode",
     "gpt_bigcode": "gpt_bigcode",
     "GPTJForCausalLM": "gptj",

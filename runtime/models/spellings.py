@@ -69,6 +69,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "n_shared_experts": "num_shared_experts",
     },
     "lfm3": {"rms_norm_eps": "norm_eps"},
+    "mellum": {"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "minimax": {"num_experts": "num_local_experts"},
     "mixtral": {"num_experts": "num_local_experts"},

@@ -1,4 +1,4 @@
-"""Kinds with experts: AFMoE (Trinity), Mellum, DBRX."""
+"""Kinds with experts: AFMoE (Trinity), DBRX."""
 
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
@@ -24,17 +24,6 @@ def _spell_afmoe(values: Values) -> Values:
     default = [_SLIDING if (i + 1) % every else _FULL for i in range(values["num_hidden_layers"])]
     kinds = _some_full(per_layer(values, "layer_types", default), "afmoe")
     return {**older_rope(values), "layer_types": kinds}
-
-
-def _spell_mellum(values: Values) -> Values:
-    layers = values["num_hidden_layers"]
-    kinds = _some_full(per_layer(values, "layer_types", [_FULL] * layers), "mellum")
-    per_layer(values, "mlp_layer_types", ["sparse"] * layers)
-    return {
-        "layer_types": kinds,
-        "rope_parameters": values["rope"],
-        "num_experts": values["num_local_experts"],
-    }
 
 
 def _some_full(kinds: list[str], file: str) -> list[str]:
@@ -82,29 +71,6 @@ KINDS = (
         Ropes(types=("default", "linear", "llama3", "yarn")),
         spell=_spell_afmoe,
         checkpoint=Checkpoint(experts="experts"),
-    ),
-    Kind(
-        "mellum",
-        ("mellum",),
-        ("MellumForCausalLM",),
-        {
-            **sizes(2304, 7168, 28, 32, 4, 98304, 131072),
-            "moe_intermediate_size": Count(896),
-            "head_dim": Count(128),
-            "rms_norm_eps": Number(1e-6),
-            "tie_word_embeddings": Flag(False),
-            "attention_bias": Only(False),
-            "num_local_experts": Count(64, high=_EXPERTS),
-            "num_experts_per_tok": Count(8),
-            "norm_topk_prob": Flag(True),
-            "sliding_window": Count(1024),
-            "layer_types": Words((_FULL, _SLIDING)),
-            "mlp_layer_types": Words(("sparse",)),
-            "num_nextn_predict_layers": Only(None, 0),
-        },
-        Ropes(types=("default", "llama3", "yarn"), by_layer=(_FULL, _SLIDING)),
-        aliases={"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
-        spell=_spell_mellum,
     ),
     Kind(
         "dbrx",

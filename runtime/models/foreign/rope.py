@@ -34,21 +34,11 @@ class Ropes:
     """The ways to scale that the class was proven with."""
     share: float | None = None
     """transformers' default for the part of a head that turns; None: the class turns whole heads only."""
-    by_layer: tuple[str, ...] = ()
-    """Names of kinds of layers that each have a block of their own, which must say its theta. (): one block
-    for all.
-    """
 
 
 def read_rope(raw: Raw, ropes: Ropes, who: str) -> dict[str, Any]:
-    """The block, or with `by_layer` a block for each, always with rope_type and rope_theta.
-
-    Raises UnsupportedModel.
-    """
-    held = _held(raw)
-    if ropes.by_layer:
-        return {name: _block(_inner(held, name), {}, ropes, who) for name in ropes.by_layer}
-    return _block(held, raw, ropes, who)
+    """The block, always with rope_type and rope_theta. Raises UnsupportedModel."""
+    return _block(_held(raw), raw, ropes, who)
 
 
 def _held(raw: Raw) -> Raw:
@@ -78,13 +68,6 @@ def _named(block: Block) -> Block:
     return {"rope_type": old or "default", **{key: value for key, value in block.items() if key != "type"}}
 
 
-def _inner(held: Raw, name: str) -> Raw:
-    block = held.get(name)
-    if not isinstance(block, Mapping):
-        raise complain(f"rope_parameters.{name}", block, "a block of fields for this kind of layer")
-    return _named({key: value for key, value in block.items() if value is not None})
-
-
 def _block(held: Raw, outer: Raw, ropes: Ropes, who: str) -> Block:
     """outer: where older files keep what belongs into the block."""
     kind = held.get("rope_type", "default")
@@ -104,8 +87,7 @@ def _block(held: Raw, outer: Raw, ropes: Ropes, who: str) -> Block:
         if name in held or name in needed:
             block[name] = _part(name, held.get(name))
     theta = held.get("rope_theta", outer.get("rope_theta"))
-    default = None if ropes.by_layer else ropes.theta
-    block["rope_theta"] = _part("rope_theta", default if theta is None else theta)
+    block["rope_theta"] = _part("rope_theta", ropes.theta if theta is None else theta)
     return block | _turned(held, outer, ropes, who)
 
 

@@ -138,14 +138,3 @@ def test_a_rope_that_was_not_proven_is_refused_by_name(config: dict[str, Any], w
 def test_a_share_of_a_head_is_one(share: Any) -> None:
     with pytest.raises(UnsupportedModel, match="partial_rotary_factor"):
         read_rope({"partial_rotary_factor": share}, Ropes(share=0.5), "it")
-
-
-def test_layers_of_each_kind_need_a_block() -> None:
-    ropes = Ropes(by_layer=("full", "sliding"))
-    block = {"rope_theta": 5.0}
-    read = read_rope({"rope_parameters": {"full": block, "sliding": {"rope_theta": 9.0}}}, ropes, "it")
-    assert [read[kind]["rope_theta"] for kind in ("full", "sliding")] == [5.0, 9.0]
-    with pytest.raises(UnsupportedModel, match="rope_theta is None"):
-        read_rope({"rope_parameters": {"full": block, "sliding": {}}}, ropes, "it")
-    with pytest.raises(UnsupportedModel, match=r"rope_parameters\.sliding is None"):
-        read_rope({"rope_parameters": {"full": block}}, ropes, "it")

@@ -132,7 +132,11 @@ def ernie_by_baidu(state: State) -> State:
 
 def exaone_by_lg(state: State) -> State:
     named = renamed((".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"))(state)
-    return {**_each_alone(named), "mtp.fc.weight": np.zeros((2, 2), np.float32)}
+    return with_a_head(named)
+
+
+def with_a_head(state: State) -> State:
+    return {**_each_alone(state), "mtp.fc.weight": np.zeros((2, 2), np.float32)}
 
 
 def minimax_by_minimax(state: State) -> State:
@@ -296,6 +300,8 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         same,
     ),
     "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
+    "mellum with a draft head": ("mellum", without(num_mtp_layers=1), with_a_head),
+    "mellum by MLX": ("mellum", without(), mlx_experts("switch_mlp")),
     "exaone_moe by MLX": ("exaone_moe", without(), mlx_experts("switch_mlp")),
     "dots1 by MLX": ("dots1", without("layer_types"), mlx_experts("experts")),
     "dots1 with its own word": ("dots1_plain", without(scoring_func="noaux_tc"), _each_alone),

@@ -1,4 +1,4 @@
-"""Mixtures of experts with sliding layers: Cohere 2 MoE, Laguna, MiMo-V2-Flash."""
+"""Mixtures of experts with sliding layers: Cohere 2 MoE, Laguna, Mellum 2, MiMo-V2-Flash."""
 
 from typing import Any
 
@@ -76,6 +76,28 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "gating": "per-element",
             "attention_bias": True,
             "mlp_layer_types": ["sparse", "dense", "sparse", "dense"],
+        },
+    ),
+    "mellum": (
+        "mellum",
+        {
+            "head_dim": 32,
+            "sliding_window": 12,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "moe_intermediate_size": 32,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+            "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
+            "attention_bias": True,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "yarn",
+                    "rope_theta": 500000.0,
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 64,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+            },
         },
     ),
     "mimo_v2_flash": (

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from tests.support.foreign_entries import ROPES, THETA, ropes
+from tests.support.foreign_entries import THETA, ropes
 
 _SLIDING = ["sliding_attention", "sliding_attention", "full_attention"]
-_PLAIN: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "afmoe": (
@@ -27,18 +26,6 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "attn_config": {"kv_n_heads": 2, "clip_qkv": 2.0, "rope_theta": 10000.0},
             "ffn_config": {"ffn_hidden_size": 48, "hidden_size": 64, "moe_num_experts": 4, "moe_top_k": 2},
-        },
-    ),
-    "mellum": (
-        "mellum",
-        {
-            "moe_intermediate_size": 32,
-            "num_local_experts": 8,
-            "num_experts_per_tok": 3,
-            "head_dim": 16,
-            "sliding_window": 8,
-            "layer_types": _SLIDING,
-            "rope_parameters": {"full_attention": THETA, "sliding_attention": _PLAIN},
         },
     ),
 }
@@ -82,26 +69,5 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         "moe_jitter": _ffn(moe_jitter_eps=0.1),
         "ffn gelu": _ffn(ffn_act_fn={"name": "gelu"}),
         "ffn silu": _ffn(ffn_act_fn={"name": "silu"}),
-    },
-    "mellum": {
-        **{
-            f"{name}, {kind}": {
-                "rope_parameters": {"full_attention": THETA, "sliding_attention": _PLAIN, kind: block}
-            }
-            for name, block in ROPES.items()
-            for kind in ("full_attention", "sliding_attention")
-        },
-        "one rope": {"rope_parameters": _PLAIN},
-        "all full": {"layer_types": ["full_attention"] * 3},
-        "all sliding": {"layer_types": ["sliding_attention"] * 3},
-        "layer_types of its own": {"layer_types": None},
-        "six layers": {
-            "layer_types": _SLIDING * 2,
-            "mlp_layer_types": ["sparse"] * 6,
-            "num_hidden_layers": 6,
-        },
-        "one expert": {"num_experts_per_tok": 1},
-        "one expert, not normed": {"num_experts_per_tok": 1, "norm_topk_prob": False},
-        "dense layer": {"mlp_layer_types": ["dense", "sparse", "sparse"]},
     },
 }

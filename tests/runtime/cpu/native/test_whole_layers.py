@@ -41,6 +41,7 @@ FAMILIES = {
     "lfm3_plain": 1,
     "muse_glimmer": 1,
     "mimo_v2_flash": 1,
+    "mellum": 1,
     "phimoe": 1,
     "deepseek_v2": 1,
     "deepseek_v3": 1,
