@@ -24,7 +24,7 @@ _UNKNOWN = """
     gemma4_assistant gemma4_unified_assistant gemma4_unified_text gpt_neo granitemoeshared hunyuan_v1_moe
     hyperclovax jais2 lfm2_vl lfm3 lfm3_vl ministral mllama mllama_text_model modernbert mpnet mpt mt5
     muse_glimmer_assistant muse_glimmer_text nomic_bert opt qwen3_5_moe_text qwen3_5_text
-    qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma xlm-roberta zamba2
+    qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma xlm-roberta youtu zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
@@ -269,7 +269,12 @@ ROWS: tuple[Limit, ...] = (
         _named("self_attn.kv_b_proj.scales"),
         PACKED_TWICE,
     ),
-    Limit(("deepseek_v3",), _is("rope_interleave", False), NEIGHBOURS),
+    Limit(("deepseek_v3", "youtu_llm"), _is("rope_interleave", False), NEIGHBOURS),
+    Limit(
+        ("youtu_llm",),
+        lambda block, _names: bool(_rope(block).get("mscale_all_dim")),
+        "it does not scale scores by YaRN's mscale_all_dim",
+    ),
     Limit(("glm4_moe", "solar_open"), _scaled, "it leaves the rope unscaled"),
     Limit(("glm",), _turns_a_part, "it rotates whole heads"),
     Limit(

@@ -90,7 +90,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields)
     if fields.flag("mlp_bias"):
         raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
-    latent, rope = _latent(fields, shape, family)
+    latent, rope = read_latent(fields, shape, family)
     index = family in _INDEXED
     return Config(
         **shape,
@@ -106,7 +106,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def _latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentShape, RopeSpec]:
+def read_latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentShape, RopeSpec]:
+    """Its attention, and how the part that carries position is rotated."""
     ranked = fields.raw.get("q_lora_rank", 1536) is not None
     content = fields.count("qk_nope_head_dim", 128, high=4096)
     position = fields.count("qk_rope_head_dim", 64, low=2, high=4096)

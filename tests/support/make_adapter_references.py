@@ -166,10 +166,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "foreign/helium",
         {"r": 2, "use_dora": True, "target_modules": ["q_proj", "down_proj", "lm_head"]},
     ),
-    "foreign/youtu_llm_latent": (
-        "foreign/youtu_llm",
-        {"r": 2, "target_modules": ["kv_b_proj", "q_b_proj", "gate_proj"]},
-    ),
 }
 
 

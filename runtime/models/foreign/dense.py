@@ -1,4 +1,4 @@
-"""Kinds without experts: Helium, MiniCPM3, Youtu."""
+"""Kinds without experts: Helium, MiniCPM3."""
 
 from collections.abc import Callable
 from typing import Any
@@ -78,20 +78,6 @@ def _scale_tied_head(model: Any, values: Values) -> Any:
     return _answering(model, lambda model, *args, **named: unscaled(model, *args, **named) * ratio)
 
 
-def _spell_youtu(values: Values) -> Values:
-    same(values, "num_key_value_heads", values["num_attention_heads"], "num_attention_heads")
-    return {**older_rope(values), "rope_traditional": values["rope_interleave"], "mlp_bias": False}
-
-
-def _plain_inner_norms(model: Any, values: Values) -> Any:
-    """transformers gives the norms of ranks their own epsilon, whatever rms_norm_eps says."""
-    for layer in model.layers:
-        for norm in (layer.self_attn.get("q_a_layernorm"), layer.self_attn.kv_a_layernorm):
-            if norm is not None:
-                norm.eps = 1e-6
-    return model
-
-
 KINDS = (
     Kind(
         "helium",
@@ -127,23 +113,5 @@ KINDS = (
         Ropes(types=("default", "longrope")),
         spell=_spell_minicpm3,
         mend=_scale_tied_head,
-    ),
-    Kind(
-        "youtu_llm",
-        ("youtu", "youtu_llm"),
-        ("YoutuForCausalLM",),
-        {
-            **sizes(2048, 6144, 32, 16, 16, 128256, 131072),
-            **latent(1536, 512, 64, 128, 128),
-            "q_lora_rank": Count(1536, null=True),
-            "rms_norm_eps": Number(1e-6),
-            "tie_word_embeddings": Flag(True),
-            "attention_bias": Flag(False),
-            "mlp_bias": Only(False),
-            "rope_interleave": Flag(True),
-        },
-        Ropes(types=("default", "linear", "llama3", "yarn")),
-        spell=_spell_youtu,
-        mend=_plain_inner_norms,
     ),
 )

@@ -24,16 +24,13 @@ def complain(name: str, value: Any, wanted: str) -> UnsupportedModel:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A whole number in [low, high], or null where that is a choice."""
+    """A whole number in [low, high]."""
 
     default: int | None
     low: int = 1
     high: int = _HUGE
-    null: bool = False
 
-    def read(self, name: str, value: Any, who: str) -> int | None:
-        if value is None and self.null:
-            return None
+    def read(self, name: str, value: Any, who: str) -> int:
         if type(value) is not int or not self.low <= value <= self.high:
             raise complain(name, value, f"a whole number from {self.low} to {self.high}")
         return value

@@ -315,6 +315,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "lfm3 published": ("lfm3", without(), renamed((".self_attn.g_proj.", ".self_attn.gate_proj."))),
     "minimax published": ("minimax", without(), minimax_with_rates),
+    "youtu as published": ("youtu", without(model_type="youtu_llm"), same),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
@@ -332,7 +333,15 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     ),
     **{
         f"{name} without its head": (name, without(), renamed(("model.", "")))
-        for name in ("glm_plain", "jais2_plain", "hyperclovax_biases", "hunyuan_moe", "olmo", "gemma2")
+        for name in (
+            "glm_plain",
+            "jais2_plain",
+            "hyperclovax_biases",
+            "hunyuan_moe",
+            "olmo",
+            "gemma2",
+            "youtu",
+        )
     },
     "opt without its head": ("opt", without(), renamed(("model.decoder.", "decoder."))),
     "gpt_neox of old": ("gpt_neox", neox_of_old, renamed(("lm_head.", "embed_out."))),

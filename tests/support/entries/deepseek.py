@@ -1,22 +1,25 @@
-"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5; with and without query rank, groups, YaRN,
-indexer.
+"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5, Youtu; with and without query rank, groups,
+YaRN, indexer.
 
 The latent sizes are such that 48 tokens at once are computed with keys and values made, and few without.
 """
 
 from typing import Any
 
-_LATENT: dict[str, Any] = {
+_OF_HEADS: dict[str, Any] = {
     "num_key_value_heads": 4,
     "kv_lora_rank": 24,
     "q_lora_rank": 32,
     "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 8,
     "v_head_dim": 12,
+    "num_hidden_layers": 3,
+}
+_LATENT: dict[str, Any] = {
+    **_OF_HEADS,
     "moe_intermediate_size": 32,
     "n_routed_experts": 8,
     "num_experts_per_tok": 3,
-    "num_hidden_layers": 3,
 }
 _YARN: dict[str, Any] = {
     "rope_type": "yarn",
@@ -118,5 +121,19 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe_lite": (
         "glm4_moe_lite",
         {**_LATENT, "n_shared_experts": 1, "mlp_layer_types": ["dense", "sparse", "sparse"]},
+    ),
+    "youtu": (
+        "youtu",
+        {**_OF_HEADS, "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.8}},
+    ),
+    "youtu_halves": (
+        "youtu",
+        {
+            **_OF_HEADS,
+            "q_lora_rank": None,
+            "rope_interleave": False,
+            "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
     ),
 }

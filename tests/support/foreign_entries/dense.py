@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.foreign_entries import YARN, longrope, ropes
+from tests.support.foreign_entries import longrope, ropes
 
 _LATENT: dict[str, Any] = {
     "num_key_value_heads": 4,
@@ -19,7 +19,6 @@ _UNTIED = {"tie_word_embeddings": False}
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "helium": ("helium", {"head_dim": 16}),
     "minicpm3": ("minicpm3", {**_LATENT, **_UNTIED, "dim_model_base": 16, "initializer_range": 0.1}),
-    "youtu_llm": ("youtu", {**_LATENT, "pad_token_id": None}),  # transformers wipes the row of a pad token
 }
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "helium": {
@@ -39,12 +38,5 @@ CHANGES: dict[str, dict[str, dict[str, Any]]] = {
         "longrope as long": {"rope_parameters": longrope(4, 256)},
         "longrope factor": {"rope_parameters": {**_SAME, "factor": 3.0}},
         "longrope attention": {"rope_parameters": {**_SAME, "attention_factor": 1.5}},
-    },
-    "youtu_llm": {
-        **ropes(),
-        "heads": {"num_attention_heads": 8, "num_key_value_heads": 8},
-        "turned sizes": {"qk_rope_head_dim": 16, "head_dim": 16, "qk_head_dim": 32},
-        "rope in two halves": {"rope_interleave": False, "rope_parameters": YARN},
-        "no q_lora_rank": {"q_lora_rank": None},
     },
 }

@@ -46,6 +46,7 @@ FAMILIES = {
     "deepseek_v2": 1,
     "deepseek_v3": 1,
     "glm4_moe_lite": 1,
+    "youtu": 1,
     "mistral4": 1,
     "mamba": 1,
     "falcon_mamba": 1,
