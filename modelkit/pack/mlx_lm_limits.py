@@ -222,13 +222,13 @@ def _other_gelu(block: Block, _names: Collection[str]) -> bool:
 
 # Their classes have the family's own activation and look at no other.
 _SILU = """
-    cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe glm
-    glm4 glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama mellum minimax_m2 ministral3
-    mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe
-    qwen3_vl_text seed_oss smollm3 solar_open stablelm
+    afmoe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
+    glm glm4 glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama mellum minimax_m2
+    ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3
+    qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
 """
 _UNBIASED = """
-    apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
+    afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
     recurrent_gemma
 """
 _WINDOWLESS = """
@@ -339,6 +339,12 @@ ROWS: tuple[Limit, ...] = (
         ),
         "it computes swiglu by 1.702, with a limit of 7",
     ),
+    Limit(
+        ("afmoe", "mellum"),
+        lambda block, _names: "full_attention" not in (block.get("layer_types") or ("full_attention",)),
+        "it looks for a layer of full_attention",
+    ),
+    Limit(("afmoe",), _is("num_experts_per_tok", 1), "it leaves the weight of a lone expert as it is"),
     Limit(
         ("mellum",),
         lambda block, _names: "dense" in (block.get("mlp_layer_types") or ()),

@@ -9,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Attends
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -31,15 +28,12 @@ from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
-from runtime.nn.activation import gated, sigmoid
+from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
-from runtime.nn.heads import Heads
+from runtime.nn.gated_attention import OpenedAttention
 from runtime.nn.layer import Layer
-from runtime.nn.linear import linear
-from runtime.nn.norm import Normalize, PlainRMS, RMSNorm, one_added, rms
+from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import Projected, SelfAttention
-from runtime.nn.sublayer import opened
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -123,33 +117,19 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class GatedAttention(SelfAttention):
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias, scale=config.scale)
-        self.gate_proj = nn.Linear(config.hidden_size, config.heads * config.head_dim, bias=False)
-        self._norm = PlainRMS(config.norm_eps)
-
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        return opened(super().states(norm, after), self.gate_proj, sigmoid)
-
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        out = super().seen(x, step, cache)
-        return gated(sigmoid, linear(self.gate_proj, x, step), out)
-
-    def heads(self) -> Heads:
-        return super().heads()
-
-    def project(self, x: mx.array, step: Step) -> Projected:
-        queries, keys, values = super().project(x, step)
-        return self._norm(queries), self._norm(keys), values
-
-    def head_norms(self) -> tuple[Normalize, Normalize]:
-        return self._norm, self._norm
-
-
 class Block(Sandwich):
     def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(GatedAttention(config, rope), gated_mlp(config), rms_norms(config))
+        attention = OpenedAttention(
+            config,
+            rope,
+            lambda _heads: PlainRMS(config.norm_eps),
+            config.heads * config.head_dim,
+            sigmoid,
+            called="gate_proj",
+            bias=config.bias,
+            scale=config.scale,
+        )
+        super().__init__(attention, gated_mlp(config), rms_norms(config))
         self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.after_eps)
         self.post_feedforward_layernorm = RMSNorm(config.hidden_size, eps=config.after_eps)
 

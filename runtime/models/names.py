@@ -103,6 +103,8 @@ ARCHITECTURES: dict[str, str] = {
     "YoutuForCausalLM": "youtu",
     "youtu": "youtu",
     "youtu_llm": "youtu",
+    "AfmoeForCausalLM": "afmoe",
+    "afmoe": "afmoe",
     "GPTBigCodeForCausalLM": "gpt_bigcode",
     "gpt_bigcode": "gpt_bigcode",
     "GPTJForCausalLM": "gptj",

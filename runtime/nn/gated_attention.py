@@ -1,5 +1,5 @@
 """Attention whose heads have normed queries and keys, and gates: that come with the queries (Qwen3-Next), or
-by a matrix of their own (Laguna, LFM3).
+by a matrix of their own (Laguna, LFM3, AFMoE, Muse Glimmer).
 
 B rows, L tokens, H query heads, G key-value heads, K head size.
 """
@@ -53,7 +53,9 @@ class GatedAttention(HeadNormAttention):
 
 
 class OpenedAttention(HeadNormAttention):
-    """activation(g_proj(x)) is multiplied to what heads see: one number for each head, or `gates` = H * K."""
+    """activation(gate(x)) is multiplied to what heads see: one number for each head, or `gates` = H * K.
+    called: the name of the gate's matrix.
+    """
 
     def __init__(
         self,
@@ -63,18 +65,20 @@ class OpenedAttention(HeadNormAttention):
         gates: int,
         activation: Activation,
         *,
+        called: str = "g_proj",
         bias: bool = False,
+        scale: float | None = None,
     ) -> None:
-        super().__init__(shape, rope, norm, qkv_bias=bias, output_bias=bias)
-        self.g_proj = nn.Linear(shape.hidden_size, gates, bias=False)
-        self._activation = activation
+        super().__init__(shape, rope, norm, qkv_bias=bias, output_bias=bias, scale=scale)
+        self[called] = nn.Linear(shape.hidden_size, gates, bias=False)
+        self._called, self._activation = called, activation
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
-        return opened(super().states(norm, after), self.g_proj, self._activation)
+        return opened(super().states(norm, after), self[self._called], self._activation)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         out = super().seen(x, step, cache)
-        gate = self._activation(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
+        gate = self._activation(linear(self[self._called], x, step).astype(mx.float32)).astype(out.dtype)
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
     def heads(self) -> Heads:

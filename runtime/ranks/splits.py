@@ -19,7 +19,7 @@ from runtime.errors import CannotCut
 from runtime.nn.mla import LatentAttention
 from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
-from runtime.nn.norm import LayerNorm, RMSNorm
+from runtime.nn.norm import LayerNorm, PlainRMS, RMSNorm
 from runtime.nn.self_attention import WideNormAttention
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
@@ -157,6 +157,8 @@ def check_children(module: Any, known: set[str], also: Iterable[Any] = ()) -> No
 
 def _is_norm(module: Any, size: int) -> bool:
     """Of vectors of this size, one by one?"""
+    if isinstance(module, PlainRMS):
+        return True
     return isinstance(module, RMSNorm | LayerNorm) and module.weight.shape == (size,)
 
 

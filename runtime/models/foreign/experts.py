@@ -1,37 +1,14 @@
-"""Kinds with experts: AFMoE (Trinity), DBRX."""
+"""Kinds with experts: DBRX."""
 
-from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
-from runtime.models.foreign.fields import Count, Flag, Number, Only, Words
+from runtime.models.foreign.fields import Count, Number, Only
 from runtime.models.foreign.kinds import (
-    LAYERS,
     Kind,
     Values,
-    older_rope,
-    per_layer,
     same,
-    sizes,
 )
 from runtime.models.foreign.rope import Ropes
 from runtime.models.quantizing import SOURCE, Row
-
-_EXPERTS = 1 << 16
-_FULL, _SLIDING = "full_attention", "sliding_attention"
-
-
-def _spell_afmoe(values: Values) -> Values:
-    every = values["global_attn_every_n_layers"]
-    default = [_SLIDING if (i + 1) % every else _FULL for i in range(values["num_hidden_layers"])]
-    kinds = _some_full(per_layer(values, "layer_types", default), "afmoe")
-    return {**older_rope(values), "layer_types": kinds}
-
-
-def _some_full(kinds: list[str], file: str) -> list[str]:
-    if _FULL not in kinds:
-        raise UnsupportedModel(
-            f"config.json: layer_types has no {_FULL}, and mlx-lm's {file} looks for the first one"
-        )
-    return kinds
 
 
 def _spell_dbrx(values: Values) -> Values:
@@ -45,33 +22,6 @@ def _spell_dbrx(values: Values) -> Values:
 
 
 KINDS = (
-    Kind(
-        "afmoe",
-        ("afmoe",),
-        ("AfmoeForCausalLM",),
-        {
-            **sizes(2048, 6144, 32, 16, 16, 200192, 16384),
-            "moe_intermediate_size": Count(1408),
-            "num_dense_layers": Count(1, low=0, high=LAYERS),
-            "head_dim": Count(128),
-            "rms_norm_eps": Number(1e-5),
-            "tie_word_embeddings": Flag(False),
-            "attention_bias": Only(False),
-            "num_experts": Count(64, high=_EXPERTS),
-            "num_experts_per_tok": Count(6, low=2),  # the weight of a single one would not become 1
-            "num_shared_experts": Count(2),
-            "route_scale": Number(1.0),
-            "score_func": Only("sigmoid"),
-            "route_norm": Only(True),
-            "global_attn_every_n_layers": Count(4),
-            "sliding_window": Count(1024),
-            "layer_types": Words((_FULL, _SLIDING)),
-            "mup_enabled": Flag(False),
-        },
-        Ropes(types=("default", "linear", "llama3", "yarn")),
-        spell=_spell_afmoe,
-        checkpoint=Checkpoint(experts="experts"),
-    ),
     Kind(
         "dbrx",
         ("dbrx",),

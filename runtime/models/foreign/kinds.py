@@ -107,14 +107,3 @@ def same(values: Values, name: str, wanted: int, why: str) -> None:
     """Raise UnsupportedModel where a field is not what the class takes it for."""
     if values[name] != wanted:
         raise UnsupportedModel(f"config.json: {name} is {shown(values[name])}, expected {wanted}: {why}")
-
-
-def per_layer(values: Values, name: str, default: list[str]) -> list[str]:
-    """A list of words, one for each layer."""
-    words, layers = values[name], values["num_hidden_layers"]
-    words = default if words is None else words
-    if len(words) != layers:
-        raise UnsupportedModel(
-            f"config.json: {name} lists {len(words)} layers, expected {layers}, which is num_hidden_layers"
-        )
-    return words

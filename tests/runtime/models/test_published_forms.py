@@ -300,6 +300,12 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         same,
     ),
     "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
+    "afmoe as published": (
+        "afmoe",
+        without("layer_types", score_func="sigmoid", route_norm=True, n_group=1, topk_group=1),
+        _each_alone,
+    ),
+    "afmoe by MLX": ("afmoe", without(), mlx_experts("experts")),
     "mellum with a draft head": ("mellum", without(num_mtp_layers=1), with_a_head),
     "mellum by MLX": ("mellum", without(), mlx_experts("switch_mlp")),
     "exaone_moe by MLX": ("exaone_moe", without(), mlx_experts("switch_mlp")),

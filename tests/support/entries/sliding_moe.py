@@ -1,4 +1,4 @@
-"""Mixtures of experts with sliding layers: Cohere 2 MoE, Laguna, Mellum 2, MiMo-V2-Flash."""
+"""Mixtures of experts with sliding layers: AFMoE, Cohere 2 MoE, Laguna, Mellum 2, MiMo-V2-Flash."""
 
 from typing import Any
 
@@ -10,6 +10,17 @@ _COHERE: dict[str, Any] = {
     "num_experts_per_tok": 2,
     "intermediate_size": 32,
     "num_shared_experts": 2,
+}
+_AFMOE: dict[str, Any] = {
+    "head_dim": 32,
+    "sliding_window": 12,
+    "num_dense_layers": 1,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "num_shared_experts": 2,
+    "moe_intermediate_size": 32,
+    "route_scale": 1.5,
+    "global_attn_every_n_layers": 3,
 }
 _LAGUNA: dict[str, Any] = {
     "head_dim": 16,
@@ -23,6 +34,21 @@ _LAGUNA: dict[str, Any] = {
 }
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "afmoe": (
+        "afmoe",
+        {
+            **_AFMOE,
+            "mup_enabled": True,
+            "attention_bias": True,
+            "rope_parameters": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 4.0,
+                "original_max_position_embeddings": 64,
+            },
+        },
+    ),
+    "afmoe_plain": ("afmoe", {**_AFMOE, "num_dense_layers": 0, "tie_word_embeddings": True}),
     "cohere2_moe": (
         "cohere2_moe",
         {

@@ -4,23 +4,7 @@ from typing import Any
 
 from tests.support.foreign_entries import THETA, ropes
 
-_SLIDING = ["sliding_attention", "sliding_attention", "full_attention"]
-
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
-    "afmoe": (
-        "afmoe",
-        {
-            "num_dense_layers": 1,
-            "moe_intermediate_size": 32,
-            "num_experts": 8,
-            "num_experts_per_tok": 3,
-            "num_shared_experts": 1,
-            "head_dim": 16,
-            "sliding_window": 8,
-            "route_scale": 1.5,
-            "layer_types": _SLIDING,
-        },
-    ),
     "dbrx": (
         "dbrx",
         {
@@ -41,19 +25,6 @@ def _ffn(**fields: Any) -> dict[str, Any]:
 
 
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
-    "afmoe": {
-        **ropes(),
-        "all full": {"layer_types": ["full_attention"] * 3},
-        "all sliding": {"layer_types": ["sliding_attention"] * 3},
-        "negative bias": {"shift": {"expert_bias": -2.0}},
-        "groups": {"n_group": 4, "topk_group": 2},
-        "groups, negative bias": {"n_group": 4, "topk_group": 2, "shift": {"expert_bias": -2.0}},
-        "one expert": {"num_experts_per_tok": 1},
-        "layer_types of its own": {"layer_types": None, "num_hidden_layers": 4},
-        "six layers": {"layer_types": _SLIDING * 2, "num_hidden_layers": 6},
-        "softmax": {"score_func": "softmax"},
-        "no route_norm": {"route_norm": False},
-    },
     "dbrx": {
         **ropes(),
         "clip_qkv null": _attn(clip_qkv=None),

@@ -42,6 +42,7 @@ FAMILIES = {
     "muse_glimmer": 1,
     "mimo_v2_flash": 1,
     "mellum": 1,
+    "afmoe": 1,
     "phimoe": 1,
     "deepseek_v2": 1,
     "deepseek_v3": 1,
