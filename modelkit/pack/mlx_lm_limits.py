@@ -203,6 +203,11 @@ def _named_other(*known: str) -> When:
     return lambda block, _names: block.get("activation_function") not in (None, *known)
 
 
+def _other_values(block: Block, _names: Collection[str]) -> bool:
+    wide = int(block.get("hidden_size") or 0) // int(block.get("num_attention_heads") or 1)
+    return block.get("v_head_dim") not in (None, wide)
+
+
 def _dense_granite(block: Block, _names: Collection[str]) -> bool:
     inner = block.get("shared_intermediate_size")
     return not block.get("num_local_experts") and inner != block.get("intermediate_size")
@@ -223,9 +228,9 @@ def _other_gelu(block: Block, _names: Collection[str]) -> bool:
 # Their classes have the family's own activation and look at no other.
 _SILU = """
     afmoe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
-    glm glm4 glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama mellum minimax_m2
-    ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3
-    qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
+    glm glm4 glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama mellum minicpm3
+    minimax_m2 ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text
+    qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
@@ -350,6 +355,15 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: "dense" in (block.get("mlp_layer_types") or ()),
         "all of its layers have experts",
     ),
+    Limit(("minicpm3",), _is("tie_word_embeddings", True), "it does not scale what a tied head reads"),
+    Limit(("minicpm3",), _is("q_lora_rank", None), "it makes queries in two steps always"),
+    Limit(("minicpm3",), _is("mlp_bias", True), "its MLPs have no biases"),
+    Limit(("minicpm3",), _other_values, "its values are as wide as hidden_size over the heads"),
+    Limit(
+        ("minicpm3",),
+        lambda block, _names: "long_factor" not in _rope(block),
+        "it knows no rotation but LongRoPE",
+    ),
     Limit(("muse_glimmer",), _named("vision"), TOWER),
     Limit(("nemotron_h",), _is("use_bias", True), UNBIASED_STATES),
     Limit(
@@ -363,7 +377,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("olmo",), _ever, "its class reads the layout of ai2-olmo alone"),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(
-        ("phi3", "phimoe"),
+        ("minicpm3", "phi3", "phimoe"),
         lambda block, _names: "long_factor" in _rope(block),
         "it takes LongRoPE's long factors for short texts too",
         risk=True,

@@ -106,24 +106,36 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def read_latent(fields: Fields, shape: dict[str, Any], family: str) -> tuple[LatentShape, RopeSpec]:
-    """Its attention, and how the part that carries position is rotated."""
-    ranked = fields.raw.get("q_lora_rank", 1536) is not None
-    content = fields.count("qk_nope_head_dim", 128, high=4096)
-    position = fields.count("qk_rope_head_dim", 64, low=2, high=4096)
+def read_latent(
+    fields: Fields,
+    shape: dict[str, Any],
+    family: str,
+    *,
+    ranks: tuple[int, int] = (1536, 512),
+    sizes: tuple[int, int, int] = (128, 64, 128),
+    halves: bool = False,
+) -> tuple[LatentShape, RopeSpec]:
+    """Its attention, and how the part that carries position is rotated.
+
+    ranks: of queries and of the latent; sizes: of content, position and value, where a file does not say.
+    halves: a pair that turns is of two halves, whatever a file says.
+    """
+    ranked = fields.raw.get("q_lora_rank", ranks[0]) is not None
+    content = fields.count("qk_nope_head_dim", sizes[0], high=4096)
+    position = fields.count("qk_rope_head_dim", sizes[1], low=2, high=4096)
     latent = LatentShape(
         hidden=shape["hidden_size"],
         heads=shape["heads"],
-        query_rank=fields.count("q_lora_rank", 1536, high=1 << 16) if ranked else None,
-        rank=fields.count("kv_lora_rank", 512, high=1 << 16),
+        query_rank=fields.count("q_lora_rank", ranks[0], high=1 << 16) if ranked else None,
+        rank=fields.count("kv_lora_rank", ranks[1], high=1 << 16),
         content=content,
         position=position,
-        value=fields.count("v_head_dim", 128, high=4096),
+        value=fields.count("v_head_dim", sizes[2], high=4096),
         scale=(content + position) ** -0.5 * score_temperature(fields.rope_parameters()),
         bias=fields.flag("attention_bias"),
         index=_index(fields, position, family) if family in _INDEXED else None,
     )
-    traditional = family == "deepseek_v2" or fields.flag("rope_interleave", True)
+    traditional = not halves and (family == "deepseek_v2" or fields.flag("rope_interleave", True))
     return latent, _rope(fields, shape, position, traditional=traditional)
 
 

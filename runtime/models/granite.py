@@ -6,18 +6,16 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import Place, PreNorm
+from runtime.nn.block import Scaled
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +53,23 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Block(PreNorm):
-    def __init__(self, config: Config, rope: Rope | None, mlp: FeedForward) -> None:
-        bias = config.attention_bias
-        attention = SelfAttention(
-            config, rope, qkv_bias=bias, output_bias=bias, scale=config.attention_multiplier
-        )
-        super().__init__(attention, mlp, rms_norms(config))
-        self.share = config.residual_multiplier
-
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = x + self.self_attn(self.input_layernorm(x), step, cache) * self.share
-        return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
-
-    def sublayers(self) -> tuple[Place, Place]:
-        return super().sublayers()
-
-
 class Granite(CausalLM):
     """mlp() makes the feed-forward block of one layer."""
 
     def __init__(self, config: Config, mlp: Callable[[], FeedForward]) -> None:
-        blocks = [Block(config, rope, mlp()) for rope in layer_ropes(config)]
+        norm, bias = rms_norms(config), config.attention_bias
+
+        def attention(rope: Rope | None) -> SelfAttention:
+            scale = config.attention_multiplier
+            return SelfAttention(config, rope, qkv_bias=bias, output_bias=bias, scale=scale)
+
+        blocks = [
+            Scaled(attention(rope), mlp(), norm, config.residual_multiplier) for rope in layer_ropes(config)
+        ]
         super().__init__(
             config,
             blocks,
-            rms_norms(config)(),
+            norm(),
             embed_scale=config.embedding_multiplier,
             logit_scale=1 / config.logits_scaling,
         )

@@ -105,6 +105,8 @@ ARCHITECTURES: dict[str, str] = {
     "youtu_llm": "youtu",
     "AfmoeForCausalLM": "afmoe",
     "afmoe": "afmoe",
+    "MiniCPM3ForCausalLM": "minicpm3",
+    "minicpm3": "minicpm3",
     "GPTBigCodeForCausalLM": "gpt_bigcode",
     "gpt_bigcode": "gpt_bigcode",
     "GPTJForCausalLM": "gptj",

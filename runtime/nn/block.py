@@ -60,6 +60,21 @@ class PreNorm(Block):
         )
 
 
+class Scaled(PreNorm):
+    """What each sublayer adds is multiplied by a number (Granite)."""
+
+    def __init__(self, attention: Mixer, mlp: FeedForward, norm: Norm, share: float) -> None:
+        super().__init__(attention, mlp, norm)
+        self.share = share
+
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x), step, cache) * self.share
+        return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return super().sublayers()
+
+
 class SideBySide(PreNorm):
     """Both read what enters the block, each behind a norm of its own (Falcon 40B)."""
 

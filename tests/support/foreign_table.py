@@ -46,8 +46,7 @@ FIELDS = """
 mlx-lm's classes do not read every field of a config, so they are never handed one. Each field that
 transformers reads for the kind was changed there ({changes} changes, all stored with transformers' answer):
 where the answer moved, modelkit's moves to the same place, or the field is refused by name. What the file
-leaves out is what transformers takes for it. Two classes are mended on the way: tied heads of MiniCPM3 are
-scaled, Helium has no spare head.
+leaves out is what transformers takes for it. Helium is mended on the way: it has no spare head.
 
 Refused although transformers computes it, in every kind: `is_causal: false`, and `rope_scaling` beside a
 `rope_parameters` that says something else. Besides:

@@ -85,17 +85,6 @@ def sizes(
     }
 
 
-def latent(query: int, keys: int, turned: int, straight: int, value: int) -> dict[str, Field]:
-    """Ranks and head sizes of latent attention."""
-    return {
-        "q_lora_rank": Count(query),
-        "kv_lora_rank": Count(keys),
-        "qk_rope_head_dim": Count(turned),
-        "qk_nope_head_dim": Count(straight),
-        "v_head_dim": Count(value),
-    }
-
-
 def older_rope(values: Values) -> Values:
     """The block as classes want it that know the older spelling only."""
     block = values["rope"]

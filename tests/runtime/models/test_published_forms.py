@@ -347,6 +347,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
             "olmo",
             "gemma2",
             "youtu",
+            "minicpm3",
         )
     },
     "opt without its head": ("opt", without(), renamed(("model.decoder.", "decoder."))),

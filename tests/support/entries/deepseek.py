@@ -1,5 +1,5 @@
-"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5, Youtu; with and without query rank, groups,
-YaRN, indexer.
+"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5, Youtu, MiniCPM3; with and without query
+rank, groups, YaRN, LongRoPE, indexer.
 
 The latent sizes are such that 48 tokens at once are computed with keys and values made, and few without.
 """
@@ -133,6 +133,34 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "q_lora_rank": None,
             "rope_interleave": False,
             "attention_bias": True,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "minicpm3": (
+        "minicpm3",
+        {
+            **_OF_HEADS,
+            "dim_model_base": 16,
+            "scale_emb": 3,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0, 1.1, 1.3, 1.2],
+                "long_factor": [1.0, 1.5, 3.0, 9.0],
+                "original_max_position_embeddings": 12,
+            },
+        },
+    ),
+    "minicpm3_biases": (
+        "minicpm3",
+        {
+            **_OF_HEADS,
+            "q_lora_rank": None,
+            "v_head_dim": None,
+            "scale_depth": None,
+            "dim_model_base": None,
+            "attention_bias": True,
+            "mlp_bias": True,
             "tie_word_embeddings": False,
         },
     ),

@@ -48,6 +48,8 @@ FAMILIES = {
     "deepseek_v3": 1,
     "glm4_moe_lite": 1,
     "youtu": 1,
+    "minicpm3": 1,
+    "minicpm3_biases": 1,
     "mistral4": 1,
     "mamba": 1,
     "falcon_mamba": 1,
