@@ -228,7 +228,7 @@ def _other_gelu(block: Block, _names: Collection[str]) -> bool:
 # Their classes have the family's own activation and look at no other.
 _SILU = """
     afmoe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
-    glm glm4 glm4_moe glm4_moe_lite granite granitemoe hunyuan_v1_dense laguna llama mellum minicpm3
+    glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium hunyuan_v1_dense laguna llama mellum minicpm3
     minimax_m2 ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text
     qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
 """
@@ -257,7 +257,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("cohere", "gpt2", "lfm2_moe"), _is("tie_word_embeddings", False), _TIED),
     Limit(("cohere2", "gemma", "gemma2", "gemma3n", "lfm2"), _named("lm_head."), _TIED),
     Limit(
-        ("glm4", "glm4_moe", "solar_open", "stablelm"),
+        ("glm4", "glm4_moe", "helium", "solar_open", "stablelm"),
         _is("tie_word_embeddings", True),
         OWN_HEAD,
     ),
@@ -280,7 +280,7 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: bool(_rope(block).get("mscale_all_dim")),
         "it does not scale scores by YaRN's mscale_all_dim",
     ),
-    Limit(("glm4_moe", "solar_open"), _scaled, "it leaves the rope unscaled"),
+    Limit(("glm4_moe", "helium", "solar_open"), _scaled, "it leaves the rope unscaled"),
     Limit(("glm",), _turns_a_part, "it rotates whole heads"),
     Limit(
         ("glm_moe_dsa",),

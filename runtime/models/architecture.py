@@ -67,7 +67,7 @@ class Described:
 
     @property
     def through(self) -> str | None:
-        """What runs it, if that is none of ours: "mlx-lm 0.32.2 (helium)"."""
+        """What runs it, if that is none of ours: "mlx-lm 0.32.2 (dbrx)"."""
         return self.family.through
 
     @property

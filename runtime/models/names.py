@@ -107,6 +107,8 @@ ARCHITECTURES: dict[str, str] = {
     "afmoe": "afmoe",
     "MiniCPM3ForCausalLM": "minicpm3",
     "minicpm3": "minicpm3",
+    "HeliumForCausalLM": "helium",
+    "helium": "helium",
     "GPTBigCodeForCausalLM": "gpt_bigcode",
     "gpt_bigcode": "gpt_bigcode",
     "GPTJForCausalLM": "gptj",

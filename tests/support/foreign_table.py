@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "foreign.md"
 HEAD = """# Architectures that modelkit has no file for
 
 Made by `python -m tests.support.foreign_table`. modelkit computes the families of [models.md](models.md)
-itself. {kinds} more run through the model classes of
+itself. Others ({kinds}) run through the model classes of
 [mlx-lm](https://github.com/ml-explore/mlx-lm) {release}, behind modelkit's own layer memory:
 
 ```
@@ -46,7 +46,7 @@ FIELDS = """
 mlx-lm's classes do not read every field of a config, so they are never handed one. Each field that
 transformers reads for the kind was changed there ({changes} changes, all stored with transformers' answer):
 where the answer moved, modelkit's moves to the same place, or the field is refused by name. What the file
-leaves out is what transformers takes for it. Helium is mended on the way: it has no spare head.
+leaves out is what transformers takes for it.
 
 Refused although transformers computes it, in every kind: `is_causal: false`, and `rope_scaling` beside a
 `rope_parameters` that says something else. Besides:
@@ -109,7 +109,7 @@ def page() -> str:
     references = [ForeignReference(name) for name in ForeignReference.names()]
     changes = sum(entry["outcome"] != "refused" for one in references for entry in one.changes.values())
     versions = {"release": version("mlx-lm"), "transformers": references[0].record["transformers"]}
-    head = HEAD.format(kinds=f"{len(references)} kinds", **versions)
+    head = HEAD.format(kinds=", ".join(one.name for one in references), **versions)
     return (
         head
         + "".join(map(row, references))

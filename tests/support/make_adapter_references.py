@@ -162,9 +162,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"r": 2, "use_rslora": True, "target_modules": "all-linear", "modules_to_save": ["tok_embeddings"]},
     ),
     "encoders/embedding_gemma_lora": ("embedding_gemma", {"r": 2, "target_modules": ["k_proj", "up_proj"]}),
-    "foreign/helium_dora": (
-        "foreign/helium",
-        {"r": 2, "use_dora": True, "target_modules": ["q_proj", "down_proj", "lm_head"]},
+    "foreign/dbrx_dora": (
+        "foreign/dbrx",
+        {"r": 2, "use_dora": True, "target_modules": ["Wqkv", "out_proj", "lm_head"]},
     ),
 }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import PLAIN, Checkpoint
-from runtime.models.foreign.fields import Count, Field, Only, Raw, read_fields
+from runtime.models.foreign.fields import Field, Raw, read_fields
 from runtime.models.foreign.rope import Ropes, read_rope
 from runtime.records import dataclass
 
@@ -67,29 +67,6 @@ class Kind:
         if self.ropes is not None:
             values["rope"] = read_rope(raw, self.ropes, self.who)
         return {"model_type": self.types[0], **values, **self.spell(values)}
-
-
-def sizes(
-    hidden: int, inner: int, layers: int, heads: int, shared: int, vocab: int, length: int
-) -> dict[str, Field]:
-    """The fields that nearly every kind has, with its defaults."""
-    return {
-        "hidden_size": Count(hidden),
-        "intermediate_size": Count(inner),
-        "num_hidden_layers": Count(layers, high=LAYERS),
-        "num_attention_heads": Count(heads),
-        "num_key_value_heads": Count(shared),
-        "vocab_size": Count(vocab),
-        "max_position_embeddings": Count(length),
-        "hidden_act": Only("silu"),
-    }
-
-
-def older_rope(values: Values) -> Values:
-    """The block as classes want it that know the older spelling only."""
-    block = values["rope"]
-    scaling = None if block["rope_type"] == "default" else {**block, "type": block["rope_type"]}
-    return {"rope_theta": block["rope_theta"], "rope_scaling": scaling}
 
 
 def same(values: Values, name: str, wanted: int, why: str) -> None:

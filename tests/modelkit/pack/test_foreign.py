@@ -58,8 +58,8 @@ def test_without_the_extra_a_known_class_is_refused_with_its_name(
     modelfile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign, "installed", lambda: None)
-    _checkpoint(modelfile.parent / "model", "helium")
-    with pytest.raises(PlanError, match=r"'HeliumForCausalLM'.*pip install .mlx-lm"):
+    _checkpoint(modelfile.parent / "model", "dbrx")
+    with pytest.raises(PlanError, match=r"'DbrxForCausalLM'.*pip install .mlx-lm"):
         modelkit.create(modelfile, name="it", home=modelfile.parent)
 
 
@@ -90,18 +90,18 @@ def test_from_modelfile_to_text(name: str, modelfile: Path) -> None:
 @with_mlx_lm
 def test_show_says_what_runs_it(modelfile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MODELKIT_HOME", str(modelfile.parent))
-    _checkpoint(modelfile.parent / "model", "helium")
+    _checkpoint(modelfile.parent / "model", "dbrx")
     modelkit.create(modelfile, name="it", home=modelfile.parent)
     facts = json.loads(CliRunner().invoke(cli, ["show", "it", "--json"]).output)
-    assert facts["through"] == f"mlx-lm {foreign.installed()} (helium)"
+    assert facts["through"] == f"mlx-lm {foreign.installed()} (dbrx)"
     assert facts["problem"] is None
-    assert "(helium)" in CliRunner().invoke(cli, ["show", "it"]).output
+    assert "(dbrx)" in CliRunner().invoke(cli, ["show", "it"]).output
 
 
 @with_mlx_lm
 def test_create_refuses_what_the_class_would_pass_over(modelfile: Path) -> None:
-    folder = _checkpoint(modelfile.parent / "model", "helium")
+    folder = _checkpoint(modelfile.parent / "model", "dbrx")
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps({**config, "hidden_act": "gelu"}), encoding="utf-8")
-    with pytest.raises(PlanError, match="hidden_act is 'gelu'"):
+    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": True}), encoding="utf-8")
+    with pytest.raises(PlanError, match="tie_word_embeddings is True"):
         modelkit.create(modelfile, name="it", home=modelfile.parent)

@@ -80,6 +80,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("mpt", {"attn_config": {"qk_ln": True}}, "attn_config.qk_ln"),
     ("mpt", {"attn_config": {"attn_type": "multiquery_attention"}}, "attn_config.attn_type"),
     ("youtu", {"mlp_bias": True}, "mlp_bias"),
+    ("helium", {"head_dim": 32}, "head_dim is 32, expected hidden_size over 4 heads"),
     ("cohere", {"hidden_act": "swiglu"}, "hidden_act"),
     ("ministral3", {"model_type": "pixtral"}, "model_type"),
     ("qwen3_vl", {"text_config": {"model_type": "qwen3_omni"}}, "model_type"),

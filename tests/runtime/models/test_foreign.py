@@ -17,21 +17,21 @@ from runtime.models.foreign.words import reason
 from tests.support import foreign as support
 from tests.support.foreign import CONFIG, describe_novel, novel
 
-HELIUM: dict[str, Any] = {"architectures": ["HeliumForCausalLM"], "model_type": "helium"}
+DBRX: dict[str, Any] = {"architectures": ["DbrxForCausalLM"], "model_type": "dbrx"}
 with_mlx_lm = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
 
 
 def test_without_the_extra_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(foreign, "installed", lambda: None)
-    with pytest.raises(UnsupportedModel, match=r"HeliumForCausalLM.*pip install .mlx-lm"):
-        describe(HELIUM)
+    with pytest.raises(UnsupportedModel, match=r"DbrxForCausalLM.*pip install .mlx-lm"):
+        describe(DBRX)
 
 
 @pytest.mark.parametrize("release", ["0.31.9", "0.33.0", "1.0"])
 def test_only_the_release_that_is_known_is_used(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
     monkeypatch.setattr(foreign, "installed", lambda: release)
     with pytest.raises(UnsupportedModel, match=f"{release} is installed and 0.32 is wanted"):
-        describe(HELIUM)
+        describe(DBRX)
 
 
 def test_our_own_architectures_never_ask_mlx_lm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,13 +51,13 @@ def test_no_kind_has_a_file_of_our_own() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({**HELIUM, "model_file": "evil.py"}, "asks to run the Python file 'evil.py'"),
-        ({**HELIUM, "architectures": ["HeliumForTokenClassification"]}, "only HeliumForCausalLM can be run"),
-        ({**HELIUM, "model_type": ["helium"]}, "nothing here runs it|model_type is"),
-        ({**HELIUM, "model_type": "../../evil"}, "nothing here runs it"),
-        ({**HELIUM, "model_type": "cache"}, "nothing here runs it"),  # a file of mlx-lm, and no model
-        ({**HELIUM, "model_type": "exaone"}, "transformers has no class for it"),
-        ({**HELIUM, "model_type": "phi3small"}, "see those that come later"),
+        ({**DBRX, "model_file": "evil.py"}, "asks to run the Python file 'evil.py'"),
+        ({**DBRX, "architectures": ["DbrxForTokenClassification"]}, "only DbrxForCausalLM can be run"),
+        ({**DBRX, "model_type": ["dbrx"]}, "nothing here runs it|model_type is"),
+        ({**DBRX, "model_type": "../../evil"}, "nothing here runs it"),
+        ({**DBRX, "model_type": "cache"}, "nothing here runs it"),  # a file of mlx-lm, and no model
+        ({**DBRX, "model_type": "exaone"}, "transformers has no class for it"),
+        ({**DBRX, "model_type": "phi3small"}, "see those that come later"),
     ],
 )
 def test_what_is_no_model_to_run_is_refused(

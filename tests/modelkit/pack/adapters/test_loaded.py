@@ -146,7 +146,7 @@ def test_magnitudes_for_rows_of_a_table_are_refused_by_name(folder: Path) -> Non
 @pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
 @pytest.mark.parametrize("quantize", [None, "q8g32"])
 def test_a_class_of_mlx_lms_takes_adapters_row_by_row(quantize: str | None, tmp_path: Path) -> None:
-    reference = AdapterReference("foreign/helium_dora")
+    reference = AdapterReference("foreign/dbrx_dora")
     reference.write_base(tmp_path / "model")
     reference.write(tmp_path / "lora")
     (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")

@@ -78,6 +78,7 @@ FAMILIES = {
     "jais2": 1,
     "olmo": 1,
     "cwm": 1,
+    "helium": 1,
     "hyperclovax": 1,
     "glm": 1,
     "hunyuan_moe": 1,
