@@ -79,6 +79,10 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe": ("glm4_moe", {"num_nextn_predict_layers": 0}),
     "dots1": ("dots1", {"sliding_window": None, "layer_types": FULL * 4}),
     "exaone_moe": ("exaone_moe", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
+    "afmoe": (
+        "afmoe",
+        {"attention_bias": False, "global_attn_every_n_layers": 4, "mup_enabled": True},
+    ),
     "ernie4_5_moe": ("ernie4_5_moe", {"intermediate_size": 128}),
     "minimax_m2": ("minimax_m2", {}),
     "cohere2_moe": ("cohere2_moe", {}),
@@ -281,6 +285,7 @@ def _share(config: Fields) -> dict[str, Any]:
 
 # Older names of fields that the converter asks for, and files on the hub still have.
 CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
+    "afmoe": lambda _: {"score_func": "sigmoid", "route_norm": True},
     "gpt2": lambda config: {"n_ctx": config["n_positions"]},
     "gpt_neox": _share,
     "falcon_7b": lambda _: {"num_kv_heads": 1},

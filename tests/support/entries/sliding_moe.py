@@ -20,7 +20,6 @@ _AFMOE: dict[str, Any] = {
     "num_shared_experts": 2,
     "moe_intermediate_size": 32,
     "route_scale": 1.5,
-    "global_attn_every_n_layers": 3,
 }
 _LAGUNA: dict[str, Any] = {
     "head_dim": 16,
@@ -38,7 +37,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         "afmoe",
         {
             **_AFMOE,
-            "mup_enabled": True,
+            "global_attn_every_n_layers": 3,
             "attention_bias": True,
             "rope_parameters": {
                 "rope_type": "yarn",
@@ -48,7 +47,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             },
         },
     ),
-    "afmoe_plain": ("afmoe", {**_AFMOE, "num_dense_layers": 0, "tie_word_embeddings": True}),
+    "afmoe_plain": ("afmoe", {**_AFMOE, "mup_enabled": True, "tie_word_embeddings": True}),
     "cohere2_moe": (
         "cohere2_moe",
         {

@@ -6,6 +6,7 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import (
+    ALWAYS_NORMALIZED,
     CORRECTION,
     GROUPS,
     MOE_INNER,
@@ -101,11 +102,6 @@ def _gate(file: Reading) -> None:
     file.config["gating"] = True if rows == heads else "per-element"
 
 
-def _normalized(file: Reading) -> None:
-    if file.get("expert_weights_norm") is not True:
-        file.unsupported(f"`{file.full('expert_weights_norm')}` is not true, which is not computed")
-
-
 def _full_first(file: Reading) -> None:
     """llama.cpp takes every fourth layer, from the first on, to see everything."""
     size = file.count("attention.sliding_window", 0)
@@ -145,7 +141,7 @@ LAGUNA = Architecture(
         *expert_settings(),
         MOE_INNER,
         shared_inner("shared_expert_intermediate_size"),
-        Special(_normalized, lambda out: out.put("expert_weights_norm", True)),
+        ALWAYS_NORMALIZED,
         Same(
             "expert_weights_scale",
             ("moe_routed_scaling_factor",),

@@ -1,8 +1,9 @@
-"""Mixtures of experts: GLM 4 MoE, Solar Open, dots.llm1, EXAONE MoE, ERNIE 4.5, Hunyuan and MiniMax M2."""
+"""Mixtures of experts: GLM 4 MoE, Solar Open, dots.llm1, EXAONE and AFMoE, ERNIE 4.5, Hunyuan, MiniMax M2."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import (
+    ALWAYS_NORMALIZED,
     CORRECTION,
     GROUPS,
     MOE_INNER,
@@ -34,6 +35,7 @@ from modelkit.source.gguf.architectures.parts import (
     decoder,
     put_nothing,
     rule,
+    rules,
 )
 from modelkit.source.gguf.architectures.plain import HUNYUAN_ATTENTION, HUNYUAN_TURNS
 from modelkit.source.gguf.architectures.rope import Rope
@@ -171,6 +173,44 @@ EXAONE_MOE = Architecture(
         ROUTER,
         rule("exp_probs_b.bias", "mlp.e_score_correction_bias"),
         *experts(),
+        *shared_expert("mlp.shared_experts"),
+    ),
+)
+
+
+AFMOE = Architecture(
+    "afmoe",
+    (Kind("afmoe", "AfmoeForCausalLM"),),
+    decoder(
+        Rope(),
+        *expert_settings(),
+        VOCAB,
+        *windows(period=4, pattern=False),
+        MOE_INNER,
+        Same("expert_shared_count", ("num_shared_experts",), needed=True),
+        Same("expert_weights_scale", ("route_scale",), absent=1.0, zero=1.0, kind=float),
+        ALWAYS_NORMALIZED,
+        leading_dense("num_dense_layers", default=1),
+        gating(_SIGMOID),
+        Always("mup_enabled", True),
+        Always("attention_bias", False),
+    ),
+    TOP,
+    (
+        *rules("""
+            attn_norm.* = input_layernorm.*
+            post_attention_norm.* = post_attention_layernorm.*
+            ffn_norm.* = pre_mlp_layernorm.*
+            post_ffw_norm.* = post_mlp_layernorm.*
+            attn_gate.* = self_attn.gate_proj.*
+            ffn_gate_inp.weight = mlp.router.gate.weight
+            exp_probs_b.bias = mlp.expert_bias
+        """),
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        *MLP,
+        *experts("mlp.experts"),
         *shared_expert("mlp.shared_experts"),
     ),
 )

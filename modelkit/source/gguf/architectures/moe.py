@@ -113,6 +113,14 @@ ROUTED_SCALE = Same("expert_weights_scale", ("routed_scaling_factor",), absent=1
 NORMALIZED = Same("expert_weights_norm", ("norm_topk_prob",), absent=False)
 
 
+def _normalized(file: Reading) -> None:
+    if file.get("expert_weights_norm") is not True:
+        file.unsupported(f"`{file.full('expert_weights_norm')}` is not true, which is not computed")
+
+
+ALWAYS_NORMALIZED = Special(_normalized, lambda out: out.put("expert_weights_norm", True))
+
+
 GROUPS = (
     Same("expert_group_count", ("n_group",)),
     Same("expert_group_used_count", ("topk_group",)),

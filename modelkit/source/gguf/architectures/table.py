@@ -84,6 +84,7 @@ ROWS: tuple[Architecture, ...] = (
     mixtures.GLM4MOE,
     mixtures.DOTS1,
     mixtures.EXAONE_MOE,
+    mixtures.AFMOE,
     mixtures.ERNIE_MOE,
     mixtures.HUNYUAN_MOE,
     mixtures.MINIMAX,

@@ -52,6 +52,7 @@ REFUSED = {
     "glm_moe_dsa_shared": "mscale and mscale_all_dim differ",
     "granitemoehybrid_dense": "a hybrid with rotation",
     "hunyuan_moe": "moe_topk differs from layer to layer",
+    "afmoe": "layer_types are not",
     "laguna": "layer_types are not",
     "laguna_by_number": "layer_types are not",
     "lfm2_moe": "routed_scaling_factor is 1.5",
