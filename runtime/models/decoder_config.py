@@ -127,14 +127,14 @@ def key_heads(
 
 
 def read_windows(
-    fields: Fields, layers: int, *, full_every: int, window: int | None
+    fields: Fields, layers: int, *, full_every: int, window: int | None, full_first: bool = False
 ) -> tuple[int | None, ...]:
-    """Sliding windows by `layer_types`; without them every `full_every`-th layer is full and the others
-    slide.
+    """Sliding windows by `layer_types`; without them one of `full_every` layers is full, the last or the
+    first, and the others slide.
     """
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
-        full = [(i + 1) % full_every == 0 for i in range(layers)]
+        full = [(i + (not full_first)) % full_every == 0 for i in range(layers)]
         kinds = fields.take("layer_types", [f"{'full' if one else 'sliding'}_attention" for one in full])
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 

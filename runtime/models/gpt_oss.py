@@ -26,7 +26,6 @@ from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
-from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import read_rope
 from runtime.nn.route import choose
 from runtime.nn.self_attention import SelfAttention
@@ -76,12 +75,6 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class SinkAttention(SelfAttention):
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.sinks = mx.zeros((config.heads,))
-
-
 class SparseMLP(Module):
     adds: ClassVar[tuple[str, ...]] = ("experts",)
 
@@ -106,8 +99,12 @@ class SparseMLP(Module):
 
 
 def build(config: Config) -> CausalLM:
-    norm = rms_norms(config)
-    layers = [PreNorm(SinkAttention(config, rope), SparseMLP(config), norm) for rope in layer_ropes(config)]
+    norm, bias = rms_norms(config), config.bias
+    attentions = [
+        SelfAttention(config, rope, qkv_bias=bias, output_bias=bias, sinks=True)
+        for rope in layer_ropes(config)
+    ]
+    layers = [PreNorm(attention, SparseMLP(config), norm) for attention in attentions]
     return CausalLM(config, layers, norm())
 
 

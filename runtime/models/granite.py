@@ -1,4 +1,8 @@
-"""Granite 3: a Llama with four multipliers: on the embedding, scores, what sublayers add, and logits."""
+"""Granite 3: a Llama with four multipliers: on the embedding, scores, what sublayers add, and logits.
+
+Granite SWA ("swash") slides in most layers, its heads have sinks, and each layer may rotate by a base of its
+own, or not at all.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -6,14 +10,15 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Scaled
 from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 
@@ -30,16 +35,21 @@ class Config(DecoderConfig):
     """Embeddings are multiplied by it."""
     logits_scaling: float
     """Logits are divided by it."""
+    sinks: bool
+    """Each head has one more logit."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    shape = read_shape(fields)
+    kind = fields.raw.get("model_type")
+    slides = kind in ("granite_swa", "granitemoe_swa")
+    shape = read_shape(fields, **_SWASH) if kind == "granite_swa" else read_shape(fields)
     layers = layer_count(fields)
     return Config(
         **shape,
-        windows=(None,) * layers,
-        ropes=(one_rope(fields, shape),) * layers,
+        windows=_windows(fields, layers) if slides else (None,) * layers,
+        ropes=_ropes(fields, shape, layers) if slides else (one_rope(fields, shape),) * layers,
+        sinks=slides,
         attention_bias=fields.flag("attention_bias"),
         mlp_bias=fields.flag("mlp_bias"),
         attention_multiplier=fields.number("attention_multiplier", 1.0),
@@ -47,6 +57,36 @@ def parse(raw: Mapping[str, Any]) -> Config:
         embedding_multiplier=fields.number("embedding_multiplier", 1.0),
         logits_scaling=fields.number("logits_scaling", 1.0, low=1e-6),
     )
+
+
+_SWASH: dict[str, Any] = {
+    "eps": 1e-5,
+    "tied": True,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 8192,
+}
+
+
+def _windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
+    window = fields.count("sliding_window", 128)
+    return read_windows(fields, layers, full_every=4, full_first=True, window=window)
+
+
+def _ropes(fields: Fields, shape: dict[str, Any], layers: int) -> tuple[RopeSpec | None, ...]:
+    """`layer_rope_theta` is the base of each layer, 0 where it has no positions."""
+    block = whole_heads(fields.rope_parameters())
+    bases = fields.raw.get("layer_rope_theta")
+    if bases is None:
+        bases = [block["rope_theta"]] * layers
+    if not isinstance(bases, list) or len(bases) != layers or not all(map(_is_base, bases)):
+        fields.refuse("layer_rope_theta", f"a number from 2 to 1e+15 for each of {layers} layers, or 0")
+    sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
+    specs = {base: read_rope({**block, "rope_theta": base}, **sizes) for base in {*bases} - {0}}
+    return tuple(specs.get(base) for base in bases)
+
+
+def _is_base(value: Any) -> bool:
+    return type(value) in (int, float) and (value == 0 or 2 <= value <= 1e15)
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -61,7 +101,9 @@ class Granite(CausalLM):
 
         def attention(rope: Rope | None) -> SelfAttention:
             scale = config.attention_multiplier
-            return SelfAttention(config, rope, qkv_bias=bias, output_bias=bias, scale=scale)
+            return SelfAttention(
+                config, rope, qkv_bias=bias, output_bias=bias, scale=scale, sinks=config.sinks
+            )
 
         blocks = [
             Scaled(attention(rope), mlp(), norm, config.residual_multiplier) for rope in layer_ropes(config)

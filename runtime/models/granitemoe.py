@@ -1,4 +1,6 @@
-"""Granite 3 MoE: Granite with experts for MLPs. The shared variant has one more that always answers."""
+"""Granite 3 MoE: Granite with experts for MLPs. The shared variant and that with windows have one more that
+always answers.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields as members
@@ -39,7 +41,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     base = granite.parse(fields.raw)
     experts = fields.count("num_local_experts", 8, high=1 << 16)
-    shared = fields.raw.get("model_type") == "granitemoeshared"
+    shared = fields.raw.get("model_type") in ("granitemoeshared", "granitemoe_swa")
     return Config(
         **{member.name: getattr(base, member.name) for member in members(base)},
         experts=experts,

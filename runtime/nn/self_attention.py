@@ -173,7 +173,7 @@ class Attention(Attending):
 
 
 class SelfAttention(Attention):
-    """With one matrix each for queries, keys and values."""
+    """With one matrix each for queries, keys and values; with sinks where that is said."""
 
     def __init__(
         self,
@@ -184,12 +184,15 @@ class SelfAttention(Attention):
         output_bias: bool = False,
         scale: float | None = None,
         softcap: float | None = None,
+        sinks: bool = False,
     ) -> None:
         super().__init__(shape, rope, output_bias=output_bias, scale=scale, softcap=softcap)
         inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.q_proj = nn.Linear(shape.hidden_size, inner, bias=qkv_bias)
         self.k_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
         self.v_proj = nn.Linear(shape.hidden_size, shared, bias=qkv_bias)
+        if sinks:
+            self.sinks = mx.zeros((shape.heads,))
 
     def flat(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = projections(self.opening(), x, step)

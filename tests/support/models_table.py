@@ -1,9 +1,10 @@
 """docs/models.md: every family with what its layers remember, who can draft for it, and how far its logits
 are from transformers'.
 
-python -m tests.support.models_table    measures all references again and rewrites the page (minutes)
+python -m tests.support.models_table [NAME ...]    measures all references again (minutes), or those alone
 """
 
+import sys
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -121,22 +122,23 @@ def encoder(name: str) -> str:
     return f"| {name} | {architecture_name(reference.record['config'])} | {figures} |\n"
 
 
-def page(lines: list[Line]) -> str:
+def page(lines: list[str]) -> str:
     names = ", ".join(f"`{name}`" for name in sorted(ARCHITECTURES, key=str.lower))
-    tokens = len(np.atleast_1d(Reference(lines[0].name).answers["ids"]))
+    tokens = len(np.atleast_1d(Reference(Reference.names()[0]).answers["ids"]))
     encoders = ENCODERS + "".join(map(encoder, Reference.encoders()))
-    head = HEAD.format(tokens=tokens) + "".join(map(Line.markdown, lines))
+    head = HEAD.format(tokens=tokens) + "".join(lines)
     return head + encoders + FOOT.format(names=names)
 
 
-def main() -> None:
-    lines = []
-    for name in Reference.names():
+def main(names: list[str]) -> None:
+    rows = PAGE.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = {row.split(" | ")[0].removeprefix("| "): row for row in rows if row.startswith("| ")}
+    for name in names or Reference.names():
         find_family(Reference(name).record["config"])
-        lines.append(measure(name))
-        print(lines[-1].markdown(), end="", flush=True)
-    PAGE.write_text(page(lines), encoding="utf-8")
+        lines[name] = measure(name).markdown()
+        print(lines[name], end="", flush=True)
+    PAGE.write_text(page([lines[name] for name in Reference.names()]), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

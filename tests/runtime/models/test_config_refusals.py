@@ -89,6 +89,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"partial_rotary_factor": 0.5, "rope_parameters": None}, "partial_rotary_factor"),
     ("olmo3", {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}}, "partial_rotary"),
     ("gpt_oss", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
+    ("granite_swa", {"layer_rope_theta": [10000.0] * 4}, "layer_rope_theta"),
+    ("granite_swa", {"layer_rope_theta": [1.0] * 5}, "layer_rope_theta"),
+    ("granite_swa", {"layer_rope_theta": ["10000"] * 5}, "layer_rope_theta"),
+    ("granite_swa", {"layer_rope_theta": 10000.0}, "layer_rope_theta"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
     (

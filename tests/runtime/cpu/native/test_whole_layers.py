@@ -84,6 +84,8 @@ FAMILIES = {
     "hunyuan_moe": 1,
     "flex_olmo": 1,
     "vaultgemma": 1,
+    "granite_swa": 1,
+    "granitemoe_swa": 1,
     "gemma3n": 1,
     "recurrent_gemma": 1,
     "kimi_linear": 1,
