@@ -1,8 +1,9 @@
-"""dots.llm1, Solar Open and EXAONE MoE (K-EXAONE): a grouped-query decoder with DeepSeek-V3's mixtures.
+"""dots.llm1, Solar Open, EXAONE MoE (K-EXAONE) and Hunyuan 3: a grouped-query decoder with DeepSeek-V3's
+mixtures.
 
-dots and EXAONE norm each query and key head, Solar does not. dots may slide in its later layers; EXAONE
-slides in most, and leaves positions out of the others (NoPE). Draft heads in EXAONE's files (`mtp.`) are left
-out.
+All but Solar norm each query and key head. dots may slide in its later layers; EXAONE slides in most, and
+leaves positions out of the others (NoPE). Draft heads in files of EXAONE (`mtp.`) and of Hunyuan (layers
+behind the last) are left out.
 """
 
 from collections.abc import Mapping
@@ -42,8 +43,8 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    family = fields.choice("model_type", ("dots1", "solar_open", "exaone_moe"))
-    return {"dots1": _dots, "solar_open": _solar, "exaone_moe": _exaone}[family](fields)
+    readers = {"dots1": _dots, "solar_open": _solar, "exaone_moe": _exaone, "hy_v3": _hunyuan}
+    return readers[fields.choice("model_type", tuple(readers))](fields)
 
 
 def _dots(fields: Fields) -> Config:
@@ -175,6 +176,37 @@ def _exaone_sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
     return sparse
 
 
+def _hunyuan(fields: Fields) -> Config:
+    shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, head_dim=128, max_position_embeddings=131072)
+    layers = layer_count(fields, 80)
+    for name in ("qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias"):
+        if not fields.flag(name, True):
+            raise UnsupportedModel(f"config.json: {name} is false, and Hunyuan 3 is computed with true")
+    if fields.flag("mlp_bias"):
+        fields.refuse("mlp_bias", "false: MLPs have no biases here")
+    fields.count("first_k_dense_replace", 1, high=1)  # in published files; transformers looks at the next one
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    bias = fields.flag("attention_bias")
+    experts = fields.count("num_experts", 192, high=1 << 16)
+    inner = fields.count("moe_intermediate_size", 1536, high=1 << 22)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, theta=11158840.0),) * layers,
+        head_norm=True,
+        qkv_bias=bias,
+        output_bias=bias,
+        sparse=tuple(i > 0 for i in range(layers)) if kinds is None else tuple(k == "sparse" for k in kinds),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", 8, high=experts),
+            inner=inner,
+            shared=inner * fields.count("num_shared_experts", 1, high=1 << 10),
+            scale=fields.number("router_scaling_factor", 2.826),
+        ),
+    )
+
+
 def _mixture(
     fields: Fields,
     *,
@@ -229,23 +261,34 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
     return SelfAttention(config, rope, qkv_bias=bias, output_bias=output_bias)
 
 
+_RENAMED = (
+    (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.router.gate.", ".mlp.gate."),
+    (".mlp.shared_mlp.", ".mlp.shared_experts."),
+)
+
+
 def adapt(config: Config, weights: Weights) -> Weights:
-    """EXAONE's files keep corrections beside the gate."""
-    own = {
-        name.replace(".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"): array
-        for name, array in without_spares(config, weights).items()
-    }
-    return to_switch(own, config.mixture.experts)
+    """Files of EXAONE and Hunyuan keep corrections beside the gate, and Hunyuan's have names of its own."""
+    adapted: Weights = {}
+    for name, array in without_spares(config, weights).items():
+        for old, new in _RENAMED:
+            name = name.replace(old, new)
+        adapted[name] = array
+    return to_switch(adapted, config.mixture.experts)
 
 
 def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
+    """Corrections differ by less than a 16-bit float can tell; Hunyuan's routers are stored in 32 bits."""
+    return name.endswith((".e_score_correction_bias", ".mlp.gate.weight"))
 
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
-    own = config.get("model_type") == "dots1"
-    return Checkpoint(experts="experts" if own else "switch_mlp", heads=("mtp.",))
+    kind = config.get("model_type")
+    if kind == "hy_v3":
+        return Checkpoint(heads_behind=True)
+    return Checkpoint(experts="experts" if kind == "dots1" else "switch_mlp", heads=("mtp.",))
 
 
 FAMILY = Family(

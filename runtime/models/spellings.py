@@ -59,6 +59,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "gptj": _GPT,
     "granitemoehybrid": {"layers_block_type": "layer_types"},
     "hunyuan_v1_moe": {"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
+    "hy_v3": {"num_local_experts": "num_experts"},
     "jamba": {"num_local_experts": "num_experts"},
     "kimi_linear": {
         "max_position_embeddings": "model_max_length",

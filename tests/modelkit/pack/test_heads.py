@@ -26,6 +26,7 @@ Make = Callable[..., Created]
         ("ernie4_5_moe", "model.mtp_linear_proj.0.weight", True),
         ("deepseek_v3", "model.layers.4.eh_proj.weight", True),
         ("glm4_moe", "model.language_model.layers.5.eh_proj.weight", True),
+        ("hy_v3", "model.layers.4.eh_proj.weight", True),
         ("deepseek_v3", "model.layers.3.mlp.up_proj.weight", False),
         ("deepseek_v3", "vision_tower.layers.9.mlp.up_proj.weight", False),
         ("qwen3_5", "lm_head.weight", False),

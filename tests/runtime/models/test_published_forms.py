@@ -139,6 +139,15 @@ def with_a_head(state: State) -> State:
     return {**_each_alone(state), "mtp.fc.weight": np.zeros((2, 2), np.float32)}
 
 
+def hunyuan_by_tencent(state: State) -> State:
+    named = renamed(
+        (".mlp.gate.weight", ".mlp.router.gate.weight"),
+        (".mlp.e_score_correction_bias", ".mlp.expert_bias"),
+        (".mlp.shared_experts.", ".mlp.shared_mlp."),
+    )(state)
+    return {**_each_alone(named), "model.layers.4.eh_proj.weight": np.zeros((2, 2), np.float32)}
+
+
 def minimax_by_minimax(state: State) -> State:
     numbers = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
     out: State = {}
@@ -315,6 +324,17 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         "solar_open_plain",
         without(first_k_dense_replace=0, use_qk_norm=False, partial_rotary_factor=1.0),
         _each_alone,
+    ),
+    "hy_v3 as published": (
+        "hy_v3",
+        without(
+            "mlp_layer_types",
+            first_k_dense_replace=1,
+            route_norm=True,
+            moe_router_enable_expert_bias=True,
+            num_nextn_predict_layers=1,
+        ),
+        hunyuan_by_tencent,
     ),
     "minimax_m2 as published": ("minimax_m2", minimax_of_old, minimax_by_minimax),
     "minimax_m2 by MLX": ("minimax_m2_whole", without(), minimax_by_mlx),

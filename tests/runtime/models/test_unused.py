@@ -19,6 +19,7 @@ def said(name: str, *more: str) -> tuple[str, ...]:
         ("mimo_v2_flash", "model.mtp.layers.0.eh_proj.weight"),
         ("ernie4_5_moe", "model.mtp_linear_proj.0.weight"),
         ("exaone_moe", "mtp.fc.weight"),
+        ("hy_v3", "model.layers.4.eh_proj.weight"),
     ],
 )
 def test_a_head_that_is_not_computed(name: str, tensor: str) -> None:

@@ -1,4 +1,4 @@
-"""dots.llm1, Solar Open and EXAONE MoE: windows, layers without positions, groups of experts."""
+"""dots.llm1, Solar Open, EXAONE MoE and Hunyuan 3: windows, layers without positions, groups of experts."""
 
 from typing import Any
 
@@ -81,6 +81,29 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_window": 12,
             "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
             "mlp_layer_types": ["dense", "sparse", "dense", "sparse"],
+            "tie_word_embeddings": True,
+        },
+    ),
+    "hy_v3": (
+        "hy_v3",
+        {
+            **_MIXTURE,
+            "num_experts": 8,
+            "head_dim": 32,
+            "router_scaling_factor": 1.7,
+            "rope_parameters": _YARN,
+        },
+    ),
+    "hy_v3_biases": (
+        "hy_v3",
+        {
+            **_MIXTURE,
+            "num_experts": 6,
+            "num_shared_experts": 2,
+            "head_dim": 16,
+            "mlp_layer_types": ["sparse", "dense", "sparse", "dense"],
+            "attention_bias": True,
+            "enable_moe_fp32_combine": False,
             "tie_word_embeddings": True,
         },
     ),

@@ -86,6 +86,7 @@ FAMILIES = {
     "vaultgemma": 1,
     "granite_swa": 1,
     "granitemoe_swa": 1,
+    "hy_v3": 1,
     "gemma3n": 1,
     "recurrent_gemma": 1,
     "kimi_linear": 1,
