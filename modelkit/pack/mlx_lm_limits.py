@@ -376,6 +376,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("seed_oss",), _tied_and_packed, PACKED_HEAD),
     Limit(("olmo_hybrid",), _named(".attention_layer_norm."), NORMS),
     Limit(("olmo",), _ever, "its class reads the layout of ai2-olmo alone"),
+    Limit(("nanochat",), _ever, "its class reads the layout of nanochat's own files alone"),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(
         ("minicpm3", "phi3", "phimoe"),

@@ -126,6 +126,13 @@ def key_heads(
     return count
 
 
+def read_softcap(fields: Fields, name: str, default: float | None) -> float | None:
+    """An explicit null switches a cap off; a field that is left out takes the family's default."""
+    if fields.raw.get(name, default) is None:
+        return None
+    return fields.number(name, default, low=1e-6)
+
+
 def read_windows(
     fields: Fields, layers: int, *, full_every: int, window: int | None, full_first: bool = False
 ) -> tuple[int | None, ...]:

@@ -30,6 +30,7 @@ from runtime.models.decoder_config import (
     layer_count,
     one_rope,
     read_shape,
+    read_softcap,
     read_windows,
     two_ropes,
 )
@@ -95,8 +96,8 @@ def parse_causal(raw: Mapping[str, Any]) -> Config:
         after=generation > 1 and family != "vaultgemma",
         bias=fields.flag("attention_bias"),
         scale=scalar**-0.5,
-        score_softcap=_softcap(fields, "attn_logit_softcapping", 50.0) if generation == 2 else None,
-        logit_softcap=_softcap(fields, "final_logit_softcapping", 30.0 if generation == 2 else None),
+        score_softcap=read_softcap(fields, "attn_logit_softcapping", 50.0) if generation == 2 else None,
+        logit_softcap=read_softcap(fields, "final_logit_softcapping", 30.0 if generation == 2 else None),
     )
 
 
@@ -143,13 +144,6 @@ def _shape3(fields: Fields) -> dict[str, Any]:
 
 
 _SHAPES = {1: _shape1, 2: _shape2, 3: _shape3}
-
-
-def _softcap(fields: Fields, name: str, default: float | None) -> float | None:
-    """An explicit null switches a cap off; a field that is left out takes the family's default."""
-    if fields.raw.get(name, default) is None:
-        return None
-    return fields.number(name, default, low=1e-6)
 
 
 def _windows(fields: Fields, generation: int, layers: int) -> tuple[int | None, ...]:

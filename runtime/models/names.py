@@ -66,6 +66,8 @@ ARCHITECTURES: dict[str, str] = {
     "Jais2ForCausalLM": "arcee",
     "arcee": "arcee",
     "jais2": "arcee",
+    "NanoChatForCausalLM": "nanochat",
+    "nanochat": "nanochat",
     "CwmForCausalLM": "cwm",
     "MinistralForCausalLM": "cwm",
     "cwm": "cwm",

@@ -87,8 +87,8 @@ class Mamba1(Module):
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
         """See `sublayer.added`."""
-        makes, norms = Selects(self.x_proj, self._norms(), self.dt_proj), (*NORMS, PlainRMS)
-        fit = all(one is None or isinstance(one, norms) for one in makes.norms)
+        makes = Selects(self.x_proj, self._norms(), self.dt_proj)
+        fit = all(one is None or isinstance(one, NORMS) for one in makes.norms)
         if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):
             return None
         return folds(

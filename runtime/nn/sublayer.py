@@ -21,8 +21,8 @@ from runtime.nn.linear import MATRICES, linear
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize, PlainRMS, RMSNorm, added_normed
 from runtime.step import Step
 
-NORMS = RMSNorm, LayerNorm
-HEAD_NORMS = *NORMS, HeadLayerNorm, PlainRMS
+NORMS = RMSNorm, LayerNorm, PlainRMS
+HEAD_NORMS = *NORMS, HeadLayerNorm
 
 
 def added(

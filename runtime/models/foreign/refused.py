@@ -9,7 +9,7 @@ _ALONE = """
     mimo minicpm nemotron-nas openelm phi-msft phixtral plamo plamo2 prism_hadamard_qwen35 qwen
     rwkv7 spark2_5 step3p5 talkie
 """
-_OTHER = "bailing_hybrid nanochat"
+_OTHER = "bailing_hybrid"
 
 REFUSED: dict[str, str] = {
     **{name: f"mlx-lm's {name} is not run: {_NO_REFERENCE}" for name in _ALONE.split()},

@@ -87,6 +87,8 @@ FAMILIES = {
     "granite_swa": 1,
     "granitemoe_swa": 1,
     "hy_v3": 1,
+    "nanochat": 1,
+    "nanochat_biases": 1,
     "gemma3n": 1,
     "recurrent_gemma": 1,
     "kimi_linear": 1,
