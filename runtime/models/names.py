@@ -268,6 +268,8 @@ ARCHITECTURES: dict[str, str] = {
     "minimax": "minimax",
     "MiniMaxM2ForCausalLM": "minimax_m2",
     "minimax_m2": "minimax_m2",
+    "PersimmonForCausalLM": "persimmon",
+    "persimmon": "persimmon",
     "PhiForCausalLM": "phi",
     "phi": "phi",
     "Mistral4ForCausalLM": "mistral4",

@@ -89,6 +89,8 @@ FAMILIES = {
     "hy_v3": 1,
     "nanochat": 1,
     "nanochat_biases": 1,
+    "persimmon": 1,
+    "persimmon_plain": 1,
     "gemma3n": 1,
     "recurrent_gemma": 1,
     "kimi_linear": 1,
