@@ -24,9 +24,8 @@ _UNKNOWN = """
     gemma4_assistant gemma4_unified_assistant gemma4_unified_text gpt_neo granite_swa granitemoe_swa
     granitemoeshared hunyuan_v1_moe hy_v3 hyperclovax jais2 lfm2_vl lfm3 lfm3_vl ministral mllama
     mllama_text_model modernbert mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text nomic_bert opt
-    persimmon qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma
-    xlm-roberta youtu
-    zamba2
+    persimmon qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma xglm
+    xlm-roberta youtu zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 

@@ -123,6 +123,8 @@ ARCHITECTURES: dict[str, str] = {
     "gpt_neo": "gpt_neo",
     "OPTForCausalLM": "opt",
     "opt": "opt",
+    "XGLMForCausalLM": "xglm",
+    "xglm": "xglm",
     "BloomForCausalLM": "bloom",
     "bloom": "bloom",
     "MptForCausalLM": "mpt",

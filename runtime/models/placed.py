@@ -34,7 +34,7 @@ class PlacedTrunk(Trunk):
 class Placed(CausalLM):
     """head: None where the embedding is the head, too."""
 
-    def __init__(self, trunk: PlacedTrunk, head: nn.Module | None) -> None:
+    def __init__(self, trunk: Trunk, head: nn.Module | None) -> None:
         Headed.__init__(self, trunk, head)
 
     @property

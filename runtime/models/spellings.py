@@ -88,6 +88,11 @@ ALIASES: dict[str, dict[str, str]] = {
     "recurrent_gemma": {"sliding_window": "attention_window_size", "layer_types": "layers_block_type"},
     "t5": _T5,
     "umt5": _T5,
+    "xglm": {
+        "num_attention_heads": "attention_heads",
+        "hidden_size": "d_model",
+        "num_hidden_layers": "num_layers",
+    },
     "zamba2": {"layer_types": "layers_block_type", "head_dim": "attention_head_dim"},
 }
 # What kinds of layers were called before transformers 5.

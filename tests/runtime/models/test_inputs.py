@@ -34,7 +34,7 @@ WITHOUT_POSITIONS = {
 
 ABSOLUTE = {
     *("gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "llama4", "ministral3", "mistral4", "opt"),
-    *("opt_350m", "recurrent_gemma"),
+    *("opt_350m", "recurrent_gemma", "xglm"),
 }
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""
 

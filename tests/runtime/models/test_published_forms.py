@@ -351,6 +351,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "gpt_bigcode of old": ("gpt_bigcode", without(), with_triangle("transformer.h.0.attn.bias")),
     "gptj of old": ("gptj", without(), with_triangle("transformer.h.0.attn.bias")),
     "codegen of old": ("codegen", without(), with_triangle("transformer.h.0.attn.causal_mask")),
+    "xglm of old": ("xglm", without(), with_triangle("model.embed_positions.weights")),
     "codegen2 1B": ("codegen", without(head_dim=16), in_eight_cuts),
     "gpt_neo of old": (
         "gpt_neo",

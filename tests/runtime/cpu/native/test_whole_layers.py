@@ -91,6 +91,7 @@ FAMILIES = {
     "nanochat_biases": 1,
     "persimmon": 1,
     "persimmon_plain": 1,
+    "xglm": 1,
     "gemma3n": 1,
     "recurrent_gemma": 1,
     "kimi_linear": 1,
