@@ -20,10 +20,11 @@ When = Callable[[Block, Collection[str]], bool]
 
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
-    arcee bamba bert bloom camembert codegen cohere2_moe cwm distilbert falcon flex_olmo gemma3n_text
-    gemma4_assistant gemma4_unified_assistant gemma4_unified_text gpt_neo granite_swa granitemoe_swa
-    granitemoeshared hunyuan_v1_moe hy_v3 hyperclovax jais2 lfm2_vl lfm3 lfm3_vl ministral mllama
-    mllama_text_model modernbert mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text nomic_bert opt
+    arcee bamba bert bloom camembert codegen cohere2_moe cwm diffllama distilbert exaone4_5 exaone4_5_text
+    falcon flex_olmo gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text gpt_neo
+    granite_swa granitemoe_swa granitemoeshared hunyuan_v1_moe hy_v3 hyperclovax jais2 lfm2_vl lfm3
+    lfm3_vl ministral mllama mllama_text_model modernbert mpnet mpt mt5 muse_glimmer_assistant
+    muse_glimmer_text nomic_bert opt
     persimmon qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma xglm
     xlm-roberta youtu zamba2
 """

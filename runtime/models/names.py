@@ -68,6 +68,8 @@ ARCHITECTURES: dict[str, str] = {
     "jais2": "arcee",
     "NanoChatForCausalLM": "nanochat",
     "nanochat": "nanochat",
+    "DiffLlamaForCausalLM": "diffllama",
+    "diffllama": "diffllama",
     "CwmForCausalLM": "cwm",
     "MinistralForCausalLM": "cwm",
     "cwm": "cwm",

@@ -26,6 +26,7 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"dt_bias$", -1.0, 0.5),
     (r"\.D$", 1.0, 0.1),
     (r"sinks$", 0.0, 1.0),
+    (r"lambda_[qk]\d$", 0.0, 0.3),
     (r"adapter_list", 0.0, 0.05),  # low-rank pairs that a whole matrix stands beside
     (r"layers\.\d+\.linear\.weight$", 0.0, 0.02),  # Zamba 2: what shared blocks add would drown the rest
 )

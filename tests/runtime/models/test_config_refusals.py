@@ -93,6 +93,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("granite_swa", {"layer_rope_theta": [1.0] * 5}, "layer_rope_theta"),
     ("granite_swa", {"layer_rope_theta": ["10000"] * 5}, "layer_rope_theta"),
     ("granite_swa", {"layer_rope_theta": 10000.0}, "layer_rope_theta"),
+    ("diffllama", {"num_key_value_heads": 1}, "num_key_value_heads is 1, expected an even number"),
     ("xglm", {"add_cross_attention": True}, "add_cross_attention"),
     ("xglm", {"pad_token_id": -1}, "pad_token_id"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
