@@ -20,13 +20,15 @@ When = Callable[[Block, Collection[str]], bool]
 
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
-    arcee bamba bert bloom camembert codegen cohere2_moe cwm diffllama distilbert exaone4_5 exaone4_5_text
-    falcon flex_olmo gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text gpt_neo
-    granite_swa granitemoe_swa granitemoeshared hunyuan_v1_moe hy_v3 hyperclovax jais2 lfm2_vl lfm3
-    lfm3_vl ministral mllama mllama_text_model modernbert mpnet mpt mt5 muse_glimmer_assistant
-    muse_glimmer_text nomic_bert opt
-    persimmon qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta t5 t5gemma umt5 vaultgemma xglm
-    xlm-roberta youtu zamba2
+    arcee aya_vision bamba bert bloom camembert codegen cohere2_moe cohere2_vision cwm deepseek_vl
+    deepseek_vl_hybrid diffllama distilbert exaone4_5 exaone4_5_text falcon fast_vlm flex_olmo
+    gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v glm4v_moe
+    glm4v_moe_text glm4v_text got_ocr2 gpt_neo granite_speech granite_swa granitemoe_swa granitemoeshared
+    hunyuan_v1_moe hy_v3 hyperclovax idefics2 idefics3 internvl internvl_chat jais2 janus lfm2_vl lfm3
+    lfm3_vl lighton_ocr llava_next llava_next_video llava_onevision ministral mllama mllama_text_model
+    modernbert mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text nomic_bert opt ovis2 persimmon
+    qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta smolvlm t5 t5gemma umt5 vaultgemma
+    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
@@ -367,6 +369,7 @@ ROWS: tuple[Limit, ...] = (
         "it knows no rotation but LongRoPE",
     ),
     Limit(("muse_glimmer",), _named("vision"), TOWER),
+    Limit(("llava",), _ever, "it takes every text model for a Llama", risk=True),
     Limit(("nemotron_h",), _is("use_bias", True), UNBIASED_STATES),
     Limit(
         ("olmo3",),

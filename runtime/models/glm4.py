@@ -1,7 +1,7 @@
 """GLM-4 (0414): norms before and after both sublayers, half of each head rotated in neighbouring pairs.
 
 Gate and up are one matrix. Its predecessor, GLM-4 9B, lacks the norms after; its MoE successors are
-elsewhere.
+elsewhere. GLM-4.1V's text model is it, but for what a file may leave out.
 """
 
 from collections.abc import Mapping
@@ -36,21 +36,25 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    family = fields.choice("model_type", ("glm", "glm4"))
+    family = fields.choice("model_type", ("glm", "glm4", "glm4v_text"))
+    pictured = family == "glm4v_text"
+    equal = fields.count("hidden_size") // fields.count("num_attention_heads")
     shape = read_shape(
         fields,
-        eps=1.5625e-07,
+        eps=1e-5 if pictured else 1.5625e-07,
         num_key_value_heads=2,
-        head_dim=128,
-        max_position_embeddings=131072,
+        head_dim=equal if pictured else 128,
+        max_position_embeddings=32768 if pictured else 131072,
     )
     layers = layer_count(fields)
+    if pictured and shape["head_dim"] != equal:
+        fields.refuse("head_dim", "hidden_size / num_attention_heads")
     return Config(
         **shape,
         windows=(None,) * layers,
-        ropes=(one_rope(fields, shape, partial=0.5, traditional=True),) * layers,
-        qkv_bias=fields.flag("attention_bias", True),
-        after=family == "glm4",
+        ropes=(one_rope(fields, shape, partial=1.0 if pictured else 0.5, traditional=True),) * layers,
+        qkv_bias=pictured or fields.flag("attention_bias", True),
+        after=family != "glm",
     )
 
 

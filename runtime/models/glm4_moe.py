@@ -53,6 +53,7 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
+    pictured = fields.raw.get("model_type") == "glm4v_moe_text"
     shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, max_position_embeddings=131072)
     layers = layer_count(fields)
     rope = one_rope(fields, shape, partial=0.5)
@@ -65,8 +66,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=(rope,) * layers,
         rope=rope,
-        bias=fields.flag("attention_bias"),
-        head_norm=fields.flag("use_qk_norm"),
+        bias=fields.flag("attention_bias", pictured),
+        head_norm=not pictured and fields.flag("use_qk_norm"),
         dense=fields.count("first_k_dense_replace", 1, low=0),
         experts=experts,
         chosen=chosen,

@@ -13,7 +13,9 @@ from runtime.models.checkpoint import TRUNK
 from runtime.models.decoder_config import DecoderConfig
 
 _WRAPPERS = (
+    ("language_model.model.blocks.", "model.layers."),  # what transformers 5 makes of Kimi K2.5's
     ("model.language_model.", "model."),
+    ("model.text_model.", "model."),
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
 )

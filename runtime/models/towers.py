@@ -2,7 +2,13 @@
 
 from runtime.records import dataclass
 
-_WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_WRAPPERS = (
+    "model.language_model.",
+    "model.text_model.",
+    "language_model.model.",
+    "language_model.",
+    "model.",
+)
 
 
 def unwrapped(name: str) -> str:

@@ -21,8 +21,6 @@ REFUSED: dict[str, str] = {
     "minimax_m3_vl": "mlx-lm's minimax_m3_vl is not run: it picks blocks by places in its cache",
     "phi3small": "mlx-lm's phi3small is not run: its tokens see those that come later",
     "plamo3": "mlx-lm's plamo3 is not run: its masks show one token more than it keeps",
-    "kimi_k25": "mlx-lm's kimi_k25 is not run: no reference is stored for it yet",
     "pixtral": "mlx-lm's pixtral is not run: no reference is stored for it yet",
-    "llava": "mlx-lm's class for llava is not run: no reference is stored for it yet",
     "lfm2-vl": "mlx-lm's lfm2-vl is not run: no reference is stored for it yet",
 }

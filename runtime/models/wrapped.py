@@ -1,0 +1,190 @@
+"""Multimodal models whose text model is one of the other families': run as that, under the wrapper's names.
+
+A wrapper adds towers, and projectors from these into the embedding; of text it changes nothing. Where tokens
+have positions on three axes (M-RoPE), all three count alike for text, which is the plain rotation. What a
+text model's own class does to its logits (Cohere's and Granite's scale) transformers' wrappers leave out, and
+so does this: the likeliest token is the same one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import mlx.core as mx
+
+from runtime.errors import UnsupportedModel, shown
+from runtime.models.architecture import find_family
+from runtime.models.checkpoint import Checkpoint
+from runtime.models.config import Fields
+from runtime.models.family import Family
+from runtime.models.tensor_names import text_tower
+from runtime.models.towers import USUAL, Towers
+from runtime.models.wrapper import levels, text_block
+from runtime.records import dataclass
+
+Raw = Mapping[str, Any]
+Adapt = Callable[[Any, dict[str, mx.array]], dict[str, mx.array]]
+_TIED, _NAME = "tie_word_embeddings", "architectures"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    text: str
+    """The model_type of a text model whose block names none."""
+    ties: Literal["outer", "either", "inner"] = "outer"
+    """Whose word on tying the head counts: the wrapper's where it has one, a yes of either, the text's."""
+    inside: str = "model.language_model."
+    """What transformers 5 has before the names of the text model."""
+
+
+# By model_type.
+WRAPPERS: dict[str, Wrapper] = {
+    "aya_vision": Wrapper("cohere2"),
+    "cohere2_vision": Wrapper("cohere2"),
+    "deepseek_vl": Wrapper("llama"),
+    "deepseek_vl_hybrid": Wrapper("llama"),
+    "exaone4_5": Wrapper("exaone4"),
+    "fast_vlm": Wrapper("qwen2", "either"),
+    "glm46v": Wrapper("glm4v_text"),
+    "glm4v": Wrapper("glm4v_text", "either"),
+    "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
+    "got_ocr2": Wrapper("qwen2"),
+    "granite_speech": Wrapper("granite"),
+    "idefics2": Wrapper("mistral", inside="model.text_model."),
+    "idefics3": Wrapper("llama", inside="model.text_model."),
+    "internvl": Wrapper("qwen2"),
+    "internvl_chat": Wrapper("llama", "inner"),
+    "janus": Wrapper("llama"),
+    "kimi_k25": Wrapper("deepseek_v3"),
+    "lighton_ocr": Wrapper("qwen3"),
+    "llava": Wrapper("llama", "either"),
+    "llava_next": Wrapper("llama"),
+    "llava_next_video": Wrapper("llama", "either"),
+    "llava_onevision": Wrapper("qwen2", "either"),
+    "ovis2": Wrapper("qwen2"),
+    "qwen2_audio": Wrapper("qwen2"),
+    "smolvlm": Wrapper("llama", inside="model.text_model."),
+    "video_llama_3": Wrapper("qwen2", "either"),
+    "video_llava": Wrapper("llama"),
+    "vipllava": Wrapper("llama"),
+    "voxtral": Wrapper("llama"),
+}
+
+
+_LLAMA = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}
+_QWEN = {**_LLAMA, "vocab_size": 151936, "intermediate_size": 22016, "num_key_value_heads": 32}
+
+# By the text model's model_type: what its config in transformers takes for fields that a file leaves out, and
+# the family does not.
+TEXTS: dict[str, dict[str, int]] = {
+    "cohere": {},
+    "cohere2": {},
+    "deepseek_v3": {},
+    "exaone4": {},
+    "exaone4_5_text": {},
+    "glm4": {},
+    "glm4v_moe_text": {},
+    "glm4v_text": {},
+    "gpt_oss": {},
+    "granite": {},
+    "kimi_k2": {},
+    "llama": _LLAMA,
+    "mistral": {**_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8},
+    "phi3": {},
+    "qwen2": _QWEN,
+    "qwen3": {**_QWEN, "head_dim": 128},
+    "qwen3_moe": {},
+}
+
+# What a text model's own class does to its logits, and no wrapper does.
+_BARE = {"cohere": {"logit_scale": 1.0}, "cohere2": {"logit_scale": 1.0}, "granite": {"logits_scaling": 1.0}}
+_SAME = {"exaone4_5_text": "exaone4"}
+
+_TOWERS = Towers(
+    images=(
+        *USUAL.images,
+        *("image_tower.", "video_tower.", "high_res_vision_", "vqmodel.", "generation_"),
+        *("vision_projection.", "visual_embeddings_table.", "image_newline"),
+    ),
+    sound=(*USUAL.sound, "encoder."),
+    projectors=(*USUAL.projectors, "connector.", "aligner.", "projector.", "mm_projector.", "mlp1."),
+)
+
+
+def _text(raw: Raw) -> dict[str, Any]:
+    """The text model's own config. Raises UnsupportedModel."""
+    Fields(raw)  # for what it refuses
+    row, name = _row(raw), text_block(raw)
+    if name is None:
+        raise UnsupportedModel(f"config.json: {raw['model_type']} has no block for its text model")
+    block = levels(raw)[1][1]
+    kind = str(block.get("model_type") or row.text)
+    if kind not in TEXTS:
+        raise UnsupportedModel(
+            f"config.json: {name}.model_type is {shown(kind)}, and inside {raw['model_type']} only "
+            f"{', '.join(TEXTS)} are computed here"
+        )
+    own = {"model_type": _SAME.get(kind, kind), _TIED: _tied(row, raw.get(_TIED), block.get(_TIED))}
+    said = {**TEXTS[kind], **block, **_BARE.get(kind, {}), **own}
+    return {key: value for key, value in said.items() if (key, value) != (_TIED, None) and key != _NAME}
+
+
+def _row(raw: Raw) -> Wrapper:
+    row = WRAPPERS.get(str(raw.get("model_type")))
+    if row is None:
+        raise UnsupportedModel(
+            f"config.json: model_type is {shown(raw.get('model_type'))}, which is no wrapper's"
+        )
+    return row
+
+
+def _tied(row: Wrapper, outer: Any, inner: Any) -> Any:
+    if row.ties == "inner":
+        return inner
+    if row.ties == "either" and True in (outer, inner):
+        return True
+    return inner if outer is None else outer
+
+
+def _variant(raw: Raw) -> Family:
+    """The text model's family, which finds its config in the block and its tensors behind the wrapper's
+    names.
+    """
+    family, inside = find_family(_text(raw)), _row(raw).inside
+
+    def checkpoint(config: Raw) -> Checkpoint:
+        own = family.checkpoint(config)
+        heads = (*own.heads, "mtp.")
+        return replace(own, towers=_TOWERS, heads=heads, inside=(inside, ""), prefix="")
+
+    head = family.head
+    return replace(
+        family,
+        parse=lambda raw: family.parse(_text(raw)),
+        adapt=_unwrapping(family.adapt),
+        head=None if head is None else replace(head, adapt=_unwrapping(head.adapt)),
+        checkpoint=checkpoint,
+    )
+
+
+def _unwrapping(adapt: Adapt) -> Adapt:
+    return lambda config, weights: adapt(config, text_tower(weights))
+
+
+def _never(_: Any, *more: Any) -> Any:
+    raise AssertionError("a variant runs it")
+
+
+FAMILY = Family(
+    parse=_never,
+    layout=_never,
+    build=_never,
+    adapt=_never,
+    variant=_variant,
+)

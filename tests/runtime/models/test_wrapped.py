@@ -1,0 +1,132 @@
+"""A multimodal model's text model answers what it answers alone, under each wrapper's names."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from runtime.errors import UnsupportedModel
+from runtime.loaded import load_model
+from runtime.models import ARCHITECTURES, describe
+from runtime.models.unused import unused_parts
+from runtime.models.wrapped import TEXTS, WRAPPERS
+from tests.support.checkpoints import random_state
+from tests.support.parity import Reference, full_logits
+
+# References of text models by model_type, where one is called otherwise; wrappers have their own.
+_CALLED = {"phi3": "phi3_window", "kimi_k2": "deepseek_v3", "exaone4_5_text": "exaone4"}
+_WRAPPED = ("glm4v_text", "glm4v_moe_text")
+_LEFT_OUT = {"cohere": "logit_scale", "cohere2": "logit_scale", "granite": "logits_scaling"}
+# Names of the trunk and of the head: transformers 4's, and 5's.
+SPELLINGS = [("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")]
+LLAVA = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
+
+
+def text(kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The config and the tensors of a text model; no factor on its logits."""
+    record = Reference(_CALLED.get(kind, kind)).record
+    config = {**record["config"], "model_type": kind}
+    return {**config, **({_LEFT_OUT[kind]: 1.0} if kind in _LEFT_OUT else {})}, random_state(
+        record["tensors"]
+    )
+
+
+def named(name: str, trunk: str, head: str) -> str:
+    return (
+        head + name.removeprefix("lm_head.")
+        if name.startswith("lm_head.")
+        else name.replace("model.", trunk, 1)
+    )
+
+
+def logits(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> np.ndarray:
+    save_file(dict(tensors), folder / "model.safetensors")
+    model = load_model(config, [folder / "model.safetensors"])
+    return full_logits(model, np.arange(3, 51))
+
+
+@pytest.mark.parametrize(("trunk", "head"), SPELLINGS)
+@pytest.mark.parametrize("kind", sorted(set(TEXTS) - set(_WRAPPED)))
+def test_every_text_model(kind: str, trunk: str, head: str, tmp_path: Path) -> None:
+    config, tensors = text(kind)
+    alone = {**config, "model_type": "exaone4"} if kind == "exaone4_5_text" else config
+    wanted = logits(alone, tensors, tmp_path)
+    factors = {_LEFT_OUT[kind]: 0.25} if kind in _LEFT_OUT else {}
+    inside = {**LLAVA, "text_config": {**config, **factors}}
+    tower = {"vision_tower.norm.weight": np.ones(4, np.float32)}
+    got = logits(inside, {**{named(n, trunk, head): x for n, x in tensors.items()}, **tower}, tmp_path)
+    assert np.array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("wrapper", sorted(WRAPPERS))
+def test_every_wrapper(wrapper: str, tmp_path: Path) -> None:
+    kind = "llama" if WRAPPERS[wrapper].text in _WRAPPED else WRAPPERS[wrapper].text
+    config, tensors = text(kind)
+    block = {name: value for name, value in config.items() if name != "model_type" or kind == "llama"}
+    inside = {"model_type": wrapper, "text_config": block}
+    names = {named(n, WRAPPERS[wrapper].inside, "lm_head."): x for n, x in tensors.items()}
+    assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
+
+
+def test_every_class_stands_beside_its_type() -> None:
+    types = {name for name, module in ARCHITECTURES.items() if module == "wrapped" and name.islower()}
+    assert types == WRAPPERS.keys()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        *("vision_tower.norm.weight", "multi_modal_projector.linear_1.bias", "image_newline"),
+        *("model.image_newline", "model.vision_model.norm.weight", "model.connector.proj.weight"),
+        *("mlp1.0.weight", "mm_projector.proj.0.bias", "model.aligner.fc1.weight", "encoder.out.bias"),
+        *("model.visual.merger.norm.weight", "image_tower.norm.bias", "model.generation_head.bias"),
+    ],
+)
+def test_towers_are_said(tensor: str) -> None:
+    (note,) = unused_parts(describe({**LLAVA, "text_config": text("llama")[0]}), [tensor])
+    assert note.startswith(f"what is for images and sound is stored and not run ({tensor})")
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "outer", "inner", "tied"),
+    [
+        *(("llava", False, True, True), ("llava", True, False, True), ("llava", None, None, False)),
+        *(("internvl", False, True, False), ("internvl", None, True, True), ("internvl", True, None, True)),
+        *(("internvl_chat", True, False, False), ("internvl_chat", False, True, True)),
+    ],
+)
+def test_whose_word_on_the_head_counts(
+    wrapper: str, outer: bool | None, inner: bool | None, tied: bool
+) -> None:
+    block = {**text("llama")[0], "tie_word_embeddings": inner}
+    config = {"model_type": wrapper, "tie_word_embeddings": outer, "text_config": block}
+    assert describe(config).config.tied is tied
+
+
+def test_a_block_may_leave_out_what_llama_has_by_default() -> None:
+    """As that of llava-1.5-7b-hf."""
+    block = {
+        "architectures": ["LlamaForCausalLM"],
+        "max_position_embeddings": 4096,
+        "model_type": "llama",
+        "rms_norm_eps": 1e-05,
+        "vocab_size": 32064,
+    }
+    found = describe({**LLAVA, "text_config": block}).config
+    assert (found.hidden_size, found.intermediate_size, found.layers, found.kv_heads) == (4096, 11008, 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({**LLAVA, "text_config": {"model_type": "gemma2"}}, "text_config.model_type is 'gemma2'"),
+        (LLAVA, "llava has no block for its text model"),
+        ({"architectures": LLAVA["architectures"]}, "model_type is None"),
+    ],
+)
+def test_what_is_refused_by_name(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(UnsupportedModel, match=said):
+        describe(config)
