@@ -18,6 +18,7 @@ _WRAPPERS = (
     ("model.text_model.", "model."),
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
+    ("language_model.", "model."),  # what MLX makes of Idefics'
 )
 
 

@@ -17,11 +17,20 @@ from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 
 # References of text models by model_type, where one is called otherwise; wrappers have their own.
-_CALLED = {"phi3": "phi3_window", "kimi_k2": "deepseek_v3", "exaone4_5_text": "exaone4"}
+_CALLED = {
+    "phi3": "phi3_window",
+    "kimi_k2": "deepseek_v3",
+    "exaone4_5_text": "exaone4",
+    "hunyuan_v1_dense": "hunyuan",
+}
 _WRAPPED = ("glm4v_text", "glm4v_moe_text")
 _LEFT_OUT = {"cohere": "logit_scale", "cohere2": "logit_scale", "granite": "logits_scaling"}
-# Names of the trunk and of the head: transformers 4's, and 5's.
-SPELLINGS = [("language_model.model.", "language_model.lm_head."), ("model.language_model.", "lm_head.")]
+# Names of the trunk and of the head: transformers 4's, 5's and MLX's.
+SPELLINGS = [
+    ("language_model.model.", "language_model.lm_head."),
+    ("model.language_model.", "lm_head."),
+    ("language_model.", "language_model.lm_head."),
+]
 LLAVA = {"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava"}
 
 
@@ -69,6 +78,13 @@ def test_every_wrapper(wrapper: str, tmp_path: Path) -> None:
     inside = {"model_type": wrapper, "text_config": block}
     names = {named(n, WRAPPERS[wrapper].inside, "lm_head."): x for n, x in tensors.items()}
     assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
+
+
+def test_layers_that_transformers_saves_as_blocks(tmp_path: Path) -> None:
+    config, tensors = text("deepseek_v3")
+    named = {f"language_model.{n.replace('.layers.', '.blocks.')}": x for n, x in tensors.items()}
+    got = logits({"model_type": "kimi_k25", "text_config": config}, named, tmp_path)
+    assert np.array_equal(got, logits(config, tensors, tmp_path))
 
 
 def test_every_class_stands_beside_its_type() -> None:
