@@ -45,6 +45,7 @@ SCALED = "it wants a scaled rope"
 NEIGHBOURS = "it rotates neighbouring pairs always"
 KEYS = "it leaves out key_multiplier"
 NO_TYPE = "it has no such model type"
+ONLY_LLAMA = "it takes every text model for a Llama"
 NO_EXPERTS = "its class of that name has no experts"
 TOWER = "it does not leave out the vision tower"
 ATTENTION_FACTOR = "it reads no attention_factor"
@@ -369,7 +370,7 @@ ROWS: tuple[Limit, ...] = (
         "it knows no rotation but LongRoPE",
     ),
     Limit(("muse_glimmer",), _named("vision"), TOWER),
-    Limit(("llava",), _ever, "it takes every text model for a Llama", risk=True),
+    Limit(("llava",), _ever, ONLY_LLAMA, risk=True),
     Limit(("nemotron_h",), _is("use_bias", True), UNBIASED_STATES),
     Limit(
         ("olmo3",),

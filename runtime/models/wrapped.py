@@ -129,8 +129,8 @@ _TOWERS = Towers(
 )
 
 
-def _text(raw: Raw) -> dict[str, Any]:
-    """The text model's own config. Raises UnsupportedModel."""
+def alone(raw: Raw) -> dict[str, Any]:
+    """The text model's own config, as of a file that has nothing else. Raises UnsupportedModel."""
     Fields(raw)  # for what it refuses
     row, name = _row(raw), text_block(raw)
     if name is None:
@@ -168,7 +168,7 @@ def _variant(raw: Raw) -> Family:
     """The text model's family, which finds its config in the block and its tensors behind the wrapper's
     names.
     """
-    family, inside = find_family(_text(raw)), _row(raw).inside
+    family, inside = find_family(alone(raw)), _row(raw).inside
 
     def checkpoint(config: Raw) -> Checkpoint:
         own = family.checkpoint(config)
@@ -178,7 +178,7 @@ def _variant(raw: Raw) -> Family:
     head = family.head
     return replace(
         family,
-        parse=lambda raw: family.parse(_text(raw)),
+        parse=lambda raw: family.parse(alone(raw)),
         adapt=_unwrapping(family.adapt),
         head=None if head is None else replace(head, adapt=_unwrapping(head.adapt)),
         checkpoint=checkpoint,

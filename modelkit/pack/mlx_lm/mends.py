@@ -68,6 +68,8 @@ ROWS: tuple[Mend, ...] = (
     Mend(("qwen3_vl_moe",), says.INPUT_FIRST, experts.halves),
     Mend(("granitemoehybrid",), says.INNER, names.inner),
     Mend(("granitemoeshared",), says.NO_TYPE, names.shared),
+    Mend((), says.NO_TYPE, names.text_alone),
+    Mend((), says.ONLY_LLAMA, names.text_alone),
     Mend(("kimi_linear",), says.FIRST_MLP, names.first_mlp),
     Mend(("mamba2",), says.STATE_GROUPS, added.mamba2),
     Mend(("kimi_linear",), says.PACKED_SHARED, names.own_names("shared_experts", "shared experts")),

@@ -4,7 +4,11 @@ from collections.abc import Callable, Mapping
 
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.mlx_lm import experts
-from modelkit.pack.mlx_lm.sheet import Sheet
+from modelkit.pack.mlx_lm.pieces import CannotMend
+from modelkit.pack.mlx_lm.sheet import QUANTIZATION, Sheet
+from modelkit.pack.mlx_lm_limits import UNKNOWN
+from runtime.models.checkpoint import TRUNK
+from runtime.models.towers import unwrapped
 
 _ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -49,6 +53,29 @@ def without_towers(sheet: Sheet) -> str:
     towers = checkpoint_of(sheet.config).towers
     sheet.drop(towers.has)
     return "without the towers"
+
+
+def text_alone(sheet: Sheet) -> str:
+    """A wrapper that mlx-lm has no class for, as the text model in it."""
+    from runtime.errors import UnsupportedModel
+    from runtime.models.wrapped import alone
+
+    try:
+        text = alone(sheet.config)
+    except UnsupportedModel as fault:
+        raise CannotMend("text") from fault
+    if text["model_type"] in UNKNOWN:
+        raise CannotMend("text")
+    without_towers(sheet)
+    sheet.rename(_in_trunk)
+    kept = (*QUANTIZATION, "dtype", "torch_dtype", *_ENDS)
+    sheet.config = {**{key: sheet.config[key] for key in kept if key in sheet.config}, **text}
+    return f"as {text['model_type']} alone"
+
+
+def _in_trunk(name: str) -> str:
+    bare = unwrapped(name)
+    return bare if bare.startswith("lm_head.") else TRUNK + bare
 
 
 def first_mlp(sheet: Sheet) -> str:

@@ -13,7 +13,7 @@ from modelkit.source.tensor import TensorInfo
 from runtime.models.wrapper import TEXT_BLOCKS, text_block
 
 PARTS = (".weight", ".scales", ".biases", ".bias")
-_QUANTIZATION = ("quantization", "quantization_config")
+QUANTIZATION = ("quantization", "quantization_config")
 
 
 class Sheet:
@@ -119,8 +119,8 @@ class Sheet:
 
     def wrap(self, kind: str, *kept: str) -> None:
         """Make the config the text block of a wrapper of that type; `kept` are the wrapper's own fields."""
-        outer = {key: self.config[key] for key in (*_QUANTIZATION, *kept) if key in self.config}
-        inner = {key: value for key, value in self.config.items() if key not in _QUANTIZATION}
+        outer = {key: self.config[key] for key in (*QUANTIZATION, *kept) if key in self.config}
+        inner = {key: value for key, value in self.config.items() if key not in QUANTIZATION}
         self.config = {**outer, "model_type": kind, TEXT_BLOCKS[0]: inner}
 
     def number(self, field: str) -> float:
@@ -160,7 +160,7 @@ class Sheet:
             yield from held.items()
 
     def _quantization(self) -> Iterator[dict[str, Any]]:
-        for key in _QUANTIZATION:
+        for key in QUANTIZATION:
             block: Any = self.config.get(key)
             if isinstance(block, dict):
                 yield block

@@ -33,6 +33,7 @@ READ = [
         "granitemoeshared",
         "kimi_linear",
         "llama4",
+        "llava",
     ),
     *("mamba2_groups", "muse_glimmer", "nemotron_h", "olmo3", "qwen3_5", "qwen3_vl_moe", "starcoder2_plain"),
 ]
@@ -163,3 +164,21 @@ def test_an_export_goes_on_in_the_same_form_only(tmp_path: Path) -> None:
 def test_other_forms_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelkitError, match="form"):
         modelkit.export("it", tmp_path / "out", form="peft", home=tmp_path)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("quantize", [None, "q8"])
+def test_a_wrapper_without_a_class_there_goes_as_its_text_model(quantize: str | None, tmp_path: Path) -> None:
+    record = Reference("llama").record
+    shapes = {name.replace("model.", "model.text_model.", 1): of for name, of in record["tensors"].items()}
+    text = {key: value for key, value in record["config"].items() if key not in ("eos_token_id", "dtype")}
+    config = {"model_type": "smolvlm", "dtype": "float32", "text_config": text}
+    write_checkpoint(tmp_path / "model", config, {**shapes, "model.vision_model.norm.weight": [8]})
+    folder = export(tmp_path, quantize)
+    modelkit.export("it", tmp_path / "as_it_is", home=tmp_path / "home")
+    ids = np.arange(3, 40)
+    assert np.array_equal(logits_of(folder, ids), logits_of(tmp_path / "as_it_is", ids))
+    assert config_of(folder)["model_type"] == "llama"
+    assert all(
+        name.startswith(("model.layers.", "model.embed", "model.norm", "lm_head."))
+        for name in tensors_of(folder)
+    )
