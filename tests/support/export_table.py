@@ -69,7 +69,7 @@ modelkit itself runs all of them.
 ## --form mlx-lm
 
 `modelkit export NAME DIR --form mlx-lm` writes the same model in the names, shapes and fields that mlx-lm's
-class asks for, wherever it computes the model then: another `model_type` or a wrapper around the config,
+class asks for, wherever it computes the model then: another `model_type`, a wrapper around it or none,
 names of tensors, experts in one stack each, a head that repeats the embedding, biases of zero, a number of
 the config multiplied into matrices, packed `kv_b_proj` cut so that it is not packed a second time. Each
 change is said (`--json`: `rewritten`), and what mlx-lm still computes otherwise. Files without a change are

@@ -65,7 +65,12 @@ GLM4MOE = Architecture(
             _is_solar,
             settings=(Rope(), Special(lambda file: file.skip("leading_dense_block_count"), put_nothing)),
         ),
-        Kind("glm4_moe", "Glm4MoeForCausalLM", settings=(Rope(partial=0.5), leading_dense(default=1))),
+        Kind(
+            "glm4_moe",
+            "Glm4MoeForCausalLM",
+            aliases=("glm4v_moe_text",),
+            settings=(Rope(partial=0.5), leading_dense(default=1)),
+        ),
     ),
     decoder(
         *expert_settings("n_routed_experts", "num_local_experts"),

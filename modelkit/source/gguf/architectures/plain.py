@@ -269,7 +269,7 @@ CHATGLM = Architecture(
 )
 GLM4 = Architecture(
     "glm4",
-    (Kind("glm4", "Glm4ForCausalLM"),),
+    (Kind("glm4", "Glm4ForCausalLM", aliases=("glm4v_text",)),),
     decoder(Rope(partial=0.5), _BIAS),
     TOP,
     (
