@@ -19,12 +19,13 @@ from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import USUAL, Towers
-from runtime.models.wrapper import levels, text_block
+from runtime.models.wrapper import TEXT_BLOCKS, levels, text_block
 from runtime.records import dataclass
 
 Raw = Mapping[str, Any]
 Adapt = Callable[[Any, dict[str, mx.array]], dict[str, mx.array]]
-_TIED, _NAME = "tie_word_embeddings", "architectures"
+_TIED = "tie_word_embeddings"
+_NOT = ("architectures", *TEXT_BLOCKS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def alone(raw: Raw) -> dict[str, Any]:
         )
     own = {"model_type": _SAME.get(kind, kind), _TIED: _tied(row, raw.get(_TIED), block.get(_TIED))}
     said = {**TEXTS[kind], **block, **_BARE.get(kind, {}), **own}
-    return {key: value for key, value in said.items() if (key, value) != (_TIED, None) and key != _NAME}
+    return {key: value for key, value in said.items() if key not in _NOT and (key, value) != (_TIED, None)}
 
 
 def _row(raw: Raw) -> Wrapper:
@@ -168,12 +169,19 @@ def _variant(raw: Raw) -> Family:
     """The text model's family, which finds its config in the block and its tensors behind the wrapper's
     names.
     """
-    family, inside = find_family(alone(raw)), _row(raw).inside
+    text, inside = alone(raw), _row(raw).inside
+    family, layers = find_family(text), TEXTS[text["model_type"]].get("num_hidden_layers", 0)
 
     def checkpoint(config: Raw) -> Checkpoint:
         own = family.checkpoint(config)
-        heads = (*own.heads, "mtp.")
-        return replace(own, towers=_TOWERS, heads=heads, inside=(inside, ""), prefix="")
+        return replace(
+            own,
+            towers=_TOWERS,
+            heads=(*own.heads, "mtp."),
+            inside=(inside, ""),
+            prefix="",
+            default_layers=own.default_layers or layers,
+        )
 
     head = family.head
     return replace(

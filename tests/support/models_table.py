@@ -15,6 +15,7 @@ import numpy as np
 from runtime.models import ARCHITECTURES, architecture_name, describe, find_family
 from runtime.models.names import module_name
 from runtime.models.taps import taps_of
+from runtime.models.wrapped import TEXTS
 from tests.support.half import Half
 from tests.support.parity import Reference, cut_logits, full_logits
 
@@ -39,6 +40,10 @@ whatever `num_predict`, batch, draft or cache. An answer that crosses the origin
 once more at that token (transformers' Phi-3 does the same), which costs one prefill of that length.
 Phi-3.5-MoE is computed by the same rule; transformers 5.23 gives its class the short factors whatever the
 text's length, so answers behind longer texts differ from it (mlx-lm agrees with us there).
+
+Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
+wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on
+logits (Cohere's, Granite's) is left out there, as transformers does.
 
 Drafts: what can guess tokens for the family beside prompt lookup and any small model with its tokenizer,
 which can for all. Head: a draft head in the model's own file (MTP), where the file has one. Assistant: a
@@ -127,6 +132,7 @@ def page(lines: list[str]) -> str:
     tokens = len(np.atleast_1d(Reference(Reference.names()[0]).answers["ids"]))
     encoders = ENCODERS + "".join(map(encoder, Reference.encoders()))
     head = HEAD.format(tokens=tokens) + "".join(lines)
+    head = HEAD.format(texts=", ".join(TEXTS), tokens=tokens) + "".join(map(Line.markdown, lines))
     return head + encoders + FOOT.format(names=names)
 
 

@@ -131,8 +131,16 @@ def test_a_block_may_leave_out_what_llama_has_by_default() -> None:
         "rms_norm_eps": 1e-05,
         "vocab_size": 32064,
     }
-    found = describe({**LLAVA, "text_config": block}).config
+    described = describe({**LLAVA, "text_config": block, "hidden_size": 64})
+    assert described.checkpoint.default_layers == 32
+    found = described.config
     assert (found.hidden_size, found.intermediate_size, found.layers, found.kv_heads) == (4096, 11008, 32, 32)
+
+
+def test_a_block_inside_the_block_is_none_of_the_models() -> None:
+    config, _ = text("llama")
+    block = {**config, "text_config": {**config, "num_hidden_layers": 1}}
+    assert describe({**LLAVA, "text_config": block}).config.layers == config["num_hidden_layers"]
 
 
 @pytest.mark.parametrize(
