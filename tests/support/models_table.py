@@ -131,8 +131,7 @@ def page(lines: list[str]) -> str:
     names = ", ".join(f"`{name}`" for name in sorted(ARCHITECTURES, key=str.lower))
     tokens = len(np.atleast_1d(Reference(Reference.names()[0]).answers["ids"]))
     encoders = ENCODERS + "".join(map(encoder, Reference.encoders()))
-    head = HEAD.format(tokens=tokens) + "".join(lines)
-    head = HEAD.format(texts=", ".join(TEXTS), tokens=tokens) + "".join(map(Line.markdown, lines))
+    head = HEAD.format(texts=", ".join(TEXTS), tokens=tokens) + "".join(lines)
     return head + encoders + FOOT.format(names=names)
 
 
