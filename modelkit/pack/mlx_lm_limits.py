@@ -21,7 +21,7 @@ When = Callable[[Block, Collection[str]], bool]
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
     arcee aya_vision bamba bert bloom camembert codegen cohere2_moe cohere2_vision cwm deepseek_vl
-    deepseek_vl_hybrid diffllama distilbert exaone4_5 exaone4_5_text falcon fast_vlm flex_olmo
+    deepseek_vl_hybrid diffllama distilbert exaone4_5 falcon fast_vlm flex_olmo
     gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v glm4v_moe
     glm4v_moe_text glm4v_text got_ocr2 gpt_neo granite_speech granite_swa granitemoe_swa granitemoeshared
     hunyuan_v1_moe hy_v3 hyperclovax idefics2 idefics3 internvl internvl_chat jais2 janus lfm2_vl lfm3

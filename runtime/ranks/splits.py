@@ -78,7 +78,8 @@ def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
         k, v = ((k[0] + at * memory.head_dim, k[1] + at * memory.head_dim) for at in (heads, heads + groups))
         pieces["qkv_proj"] = outputs(module.qkv_proj, q, k, v)
     for name, count, ranges in (("q_norm", heads, own), ("k_norm", groups, read)):
-        if name in module and module[name].weight.ndim > 1:
+        weight = module[name].get("weight") if name in module else None
+        if weight is not None and weight.ndim > 1:
             pieces[name] = Piece("stack", (ranges,), count)
     if "sinks" in module:
         pieces["sinks"] = Piece("stack", (own,), heads)

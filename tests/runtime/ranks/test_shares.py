@@ -37,6 +37,7 @@ SHARED = (
     *(name for name in STAGED if name != "gpt2"),
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
     *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", *ALIBI),
+    *("afmoe", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")
 # Rounding of sums in another order, as share of the largest logit.
