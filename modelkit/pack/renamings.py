@@ -151,13 +151,12 @@ def linear_layers(block: Block) -> dict[str, Any] | None:
     }
 
 
-_QWEN_MOE = ("qwen3_moe", "qwen3_vl_moe_text")
 _GEMMA4 = ("gemma4_text", "gemma4_unified_text")
 _MIMO = ("mimo_v2_flash",)
 _LFM2 = ("lfm2", "lfm2_moe")
 
 ROWS: tuple[Row, ...] = (
-    Row(_QWEN_MOE, "num_experts", at("num_local_experts")),
+    Row(("mellum", "qwen3_moe", "qwen3_vl_moe_text"), "num_experts", at("num_local_experts")),
     Row(("qwen3_vl_moe_text",), "norm_topk_prob", always(True)),
     Row(("qwen3_next",), "full_attention_interval", period),
     Row(("exaone4", "exaone_moe", "falcon_h1", "glm4_moe"), "head_dim", head_size),

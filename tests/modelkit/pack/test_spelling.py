@@ -88,6 +88,7 @@ def test_bases_by_layer_type() -> None:
     ("name", "added"),
     [
         ("qwen3_moe", {"num_experts": 8}),
+        ("mellum", {"num_experts": 8}),
         ("exaone_moe", {"is_moe_layer": [False, True, True, True], "rope_theta": 10000.0}),
         ("gpt2", {"n_ctx": 256}),
         ("gpt_neox", {"rotary_pct": 0.5}),

@@ -31,6 +31,21 @@ _LAGUNA: dict[str, Any] = {
     "layer_types": ["full_attention", "sliding_attention", "sliding_attention", "full_attention"],
     "moe_routed_scaling_factor": 1.5,
 }
+_MELLUM: dict[str, Any] = {
+    "head_dim": 32,
+    "sliding_window": 12,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 32,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+}
+_YARN: dict[str, Any] = {
+    "rope_type": "yarn",
+    "rope_theta": 500000.0,
+    "factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+_TURNS: dict[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "afmoe": (
@@ -106,22 +121,19 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mellum": (
         "mellum",
         {
-            "head_dim": 32,
-            "sliding_window": 12,
-            "num_experts": 8,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 32,
-            "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "sliding_attention"],
+            **_MELLUM,
             "mlp_layer_types": ["dense", "sparse", "sparse", "sparse"],
             "attention_bias": True,
+            "rope_parameters": {"full_attention": _YARN, "sliding_attention": _TURNS},
+        },
+    ),
+    "mellum_plain": (
+        "mellum",
+        {
+            **_MELLUM,
             "rope_parameters": {
-                "full_attention": {
-                    "rope_type": "yarn",
-                    "rope_theta": 500000.0,
-                    "factor": 4.0,
-                    "original_max_position_embeddings": 64,
-                },
-                "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+                "full_attention": _YARN,
+                "sliding_attention": {**_TURNS, "rope_theta": 500000.0},
             },
         },
     ),
