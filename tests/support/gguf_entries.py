@@ -40,6 +40,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {}),
     "qwen2_moe": ("qwen2_moe", {"use_sliding_window": False}),
     "qwen3_moe": ("qwen3_moe", {"mlp_only_layers": [], "decoder_sparse_step": 1, "norm_topk_prob": True}),
+    "mellum": ("mellum_plain", {}),
     "qwen3_5": ("qwen3_5", {}),
     "qwen3_5_moe": ("qwen3_5_moe", {}),
     "qwen3_next": ("qwen3_next", {"norm_topk_prob": True}),

@@ -184,7 +184,7 @@ ROWS = (
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
-        ("apertus", "dots1", "gpt_neox", "minimax_m2", "nemotron", "stablelm", "xverse"),
+        ("apertus", "dots1", "gpt_neox", "mellum", "minimax_m2", "nemotron", "stablelm", "xverse"),
         _no_head,
         "does not load it without an output head of its own",
     ),

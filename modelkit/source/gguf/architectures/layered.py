@@ -1,4 +1,4 @@
-"""Laguna and MiMo V2: layers of two kinds that differ in heads, rotation and what they see; mixtures."""
+"""Laguna, MiMo V2, Mellum: layers of two kinds that differ in heads, rotation and what they see; mixtures."""
 
 from typing import Any
 
@@ -11,6 +11,7 @@ from modelkit.source.gguf.architectures.moe import (
     GROUPS,
     MOE_INNER,
     ROUTER,
+    SOFTMAX,
     dense_count,
     expert_settings,
     experts,
@@ -32,6 +33,7 @@ from modelkit.source.gguf.architectures.parts import (
     TOP,
     VOCAB,
     bias_flag,
+    decoder,
     rule,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_blocks, write_scaling
@@ -168,6 +170,42 @@ LAGUNA = Architecture(
         *experts(),
         *shared_expert("mlp.shared_expert"),
     ),
+)
+
+
+def _write_mellum_ropes(out: Writing) -> None:
+    """llama.cpp takes one base for all layers, and scales the rotation of those that see everything."""
+    full, window = rope_blocks(out.facts)
+    base = float(full.get("rope_theta", 500000.0))
+    if window and float(window.get("rope_theta", 10000.0)) != base:
+        out.refuse("layers with a window turn by another base, which llama.cpp does not compute for mellum")
+    if window and window.get("rope_type", "default") != "default":
+        out.refuse("layers with a window have a rotation that is scaled, which GGUF cannot say")
+    out.put("rope.freq_base", base)
+    out.put("rope.freq_base_swa", base)
+    write_scaling(out, {**full, "rope_theta": base})
+
+
+def _all_sparse(out: Writing) -> None:
+    if "dense" in out.facts.get("mlp_layer_types", default=()):
+        out.refuse("mlp_layer_types has dense layers, which llama.cpp does not have in mellum")
+
+
+MELLUM = Architecture(
+    "mellum",
+    (Kind("mellum", "MellumForCausalLM"),),
+    decoder(
+        *windows(period=4),
+        Special(_read_ropes, _write_mellum_ropes),
+        *expert_settings("num_experts", "num_local_experts"),
+        MOE_INNER,
+        *SOFTMAX,
+        Special(lambda _: None, _all_sparse),
+        Always("norm_topk_prob", True),
+        Always("attention_bias", False),
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, *HEAD_NORMS, ROUTER, *experts()),
 )
 
 

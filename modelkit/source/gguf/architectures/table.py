@@ -106,6 +106,7 @@ ROWS: tuple[Architecture, ...] = (
     mistral4.MISTRAL4,
     kimi.KIMI_LINEAR,
     layered.LAGUNA,
+    layered.MELLUM,
     layered.MIMO2,
     state.MAMBA,
     state.MAMBA2,

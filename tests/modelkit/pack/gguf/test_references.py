@@ -59,6 +59,7 @@ REFUSED = {
     "lfm2_moe_plain": "norm_topk_prob is False",
     "llama4": "attention_chunk_size is 12",
     "llama4_text": "attention_chunk_size is 12",
+    "mellum": "another base",
     "mamba": "96 wide, not twice 64",
     "mamba2_bounded": "time_step_limit",
     "mamba_biases": "96 wide, not twice 64",
