@@ -17,7 +17,7 @@ from runtime.device import Device
 from runtime.errors import WeightMismatch
 from runtime.holding import Holding, held_bytes
 from runtime.models.architecture import Described
-from runtime.models.unused import without_unused
+from runtime.models.unused import adapted
 from runtime.nn.ordered import ordered_modules, set_apart, with_order
 from runtime.nn.stored import of_blocks, read_as_stored
 from runtime.nn.undrawn import undrawn
@@ -149,7 +149,7 @@ def fit_network(
 ) -> Part:
     """The network, and these tensors under its own names. Raises WeightMismatch."""
     network = described.network()
-    fitted = described.family.adapt(described.config, without_unused(described, weights))
+    fitted = adapted(described, weights)
     fit(network, fitted, config)
     return network, _narrowed(described, fitted, weights) if dtype is None else fitted
 
@@ -176,7 +176,7 @@ def _fitted_head(
 ) -> tuple[list[Part], tuple[str, ...]]:
     """The draft head among these tensors, if there is one: at most one part, and notes."""
     head = described.family.head
-    fitted = {} if head is None else head.adapt(described.config, without_unused(described, weights))
+    fitted = {} if head is None else adapted(described, weights, head)
     if head is None or not fitted:
         return [], ()
     network = undrawn(head.build, described.config)

@@ -23,9 +23,8 @@ import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
 
-from runtime.errors import RuntimeFault, WeightMismatch
 from runtime.models.architecture import Described
-from runtime.models.unused import without_unused
+from runtime.models.unused import adapted
 from runtime.records import dataclass
 
 Shape = tuple[int, ...]
@@ -111,8 +110,8 @@ def placed(
     whole = {arrival.name for arrival in names.arrivals if (arrival.source >= 0).all()}
     for name in whole:
         given.pop(name, None)
-    adapted = _adapt(described, {**given, **arrays})
-    return {name: adapted[name] for name in whole}
+    outputs = adapted(described, {**given, **arrays})
+    return {name: outputs[name] for name in whole}
 
 
 @dataclass(slots=True)
@@ -140,7 +139,7 @@ class _Asked:
         self._names = tuple(tensors)
         alone = {name: mx.zeros(_thin(name, shape)) for name, shape in tensors.items()}
         self._siblings = _siblings(alone, network)
-        outputs = _adapt(described, {**alone, **self._siblings})
+        outputs = adapted(described, {**alone, **self._siblings})
         self._own = set(outputs)
         self._turned = {name for name in tensors if is_stack(name) and self._input_first(name, tensors)}
         self._shapes = {
@@ -163,7 +162,7 @@ class _Asked:
 
     def _run(self, beside: Mapping[str, mx.array], fill: Any) -> dict[str, mx.array]:
         own = {name: fill(place, self._shapes[name]) for place, name in enumerate(self._names)}
-        return _adapt(self._described, {**{n: a for n, a in beside.items() if n not in own}, **own})
+        return adapted(self._described, {**{n: a for n, a in beside.items() if n not in own}, **own})
 
     def _numbered(self, place: int, shape: Shape) -> mx.array:
         """Every number is that of its row, counted through all matrices."""
@@ -259,20 +258,11 @@ def _arrive(described: Described, pair: Mapping[str, tuple[int, int]], experts: 
     for name, (rows, columns) in pair.items():
         numbers = mx.broadcast_to(mx.arange(rows)[:, None], (experts, rows, columns))
         given[name] = numbers.swapaxes(-1, -2) if turned else numbers
-    network, outputs = parameters(described), _adapt(described, given)
+    network, outputs = parameters(described), adapted(described, given)
     return bool(outputs) and all(
         network.get(name) == tuple(array.shape) and mx.array_equal(array[..., 0], array[..., -1]).item()
         for name, array in outputs.items()
     )
-
-
-def _adapt(described: Described, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    try:
-        return described.family.adapt(described.config, without_unused(described, weights))
-    except RuntimeFault:
-        raise
-    except (ValueError, IndexError, KeyError, TypeError) as fault:
-        raise WeightMismatch([f"{described.name} cannot take these tensors: {fault!s:.200}"]) from fault
 
 
 def by_numbers(name: str, shape: Shape) -> bool:

@@ -3,9 +3,13 @@ no code here computes. Told by names alone, which the family's record has; what 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from runtime.errors import RuntimeFault, WeightMismatch
 from runtime.models.architecture import Described
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 _T = TypeVar("_T")
 
@@ -19,6 +23,20 @@ def without_unused(described: Described, weights: Mapping[str, _T]) -> dict[str,
         and not described.checkpoint.never_read(name)
         and not _in_unused_head(described, name)
     }
+
+
+def adapted(
+    described: Described, weights: "Mapping[str, mx.array]", part: Any = None
+) -> "dict[str, mx.array]":
+    """These tensors under the names of the network, or of `part` of the family: its head. Raises
+    WeightMismatch, also where tensors have not the sizes that a family reckons with.
+    """
+    try:
+        return (part or described.family).adapt(described.config, without_unused(described, weights))
+    except RuntimeFault:
+        raise
+    except (ValueError, IndexError, KeyError, TypeError) as fault:
+        raise WeightMismatch([f"{described.name} cannot take these tensors: {fault!s:.200}"]) from fault
 
 
 def unused_parts(described: Described, names: Iterable[str]) -> tuple[str, ...]:

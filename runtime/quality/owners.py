@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from runtime.models import Described
-from runtime.models.unused import without_unused
+from runtime.models.unused import adapted
 
 
 def owners(described: Described, stored: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
@@ -23,7 +23,7 @@ def owners(described: Described, stored: Mapping[str, tuple[int, ...]]) -> dict[
     marked = {
         name: mx.broadcast_to(mx.array(float(place + 1)), stored[name]) for place, name in enumerate(names)
     }
-    fitted = described.family.adapt(described.config, without_unused(described, marked))
+    fitted = adapted(described, marked)
     found: dict[str, tuple[str, ...]] = {}
     for name, array in fitted.items():
         if name.endswith(".weight") and array.ndim > 1:
