@@ -61,7 +61,8 @@ class DifferentialAttention(SelfAttention):
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, keys, values = self.project(x, step)
-        wide = mx.concatenate(mx.split(values, 2, axis=1), axis=-1)
+        first, second = mx.split(values, 2, axis=1)
+        wide = mx.concatenate([first, second], axis=-1)
         values = mx.concatenate([wide, wide], axis=1)
         out = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         one, other = mx.split(out.reshape(*out.shape[:2], self._heads, -1), 2, axis=2)

@@ -281,7 +281,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
 
 def keeps_dtype(name: str) -> bool:
     """Corrections differ by less than a 16-bit float can tell; Hunyuan's routers are stored in 32 bits."""
-    return name.endswith((".e_score_correction_bias", ".mlp.gate.weight"))
+    return name.endswith((".e_score_correction_bias", ".gate.weight"))
 
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:

@@ -46,10 +46,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
         fields.refuse("d_model", "an even number from 4 on")
     if fields.flag("add_cross_attention"):
         fields.refuse("add_cross_attention", "false: there is no encoder here")
+    shape["norm_eps"] = 1e-5
     padded = fields.raw.get("pad_token_id", 1) is not None
     layers = layer_count(fields)
     return Config(
-        **{**shape, "norm_eps": 1e-5},
+        **shape,
         windows=(None,) * layers,
         ropes=(None,) * layers,
         scaled=fields.flag("scale_embedding", True),
