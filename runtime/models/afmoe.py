@@ -15,7 +15,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec, corrected_mixture
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.gated_attention import OpenedAttention
@@ -110,12 +110,8 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    kept: Weights = {}
-    for name, array in without_spares(config, weights).items():
-        for theirs, ours in _NAMES:
-            name = name.replace(theirs, ours)
-        kept[name] = array
-    return to_switch(kept, config.mixture.experts)
+    kept = without_spares(config, weights)
+    return to_switch(respelled(kept, _NAMES, trunk=""), config.mixture.experts)
 
 
 def keeps_dtype(name: str) -> bool:

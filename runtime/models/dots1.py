@@ -20,7 +20,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.olmo2 import full_every
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.rope import Rope
@@ -271,12 +271,8 @@ _RENAMED = (
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Files of EXAONE and Hunyuan keep corrections beside the gate, and Hunyuan's have names of its own."""
-    adapted: Weights = {}
-    for name, array in without_spares(config, weights).items():
-        for old, new in _RENAMED:
-            name = name.replace(old, new)
-        adapted[name] = array
-    return to_switch(adapted, config.mixture.experts)
+    kept = without_spares(config, weights)
+    return to_switch(respelled(kept, _RENAMED, trunk=""), config.mixture.experts)
 
 
 def keeps_dtype(name: str) -> bool:

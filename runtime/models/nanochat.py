@@ -15,7 +15,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, attention_layout, layer_ropes, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_softcap
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.norm import Normalize, PlainRMS
 from runtime.nn.rope import Rope
@@ -90,12 +90,7 @@ _RENAMED = (".mlp.fc1.", ".mlp.up_proj."), (".mlp.fc2.", ".mlp.down_proj.")
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    adapted: dict[str, mx.array] = {}
-    for name, array in without_spares(config, weights).items():
-        for old, new in _RENAMED:
-            name = name.replace(old, new)
-        adapted[name] = array
-    return adapted
+    return respelled(without_spares(config, weights), _RENAMED, trunk="")
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -49,7 +49,7 @@ def respelled(
     weights: dict[str, mx.array], pairs: Iterable[tuple[str, str]], trunk: str = "transformer."
 ) -> dict[str, mx.array]:
     """With the first of each pair replaced by the second, in order. trunk: what stands before all names but
-    the head's, also where a file of the trunk alone leaves it out.
+    the head's, also where a file of the trunk alone leaves it out; "": nothing is put before any.
     """
     pairs, out = tuple(pairs), dict[str, mx.array]()
     for name, array in weights.items():
