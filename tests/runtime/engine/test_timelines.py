@@ -251,7 +251,11 @@ def test_every_answer_is_that_of_a_fresh_run(
     assert seen["length"] + seen["stop"] > 0
     assert seen["cached"] > 0
     assert seen["drafted"] > 0
-    assert FULL or variant != "memory"
+    for other in range(2, 20):  # how many are there at once, and fill it, is a matter of who is quicker
+        if FULL or variant != "memory":
+            return
+        run(plain, variant, tmp_path, seed=other, turns=5)
+    raise AssertionError("memory never was full")
 
 
 @pytest.mark.slow
