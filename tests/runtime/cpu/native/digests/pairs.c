@@ -1,7 +1,7 @@
 #include "pairs.h"
 #include "digests.h"
 
-enum { ROWS = 5, ADAPTERS = 2, K = 198, N = 203 };
+enum { ROWS = 5, ADAPTERS = 2, K = 198, N = 203, STRIPS = (N + MK_STRIP - 1) / MK_STRIP };
 
 static const struct mk_member first[] = {{0, 1}}, both[] = {{1, 0.5f}, {0, -2}};
 static const int rows_of_first[] = {0, 2, 4}, rows_of_both[] = {1};
@@ -18,7 +18,7 @@ static const void* numbers(size_t count, enum mk_type type) {
 static struct mk_pairs pairs_of(int rank, enum mk_type type, int vectors) {
   static const int places[] = {0, 1};
   struct mk_pairs p = {.places = places, .adapters = ADAPTERS, .known = ADAPTERS, .k = K, .n = N, .rank = rank, .down_type = type, .up_type = type};
-  p.down = numbers((size_t)ADAPTERS * K * (size_t)rank, type), p.up = numbers((size_t)ADAPTERS * N * (size_t)rank, type);
+  p.down = numbers((size_t)ADAPTERS * K * (size_t)rank, type), p.up = numbers((size_t)ADAPTERS * STRIPS * MK_STRIP * (size_t)rank, type);
   if (vectors) p.factor = floats(ADAPTERS * N, -1, 1), p.bias = floats(ADAPTERS * N, -1, 1), p.own = floats(N, -1, 1);
   return p;
 }
