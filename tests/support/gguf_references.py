@@ -176,3 +176,16 @@ def loaded(config: Mapping[str, Any], tensors: Tensors) -> tuple[Any, dict[str, 
             if not _of_tower(name):
                 found[name] = np.array(array)
     return parsed, found
+
+
+def differences(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> list[str]:
+    """Names of tensors that are not the same; A_log and norms up to the last bits."""
+    names = sorted(found.keys() ^ wanted.keys())
+    for name in found.keys() & wanted.keys():
+        a, b = found[name], wanted[name]
+        close = name.endswith((".A_log", "norm.weight"))
+        same = a.shape == b.shape and (
+            np.allclose(a, b, rtol=1e-6, atol=1e-6) if close else np.array_equal(a, b)
+        )
+        names += [] if same else [name]
+    return names

@@ -41,6 +41,10 @@ once more at that token (transformers' Phi-3 does the same), which costs one pre
 Phi-3.5-MoE is computed by the same rule; transformers 5.23 gives its class the short factors whatever the
 text's length, so answers behind longer texts differ from it (mlx-lm agrees with us there).
 
+Files of MiniMax-Text-01 and M1 say how much of a head is rotated (`rotary_dim`), and their weights were
+trained so. transformers 5.24's class rotates whole heads; minimax_window is compared with that class after
+its rotation was made MiniMax M2's.
+
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on
 logits (Cohere's, Granite's) is left out there, as transformers does.

@@ -30,6 +30,7 @@ from tests.support.gguf_references import (
     GgufReference,
     canonical,
     describe,
+    differences,
     export,
     loaded,
     read,
@@ -47,19 +48,6 @@ def reference(request: pytest.FixtureRequest) -> GgufReference:
 
 
 each = pytest.mark.parametrize("reference", [n for n in NAMES_OF_REFERENCES if n not in FUSED], indirect=True)
-
-
-def _differences(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray]) -> list[str]:
-    """Names of tensors that are not the same; A_log and norms up to the last bits."""
-    names = sorted(found.keys() ^ wanted.keys())
-    for name in found.keys() & wanted.keys():
-        a, b = found[name], wanted[name]
-        close = name.endswith((".A_log", "norm.weight"))
-        same = a.shape == b.shape and (
-            np.allclose(a, b, rtol=1e-6, atol=1e-6) if close else np.array_equal(a, b)
-        )
-        names += [] if same else [name]
-    return names
 
 
 def _same_value(ours: Any, theirs: Any) -> bool:
@@ -121,7 +109,7 @@ def test_import_gives_the_checkpoint_back(reference: GgufReference) -> None:
     differ = {name for name in fields if not _close(getattr(config, name), getattr(wanted_config, name))}
     assert differ == LOST.get(reference.name, set())
     if "times" not in differ:
-        assert not _differences(found, wanted)
+        assert not differences(found, wanted)
 
 
 @each
@@ -156,7 +144,7 @@ def test_matrices_that_were_put_together_are_taken_apart(name: str) -> None:
     assert imported.config == plain.imported.config
     _, found = loaded(imported.config, undone(imported, theirs))
     _, wanted = loaded(plain.config, plain.checkpoint)
-    assert not _differences(found, wanted)
+    assert not differences(found, wanted)
 
 
 _MIXED = re.compile("_exps|ffn_gate_inp")
@@ -179,7 +167,7 @@ def test_experts_in_tensors_of_their_own_are_stacked() -> None:
         shapes = {name: array.shape for name, array in theirs.items()}
         imported = read({**reference.metadata, "llama.expert_count": 8}, shapes, theirs, "model")
         found.append(undone(imported, theirs))
-    assert not _differences(found[0], found[1])
+    assert not differences(found[0], found[1])
 
 
 def test_every_row_has_a_reference() -> None:
@@ -506,74 +494,4 @@ def test_a_package_of_whole_norms_keeps_them() -> None:
     reference = GgufReference("qwen3_next")
     tensors = undone(reference.imported, reference.exported)
     stored = canonical(reference.imported.config, tensors)
-    assert not _differences({name: stored[name] for name in tensors}, tensors)
-
-
-@pytest.mark.parametrize(
-    ("kind", "architecture"),
-    [
-        ("internlm3", "llama"),
-        ("iquestcoder", "llama"),
-        ("telechat3", "llama"),
-        ("ministral", "llama"),
-        ("xverse", "xverse"),
-        ("nanbeige", "nanbeige"),
-    ],
-)
-def test_llamas_by_other_names_are_written_and_read_as_llama_is(kind: str, architecture: str) -> None:
-    reference = GgufReference("llama")
-    config = {**reference.config, "model_type": kind, "architectures": [], "sliding_window": None}
-    found = describe(config, reference.package, "model")
-    assert found.architecture == architecture
-    assert dict(found.tensors) == dict(reference.described.tensors)
-    for key, value in reference.described.metadata.items():
-        own = key.replace("llama.", f"{architecture}.")
-        assert found.metadata.get(own, value) == (architecture if own.startswith("general.") else value)
-    again = read(found.metadata, reference.shapes, reference.exported, "model").config
-    named = ("architectures", "model_type", "num_loops", "skip_loop_final_norm", "attention_bias", "mlp_bias")
-    assert {key: value for key, value in again.items() if key not in named} == {
-        key: value for key, value in reference.imported.config.items() if key not in named
-    }
-
-
-@pytest.mark.parametrize(
-    ("name", "architecture", "kept"),
-    [
-        ("llama", "internlm2", False),
-        ("llama", "exaone", True),
-        ("llama_llama3_rope", "exaone", True),
-        ("llama", "pangu-embedded", True),
-        ("granite", "minicpm", False),
-    ],
-)
-def test_what_is_read_alone_is_the_model_that_it_is(name: str, architecture: str, kept: bool) -> None:
-    """kept: the rows of a head are as in the checkpoint."""
-    reference = GgufReference(name)
-    prefix = reference.record["architecture"]
-    told = {key.replace(f"{prefix}.", f"{architecture}."): one for key, one in reference.metadata.items()}
-    scale = told.pop(f"{architecture}.attention.scale", None)
-    told["general.architecture"] = architecture
-    theirs = dict(reference.exported)
-    for block in range(reference.imported.config["num_hidden_layers"] if kept else 0):
-        for part in "qk":
-            own = f"model.layers.{block}.self_attn.{part}_proj.weight"
-            theirs[f"blk.{block}.attn_{part}.weight"] = reference.checkpoint[own]
-    found = read(told, reference.shapes, theirs, "model")
-    wanted = dict(reference.imported.config)
-    if scale is not None:
-        wanted["attention_multiplier"] = (wanted["hidden_size"] // wanted["num_attention_heads"]) ** -0.5
-    parsed, again = (find_family(one).parse(one) for one in (wanted, found.config))
-    assert parsed == again
-    assert not _differences(undone(found, theirs), undone(reference.imported, reference.exported))
-
-
-def test_what_old_files_of_minicpm_do_not_say_is_the_published_models() -> None:
-    reference = GgufReference("granite")
-    told = {key.replace("granite.", "minicpm."): one for key, one in reference.metadata.items()}
-    gone = ("embedding_scale", "residual_scale", "logit_scale", "attention.scale")
-    told = {key: one for key, one in told.items() if not key.endswith(gone)}
-    told["general.architecture"] = "minicpm"
-    config = read(told, reference.shapes, reference.exported, "model").config
-    assert config["embedding_multiplier"] == 12.0
-    assert config["residual_multiplier"] == pytest.approx(1.4 / config["num_hidden_layers"] ** 0.5)
-    assert config["logits_scaling"] == config["hidden_size"] / 256
+    assert not differences({name: stored[name] for name in tensors}, tensors)

@@ -1,0 +1,76 @@
+"""Models that GGUF has under names of their own, and that are a Llama or a Granite all the same."""
+
+import pytest
+
+from runtime.models import find_family
+from tests.support.gguf_references import GgufReference, describe, differences, read, undone
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        ("internlm3", "llama"),
+        ("iquestcoder", "llama"),
+        ("telechat3", "llama"),
+        ("ministral", "llama"),
+        ("xverse", "xverse"),
+        ("nanbeige", "nanbeige"),
+    ],
+)
+def test_llamas_by_other_names_are_written_and_read_as_llama_is(kind: str, architecture: str) -> None:
+    reference = GgufReference("llama")
+    config = {**reference.config, "model_type": kind, "architectures": [], "sliding_window": None}
+    found = describe(config, reference.package, "model")
+    assert found.architecture == architecture
+    assert dict(found.tensors) == dict(reference.described.tensors)
+    for key, value in reference.described.metadata.items():
+        own = key.replace("llama.", f"{architecture}.")
+        assert found.metadata.get(own, value) == (architecture if own.startswith("general.") else value)
+    again = read(found.metadata, reference.shapes, reference.exported, "model").config
+    named = ("architectures", "model_type", "num_loops", "skip_loop_final_norm", "attention_bias", "mlp_bias")
+    assert {key: value for key, value in again.items() if key not in named} == {
+        key: value for key, value in reference.imported.config.items() if key not in named
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture", "kept"),
+    [
+        ("llama", "internlm2", False),
+        ("llama", "exaone", True),
+        ("llama_llama3_rope", "exaone", True),
+        ("llama", "pangu-embedded", True),
+        ("granite", "minicpm", False),
+    ],
+)
+def test_what_is_read_alone_is_the_model_that_it_is(name: str, architecture: str, kept: bool) -> None:
+    """kept: the rows of a head are as in the checkpoint."""
+    reference = GgufReference(name)
+    prefix = reference.record["architecture"]
+    told = {key.replace(f"{prefix}.", f"{architecture}."): one for key, one in reference.metadata.items()}
+    scale = told.pop(f"{architecture}.attention.scale", None)
+    told["general.architecture"] = architecture
+    theirs = dict(reference.exported)
+    for block in range(reference.imported.config["num_hidden_layers"] if kept else 0):
+        for part in "qk":
+            own = f"model.layers.{block}.self_attn.{part}_proj.weight"
+            theirs[f"blk.{block}.attn_{part}.weight"] = reference.checkpoint[own]
+    found = read(told, reference.shapes, theirs, "model")
+    wanted = dict(reference.imported.config)
+    if scale is not None:
+        wanted["attention_multiplier"] = (wanted["hidden_size"] // wanted["num_attention_heads"]) ** -0.5
+    parsed, again = (find_family(one).parse(one) for one in (wanted, found.config))
+    assert parsed == again
+    assert not differences(undone(found, theirs), undone(reference.imported, reference.exported))
+
+
+def test_what_old_files_of_minicpm_do_not_say_is_the_published_models() -> None:
+    reference = GgufReference("granite")
+    told = {key.replace("granite.", "minicpm."): one for key, one in reference.metadata.items()}
+    gone = ("embedding_scale", "residual_scale", "logit_scale", "attention.scale")
+    told = {key: one for key, one in told.items() if not key.endswith(gone)}
+    told["general.architecture"] = "minicpm"
+    config = read(told, reference.shapes, reference.exported, "model").config
+    assert config["embedding_multiplier"] == 12.0
+    assert config["residual_multiplier"] == pytest.approx(1.4 / config["num_hidden_layers"] ** 0.5)
+    assert config["logits_scaling"] == config["hidden_size"] / 256
