@@ -7,7 +7,7 @@ from modelkit.source.gguf.architectures.changes import PLUS_ONE
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.rope import rope_block
-from modelkit.source.gguf.architectures.rules import Kept, Move, Parted, Regrouped, Rule
+from modelkit.source.gguf.architectures.rules import Joined, Kept, Move, Parted, Regrouped, Rule
 from modelkit.source.gguf.architectures.settings import Same, Setting, Special, Written
 
 KEPT = Kept()
@@ -100,6 +100,23 @@ MLP = rules("""
     ffn_up.* = mlp.up_proj.*
     ffn_down.* = mlp.down_proj.*
 """)
+
+
+def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
+    return (facts.count("intermediate_size"),) * 2
+
+
+JOINED_MLP = (
+    rule(
+        ("ffn_gate.weight", "ffn_up.weight"),
+        "mlp.gate_up_proj.weight",
+        Joined(Parted(_gate_up_rows)),
+        written=False,
+    ),
+    rule("ffn_up.*", "mlp.gate_up_proj.*"),
+    rule("ffn_down.*", "mlp.down_proj.*"),
+)
+"""One matrix for gate and up; a file may have them apart."""
 
 
 def _head_dim(file: Reading) -> None:

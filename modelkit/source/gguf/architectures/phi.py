@@ -14,6 +14,7 @@ from modelkit.source.gguf.architectures.parts import (
     FUSED_QKV,
     HEADS,
     HIDDEN,
+    JOINED_MLP,
     LAYER_NORM,
     NORMS,
     TOP,
@@ -105,10 +106,6 @@ def _fused_rows(facts: Facts, _: int) -> tuple[int, ...]:
     return facts.heads * facts.head_dim, kv, kv
 
 
-def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
-    return (facts.count("intermediate_size"),) * 2
-
-
 def _read_window(file: Reading) -> None:
     file.config["sliding_window"] = file.count("attention.sliding_window", 0) or None
 
@@ -134,14 +131,7 @@ PHI3 = Architecture(
             written=False,
         ),
         rule("attn_output.*", "self_attn.o_proj.*"),
-        rule(
-            ("ffn_gate.weight", "ffn_up.weight"),
-            "mlp.gate_up_proj.weight",
-            Joined(Parted(_gate_up_rows)),
-            written=False,
-        ),
-        rule("ffn_up.*", "mlp.gate_up_proj.*"),
-        rule("ffn_down.*", "mlp.down_proj.*"),
+        *JOINED_MLP,
     ),
 )
 PHIMOE = Architecture(

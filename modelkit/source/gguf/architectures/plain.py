@@ -2,7 +2,6 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -13,6 +12,7 @@ from modelkit.source.gguf.architectures.parts import (
     HEADS,
     HIDDEN,
     INNER,
+    JOINED_MLP,
     LAYER_NORM,
     MLP,
     NORMS,
@@ -27,7 +27,7 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, TwoRopes, rope_block
-from modelkit.source.gguf.architectures.rules import Joined, Kept, Parted
+from modelkit.source.gguf.architectures.rules import Kept
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
 from modelkit.source.gguf.architectures.windows import NO_WINDOW, windows
 
@@ -224,22 +224,6 @@ HUNYUAN = Architecture(
 )
 
 
-def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
-    return (facts.count("intermediate_size"),) * 2
-
-
-_JOINED_MLP = (
-    rule(
-        ("ffn_gate.weight", "ffn_up.weight"),
-        "mlp.gate_up_proj.weight",
-        Joined(Parted(_gate_up_rows)),
-        written=False,
-    ),
-    rule("ffn_up.*", "mlp.gate_up_proj.*"),
-    rule("ffn_down.*", "mlp.down_proj.*"),
-)
-
-
 def _read_equal_heads(file: Reading) -> None:
     heads = max(file.count("attention.head_count"), 1)
     file.config["head_dim"] = max(file.count("embedding_length") // heads, 1)
@@ -265,7 +249,7 @@ CHATGLM = Architecture(
         _BIAS,
     ),
     TOP,
-    (*NORMS, *ATTENTION, FUSED_QKV, *_JOINED_MLP),
+    (*NORMS, *ATTENTION, FUSED_QKV, *JOINED_MLP),
 )
 GLM4 = Architecture(
     "glm4",
@@ -281,7 +265,7 @@ GLM4 = Architecture(
         """),
         *ATTENTION,
         FUSED_QKV,
-        *_JOINED_MLP,
+        *JOINED_MLP,
     ),
 )
 ERNIE = Architecture(
