@@ -65,30 +65,47 @@ static int are_few(const struct mk_matrix* w, int rows) {
   if (mk_is_blocks(w)) return w->kind != MK_IQ4_NL && rows <= FEW_WITH_BLOCKS;
   if (w->bits != 4 && w->bits != 8) return 0;
   if (mk_block(w) < 32 || (WORD == 2 && w->bits == 8)) return rows <= 2;
-  return rows <= FEW || (WORD == 4 && rows == EIGHT);
+  return rows <= (WORD == 4 ? TURNED : FEW);
 }
+
+/* Do these few have both panels turned over? Three rows of 8 bits are faster without, 4 bits must be taken apart. */
+static int are_turned(const struct mk_matrix* w, int rows) { return WORD == 4 && rows > (w->bits == 8 ? FEW : FEW - 1); }
 
 #define WITH(way, rows, ...) way(s, p, at, x, ldx, w->k, sums, __VA_ARGS__, rows)
 #define BY_TWO(way, ...) rows == 1 ? WITH(way, 1, __VA_ARGS__) : WITH(way, 2, __VA_ARGS__)
+#define BY_THREE(way, ...) rows == 1 ? WITH(way, 1, __VA_ARGS__) : rows == 2 ? WITH(way, 2, __VA_ARGS__) : WITH(way, 3, __VA_ARGS__)
 #define BY_FOUR(way, ...)                                                                     \
   rows == 1   ? WITH(way, 1, __VA_ARGS__)                                                     \
   : rows == 2 ? WITH(way, 2, __VA_ARGS__)                                                     \
   : rows == 3 ? WITH(way, 3, __VA_ARGS__)                                                     \
               : WITH(way, 4, __VA_ARGS__)
 
+#if defined(__AVX512VNNI__)
+/* Not one function with `few_codes`, of which GCC makes worse code then. */
+static __attribute__((noinline)) void turned_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at,
+                                                   const char* x, size_t ldx, int rows, float* sums) {
+  switch (rows) {
+#define OF(R)                                                                                          \
+  case R:                                                                                              \
+    if (s->block == 64) w->bits == 8 ? WITH(few_turned, R, 8, 0, 64) : WITH(few_turned, R, 4, 0, 64);  \
+    else if (w->bits == 8) WITH(few_turned, R, 8, 0, 32);                                              \
+    else w->kind == MK_AFFINE ? WITH(few_turned, R, 4, 0, 32) : WITH(few_turned, R, 4, 1, 32);         \
+    break;
+    OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
+#undef OF
+  }
+}
+#endif
+
 static void few_codes(const struct mk_matrix* w, const struct slab* s, const struct panel* p, size_t at, const char* x,
                       size_t ldx, int rows, float* sums) {
 #if defined(__AVX512VNNI__)
-#define EIGHT_ROWS(...) eight_rows(s, p, at, x, ldx, w->k, sums, __VA_ARGS__)
-  if (rows == EIGHT) {
-    if (s->block == 64) w->bits == 8 ? EIGHT_ROWS(8, 0, 64) : EIGHT_ROWS(4, 0, 64);
-    else w->bits == 8 ? EIGHT_ROWS(8, 0, 32) : w->kind == MK_AFFINE ? EIGHT_ROWS(4, 0, 32) : EIGHT_ROWS(4, 1, 32);
-    return;
-  }
-  if (s->block == 64) {
-    w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 64) : BY_FOUR(few_vnni, 4, 0, 64);
+  if (are_turned(w, rows)) {
+    turned_codes(w, s, p, at, x, ldx, rows, sums);
+  } else if (s->block == 64) {
+    w->bits == 8 ? BY_THREE(few_vnni, 8, 0, 64) : BY_TWO(few_vnni, 4, 0, 64);
   } else if (s->block == 32) {
-    w->bits == 8 ? BY_FOUR(few_vnni, 8, 0, 32) : w->kind == MK_AFFINE ? BY_FOUR(few_vnni, 4, 0, 32) : BY_FOUR(few_vnni, 4, 1, 32);
+    w->bits == 8 ? BY_THREE(few_vnni, 8, 0, 32) : w->kind == MK_AFFINE ? BY_TWO(few_vnni, 4, 0, 32) : BY_TWO(few_vnni, 4, 1, 32);
   } else {
     BY_TWO(few, 4, 1); /* nvfp4 */
   }
@@ -130,7 +147,7 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
     COLUMN(few_blocks).strip(w, n0, x, ldx, rows, sums);
     return;
   }
-  const int together = few ? 1 : PANELS;
+  const int together = few && !are_turned(w, rows) ? 1 : PANELS;
   for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += together) {
     struct panel panels[PANELS];
     for (int p = 0; p < together; p++) panels[p] = panel_of(w->codes, (size_t)w->stride, n0 + (p0 + p) * LANES, w->n);

@@ -1,4 +1,4 @@
-/* One to four rows by vpdpbusd: codes meet x as they come from memory, and only sums are turned over.
+/* Up to three rows by vpdpbusd: codes meet x as they come from memory, and only sums are turned over.
  *
  * A register holds 64 bytes of one output's codes: some blocks, one behind the other. The sums of 16 outputs are
  * brought into one vector per block, outputs in lanes. They are exact, so these are the bits of any other way.
@@ -6,7 +6,7 @@
 #pragma once
 #include "products_tile.h"
 
-enum { FEW = 4 };
+enum { FEW = 3 };
 
 /* x's bytes for the codes of one register: high and low ones, [0] for a byte's lower field, [1] for its upper one. */
 struct met {

@@ -91,9 +91,13 @@ INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const
     transpose_short(rows, at, bytes, out);
     return;
   }
-  const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
   vi row[16];
-  UNROLL for (int r = 0; r < 16; r++) row[r] = _mm512_maskz_loadu_epi8(some, rows[r] + at);
+  if (bytes < 64) {
+    const __mmask64 some = ((__mmask64)1 << bytes) - 1;
+    UNROLL for (int r = 0; r < 16; r++) row[r] = _mm512_maskz_loadu_epi8(some, rows[r] + at);
+  } else { /* half as long as behind a mask */
+    UNROLL for (int r = 0; r < 16; r++) row[r] = vi_load(rows[r] + at);
+  }
   transpose(row, out);
 }
 

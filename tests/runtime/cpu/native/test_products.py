@@ -66,7 +66,7 @@ def test_product_is_near_the_exact_one_and_rows_stand_alone(mode, bits, group):
         for threads in (1, 2, 3):
             kernels.set_threads(threads)
             assert same(product(x, w), together), (column, threads)
-            for first, stop in ((0, 1), (1, 3), (3, 7), (10, 15), (7, 15), (18, 19)):
+            for first, stop in ((0, 1), (1, 3), (2, 5), (3, 7), (10, 15), (1, 7), (9, 16), (7, 15), (18, 19)):
                 assert same(product(x[first:stop], w), together[first:stop]), (column, threads, first)
 
 
@@ -83,12 +83,12 @@ def test_product_is_near_the_exact_one_and_rows_stand_alone(mode, bits, group):
 def test_sizes_that_fill_no_register(mode, bits, group, outputs, blocks):
     width = max(group, 32) * blocks
     w, exact = matrix(mode, bits, group, outputs, width)
-    x = rows(4, width)
+    x = rows(7, width)
     together = product(x, w)
     assert (np.abs(together - x @ exact.T) <= bound(x, exact, min(group, 64))).all()
     for column in kernels.columns():
         kernels.use_column(column)
-        for count in (1, 2, 3, 4):
+        for count in (1, 2, 3, 4, 7):
             assert same(product(x[:count], w), together[:count])
 
 
