@@ -4,6 +4,7 @@
     mlp.experts.gate_up_proj         [E, 2M, D]     two in one: cut into mlp.switch_mlp.gate_proj and up_proj
     mlp.experts.gate_up_proj         [E, D, 2M]     input first: turned over as well
     block_sparse_moe.input_linear    [E, 2M, D]     the same by a family's own names (`Checkpoint.stacks`)
+    ffn.experts.mlp.w1               [E * M, D]     one below the other (`Checkpoint.piled`)
     mlp.experts.gate_up_proj_blocks  [E, 2M, G, 16] GPT-OSS: gate and up alternate, packed MXFP4
 
 Stacking, cutting and dealing out move whole rows or columns, so each is a list of slabs and costs no memory.
@@ -13,6 +14,7 @@ of the two it is shows in the shapes of a layer's stacks, not in its files.
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from modelkit.errors import PlanError
 from modelkit.pack.matrix import Matrix, alone, decoded_dtype, stored_input_first, stored_less_one
@@ -22,7 +24,9 @@ from modelkit.source.tensor import TensorInfo
 from runtime.models.checkpoint import Checkpoint
 from runtime.quant import Format
 
-_OWNER = r"(?P<owner>(?:.+\.)?layers\.\d+(?:\.(?:mlp|moe|mixer|block_sparse_moe|feed_forward))?)"
+_OWNER = (
+    r"(?P<owner>(?:.+\.)?(?:layers|blocks)\.\d+(?:\.(?:mlp|moe|mixer|block_sparse_moe|feed_forward|ffn))?)"
+)
 _ONE = re.compile(
     _OWNER + r"\.(?P<group>experts|shared_experts|switch_mlp)\.(?P<index>\d{1,6})\."
     r"(?P<matrix>\w+)\.(?P<leaf>weight|bias)",
@@ -30,7 +34,7 @@ _ONE = re.compile(
 )
 _PACKED = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|gate_proj|up_proj|down_proj)", re.ASCII)
 _BIAS = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|down_proj)_bias", re.ASCII)
-_SPELLINGS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
+_SPELLINGS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj", "v1": "up_proj"}
 
 
 def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str, Tiles]) -> list[Matrix]:
@@ -50,6 +54,8 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
             stacks.setdefault(key, {})[int(one["index"])] = tensor
         elif (packed := _packed(tensor, files)) and len(tensor.shape) == 3:
             matrices += _cut(packed, tensor, files, tile, turn=packed["owner"] in turned_owners)
+        elif tile is None and (pile := _pile(tensor, files)) is not None:
+            matrices.append(pile)
         elif files.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
             matrices += _cut_bias(bias, tensor, files)
         else:
@@ -65,6 +71,26 @@ def _packed(tensor: TensorInfo, files: Checkpoint) -> re.Match[str] | None:
     for theirs, usual in files.stacks:
         name = name.replace(theirs, usual)
     return _PACKED.fullmatch(name)
+
+
+def _pile(tensor: TensorInfo, files: Checkpoint) -> Matrix | None:
+    """Matrices of all experts, one below the other, as a stack; None if it is none."""
+    for end, (matrix, turn) in files.piled:
+        if tensor.name.endswith(end) and len(tensor.shape) == 2 and files.piles:
+            rows, width = tensor.shape
+            if rows % files.piles:
+                raise PlanError(f"{tensor.name} has {rows:,} rows for {files.piles} experts")
+            stack = replace(tensor, shape=(files.piles, rows // files.piles, width))
+            owner = tensor.name.removesuffix(end)
+            shape = (files.piles, width, rows // files.piles) if turn else stack.shape
+            return Matrix(
+                name=f"{owner}{files.experts}.{matrix}.weight",
+                known_as=f"{owner}experts.{matrix}",
+                dtype=tensor.dtype,
+                shape=shape,
+                slabs=turned(stack) if turn else (whole(stack),),
+            )
+    return None
 
 
 def input_first_owners(tensors: Iterable[TensorInfo]) -> set[str]:

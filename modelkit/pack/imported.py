@@ -28,7 +28,7 @@ from modelkit.source.prequantized import GgufWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.forms import REPACKED
 from runtime.blocks.types import BLOCK_TYPES, BlockType
-from runtime.models.quantizing import FILTERS
+from runtime.models.quantizing import FILTERS, is_in
 from runtime.quant import FORMATS, Format
 
 _ROWS = {(row.bits, row.group_size, row.mode): row for row in FORMATS}
@@ -118,11 +118,7 @@ def keep(matrix: Matrix, factor: TensorInfo | None) -> Planned:
     if kind is None or isinstance(first, Joined):
         refuse_factor(matrix, factor)
         return _floats(matrix)
-    if (
-        not matrix.name.endswith(".weight")
-        or len(matrix.shape) < 2
-        or any(part in matrix.name for part in _WIDE)
-    ):
+    if not matrix.name.endswith(".weight") or len(matrix.shape) < 2 or is_in(matrix.name, *_WIDE):
         refuse_factor(matrix, factor)
         return _decoded(matrix, _F32, "exact floats: it is no matrix here")
     if matrix.shape[-1] % kind.weights:

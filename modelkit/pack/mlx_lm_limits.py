@@ -230,6 +230,24 @@ def _other_gelu(block: Block, _names: Collection[str]) -> bool:
     return block.get("hidden_act") not in (None, "gelu_new", "gelu_pytorch_tanh")
 
 
+def _block(block: Block, name: str) -> Block:
+    inner = block.get(name)
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _unsaid(name: str, *fields: str) -> When:
+    """Is one of these fields of that inner block not there, or null?"""
+    return lambda block, _names: any(_block(block, name).get(field) is None for field in fields)
+
+
+def _unnormed(block: Block, _names: Collection[str]) -> bool:
+    return _block(block, "ffn_config").get("moe_normalize_expert_weights", 1) is None
+
+
+def _other_experts(block: Block, _names: Collection[str]) -> bool:
+    return _block(_block(block, "ffn_config"), "ffn_act_fn").get("name", "silu") not in ("silu", "swish")
+
+
 # Their classes have the family's own activation and look at no other.
 _SILU = """
     afmoe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
@@ -285,7 +303,20 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: bool(_rope(block).get("mscale_all_dim")),
         "it does not scale scores by YaRN's mscale_all_dim",
     ),
-    Limit(("glm4_moe", "helium", "solar_open"), _scaled, "it leaves the rope unscaled"),
+    Limit(("dbrx", "glm4_moe", "helium", "solar_open"), _scaled, "it leaves the rope unscaled"),
+    Limit(("dbrx",), _other_experts, "it computes silu always"),
+    Limit(("dbrx",), _unnormed, "it divides the weights of experts by their sum always"),
+    Limit(
+        ("dbrx",),
+        _unsaid("attn_config", "kv_n_heads", "clip_qkv", "rope_theta"),
+        "it asks for kv_n_heads, clip_qkv and rope_theta in attn_config",
+    ),
+    Limit(
+        ("dbrx",),
+        _unsaid("ffn_config", "ffn_hidden_size", "moe_num_experts", "moe_top_k"),
+        "it asks for ffn_hidden_size, moe_num_experts and moe_top_k in ffn_config",
+    ),
+    Limit(("dbrx",), _named(".ffn.switch_mlp."), STACKED),
     Limit(("glm",), _turns_a_part, "it rotates whole heads"),
     Limit(
         ("glm_moe_dsa",),

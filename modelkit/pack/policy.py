@@ -59,7 +59,7 @@ KEEP: tuple[Row, ...] = (
     Row(lambda t, r: r.towers.hears(t.name), SOURCE, "audio tower"),
     Row(lambda t, r: r.towers.sees(t.name), SOURCE, "vision tower"),
     Row(lambda t, _: t.ends("bias"), SOURCE, "bias"),
-    Row(lambda t, _: not t.stacked and t.has("norm", "ln_"), SOURCE, "norm"),
+    Row(lambda t, _: not t.stacked and t.is_in("norm", "ln_"), SOURCE, "norm"),
     Row(
         lambda t, _: not t.stacked and t.has("embed", "wpe.") and not (is_table(t) or is_head(t)),
         SOURCE,

@@ -31,6 +31,11 @@ class Checkpoint:
     stacks: tuple[tuple[str, str], ...] = ()
     """(the checkpoint's, the usual) parts of names of stacks that hold all experts, such as
     `experts.gate_up_proj`."""
+    piled: tuple[tuple[str, tuple[str, bool]], ...] = ()
+    """How names end of matrices that hold those of all experts, one below the other, with MLX's name, and
+    whether they are input first."""
+    piles: int = 0
+    """How many are in each."""
     alternate: bool = False
     """Rows of two fused expert matrices come in turn, and their biases."""
     joined: tuple[tuple[str, ...], ...] = ()

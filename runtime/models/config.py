@@ -58,6 +58,16 @@ class Fields:
             f"config.json: {self.name(name)} is {shown(self.raw.get(name))}, expected {expected}"
         )
 
+    def block(self, name: str) -> "Fields":
+        """What stands in a block of it; nothing where the file has none. A block is no model's config,
+        whatever it calls itself.
+        """
+        block = self.raw.get(name)
+        if block is not None and not isinstance(block, Mapping):
+            self.refuse(name, "a block of fields")
+        own = {field: value for field, value in (block or {}).items() if field != "model_type"}
+        return Fields(own, under=self.name(name))
+
     def take(self, name: str, default: Any) -> Any:
         """The field's value; where the file has none, `default` is the family's."""
         value = self.raw.get(name)

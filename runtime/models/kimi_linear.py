@@ -84,11 +84,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _linear(fields: Fields) -> Fields:
-    """The block in which published files describe KDA; {} in transformers' own."""
-    block = fields.raw.get("linear_attn_config")
-    if block is not None and not isinstance(block, Mapping):
-        fields.refuse("linear_attn_config", "an object")
-    return Fields(block or {}, under="linear_attn_config")
+    """In which published files describe KDA; transformers' own have no such block."""
+    return fields.block("linear_attn_config")
 
 
 def _delta(fields: Fields, eps: float) -> KimiDeltaSpec:

@@ -13,7 +13,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
@@ -24,7 +23,8 @@ from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import MLP
 from runtime.nn.norm import LayerNorm, Normalize
-from runtime.nn.self_attention import FusedAttention, Projected
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import FusedAttention, HeadShape, Projected
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -75,10 +75,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _attention(fields: Fields) -> Fields:
-    block = fields.raw.get("attn_config")
-    if block is not None and not isinstance(block, Mapping):
-        raise UnsupportedModel("config.json: attn_config should be a block of fields")
-    own = Fields(block or {}, under="attn_config")
+    own = fields.block("attn_config")
     for name, good in _ATTENTION.items():
         if own.raw.get(name, good[0]) not in good:
             own.refuse(name, f"{good[0]!r}, the one way that is computed")
@@ -92,13 +89,19 @@ def layout(config: Config) -> list[LayerSpec]:
 class Clipped(FusedAttention):
     """What products give is kept within [-clip, clip]."""
 
-    def __init__(self, config: Config, alibi: Alibi) -> None:
-        super().__init__(config, None, alibi=alibi, scale=config.scale)
-        self._clip = config.clip
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        clip: float,
+        *,
+        alibi: Alibi | None = None,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__(shape, rope, alibi=alibi, scale=scale)
+        self._clip = clip
 
     def flat(self, x: mx.array, step: Step) -> Projected:
-        if self._clip is None:
-            return super().flat(x, step)
         queries, keys, values = (mx.clip(part, -self._clip, self._clip) for part in super().flat(x, step))
         return queries, keys, values
 
@@ -107,11 +110,15 @@ def build(config: Config) -> CausalLM:
     def norm() -> Normalize:
         return LayerNorm(config.hidden_size, eps=config.norm_eps, bias=False)
 
-    biases, hidden = Alibi(slopes(config.heads, config.bias_max)), config.hidden_size
-    layers = [
-        PreNorm(Clipped(config, biases), MLP(hidden, config.intermediate_size, gelu), norm)
-        for _ in config.windows
-    ]
+    hidden, clip, scale = config.hidden_size, config.clip, config.scale
+    biases = Alibi(slopes(config.heads, config.bias_max))
+
+    def attention() -> FusedAttention:
+        if clip is None:
+            return FusedAttention(config, None, alibi=biases, scale=scale)
+        return Clipped(config, None, clip, alibi=biases, scale=scale)
+
+    layers = [PreNorm(attention(), MLP(hidden, config.intermediate_size, gelu), norm) for _ in config.windows]
     return CausalLM(config, layers, norm())
 
 

@@ -199,6 +199,8 @@ ARCHITECTURES: dict[str, str] = {
     "qwen3_vl_moe_text": "qwen_moe",
     "MixtralForCausalLM": "mixtral",
     "mixtral": "mixtral",
+    "DbrxForCausalLM": "dbrx",
+    "dbrx": "dbrx",
     "OlmoeForCausalLM": "olmoe",
     "FlexOlmoForCausalLM": "olmoe",
     "olmoe": "olmoe",

@@ -58,6 +58,9 @@ class Tensor:
     def ends(self, *parts: str) -> bool:
         return self.name.endswith(parts)
 
+    def is_in(self, *parts: str) -> bool:
+        return is_in(self.name, *parts)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -90,6 +93,14 @@ class Row:
     offers: tuple[Offer, ...]
     reason: str
     """What users read beside the tensor."""
+
+
+def is_in(name: str, *parts: str) -> bool:
+    """Has the parameter one of these parts in its name, or the module that it is in, or that one's? What is
+    farther out may be called after other things inside (DBRX's `norm_attn_norm.attn.Wqkv.weight`).
+    """
+    near = ".".join(name.split(".")[-3:])
+    return any(part in near for part in parts)
 
 
 def more_bits(layer: int, layers: int, *, cadence_end: int | None = None) -> bool:

@@ -39,6 +39,12 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_attention_heads": "n_head",
     },
     "codegen": _GPT,
+    "dbrx": {
+        "hidden_size": "d_model",
+        "max_position_embeddings": "max_seq_len",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    },
     "deepseek_v2": {"num_experts": "n_routed_experts"},
     "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "deepseek_v32": {"num_local_experts": "n_routed_experts"},

@@ -10,7 +10,6 @@ from safetensors.numpy import save_file
 
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.encoder_folders import write_words
-from tests.support.foreign_references import ForeignReference
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
 
@@ -34,12 +33,11 @@ class AdapterReference:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        """Behind `mlx/` one of mlx-lm's, behind `encoders/` and `foreign/` PEFT's for other models than our
-        own decoders."""
+        """Behind `mlx/` one of mlx-lm's, behind `encoders/` PEFT's for what makes embeddings."""
 
     @classmethod
     def names(cls, folder: str = "") -> list[str]:
-        """folder: "mlx/" for those of mlx-lm, "encoders/", "foreign/"."""
+        """folder: "mlx/" for those of mlx-lm, "encoders/"."""
         return sorted(f"{folder}{path.stem}" for path in (FOLDER / folder).glob("*.json"))
 
     @cached_property
@@ -61,9 +59,8 @@ class AdapterReference:
         return self._base.answers["ids"]
 
     @property
-    def _base(self) -> Reference | ForeignReference:
-        folder, _, name = self.record["base"].rpartition("/")
-        return ForeignReference(name) if folder == "foreign" else Reference.called(name)
+    def _base(self) -> Reference:
+        return Reference.called(self.record["base"])
 
     def write(self, folder: Path) -> Path:
         """The adapter as PEFT or mlx-lm wrote it. Returns the folder."""
@@ -78,7 +75,7 @@ class AdapterReference:
         """The network below it, with a tokenizer. Returns the folder."""
         config = {key: value for key, value in self.base["config"].items() if key != "eos_token_id"}
         write_checkpoint(folder, config, self.base["tensors"])
-        if self.name.startswith(("encoders/", "foreign/")):
+        if self.name.startswith("encoders/"):
             write_words(folder)
         else:
             write_tokenizer(folder, tokens=128)

@@ -104,6 +104,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         {"bias": False, "ffn_hidden_size": None, "max_position_embeddings": 2048},
     ),
     "bloom": ("bloom", {"seq_length": 2048}),
+    "dbrx": ("dbrx", {}),
     "mpt": ("mpt_clipped", {"attn_config": {"clip_qkv": 0.4, "alibi_bias_max": 16}}),
     "gpt_bigcode": ("gpt_bigcode", {}),
     "muse_glimmer": ("muse_glimmer", {}),

@@ -148,7 +148,7 @@ def _filled(matrix: Matrix, tensors: Tensors) -> np.ndarray:
             rows = array.reshape(-1, max(slab.row_bytes // 4, 1))
             parts.append(rows[slab.start : slab.stop : slab.step].reshape(-1))
         else:
-            columns = array.reshape(-1, *array.shape[-2:])[slab.matrix]
+            columns = array.reshape(-1, slab.height, slab.width)[slab.matrix]
             parts.append(columns[:, slab.start : slab.stop : slab.step].T.reshape(-1))
     whole = np.concatenate(parts).reshape(matrix.shape)
     return whole + np.float32(1) if matrix.plus_one else whole

@@ -15,13 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
 from safetensors import safe_open
 
 from tests.support.adapter_references import FOLDER, adapter_tensor
-from tests.support.checkpoints import random_state
-from tests.support.foreign_references import ForeignReference
 from tests.support.make_references import _reference_model, entries
 from tests.support.parity import Reference
 
@@ -149,6 +146,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "codegen_fused": ("codegen", {"r": 2, "target_modules": ["qkv_proj", "out_proj"]}),
     "falcon_grouped": ("falcon_40b", {"r": 2, "target_modules": ["query_key_value", "dense"]}),
     "olmo_hybrid_joined": ("olmo_hybrid", {"r": 2, "target_modules": ["q_proj", "v_proj"]}),
+    "dbrx_dora": ("dbrx", {"r": 2, "use_dora": True, "target_modules": ["Wqkv", "out_proj", "lm_head"]}),
     "encoders/bert_lora": (
         "bert",
         {"r": 3, "lora_alpha": 4, "target_modules": ["query", "value", "dense", "word_embeddings"]},
@@ -162,10 +160,6 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"r": 2, "use_rslora": True, "target_modules": "all-linear", "modules_to_save": ["tok_embeddings"]},
     ),
     "encoders/embedding_gemma_lora": ("embedding_gemma", {"r": 2, "target_modules": ["k_proj", "up_proj"]}),
-    "foreign/dbrx_dora": (
-        "foreign/dbrx",
-        {"r": 2, "use_dora": True, "target_modules": ["Wqkv", "out_proj", "lm_head"]},
-    ),
 }
 
 
@@ -175,26 +169,12 @@ def main(names: list[str]) -> None:
     for name in names or list(CASES):
         base, wanted = CASES[name]
         (FOLDER / name).parent.mkdir(exist_ok=True)
-        if base.startswith("foreign/"):
-            reference = ForeignReference(base.removeprefix("foreign/"))
-            model = _foreign_model(reference)
-        else:
-            reference, model = Reference.called(base), _reference_model(*table[base])
+        reference, model = Reference.called(base), _reference_model(*table[base])
         ids, columns = reference.answers["ids"], reference.answers["columns"][::3]
         record, logits, std = _run(model, wanted, ids)
         (FOLDER / f"{name}.json").write_text(json.dumps({"base": base, **record}) + "\n", encoding="utf-8")
         np.savez_compressed(FOLDER / f"{name}.npz", columns=columns, logits=logits[:, columns], std=std)
         print(name, f"moved by {std:.3g}", flush=True)
-
-
-def _foreign_model(reference: ForeignReference) -> Any:
-    config = transformers.AutoConfig.for_model(**reference.record["config"])
-    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    seeded = random_state(reference.record["tensors"]).items()
-    lost = model.load_state_dict({key: torch.from_numpy(value) for key, value in seeded}, strict=False)
-    assert not lost.unexpected_keys, lost.unexpected_keys
-    model.tie_weights()
-    return model
 
 
 def _run(

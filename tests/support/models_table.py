@@ -45,6 +45,10 @@ Files of MiniMax-Text-01 and M1 say how much of a head is rotated (`rotary_dim`)
 trained so. transformers 5.24's class rotates whole heads; minimax_window is compared with that class after
 its rotation was made MiniMax M2's.
 
+Files of DBRX say the base of its rotation in `attn_config`, where its authors' code, llama.cpp and mlx-lm
+read it, and modelkit does. transformers 5.24 reads it there no longer and takes 10000 instead; a file that
+says one base there and another beside it is refused.
+
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on
 logits (Cohere's, Granite's) is left out there, as transformers does.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from runtime.nn.low_rank import LowRank
 
-_LAYER = re.compile(r"(?:.*\.)?(?:layers|h)\.(?P<place>\d+)\.(?P<key>.+)", re.ASCII)
+_LAYER = re.compile(r"(?:.*\.)?(?:layers|blocks|h)\.(?P<place>\d+)\.(?P<key>.+)", re.ASCII)
 _RENAMED = (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model."))
 """What a class of mlx-lm calls otherwise than any file."""
 _MISCOUNTED = (3, 5, 6)

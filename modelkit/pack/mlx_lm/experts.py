@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from modelkit.pack.mlx_lm.pieces import CannotMend, Computed, rows, stacked
-from modelkit.pack.mlx_lm.sheet import Sheet
+from modelkit.pack.mlx_lm.pieces import CannotMend, Computed, rows, stacked, unstacked
+from modelkit.pack.mlx_lm.sheet import PARTS, Sheet
 from modelkit.pack.planned import Output
 from modelkit.source.tensor import TensorInfo
 
@@ -46,6 +46,24 @@ def halves(sheet: Sheet) -> str:
         sheet.put(both.name, gate, up)
         sheet.put(down.name, rows(names[2], down, range(width)))
     return "experts apart, output first"
+
+
+def apart(**called: str) -> Callable[[Sheet], str]:
+    """The matrices of `switch_mlp` one by one, as `experts` have them there, under these names."""
+
+    def act(sheet: Sheet) -> str:
+        for module in sheet.modules(*(f"switch_mlp.{matrix}" for matrix in called)):
+            before, _, matrix = module.rpartition(".switch_mlp.")
+            stacks = {part: sheet.find(module + part) for part in PARTS}
+            count = sheet.tensor(f"{module}.weight").shape[0]
+            names = [f"{before}.experts.{expert}.{called[matrix]}" for expert in range(count)]
+            for part, stack in stacks.items():
+                if stack is not None:
+                    sheet.put(stack.name, *unstacked([name + part for name in names], stack))
+            sheet.share_form(module, names)
+        return "experts one by one"
+
+    return act
 
 
 def in_turn(sheet: Sheet) -> str:

@@ -101,6 +101,18 @@ def stacked(name: str, parts: Sequence[TensorInfo]) -> Pieced:
     return Pieced(output, tuple((part, 0, part.nbytes) for part in parts))
 
 
+def unstacked(names: Sequence[str], tensor: TensorInfo) -> list[Pieced]:
+    """What lies along a tensor's first axis, each by itself. Raises CannotMend where it is not so many."""
+    count, *shape = tensor.shape
+    if count != len(names):
+        raise CannotMend(tensor.name)
+    size = tensor.nbytes // max(count, 1)
+    return [
+        Pieced(Output(name, tensor.dtype, tuple(shape)), ((tensor, place * size, (place + 1) * size),))
+        for place, name in enumerate(names)
+    ]
+
+
 def rows(name: str, tensor: TensorInfo, chosen: Sequence[int], height: int | None = None) -> Pieced:
     """These rows of each of a tensor's matrices, [..., height, width]; a row's bytes stay as they are.
 

@@ -3,7 +3,7 @@
 Mends change a copy of it, so that one that turns out impossible has changed nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -111,6 +111,13 @@ class Sheet:
         for block in self._quantization():
             if module in block:
                 block[again] = deepcopy(block[module])
+
+    def share_form(self, module: str, others: Iterable[str]) -> None:
+        """What config.json's quantization says of one module is said of these in its place."""
+        for block in self._quantization():
+            if module in block:
+                entry = block.pop(module)
+                block.update({other: deepcopy(entry) for other in others})
 
     def say(self, **fields: Any) -> None:
         """Set fields of the text model, and of the whole config where it has them too."""

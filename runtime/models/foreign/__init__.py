@@ -20,7 +20,6 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import RuntimeFault, UnsupportedModel, WeightMismatch, shown
 from runtime.models.checkpoint import always
 from runtime.models.family import Family
-from runtime.models.foreign import experts
 from runtime.models.foreign.kinds import Kind
 from runtime.models.foreign.network import ForeignNetwork, Form
 from runtime.models.foreign.probe import Found, look_at
@@ -31,7 +30,7 @@ from runtime.records import dataclass
 
 RELEASE = "0.32"  # as the extra `lm` in pyproject.toml
 INSTALL = 'pip install "mlx-lm>=0.32.2,<0.33"'
-KINDS: dict[str, Kind] = {name: kind for kind in experts.KINDS for name in kind.types}
+KINDS: dict[str, Kind] = {}
 """By model_type."""
 
 

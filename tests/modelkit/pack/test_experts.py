@@ -102,6 +102,33 @@ def test_a_fused_stack_is_cut_in_the_middle_of_each_expert(inventory_of: Make) -
     assert [(slab.start, slab.stop) for slab in up.slabs] == [(5, 10), (15, 20), (25, 30)]
 
 
+DBRX = {"architectures": ["DbrxForCausalLM"], "ffn_config": {"moe_num_experts": 3}}
+
+
+def test_experts_below_each_other_are_a_stack(inventory_of: Make) -> None:
+    at = "transformer.blocks.0.ffn"
+    piles = {f"{at}.experts.mlp.{name}": ("BF16", (3 * 40, 64)) for name in ("w1", "v1", "w2")}
+    found = gathered(inventory_of, piles, checkpoint_of(DBRX))
+    shapes = {name.removeprefix(f"{at}.switch_mlp."): matrix.shape for name, matrix in found.items()}
+    assert shapes == {
+        "gate_proj.weight": (3, 40, 64),
+        "up_proj.weight": (3, 40, 64),
+        "down_proj.weight": (3, 64, 40),
+    }
+    down = found[f"{at}.switch_mlp.down_proj.weight"]
+    assert [(piece.matrix, piece.height) for piece in down.slabs if isinstance(piece, Columns)] == [
+        (0, 40),
+        (1, 40),
+        (2, 40),
+    ]
+
+
+def test_rows_that_are_not_the_same_for_all_experts_are_refused(inventory_of: Make) -> None:
+    name = "transformer.blocks.0.ffn.experts.mlp.w1"
+    with pytest.raises(PlanError, match="has 100 rows for 3 experts"):
+        gathered(inventory_of, {name: ("BF16", (100, 64))}, checkpoint_of(DBRX))
+
+
 def test_gemma4_stacks_have_their_own_home(inventory_of: Make) -> None:
     files = checkpoint_of({"architectures": ["Gemma4ForCausalLM"]})
     found = gathered(inventory_of, {"model.layers.0.experts.down_proj": ("BF16", (3, 8, 64))}, files)

@@ -5,6 +5,7 @@ tests/data/mlx_lm.json, which `python -m tests.support.export_table` makes.
 """
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,28 @@ def test_experts_that_create_stacked_have_the_names_of_mlx_lm(tmp_path: Path) ->
     names = tensors_of(export(tmp_path, "bf16")).keys()
     assert any(".mlp.switch_mlp." in name for name in names)
     assert not any(".block_sparse_moe.switch_mlp." in name for name in names)
+
+
+def test_experts_that_mlx_lm_has_one_by_one(tmp_path: Path) -> None:
+    """Each with the form of its stack: in q4 the last matrices have eight bits."""
+    folder, ids = exported("dbrx", tmp_path, "q4g32"), Reference("dbrx").answers["ids"]
+    modelkit.export("it", tmp_path / "plain", home=tmp_path / "home")
+    before, after = tensors_of(tmp_path / "plain"), tensors_of(folder)
+    block, said = "transformer.blocks.1.ffn", config_of(folder)["quantization"]
+    for name, matrix in (("w1", "gate_proj"), ("v1", "up_proj"), ("w2", "down_proj")):
+        for part in ("weight", "scales", "biases"):
+            stack = before[f"{block}.switch_mlp.{matrix}.{part}"]
+            each = [after[f"{block}.experts.{i}.{name}.{part}"] for i in range(6)]
+            assert mx.array_equal(mx.stack(each), stack)
+    assert said[f"{block}.experts.5.w2"]["bits"] == 8
+    assert not any("switch_mlp" in name for name in (*after, *said))
+    ours = logits_of(folder, ids)
+    assert np.array_equal(ours, logits_of(tmp_path / "plain", ids))
+    if find_spec("mlx_lm") is not None:
+        from mlx_lm.utils import load_model as load  # pyright: ignore[reportMissingImports]
+
+        theirs = np.array(load(folder, strict=True)[0](mx.array(ids)[None])[0].astype(mx.float32))
+        assert np.abs(theirs - ours).max() < 1e-2 * ours.std()
 
 
 def test_packed_latent_heads_are_packed_once(tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ def test_every_third_layer_counts_from_the_end_of_the_first_eighth() -> None:
     assert not more_bits(6, 52)
 
 
+def test_what_lies_beside_a_norm_is_none() -> None:
+    block = "transformer.blocks.0.norm_attn_norm"
+    assert fate(f"{block}.attn.Wqkv.weight", (256, 256), "q4") == "q4"
+    assert decide(f"{block}.norm_1.weight", (256, 256), "q4").reason == "norm"
+
+
 @pytest.mark.parametrize("matrix", ["self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj"])
 def test_robust_matrices_get_what_was_asked_for(matrix: str) -> None:
     assert fate(f"{LAYER}{matrix}.weight", (256, 256), "q4") == "q4"

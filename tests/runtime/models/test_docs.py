@@ -1,9 +1,6 @@
 """docs/models.md lists what the program runs."""
 
 from runtime.models import ARCHITECTURES
-from runtime.models.foreign.refused import REFUSED
-from tests.support import foreign_table
-from tests.support.foreign_references import ForeignReference
 from tests.support.models_table import PAGE, drafts
 from tests.support.parity import Reference
 
@@ -23,16 +20,3 @@ def test_who_can_draft_is_what_the_code_says() -> None:
     assert names
     wrong = [name for name in names if told[name] != drafts(name)]
     assert not wrong, "run python -m tests.support.models_table"
-
-
-def test_every_class_of_mlx_lm_is_listed_as_run_or_refused() -> None:
-    page = foreign_table.PAGE.read_text(encoding="utf-8")
-    missing = [name for name in ForeignReference.names() if f"\n| {name} | " not in page]
-    missing += [name for name in REFUSED if name not in page]
-    changes = [
-        entry["outcome"]
-        for name in ForeignReference.names()
-        for entry in ForeignReference(name).changes.values()
-    ]
-    assert not missing, "run python -m tests.support.foreign_table"
-    assert f"({len(changes) - changes.count('refused')} changes," in page

@@ -17,21 +17,8 @@ from runtime.models.foreign.words import reason
 from tests.support import foreign as support
 from tests.support.foreign import CONFIG, describe_novel, novel
 
-DBRX: dict[str, Any] = {"architectures": ["DbrxForCausalLM"], "model_type": "dbrx"}
+NOVEL: dict[str, Any] = {"architectures": ["NovelForCausalLM"], "model_type": "novel"}
 with_mlx_lm = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
-
-
-def test_without_the_extra_the_refusal_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign, "installed", lambda: None)
-    with pytest.raises(UnsupportedModel, match=r"DbrxForCausalLM.*pip install .mlx-lm"):
-        describe(DBRX)
-
-
-@pytest.mark.parametrize("release", ["0.31.9", "0.33.0", "1.0"])
-def test_only_the_release_that_is_known_is_used(monkeypatch: pytest.MonkeyPatch, release: str) -> None:
-    monkeypatch.setattr(foreign, "installed", lambda: release)
-    with pytest.raises(UnsupportedModel, match=f"{release} is installed and 0.32 is wanted"):
-        describe(DBRX)
 
 
 def test_our_own_architectures_never_ask_mlx_lm(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,13 +38,12 @@ def test_no_kind_has_a_file_of_our_own() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({**DBRX, "model_file": "evil.py"}, "asks to run the Python file 'evil.py'"),
-        ({**DBRX, "architectures": ["DbrxForTokenClassification"]}, "only DbrxForCausalLM can be run"),
-        ({**DBRX, "model_type": ["dbrx"]}, "nothing here runs it|model_type is"),
-        ({**DBRX, "model_type": "../../evil"}, "nothing here runs it"),
-        ({**DBRX, "model_type": "cache"}, "nothing here runs it"),  # a file of mlx-lm, and no model
-        ({**DBRX, "model_type": "exaone"}, "transformers has no class for it"),
-        ({**DBRX, "model_type": "phi3small"}, "see those that come later"),
+        ({**NOVEL, "model_file": "evil.py"}, "asks to run the Python file 'evil.py'"),
+        ({**NOVEL, "model_type": ["dbrx"]}, "nothing here runs it|model_type is"),
+        ({**NOVEL, "model_type": "../../evil"}, "nothing here runs it"),
+        ({**NOVEL, "model_type": "cache"}, "nothing here runs it"),  # a file of mlx-lm, and no model
+        ({**NOVEL, "model_type": "exaone"}, "transformers has no class for it"),
+        ({**NOVEL, "model_type": "phi3small"}, "see those that come later"),
     ],
 )
 def test_what_is_no_model_to_run_is_refused(

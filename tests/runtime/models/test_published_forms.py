@@ -267,6 +267,41 @@ def minimax_of_old(config: Config) -> Config:
     )(config)
 
 
+def in_attention(**fields: Any) -> Callable[[Config], Config]:
+    return lambda config: {**config, "attn_config": {**config["attn_config"], **fields}}
+
+
+def dbrx_of_old(config: Config) -> Config:
+    """The base stands in attn_config alone."""
+    return without("rope_parameters", "num_key_value_heads")(config)
+
+
+_DBRX = {"w1": "gate_proj", "v1": "up_proj", "w2": "down_proj"}
+
+
+def dbrx_by_mlx(state: State) -> State:
+    out: State = {}
+    for name, array in state.items():
+        stem, found, matrix = name.rpartition(".experts.mlp.")
+        parts = np.split(array, 6) if found else []
+        out |= {
+            f"{stem}.experts.{i}.{matrix}.weight": one.T if matrix == "w2" else one
+            for i, one in enumerate(parts)
+        } or {name: array}
+    return out
+
+
+def dbrx_in_stacks(state: State) -> State:
+    """As packages have them that were made anew."""
+    out: State = {}
+    for name, array in state.items():
+        stem, found, matrix = name.rpartition(".experts.mlp.")
+        stack = array.reshape(6, -1, 64) if found else array
+        stack = stack.swapaxes(1, 2) if matrix == "w2" else stack
+        out[f"{stem}.switch_mlp.{_DBRX[matrix]}.weight" if found else name] = stack
+    return out
+
+
 def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
     return lambda config: {**config, "text_config": change(config["text_config"])}
 
@@ -309,6 +344,10 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         same,
     ),
     "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
+    "dbrx as published": ("dbrx", dbrx_of_old, same),
+    "dbrx by MLX": ("dbrx", without(), dbrx_by_mlx),
+    "dbrx in stacks": ("dbrx", without(), dbrx_in_stacks),
+    "dbrx without bounds": ("dbrx_plain", in_attention(clip_qkv=None), same),
     "afmoe as published": (
         "afmoe",
         without("layer_types", score_func="sigmoid", route_norm=True, n_group=1, topk_group=1),

@@ -37,7 +37,7 @@ SHARED = (
     *(name for name in STAGED if name != "gpt2"),
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
     *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", *ALIBI),
-    *("afmoe", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
+    *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")
 # Rounding of sums in another order, as share of the largest logit.
@@ -76,7 +76,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     the experts and behind what always answers, so two sums; Kimi's layers, Falcon 40B's and those with
     indexers or ALiBi are computed in parts on one rank, too.
     """
-    apart = "gemma4_moe", "kimi_linear", "falcon_40b", "glm_moe_dsa_shared", *ALIBI
+    apart = "gemma4_moe", "kimi_linear", "dbrx", "falcon_40b", "glm_moe_dsa_shared", *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2

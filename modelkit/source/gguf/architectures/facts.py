@@ -33,11 +33,11 @@ class Facts:
 
     @property
     def hidden(self) -> int:
-        return self.count("hidden_size", "n_embd")
+        return self.count("hidden_size", "n_embd", "d_model")
 
     @property
     def heads(self) -> int:
-        return self.count("num_attention_heads", "n_head", default=1)
+        return self.count("num_attention_heads", "n_head", "n_heads", default=1)
 
     @property
     def kv_heads(self) -> int:

@@ -1,4 +1,6 @@
-"""Decoders from before grouped heads had matrices of their own: Falcon, BLOOM, MPT, StarCoder 1."""
+"""Decoders from before grouped heads had matrices of their own: Falcon, BLOOM, MPT, StarCoder 1; and DBRX,
+which has MPT's names.
+"""
 
 from typing import Any
 
@@ -6,6 +8,7 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.gpt import BY_HEAD
+from modelkit.source.gguf.architectures.moe import SOFTMAX, experts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.parts import CONTEXT, HIDDEN, LAYER_NORM, rule, rules
 from modelkit.source.gguf.architectures.rope import Rope
@@ -208,6 +211,66 @@ MPT = Architecture(
         ffn_up.* = ffn.up_proj.*
         ffn_down.* = ffn.down_proj.*
     """),
+    home="transformer.blocks.{}.",
+)
+
+
+def _read_dbrx(file: Reading) -> None:
+    file.config["n_layers"] = file.config.pop("num_hidden_layers")
+    file.config["attn_config"] = {
+        "clip_qkv": file.number("attention.clamp_kqv", 0.0) or None,
+        "kv_n_heads": file.count("attention.head_count_kv", file.config["n_heads"]),
+        "rope_theta": file.config["rope_parameters"]["rope_theta"],
+    }
+    file.config["ffn_config"] = {
+        "ffn_hidden_size": file.count("feed_forward_length"),
+        "moe_num_experts": file.count("expert_count"),
+        "moe_top_k": file.count("expert_used_count"),
+    }
+
+
+def _write_dbrx(out: Writing) -> None:
+    attention, mixture = Facts(out.facts.get("attn_config")), Facts(out.facts.get("ffn_config"))
+    act = mixture.get("ffn_act_fn", default={}).get("name", "silu")
+    if act not in ("silu", "swish"):
+        out.refuse(f"the activation of experts is {act}, which GGUF cannot say for dbrx")
+    if mixture.config.get("moe_normalize_expert_weights", 1) is None:
+        out.refuse("moe_normalize_expert_weights is null, which GGUF cannot say for dbrx")
+    out.put("attention.clamp_kqv", float(attention.get("clip_qkv", default=0.0)))
+    out.put("attention.head_count_kv", attention.count("kv_n_heads", default=1))
+    out.put("feed_forward_length", mixture.count("ffn_hidden_size", default=3584))
+    out.put("expert_count", mixture.count("moe_num_experts", default=4))
+    out.put("expert_used_count", mixture.count("moe_top_k", default=1))
+
+
+DBRX = Architecture(
+    "dbrx",
+    (Kind("dbrx", "DbrxForCausalLM"),),
+    (
+        Same("context_length", ("max_seq_len", "max_position_embeddings"), default=2048),
+        Same("embedding_length", ("d_model", "hidden_size"), default=2048, needed=True),
+        Same("attention.head_count", ("n_heads", "num_attention_heads"), default=16, needed=True),
+        Written(LAYER_NORM, lambda _: 1e-5, lambda _: 1e-5),
+        Rope(dimensions=False),
+        *SOFTMAX,
+        Special(_read_dbrx, _write_dbrx),
+        Always("tie_word_embeddings", False),
+    ),
+    rules("""
+        token_embd.* = transformer.wte.*
+        output_norm.* = transformer.norm_f.*
+        output.* = lm_head.*
+    """),
+    (
+        *rules("""
+            attn_norm.* = norm_attn_norm.norm_1.*
+            attn_qkv.* = norm_attn_norm.attn.Wqkv.*
+            attn_output.* = norm_attn_norm.attn.out_proj.*
+            attn_output_norm.* = norm_attn_norm.norm_2.*
+            ffn_gate_inp.* = ffn.router.layer.*
+        """),
+        *experts("ffn.switch_mlp"),
+    ),
     home="transformer.blocks.{}.",
 )
 

@@ -96,6 +96,7 @@ ROWS: tuple[Architecture, ...] = (
     older.FALCON,
     older.BLOOM,
     older.MPT,
+    older.DBRX,
     older.STARCODER,
     lfm2.LFM2,
     lfm2.LFM2MOE,

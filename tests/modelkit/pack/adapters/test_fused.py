@@ -1,7 +1,6 @@
 """`create --fuse-adapters`: what is written is what a checkpoint with the adapter in it gives."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,7 @@ from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
-NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/"), *AdapterReference.names("foreign/")]
-with_mlx_lm = pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
+NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/")]
 FAMILIES = ["llama", "gpt2", "gpt_oss", "qwen3_next", "olmo_hybrid", "deepseek_v2", "mixtral", "llama4_text"]
 
 
@@ -35,9 +33,7 @@ def create(folder: Path, *, fuse: bool = True, **options: Any) -> Any:
     return modelkit.create(folder / "Modelfile", name="it", home=folder, fuse_adapters=fuse, **options)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=with_mlx_lm if name.startswith("foreign/") else ()) for name in NAMES]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_fused_package_answers_as_peft(name: str, tmp_path: Path) -> None:
     reference = AdapterReference(name)
     reference.write_base(tmp_path / "model")

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,6 @@ from modelkit.store.store import Store
 from runtime.models import describe
 from tests.support.adapter_references import FOLDER, AdapterReference
 from tests.support.checkpoints import write_checkpoint
-from tests.support.encoder_folders import write_words
-from tests.support.foreign_references import ForeignReference
 from tests.support.parity import Reference
 from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
@@ -141,33 +138,3 @@ def test_magnitudes_for_rows_of_a_table_are_refused_by_name(folder: Path) -> Non
     save_file(held, folder / "mlx" / "adapters.safetensors")
     with pytest.raises(ModelkitError, match=r"embed_tokens has a magnitude for each row of a table"):
         modelkit.load(folder / "model", home=folder, adapters=[folder / "mlx"])
-
-
-@pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
-@pytest.mark.parametrize("quantize", [None, "q8g32"])
-def test_a_class_of_mlx_lms_takes_adapters_row_by_row(quantize: str | None, tmp_path: Path) -> None:
-    reference = AdapterReference("foreign/dbrx_dora")
-    reference.write_base(tmp_path / "model")
-    reference.write(tmp_path / "lora")
-    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
-    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, quantize=quantize)
-    ids = [int(one) for one in reference.ids[:12]]
-    with modelkit.load("it", home=tmp_path) as model:
-        plain, adapted = model.logits(ids, adapters=[]), model.logits(ids)
-    assert np.abs(plain - adapted).max() > 0.1 * plain.std()
-    if quantize is None:
-        wanted = reference.answers["logits"][:12]
-        error = np.abs(adapted[:, reference.answers["columns"]] - wanted).max()
-        assert error / reference.answers["std"] < 1e-3
-
-
-@pytest.mark.skipif(find_spec("mlx_lm") is None, reason="mlx-lm is not installed")
-def test_what_such_a_class_asks_for_all_rows_at_once_is_refused(tmp_path: Path) -> None:
-    name = "transformer.blocks.0.ffn.router.layer.weight"
-    record = ForeignReference("dbrx").record
-    write_words(write_checkpoint(tmp_path / "model", record["config"], record["tensors"]))
-    pair = pair_for(name, tuple(record["tensors"][name]), 3, input_first=False)
-    write_peft(tmp_path / "lora", peft_tensors(name, *pair))
-    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
-    with pytest.raises(ModelkitError, match=r"router\.layer for tokens of all rows at once"):
-        modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)

@@ -1,6 +1,5 @@
 """Adapters that PEFT wrote, through a package, answer as PEFT does."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import mlx.core as mx
@@ -20,8 +19,7 @@ from runtime.nn.row_adapters import RowAdapters
 from runtime.step import Inputs, Step
 from tests.support.adapter_references import AdapterReference
 
-FOLDERS = ("", "mlx/", "encoders/", *(("foreign/",) if find_spec("mlx_lm") else ()))
-NAMES = [name for folder in FOLDERS for name in AdapterReference.names(folder)]
+NAMES = [name for folder in ("", "mlx/", "encoders/") for name in AdapterReference.names(folder)]
 FUSED_ONLY = ("llama_saved", "mlx/llama_full", "gpt_oss_saved_experts")
 """Norms and stacks of experts that are whole differ for all rows of a step at once."""
 
