@@ -240,7 +240,7 @@ def load_model(
     for module, fitted in parts:
         fill(module, fitted, planned.holding, told)
         module.eval()
-        make_ready(module, compute)  # last: it makes twins of layers, with the arrays they have by now
+        make_ready(module, compute)
     network = parts[0][0]
     head = _head(described, parts[1][0]) if len(parts) > 1 else None
     return LoadedModel(described, network, compute, weight_bytes(network), head, notes, everywhere)

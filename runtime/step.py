@@ -68,10 +68,6 @@ class Adapters(Protocol):
         """Of each row its adapters, as the deck counts them, in order, each with its scale."""
         ...
 
-    def of_row(self, place: int) -> "Adapters":
-        """Those of one row, for a step of it alone."""
-        ...
-
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array: ...
 
     def head(self, module: object, x: mx.array, y: mx.array) -> mx.array:

@@ -26,7 +26,6 @@ _PACKAGES = (
     "gguf",
     "prompt_toolkit",
     "scipy-openblas32",
-    "mlx-lm",
 )
 
 
@@ -126,14 +125,8 @@ def _shown(facts: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
             else ("cannot be read", store["problem"]),
             ("disk", f"{size(store['free_bytes'])} free"),
         ],
-        "Packages": [(name, found or _missing(name)) for name, found in facts["packages"].items()],
+        "Packages": [(name, found or "not installed") for name, found in facts["packages"].items()],
     }
-
-
-def _missing(name: str) -> str:
-    if name != "mlx-lm":
-        return "not installed"
-    return "not installed; the extra `lm` brings it, for architectures that modelkit lacks"
 
 
 def _shown_mlx(facts: dict[str, Any]) -> list[tuple[str, str]]:

@@ -123,7 +123,6 @@ def print_part(
 def _model(facts: Facts) -> Rows:
     rows = [
         ("architecture", facts["architecture"]),
-        ("runs through", facts.get("through")),
         ("parameters", _amount(facts.get("parameter_count"))),
         ("context length", _plain(facts.get("context_length"))),
         ("embedding length", _plain(facts.get("embedding_length"))),
@@ -163,7 +162,6 @@ def _head(facts: Facts) -> str | None:
 def _draft(draft: Facts, fetched_from: str | None) -> Rows:
     rows = [
         ("architecture", draft["architecture"]),
-        ("runs through", draft.get("through")),
         ("parameters", _amount(draft.get("parameter_count"))),
         ("format", _format(draft)),
         ("size", size(draft["weight_bytes"]) if "weight_bytes" in draft else size(draft["size_bytes"])),

@@ -210,7 +210,7 @@ def _opened(
         metadata=metadata,
         ready=ready,
         context_length=described.context_length,
-        notes=(*target.source.notes, *described.notes, *ready.notes, *carried_notes(held, label)),
+        notes=(*target.source.notes, *ready.notes, *carried_notes(held, label)),
         adapters=held,
         added=tuple(adapters[0]),
     )

@@ -113,17 +113,9 @@ def _check_tokens(target: "Part", draft: "Part | None", tokenizer: "Tokenizer") 
 
     inventory = target.source.inventory
     notes = (*_unused(target.plan), *check_rows(inventory.config, tokenizer, inventory.origin))
-    notes = (*_runs_through(target.plan), *notes)
     if draft:
-        notes += tuple(f"draft: {note}" for note in _runs_through(draft.plan))
         notes += check_draft(draft.plan.config, draft.source.inventory.files, tokenizer)
     return notes
-
-
-def _runs_through(plan: Plan) -> tuple[str, ...]:
-    from runtime.models import describe
-
-    return describe(plan.config).notes
 
 
 def _check_kinds(target: "Part", draft: "Part | None") -> None:

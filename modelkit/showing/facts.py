@@ -223,9 +223,7 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
     try:
         described = describe(decided.config)
     except UnsupportedModel as error:
-        unknown: dict[str, Any] = dict.fromkeys(
-            ("through", "context_length", "embedding_length", "memory", "head")
-        )
+        unknown: dict[str, Any] = dict.fromkeys(("context_length", "embedding_length", "memory", "head"))
         return {**unknown, "unused": [], "writes": True, "problem": str(error)}
     tokens = min(most_tokens or described.context_length, described.context_length)
     dtype = _computed_in(decided)
@@ -238,7 +236,6 @@ def _memory(decided: Plan, most_tokens: int | None, kv_format: str | None) -> di
     return {
         "problem": problem,
         "writes": described.writes,
-        "through": described.through,
         "context_length": described.context_length,
         "head": _head(described, decided),
         "unused": list(unused_parts(described, decided.stored())),

@@ -65,25 +65,13 @@ class Described:
         """Does every token see those behind it, so that a text is read whole or not at all?"""
         return not self.writes and all(isinstance(spec, Stateless) for spec in self.layout)
 
-    @property
-    def through(self) -> str | None:
-        """What runs it, if that is none of ours: "mlx-lm 0.32.2 (dbrx)"."""
-        return self.family.through
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences for the user."""
-        if self.through is None:
-            return ()
-        return (f"modelkit has no {self.name} of its own: it runs through the model class of {self.through}",)
-
 
 def find_family(raw: Mapping[str, Any]) -> Family:
     """The family that runs this config, or UnsupportedModel naming what the config asked for."""
     _refuse_two_names(raw)
     module = module_name(raw)
     if module is None:
-        return _find_foreign(architecture_name(raw), raw)
+        raise _unknown(raw)
     family: Family = import_module(f"runtime.models.{module}").FAMILY
     variant = None if family.variant is None else family.variant(raw)
     if variant is not None:
@@ -108,21 +96,18 @@ def _refuse_two_names(raw: Mapping[str, Any]) -> None:
         )
 
 
-def _find_foreign(name: str, raw: Mapping[str, Any]) -> Family:
-    """mlx-lm's class behind our memory, where that is installed and has one."""
-    if str(raw.get("model_type")) in ARCHITECTURES:
-        reason = f"only other classes of {raw['model_type']} are"
-    else:
-        from runtime.models.foreign import find_foreign
-
-        try:
-            return find_foreign(name, raw)
-        except UnsupportedModel as fault:
-            reason = str(fault)
-    known = [key for key in ARCHITECTURES if key[0].isupper()]
+def _unknown(raw: Mapping[str, Any]) -> UnsupportedModel:
+    """What is said of a config that no row of the names has."""
+    name, kind = architecture_name(raw), raw.get("model_type")
+    known = [key for key in ARCHITECTURES if key[0].isupper() or name == kind]
     near = ", ".join(get_close_matches(name[:80], known, 3, 0.4)) or ", ".join(known[:3])
-    raise UnsupportedModel(
-        f"the architecture {shown(name)} is not supported: {reason}; docs/models.md lists what is, as {near}"
+    what = "" if kind in (None, name) else f", a model of type {shown(kind)},"
+    why = f": only other classes of {kind} are" if str(kind) in ARCHITECTURES else ""
+    own = any(raw.get(field) for field in ("auto_map", "model_file"))
+    code = "; code that comes with a model is never run" if own else ""
+    return UnsupportedModel(
+        f"the architecture {shown(name)}{what} is not supported{why}; docs/models.md lists what is, as "
+        f"{near}{code}"
     )
 
 

@@ -125,5 +125,3 @@ class Family:
     has no next token and no `logits`, reads texts whole, and remembers nothing."""
     variant: "Callable[[Mapping[str, Any]], Family | None] | None" = None
     """What runs a config in its place that says something of itself besides its name; None of it: nothing."""
-    through: str | None = None
-    """What runs it, if that is none of our code: "mlx-lm 0.32.2 (dbrx)"."""

@@ -1,7 +1,6 @@
 """Which file of this folder runs what config.json calls itself.
 
-The text of a config only ever selects a row of these tables; it never names code to import. What is in no row
-is for `foreign`, which asks mlx-lm.
+The text of a config only ever selects a row of these tables; it never names code to import.
 """
 
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ from runtime.nn.blocks import BlockEmbedding, BlockLinear
 from runtime.step import Step
 
 MATRICES = frozenset({nn.Linear, nn.QuantizedLinear, BlockLinear})
-Takes = Literal["matrix", "table", "experts"]
+Takes = Literal["matrix", "experts"]
 """What a class says of itself (`takes_pairs`) that is none of these and is asked as one of them."""
 TABLES = frozenset({nn.Embedding, nn.QuantizedEmbedding, BlockEmbedding})
 

@@ -66,9 +66,6 @@ class RowAdapters:
         places = {adapter: place for place, adapter in enumerate(self._deck.adapters)}
         return [[(places[adapter], scale) for adapter, scale in row] for row in self._rows]
 
-    def of_row(self, place: int) -> "RowAdapters":
-        return RowAdapters(self._deck, [self._rows[place]])
-
     def linear(self, module: object, x: mx.array, y: mx.array) -> mx.array:
         stack = self._deck.get(module)
         return y if stack is None else self._linear(stack, module, x, y)

@@ -25,7 +25,6 @@ FOR_OTHERS = (
     "modelkit.source.adapters.opened",
     "modelkit.waking",
     "runtime.models.dflash_config",
-    "runtime.models.foreign",
     "runtime.models.mamba",
     "runtime.models.qwen3_5",
 )

@@ -1,7 +1,6 @@
 """The call that every model makes, layer(x, step, cache), is checked: nothing in it is Any.
 
-basedpyright does the checking and is silent about what is Any; so no part of a layer may be. Classes of
-another library, in models/foreign, are what that library makes them.
+basedpyright does the checking and is silent about what is Any; so no part of a layer may be.
 """
 
 import ast

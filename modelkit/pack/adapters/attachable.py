@@ -1,43 +1,23 @@
 """Will run time take this adapter? Its own code is asked, with arrays of the right shapes and no numbers."""
 
-from typing import Any
-
 import mlx.core as mx
 
-from modelkit.errors import SourceError
 from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.source.adapters.value import refuse
-from runtime.errors import NotSupported, WeightMismatch
+from runtime.errors import WeightMismatch
 from runtime.models import Described
 from runtime.models.passage import parameters
-from runtime.nn.adapter_stacks import Deck
-from runtime.nn.adapters import FUSE, Adapter
+from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import HEAD, LowRank, LowRanks, Rows
-from runtime.nn.row_adapters import RowAdapters
 
 
 def require_attachable(placement: Placement, described: Described) -> None:
     """Raises SourceError naming what cannot be added at run time."""
-    label = placement.source.label
     network = described.family.build(described.config)
     try:
-        adapter = Adapter(network, _hollow(placement, described))
+        Adapter(network, _hollow(placement, described))
     except WeightMismatch as mismatch:
-        refuse(label, mismatch.problems)
-        return
-    if described.through is not None:
-        _require_asked(label, network, adapter)
-
-
-def _require_asked(label: str, network: Any, adapter: Adapter) -> None:
-    """A class of somebody else's may ask its layers in ways of its own."""
-    from runtime.models.foreign.probe import check_adapters  # which mlx-lm's presence is needed for
-
-    rows = RowAdapters(Deck([adapter]), [((adapter, 1.0),)] * 2)
-    try:
-        check_adapters(network, rows)
-    except NotSupported as fault:
-        raise SourceError(f"{label}: {fault}", hint=f"As it is, {FUSE}.") from fault
+        refuse(placement.source.label, mismatch.problems)
 
 
 def _hollow(placement: Placement, described: Described) -> LowRanks:

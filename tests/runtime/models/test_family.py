@@ -95,9 +95,26 @@ def test_every_record_has_a_name() -> None:
     assert ending == set(ARCHITECTURES.values())
 
 
-def test_without_its_row_it_is_unknown() -> None:
-    with pytest.raises(UnsupportedModel, match="NovelForCausalLM"):
-        describe(CONFIG)
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (CONFIG, "'NovelForCausalLM', a model of type 'novel', is not supported; docs/models.md lists"),
+        (
+            {"architectures": ["MixtrallForCausalLM"]},
+            r"'MixtrallForCausalLM' is not supported; docs/models.md lists what is, as MixtralForCausalLM, ",
+        ),
+        ({"model_type": "mixtrall"}, r"'mixtrall' is not supported; .*, as mixtral, "),
+        ({"architectures": ["LlamaForSequenceClassification"], "model_type": "llama"}, "only other classes"),
+        ({**CONFIG, "model_type": ["llama"]}, "model_type is"),
+        ({**CONFIG, "model_type": "../../evil"}, "is not supported; docs"),
+        ({**CONFIG, "auto_map": {"AutoModel": "evil.Novel"}}, "code that comes with a model is never run"),
+        ({**CONFIG, "model_file": "evil.py"}, "code that comes with a model is never run"),
+        ({}, r"'\(none named\)' is not supported; docs/models.md lists what is, as LlamaForCausalLM"),
+    ],
+)
+def test_what_has_no_row_is_refused_by_name(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(UnsupportedModel, match=words):
+        describe(config)
 
 
 def test_a_file_and_a_row_are_loaded_with_the_head(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
