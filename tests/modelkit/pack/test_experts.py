@@ -123,6 +123,14 @@ def test_experts_below_each_other_are_a_stack(inventory_of: Make) -> None:
     ]
 
 
+def test_experts_of_dbrx_one_by_one_are_the_same_stacks(inventory_of: Make) -> None:
+    """As mlx-lm saves them."""
+    at = "transformer.blocks.0.ffn"
+    tensors = experts(at, "w1", 3) | experts(at, "v1", 3) | experts(at, "w2", 3)
+    found = gathered(inventory_of, tensors, checkpoint_of(DBRX))
+    assert set(found) == {f"{at}.switch_mlp.{name}_proj.weight" for name in ("gate", "up", "down")}
+
+
 def test_rows_that_are_not_the_same_for_all_experts_are_refused(inventory_of: Make) -> None:
     name = "transformer.blocks.0.ffn.experts.mlp.w1"
     with pytest.raises(PlanError, match="has 100 rows for 3 experts"):
