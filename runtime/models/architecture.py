@@ -72,11 +72,15 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     module = module_name(raw)
     if module is None:
         raise _unknown(raw)
-    family: Family = import_module(f"runtime.models.{module}").FAMILY
+    family = _family_in(module)
     variant = None if family.variant is None else family.variant(raw)
     if variant is not None:
-        return variant
+        return _family_in(variant) if isinstance(variant, str) else variant
     return headless(family) if architecture_name(raw) in HEADLESS.values() else family
+
+
+def _family_in(module: str) -> Family:
+    return import_module(f"runtime.models.{module}").FAMILY
 
 
 def whole_config(raw: Mapping[str, Any]) -> dict[str, Any]:

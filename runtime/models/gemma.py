@@ -215,16 +215,12 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     }
 
 
-def _variant(raw: Mapping[str, Any]) -> Family | None:
+def _variant(raw: Mapping[str, Any]) -> str | None:
     """Gemma 3's text model by itself may look both ways."""
     fields = Fields(raw)
     if fields.raw.get("model_type", "gemma3_text") != "gemma3_text" or not fields.flag(_BOTH_WAYS):
         return None
-    if text_block(raw):
-        return None
-    from runtime.models.gemma_encoder import FAMILY as ENCODER
-
-    return ENCODER
+    return None if text_block(raw) else "gemma_encoder"
 
 
 FAMILY = Family(
