@@ -1,4 +1,4 @@
-"""Ask transformers which fields of a config change its answer: tests/data/fields.
+"""Ask transformers (or mlx-lm, see mlx_models) which fields of a config change its answer: tests/data/fields.
 
     python -m tests.support.make_field_references [ENTRY ...]
 
@@ -6,7 +6,7 @@ Run by hand, where torch is installed. For entries of tests/data/references ever
 values (`field_changes`), the model is built again over the same weights, and a few of its logits are stored
 where they differ, in units of
 their own spread. Changes that transformers refuses, that change sizes, or that give no finite logits are
-left out: nobody can say what is right there.
+left out: nobody can say what is right there. So are fields that mlx-lm's class does not take.
 """
 
 import copy
@@ -31,6 +31,7 @@ from tests.support.make_references import (
     source_ids,
 )
 from tests.support.make_references import FOLDER as REFERENCES
+from tests.support.mlx_models import VERSION, MlxConfig, configured
 
 FOLDER = REFERENCES.parent / "fields"
 PLACES = (31, 47)
@@ -108,11 +109,16 @@ def _write(name: str) -> None:
     if base is None:
         print(f"{name}: transformers does not take its own config back")
         return
-    aliases = _aliases(record["config"])
+    made = _config(record["config"])
+    theirs = isinstance(made, MlxConfig)
+    asked = made.asked if theirs else reads.names
+    aliases = dict(made.get_text_config().attribute_map)
     still: dict[str, list[Any]] = {}
     moving: list[dict[str, Any]] = []
     rows: list[np.ndarray] = []
-    for path, value in field_changes.changes(record["config"], reads.names, aliases):
+    for path, value in field_changes.changes(record["config"], asked, aliases):
+        if theirs and path[0] not in asked:
+            continue
         config = field_changes.spelled(record["config"], path, value, aliases)
         found = _ask(record, config, ids, state)
         if found is None:
@@ -124,7 +130,8 @@ def _write(name: str) -> None:
         case: dict[str, Any] = {"field": ".".join(path), "value": value}
         moving.append(case | ({"tensors": tensors} if tensors else {}))
         rows.append(logits[list(PLACES)][:, columns] / logits.std())
-    _store(name, {"transformers": transformers.__version__, "aliases": aliases}, still, moving)
+    head = {"mlx_lm": VERSION} if theirs else {"transformers": transformers.__version__}
+    _store(name, {**head, "aliases": aliases}, still, moving)
     logits = np.array(rows, np.float32).reshape(-1, len(PLACES), len(columns))
     np.savez_compressed(FOLDER / f"{name}.npz", columns=columns, logits=logits)
     print(f"{name}: {len(moving)} changes act, {sum(map(len, still.values()))} do not", flush=True)
@@ -139,9 +146,9 @@ def _store(
     (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
 
 
-def _aliases(config: Mapping[str, Any]) -> dict[str, str]:
-    made = transformers.AutoConfig.for_model(**copy.deepcopy(dict(config)))
-    return dict(made.get_text_config().attribute_map)
+def _config(raw: Mapping[str, Any]) -> Any:
+    fields = copy.deepcopy(dict(raw))
+    return configured(fields.pop("model_type"), fields)
 
 
 def _ask(
@@ -149,7 +156,7 @@ def _ask(
 ) -> tuple[np.ndarray, dict[str, Any]] | None:
     """float32 logits [T, V], and by which tensors the model differs from the recorded one. None: refused."""
     try:
-        config = transformers.AutoConfig.for_model(**copy.deepcopy(dict(raw)))
+        config = _config(raw)
         if _grown(config, record["config"]):
             return None
         model = _made(config)

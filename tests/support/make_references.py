@@ -1,4 +1,5 @@
-"""Compute the reference logits of tests/data/references with transformers.
+"""Compute the reference logits of tests/data/references with transformers; those of kinds that it has no
+class for with mlx-lm's (see mlx_models).
 
     python -m tests.support.make_references [--half] [ENTRY ...]
 
@@ -32,6 +33,7 @@ from tests.support import entries as entries_package
 from tests.support.checkpoints import random_state
 from tests.support.conditioning import sensitivity
 from tests.support.entries import SMALL
+from tests.support.mlx_models import VERSION, MlxConfig, MlxModel, configured
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
@@ -72,7 +74,7 @@ def main(names: list[str]) -> None:
 
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
     small = {} if model_type in WHOLE or overrides.get(_BOTH_WAYS) else SMALL
-    config = transformers.AutoConfig.for_model(model_type, **{**small, **overrides})
+    config = configured(model_type, overrides, small)
     model = _made(config)
     if model_type == "t5" and overrides.get("tie_word_embeddings") is False:
         _untie(model)
@@ -86,6 +88,8 @@ def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
 
 def _made(config: Any) -> Any:
     """float32, of random weights. An encoder comes without a pooler."""
+    if isinstance(config, MlxConfig):
+        return MlxModel(config)
     kind = config.model_type
     more = {"add_pooling_layer": False} if is_encoder(config) and "distil" not in kind else {}
     more = {} if kind in ("modernbert", "nomic_bert", "gemma3_text") else more
@@ -206,13 +210,14 @@ def _write(name: str, model: Any) -> None:
     columns = np.sort(rng.choice(logits.shape[1], COLUMNS, replace=False))
     folder = folder_of(model.config)
     config = {key: value for key, value in model.config.to_dict().items() if key != "transformers_version"}
-    config["architectures"] = [type(model).__name__]
+    theirs = isinstance(model, MlxModel)
+    config["architectures"] = config["architectures"] if theirs else [type(model).__name__]
     if config["model_type"] == "t5":  # as files say it; see _untie
         config["tie_word_embeddings"] = "lm_head.weight" not in model.saved_shapes
     record = {
         "config": config,
         "tensors": model.saved_shapes,
-        "transformers": transformers.__version__,
+        **({"mlx_lm": VERSION} if theirs else {"transformers": transformers.__version__}),
         "sensitivity": sensitivity(model, ids, columns, logits[:, columns], float(logits.std())),
     }
     text = json.dumps(record, indent=1, default=str)

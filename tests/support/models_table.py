@@ -48,6 +48,9 @@ its rotation was made MiniMax M2's.
 Files of DBRX say the base of its rotation in `attn_config`, where its authors' code, llama.cpp and mlx-lm
 read it, and modelkit does. transformers 5.24 reads it there no longer and takes 10000 instead; a file that
 says one base there and another beside it is refused.
+Rows whose architecture is followed by * are of kinds that transformers has no class for: their code came with
+their checkpoints. They are compared with mlx-lm's classes in float32, and each was read beside a second
+program: its authors' or llama.cpp's.
 
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on
@@ -109,9 +112,13 @@ def drafts(name: str) -> str:
     return ", ".join(kind for kind, can in kinds.items() if can) or "none"
 
 
+def named(reference: Reference) -> str:
+    """Its architecture, with the mark of those that are compared with mlx-lm's class."""
+    return architecture_name(reference.record["config"]) + "*" * ("mlx_lm" in reference.record)
+
+
 def measure(name: str) -> Line:
     reference = Reference(name)
-    config = reference.record["config"]
     with tempfile.TemporaryDirectory() as place:
         model = reference.load(Path(place))
         ids = reference.answers["ids"]
@@ -121,7 +128,7 @@ def measure(name: str) -> Line:
         stored = [half.error(full_logits(half.load(Path(place)), half.ids)) for half in halves]
     kinds = Counter(spec.kind for spec in model.described.layout)
     layout = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    return Line(name, architecture_name(config), layout, drafts(name), whole, stepped, *stored)
+    return Line(name, named(reference), layout, drafts(name), whole, stepped, *stored)
 
 
 def encoder(name: str) -> str:

@@ -2,6 +2,10 @@
 
 from runtime.models import ARCHITECTURES
 from tests.support.models_table import PAGE, drafts
+from runtime.models.foreign.refused import REFUSED
+from tests.support import foreign_table
+from tests.support.foreign_references import ForeignReference
+from tests.support.models_table import PAGE, drafts, named
 from tests.support.parity import Reference
 
 
@@ -13,10 +17,10 @@ def test_every_reference_and_every_name_is_listed() -> None:
     assert not missing, "run python -m tests.support.models_table"
 
 
-def test_who_can_draft_is_what_the_code_says() -> None:
+def test_what_answers_and_who_can_draft_is_what_the_code_says() -> None:
     rows = [line.split(" | ") for line in PAGE.read_text(encoding="utf-8").splitlines()]
-    told = {row[0].removeprefix("| "): row[3] for row in rows if len(row) == 8}
+    told = {row[0].removeprefix("| "): (row[1], row[3]) for row in rows if len(row) == 8}
     names = [name for name in Reference.names() if name in told]
     assert names
-    wrong = [name for name in names if told[name] != drafts(name)]
+    wrong = [name for name in names if told[name] != (named(Reference(name)), drafts(name))]
     assert not wrong, "run python -m tests.support.models_table"

@@ -1,0 +1,114 @@
+"""mlx-lm's classes with the face that makers of references ask of transformers' models (run by hand, where
+torch and mlx-lm are installed).
+
+transformers has no class for some kinds: their code came with their checkpoints. For those an entry of
+tests/support/entries says every field, as a config.json does, and what mlx-lm's class computes of it in
+float32 is the reference. It is asked without a cache, of the tensors that a published file has; so its own
+`sanitize` is asked, too.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import fields as fields_of
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import torch
+import transformers
+from mlx.utils import tree_flatten
+from mlx_lm.utils import _get_classes
+from safetensors.torch import save_file
+
+VERSION = version("mlx-lm")
+_STACKED = re.compile(r"\.switch_mlp\.")
+# What files call otherwise than mlx-lm's class does, by model_type: (its name, the file's).
+_FILES: dict[str, tuple[tuple[str, str], ...]] = {}
+
+
+class MlxConfig:
+    """The fields of a file."""
+
+    attribute_map: Mapping[str, str] = {}
+    is_encoder_decoder = False
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = copy.deepcopy(dict(fields))
+        self.model_type, self.vocab_size = self._fields["model_type"], self._fields["vocab_size"]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._fields
+
+    def get_text_config(self) -> "MlxConfig":
+        return self
+
+    @property
+    def asked(self) -> set[str]:
+        """Names of the fields that mlx-lm's class takes."""
+        return {field.name for field in fields_of(_get_classes(self._fields)[1])}
+
+
+def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:
+    """transformers' config of this kind, with the fields of `small` besides; where it has none, mlx-lm's."""
+    if model_type in transformers.CONFIG_MAPPING:
+        return transformers.AutoConfig.for_model(model_type, **{**small, **fields})
+    return MlxConfig({**fields, "model_type": model_type})
+
+
+class MlxModel:
+    """mlx-lm's model over weights that torch holds, under the names of a file."""
+
+    def __init__(self, config: MlxConfig) -> None:
+        self.config, raw = config, config.to_dict()
+        model, arguments = _get_classes(raw)
+        self._model = model(arguments.from_dict(copy.deepcopy(raw)))
+        own = {name: tuple(array.shape) for name, array in tree_flatten(self._model.parameters())}
+        self._tensors = {name: torch.empty(shape) for name, shape in _of_a_file(config.model_type, own)}
+
+    def __call__(self, ids: torch.Tensor) -> Any:
+        arrays = {name: mx.array(tensor.numpy()) for name, tensor in self._tensors.items()}
+        if hasattr(self._model, "sanitize"):
+            arrays = self._model.sanitize(arrays)
+        self._model.eval().load_weights(list(arrays.items()), strict=True)
+        logits = self._model(mx.array(ids.numpy()))
+        assert logits.dtype == mx.float32, logits.dtype
+        return SimpleNamespace(logits=torch.from_numpy(np.array(logits)))
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return dict(self._tensors)
+
+    def load_state_dict(
+        self, state: Mapping[str, torch.Tensor], *, strict: bool
+    ) -> tuple[list[str], list[str]]:
+        for name, tensor in state.items():
+            self._tensors[name].copy_(tensor)
+        assert not strict
+        return [name for name in self._tensors if name not in state], []
+
+    def parameters(self) -> Iterator[torch.Tensor]:
+        return iter(self._tensors.values())
+
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "config.json").write_text(json.dumps(self.config.to_dict()), encoding="utf-8")
+        save_file(self._tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def get_output_embeddings(self) -> None:
+        """A tied head has no tensor, as in files."""
+
+    def tie_weights(self) -> None: ...
+
+
+def _of_a_file(kind: str, own: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names and shapes: experts, one tensor to mlx-lm, lie one by one."""
+    for name, shape in own.items():
+        for ours, theirs in _FILES.get(kind, ()):
+            name = name.replace(ours, theirs)
+        if _STACKED.search(name):
+            yield from ((_STACKED.sub(f".experts.{i}.", name), shape[1:]) for i in range(shape[0]))
+        else:
+            yield name, shape
