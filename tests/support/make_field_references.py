@@ -6,7 +6,8 @@ Run by hand, where torch is installed. For entries of tests/data/references ever
 values (`field_changes`), the model is built again over the same weights, and a few of its logits are stored
 where they differ, in units of
 their own spread. Changes that transformers refuses, that change sizes, or that give no finite logits are
-left out: nobody can say what is right there. So are fields that mlx-lm's class does not take.
+left out: nobody can say what is right there. So are fields that mlx-lm's class does not take, and what it
+takes for one that a file leaves out.
 """
 
 import copy
@@ -117,7 +118,7 @@ def _write(name: str) -> None:
     moving: list[dict[str, Any]] = []
     rows: list[np.ndarray] = []
     for path, value in field_changes.changes(record["config"], asked, aliases):
-        if theirs and path[0] not in asked:
+        if theirs and (path[0] not in asked or _is_unsaid(value)):
             continue
         config = field_changes.spelled(record["config"], path, value, aliases)
         found = _ask(record, config, ids, state)
@@ -144,6 +145,12 @@ def _store(
     acting = ",\n".join(f" {json.dumps(case)}" for case in moving)
     text = f'{json.dumps(head)[:-1]},\n"still": {{\n{quiet}\n}},\n"moving": [\n{acting}\n]}}\n'
     (FOLDER / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def _is_unsaid(value: Any) -> bool:
+    """Does it leave something out for which mlx-lm takes a number of its own?"""
+    yarn = isinstance(value, Mapping) and "yarn" in value.values()
+    return value == field_changes.ABSENT or (yarn and "original_max_position_embeddings" not in value)
 
 
 def _config(raw: Mapping[str, Any]) -> Any:

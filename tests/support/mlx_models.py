@@ -27,8 +27,10 @@ from safetensors.torch import save_file
 
 VERSION = version("mlx-lm")
 _STACKED = re.compile(r"\.switch_mlp\.")
-# What files call otherwise than mlx-lm's class does, by model_type: (its name, the file's).
-_FILES: dict[str, tuple[tuple[str, str], ...]] = {}
+# What published files call otherwise and its `sanitize` does not know, by model_type: (its name, the file's).
+_FILES: dict[str, tuple[tuple[str, str], ...]] = {
+    "nemotron-nas": ((".self_attn.linear.", ".self_attn.linear_attn."), (".mlp.linear.", ".mlp.linear_mlp.")),
+}
 
 
 class MlxConfig:
@@ -71,13 +73,18 @@ class MlxModel:
         self._tensors = {name: torch.empty(shape) for name, shape in _of_a_file(config.model_type, own)}
 
     def __call__(self, ids: torch.Tensor) -> Any:
-        arrays = {name: mx.array(tensor.numpy()) for name, tensor in self._tensors.items()}
+        arrays = {self._own(name): mx.array(tensor.numpy()) for name, tensor in self._tensors.items()}
         if hasattr(self._model, "sanitize"):
             arrays = self._model.sanitize(arrays)
         self._model.eval().load_weights(list(arrays.items()), strict=True)
         logits = self._model(mx.array(ids.numpy()))
         assert logits.dtype == mx.float32, logits.dtype
         return SimpleNamespace(logits=torch.from_numpy(np.array(logits)))
+
+    def _own(self, name: str) -> str:
+        for ours, theirs in _FILES.get(self.config.model_type, ()):
+            name = name.replace(theirs, ours)
+        return name
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         return dict(self._tensors)
@@ -94,6 +101,7 @@ class MlxModel:
         return iter(self._tensors.values())
 
     def save_pretrained(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "config.json").write_text(json.dumps(self.config.to_dict()), encoding="utf-8")
         save_file(self._tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
