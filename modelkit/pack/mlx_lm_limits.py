@@ -50,6 +50,7 @@ NO_EXPERTS = "its class of that name has no experts"
 TOWER = "it does not leave out the vision tower"
 ATTENTION_FACTOR = "it reads no attention_factor"
 NORMS = "it calls the norms otherwise"
+MATRICES = "it calls matrices in place of sublayers otherwise"
 INPUT_FIRST = "it reads experts input first, as published; transformers 5 saves them output first"
 INNER = "it takes intermediate_size for the MLP's size"
 FIRST_MLP = "it calls the first MLP otherwise"
@@ -403,6 +404,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("muse_glimmer",), _named("vision"), TOWER),
     Limit(("llava",), _ever, ONLY_LLAMA, risk=True),
     Limit(("nemotron_h",), _is("use_bias", True), UNBIASED_STATES),
+    Limit(("nemotron-nas",), _named(".linear_"), MATRICES),
     Limit(
         ("olmo3",),
         lambda block, _names: _rope(block).get("attention_factor") is not None,

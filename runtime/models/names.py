@@ -139,6 +139,8 @@ ARCHITECTURES: dict[str, str] = {
     "RefinedWebModel": "falcon",
     "FalconH1ForCausalLM": "falcon_h1",
     "falcon_h1": "falcon_h1",
+    "DeciLMForCausalLM": "nemotron_nas",
+    "nemotron-nas": "nemotron_nas",
     "NemotronHForCausalLM": "nemotron_h",
     "nemotron_h": "nemotron_h",
     "NemotronH_Nano_VL_V2": "nemotron_h",

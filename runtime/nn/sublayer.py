@@ -172,14 +172,14 @@ def asks(
 
 def stated(layer: Any) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] | None:
     """What a layer's sublayers are, as it says beside its call (`sublayers`), and they beside theirs
-    (`states`). None where one of them is another thing.
+    (`states`). None where one of them is another thing, or where there is none.
     """
     if not stated_together(type(layer), "__call__", "sublayers"):
         return None
     found: list[Any] = []
     for sublayer, norm, after in layer.sublayers():
         found.append(states_of(sublayer, norm, after))
-    if any(one is None for one in found):
+    if not found or any(one is None for one in found):
         return None
     if layer.share != 1:
         found = [one._replace(share=layer.share) for one in found]

@@ -70,6 +70,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "stablelm": ("stablelm", {}),
     "exaone4": ("exaone4", {}),
     "nemotron": ("nemotron", {"head_dim": 16}),
+    "nemotron_nas": ("nemotron_nas_tied", {}),
     "hunyuan": ("hunyuan_biases", {}),
     "hunyuan_moe": ("hunyuan_moe", {"moe_topk": 3, "head_dim": 16}),
     "glm": ("glm", {"rms_norm_eps": 1e-5, "head_dim": 16, "max_position_embeddings": 64}),

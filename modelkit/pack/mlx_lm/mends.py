@@ -75,6 +75,7 @@ ROWS: tuple[Mend, ...] = (
     Mend(("kimi_linear",), says.PACKED_SHARED, names.own_names("shared_experts", "shared experts")),
     Mend(("kimi_linear",), says.STACKED, names.own_names("switch_mlp", "stacked experts")),
     Mend(("dbrx",), says.STACKED, experts.apart(gate_proj="w1", up_proj="v1", down_proj="w2")),
+    Mend(("nemotron-nas",), says.MATRICES, names.matrices),
     Mend(("nemotron_h",), says.UNBIASED_STATES, names.with_biases),
     Mend(("gpt_oss",), says.PACKED_EXPERTS, experts.in_turn),
 )

@@ -93,6 +93,12 @@ def own_names(part: str, said: str) -> Callable[[Sheet], str]:
     return act
 
 
+def matrices(sheet: Sheet) -> str:
+    called = {".self_attn.linear_attn.": ".self_attn.linear.", ".mlp.linear_mlp.": ".mlp.linear."}
+    sheet.rename(lambda name: replaced(name, called))
+    return "names of matrices in place of sublayers"
+
+
 def replaced(name: str, called: Mapping[str, str]) -> str:
     for old, new in called.items():
         name = name.replace(old, new)

@@ -8,6 +8,11 @@ from runtime.errors import UnsupportedModel
 from runtime.models import describe
 from tests.support.parity import Reference
 
+
+def _searched(*, ffn_mult: float | None = 1.0, **attention: Any) -> dict[str, Any]:
+    return {"attention": {"n_heads_in_group": 2, **attention}, "ffn": {"ffn_mult": ffn_mult}}
+
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
@@ -96,6 +101,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("diffllama", {"num_key_value_heads": 1}, "num_key_value_heads is 1, expected an even number"),
     ("xglm", {"add_cross_attention": True}, "add_cross_attention"),
     ("xglm", {"pad_token_id": -1}, "pad_token_id"),
+    ("nemotron_nas", {"block_configs": [{}] * 5}, "block_configs .* a block for each of 6 layers"),
+    ("nemotron_nas", {"block_configs": [{}] * 6}, r"block_configs\[0\].attention"),
+    ("nemotron_nas", {"block_configs": [_searched(window_length=8)] * 6}, "window_length is 8"),
+    ("nemotron_nas", {"block_configs": [_searched(n_heads_in_group=3)] * 6}, "n_heads_in_group is 3"),
+    ("nemotron_nas", {"block_configs": [_searched(ffn_mult=None)] * 6}, r"\[0\].ffn.ffn_mult is None"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
     (

@@ -2,6 +2,7 @@
 
 from modelkit.source.gguf.architectures import (
     cohere2_moe,
+    deci,
     dflash,
     encoders,
     falcon_h1,
@@ -106,6 +107,7 @@ ROWS: tuple[Architecture, ...] = (
     latent.GLM_DSA,
     mistral4.MISTRAL4,
     kimi.KIMI_LINEAR,
+    deci.DECI,
     layered.LAGUNA,
     layered.MELLUM,
     layered.MIMO2,

@@ -55,6 +55,7 @@ REFUSED = {
     "hunyuan_moe": "moe_topk differs from layer to layer",
     "afmoe": "layer_types are not",
     "laguna": "layer_types are not",
+    "nemotron_nas": "layer 2 has attention and no MLP",
     "laguna_by_number": "layer_types are not",
     "lfm2_moe": "routed_scaling_factor is 1.5",
     "lfm2_moe_plain": "norm_topk_prob is False",
