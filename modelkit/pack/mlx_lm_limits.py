@@ -251,10 +251,11 @@ def _other_experts(block: Block, _names: Collection[str]) -> bool:
 
 # Their classes have the family's own activation and look at no other.
 _SILU = """
-    afmoe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
-    glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium hunyuan_v1_dense laguna llama mellum minicpm3
-    minimax_m2 ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text
-    qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
+    afmoe bailing_moe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe
+    exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium hunyuan_v1_dense laguna
+    llama mellum minicpm3 minimax_m2 ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe
+    qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm
+    youtu_llm
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
@@ -290,7 +291,7 @@ ROWS: tuple[Limit, ...] = (
         _slides,
         _WINDOW,
     ),
-    Limit((*_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True),
+    Limit((*_SCORED, "bailing_moe", "solar_open"), _above_one("n_group"), GROUPS, risk=True),
     Limit(("kimi_linear",), _above_one("num_expert_group"), GROUPS, risk=True),
     Limit(("deepseek_v2",), _unscaled, SCALED),
     Limit(

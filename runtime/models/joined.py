@@ -1,4 +1,8 @@
-"""Matrices that files store apart and a network multiplies by at once, stacked along their rows."""
+"""Matrices that files store apart and a network multiplies by at once, stacked along their rows; and the
+other way round.
+"""
+
+from itertools import accumulate
 
 import mlx.core as mx
 
@@ -21,6 +25,20 @@ def joined_rows(weights: Weights, parts: tuple[str, ...], whole: str) -> Weights
             for member in names:
                 del kept[member]
             kept[name.replace(parts[0], whole)] = mx.concatenate(members)
+    return kept
+
+
+def parted_rows(weights: Weights, whole: str, parts: tuple[str, ...], rows: tuple[int, ...]) -> Weights:
+    """Tensors with `whole` in their names, cut into so many rows each under names with `parts` instead. One
+    of another height stays as it is and is reported as surplus.
+    """
+    kept: Weights = {}
+    for name, array in weights.items():
+        if whole not in name or array.shape[:1] != (sum(rows),):
+            kept[name] = array
+            continue
+        cut = mx.split(array, list(accumulate(rows[:-1])))
+        kept |= {name.replace(whole, part): piece for part, piece in zip(parts, cut, strict=True)}
     return kept
 
 

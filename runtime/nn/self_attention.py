@@ -239,10 +239,13 @@ class FusedAttention(Attention):
         rope: Rope | None,
         *,
         bias: bool = False,
+        output_bias: bool | None = None,
         scale: float | None = None,
         alibi: "Alibi | None" = None,
     ) -> None:
-        super().__init__(shape, rope, output_bias=bias, scale=scale, alibi=alibi)
+        """output_bias None: as `bias`."""
+        output_bias = bias if output_bias is None else output_bias
+        super().__init__(shape, rope, output_bias=output_bias, scale=scale, alibi=alibi)
         inner, shared = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self.qkv_proj = nn.Linear(shape.hidden_size, inner + 2 * shared, bias=bias)
         self._cuts = [inner, inner + shared]

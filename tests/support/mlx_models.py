@@ -26,9 +26,11 @@ from mlx_lm.utils import _get_classes
 from safetensors.torch import save_file
 
 VERSION = version("mlx-lm")
+mx.disable_compile()  # routers of one expert end the process otherwise
 _STACKED = re.compile(r"\.switch_mlp\.")
 # What published files call otherwise and its `sanitize` does not know, by model_type: (its name, the file's).
 _FILES: dict[str, tuple[tuple[str, str], ...]] = {
+    "bailing_moe": ((".mlp.gate.gate_proj.weight", ".mlp.gate.weight"),),
     "nemotron-nas": ((".self_attn.linear.", ".self_attn.linear_attn."), (".mlp.linear.", ".mlp.linear_mlp.")),
 }
 

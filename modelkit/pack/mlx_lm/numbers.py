@@ -18,7 +18,8 @@ def lifted(sheet: Sheet) -> str:
     """Corrections of the choice, all raised alike: what is chosen stays, and no score is below the zeros that
     mlx-lm gives to experts of closed groups.
     """
-    corrections = [name for name in sheet.names() if name.endswith("e_score_correction_bias")]
+    ends = "e_score_correction_bias", "gate.expert_bias"
+    corrections = [name for name in sheet.names() if name.endswith(ends)]
     if not corrections:
         raise CannotMend("corrections")
     for name in corrections:

@@ -183,6 +183,8 @@ def test_what_a_network_joins_has_one_format(name: str) -> None:
     config, shapes = record["config"], {name: tuple(shape) for name, shape in record["tensors"].items()}
     request, rows = request_for(row, config), checkpoint_of(config).rows
     for module, parts in owners(describe(config), shapes).items():
+        if module == "lm_head" and config.get("norm_head"):
+            continue  # scaled by its own numbers: nobody says whose rows it has
         chosen = {choose(Tensor(part, "F32", shapes[part]), request, rows).format for part in parts}
         assert len(chosen) == 1, (module, parts, chosen)
 

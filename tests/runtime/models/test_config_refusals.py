@@ -106,6 +106,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("nemotron_nas", {"block_configs": [_searched(window_length=8)] * 6}, "window_length is 8"),
     ("nemotron_nas", {"block_configs": [_searched(n_heads_in_group=3)] * 6}, "n_heads_in_group is 3"),
     ("nemotron_nas", {"block_configs": [_searched(ffn_mult=None)] * 6}, r"\[0\].ffn.ffn_mult is None"),
+    ("bailing_moe", {"use_bias": True}, "use_bias"),
+    ("bailing_moe", {"n_group": 2}, "n_group is 2"),
+    ("bailing_moe", {"moe_router_enable_expert_bias": True}, "moe_router_enable_expert_bias"),
+    ("bailing_moe", {"tie_word_embeddings": True}, "norm_head is True"),
+    ("bailing_moe_v2", {"rotary_dim": 16}, "rotary_dim is 16, expected 8"),
+    ("bailing_moe_v2", {"score_function": "softmax"}, "score_function"),
+    ("bailing_moe_v2", {"norm_topk_prob": False}, "norm_topk_prob"),
     ("ministral3", {"rope_parameters": {"partial_rotary_factor": 0.25}}, "partial_rotary_factor"),
     ("ernie4_5", {"compression_ratio": 2.0}, "compression_ratio"),
     (

@@ -101,6 +101,23 @@ class Turned:
         return array.swapaxes(-1, -2)
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Columns are scaled to length one. Those that are so already stay as they are."""
+
+    @property
+    def backwards(self) -> "Unit":
+        return self
+
+    def before(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def apply(self, array: Any, xp: Any) -> Any:
+        numbers = array.astype(xp.float32)
+        return numbers / (xp.sqrt((numbers * numbers).sum(axis=0, keepdims=True)) + xp.array(1e-7))
+
+
 PLUS_ONE = Added(1)
 DECAY = Rate()
 TURNED = Turned()
+UNIT_COLUMNS = Unit()

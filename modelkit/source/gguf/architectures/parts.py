@@ -46,7 +46,7 @@ PAIRED_Q = Regrouped(lambda facts, _: (facts.heads, -1, 2), (0, 2, 1))
 PAIRED_K = Regrouped(lambda facts, _: (facts.kv_heads, -1, 2), (0, 2, 1))
 
 
-def _qkv_rows(facts: Facts, layer: int) -> tuple[int, ...]:
+def qkv_rows(facts: Facts, layer: int) -> tuple[int, ...]:
     kv = facts.kv_heads * facts.head_dim
     return facts.heads * facts.head_dim, kv, kv
 
@@ -54,10 +54,10 @@ def _qkv_rows(facts: Facts, layer: int) -> tuple[int, ...]:
 QKV = ("self_attn.q_proj.*", "self_attn.k_proj.*", "self_attn.v_proj.*")
 
 
-FUSED_QKV = rule("attn_qkv.*", QKV, Parted(_qkv_rows))
+FUSED_QKV = rule("attn_qkv.*", QKV, Parted(qkv_rows))
 
 
-FUSED_QKV_PAIRED = rule("attn_qkv.*", QKV, Parted(_qkv_rows, (PAIRED_Q, PAIRED_K, None)))
+FUSED_QKV_PAIRED = rule("attn_qkv.*", QKV, Parted(qkv_rows, (PAIRED_Q, PAIRED_K, None)))
 
 
 TOP = rules("""

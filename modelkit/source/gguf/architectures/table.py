@@ -1,6 +1,7 @@
 """The architectures that modelkit reads and writes, by their name in GGUF."""
 
 from modelkit.source.gguf.architectures import (
+    bailing,
     cohere2_moe,
     deci,
     dflash,
@@ -107,6 +108,8 @@ ROWS: tuple[Architecture, ...] = (
     latent.GLM_DSA,
     mistral4.MISTRAL4,
     kimi.KIMI_LINEAR,
+    bailing.BAILINGMOE,
+    bailing.BAILINGMOE2,
     deci.DECI,
     layered.LAGUNA,
     layered.MELLUM,

@@ -55,6 +55,8 @@ def _taken(described: Described, shapes: dict[str, tuple[int, ...]]) -> dict[str
     whole = described.family.adapt(described.config, placeholders)
     for name, shape in kept.items():
         rest = {other: array for other, array in placeholders.items() if other != name}
+        if name == "lm_head.weight" and getattr(described.config, "unit_head", False):
+            continue  # what is scaled by its own numbers takes no pair
         if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole):
             alive[name] = shape
     return alive

@@ -1,0 +1,206 @@
+"""Ling and Ring (BailingMoE): a Llama with one matrix for queries, keys and values, and mixtures.
+
+The first version weighs experts by a softmax over all of them; the second by independent gates with a
+correction, in groups, norms each head and rotates part of it. Some heads of the first are stored raw, and
+their columns scaled to length one.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.cpu.stated import Routing
+from runtime.models.checkpoint import Checkpoint
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.expert_groups import read_groups
+from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
+from runtime.models.joined import parted_rows
+from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mtp import without_head
+from runtime.models.names import architecture_name
+from runtime.models.quantizing import SOURCE, Row
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.block import PreNorm
+from runtime.nn.layer import FeedForward, Mixer
+from runtime.nn.rope import Rope
+from runtime.nn.route import RuledRouter
+from runtime.nn.self_attention import FusedAttention, HeadNormAttention
+from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
+from runtime.weights import stored_packing, unpacked
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    bias: bool
+    """On queries, keys and values."""
+    head_norm: bool
+    dense: int
+    """So many of the first layers have no mixture."""
+    mixture: MixtureSpec
+    corrected: bool
+    """Independent gates with a correction, else a softmax over all experts."""
+    unit_head: bool
+    """The columns of the stored head are to be scaled to length one."""
+    draft_heads: int
+    """Stored behind the last layer."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("bailing_moe",))
+    second = architecture_name(raw) == "BailingMoeV2ForCausalLM"
+    shape = read_shape(fields, max_position_embeddings=32768, **({"head_dim": 128} if second else {}))
+    layers = layer_count(fields)
+    for name in ("use_bias", "norm_softmax", "use_sliding_window"):
+        if fields.flag(name):
+            fields.refuse(name, "false: nothing else is computed here")
+    for name in ("moe_router_enable_shared_expert", "moe_router_enable_routed_scaling"):
+        if not fields.flag(name, True):
+            fields.refuse(name, "true: nothing else is computed here")
+    tied, unit = shape["tied"], fields.flag("norm_head")
+    if tied and unit:
+        fields.refuse("norm_head", "false where the embedding is the head, too")
+    rope = one_rope(fields, shape, theta=600000.0, partial=1.0)
+    if fields.count("rotary_dim", rope.dims) != rope.dims:
+        fields.refuse("rotary_dim", f"{rope.dims}, as partial_rotary_factor says")
+    mixture, corrected = _mixture(fields, second=second)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(rope,) * layers,
+        bias=fields.flag("use_qkv_bias"),
+        head_norm=fields.flag("use_qk_norm", second),
+        dense=fields.count("first_k_dense_replace", 1 if second else 0, low=0),
+        mixture=mixture,
+        corrected=corrected,
+        unit_head=unit,
+        draft_heads=fields.count("num_nextn_predict_layers", 0, low=0, high=16),
+    )
+
+
+def _mixture(fields: Fields, *, second: bool) -> tuple[MixtureSpec, bool]:
+    """And whether its router is corrected. The second version's is always, whatever a file says."""
+    gates = fields.choice("score_function", ("softmax", "sigmoid"), "sigmoid" if second else "softmax")
+    if second and gates == "softmax":
+        fields.refuse("score_function", "sigmoid, as this class computes")
+    corrected = fields.flag("moe_router_enable_expert_bias", second)
+    if corrected != (gates == "sigmoid"):
+        fields.refuse("moe_router_enable_expert_bias", f"{not corrected}, as scores are of {gates}")
+    normalize = fields.flag("norm_topk_prob", True)
+    if second and not normalize:
+        fields.refuse("norm_topk_prob", "true, as this class computes")
+    experts = fields.count("num_experts", high=1 << 16)
+    chosen = fields.count("num_experts_per_tok", high=experts)
+    groups, top_groups = read_groups(
+        fields, experts, chosen, default=8 if second else 1, open_by_default=4 if second else 1
+    )
+    if groups > 1 and not corrected:
+        fields.refuse("n_group", "1: groups are known of the second version alone")
+    inner = fields.count("moe_intermediate_size", high=1 << 22)
+    shared = fields.count("moe_shared_expert_intermediate_size", inner, high=1 << 22)
+    scale = fields.number("routed_scaling_factor", 1.0)
+    spec = MixtureSpec(
+        experts=experts,
+        chosen=chosen,
+        inner=inner,
+        shared=shared * fields.count("num_shared_experts", 1 if second else 0, low=0, high=1 << 10),
+        groups=groups,
+        top_groups=top_groups,
+        normalize=normalize and chosen > 1,
+        scale=scale,
+    )
+    return spec, corrected
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [
+        PreNorm(_attention(config, rope), _mlp(config, sparse=place >= config.dense), norm)
+        for place, rope in enumerate(layer_ropes(config))
+    ]
+    return CausalLM(config, layers, norm())
+
+
+def _attention(config: Config, rope: Rope | None) -> Mixer:
+    if config.head_norm:
+        return HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias)
+    return FusedAttention(config, rope, bias=config.bias, output_bias=False)
+
+
+def _mlp(config: Config, *, sparse: bool) -> FeedForward:
+    hidden, spec, activation = config.hidden_size, config.mixture, config.activation
+    if not sparse:
+        return gated_mlp(config)
+    if config.corrected:
+        return corrected_mixture(hidden, spec, activation)
+    routing = Routing("softmax", spec.chosen, normalize=spec.normalize, scale=spec.scale)
+    router = RuledRouter(hidden, spec.experts, routing)
+    return SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=activation)
+
+
+_NAMES = (
+    ("model.word_embeddings.", "model.embed_tokens."),
+    (".attention.query_key_value.", ".self_attn.qkv_proj."),
+    (".attention.dense.", ".self_attn.o_proj."),
+    (".attention.query_layernorm.", ".self_attn.q_norm."),
+    (".attention.key_layernorm.", ".self_attn.k_norm."),
+    (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.gate.gate_proj.", ".mlp.gate."),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Draft heads are left out; queries, keys and values are apart where heads have norms."""
+    own = without_head(without_spares(config, weights), config.layers, config.draft_heads)
+    if config.head_norm:
+        parts = tuple(f".self_attn.{part}_proj." for part in "qkv")
+        rows = tuple(heads * config.head_dim for heads in (config.heads, *[config.kv_heads] * 2))
+        own = parted_rows(own, ".attention.query_key_value.", parts, rows)
+    named = to_switch(respelled(own, _NAMES, trunk="model."), config.mixture.experts)
+    return _with_unit_columns(named, config.hidden_size) if config.unit_head else named
+
+
+def _with_unit_columns(weights: Weights, width: int) -> Weights:
+    """Of the head, which becomes floats."""
+    kept = {name: array for name, array in weights.items() if not name.startswith("lm_head.")}
+    head, scales, biases = (weights.get(f"lm_head.{part}") for part in ("weight", "scales", "biases"))
+    if head is None:
+        return kept
+    if scales is not None:
+        packing = stored_packing(width, head, scales, biases)
+        if packing is None:
+            return weights  # and is reported
+        head = unpacked(head, scales, biases, packing, mx.float32)
+    wide = head.astype(mx.float32)
+    lengths = mx.sqrt(mx.sum(wide * wide, axis=0, keepdims=True))
+    return {**kept, "lm_head.weight": wide / (lengths + 1e-7)}
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell, and scores are float32 products."""
+    return name.endswith((".e_score_correction_bias", ".expert_bias"))
+
+
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    raw = Row(lambda tensor, _: tensor.has("lm_head."), SOURCE, "its columns are scaled when it is loaded")
+    return Checkpoint(rows=(raw,) if config.get("norm_head") else (), heads_behind=True)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=_checkpoint,
+)
