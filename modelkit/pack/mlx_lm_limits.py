@@ -251,11 +251,11 @@ def _other_experts(block: Block, _names: Collection[str]) -> bool:
 
 # Their classes have the family's own activation and look at no other.
 _SILU = """
-    afmoe bailing_moe cohere cohere2 deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5 ernie4_5_moe
-    exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium hunyuan_v1_dense laguna
-    llama mellum minicpm3 minimax_m2 ministral3 mistral mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe
-    qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm
-    youtu_llm
+    afmoe bailing_moe cohere cohere2 deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5
+    ernie4_5_moe exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium
+    hunyuan_v1_dense laguna llama mellum minicpm3 minimax_m2 ministral3 mistral mistral4 mixtral olmo2
+    olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3
+    solar_open stablelm youtu_llm
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
@@ -293,6 +293,15 @@ ROWS: tuple[Limit, ...] = (
     ),
     Limit((*_SCORED, "bailing_moe", "solar_open"), _above_one("n_group"), GROUPS, risk=True),
     Limit(("kimi_linear",), _above_one("num_expert_group"), GROUPS, risk=True),
+    Limit(("deepseek",), _is("tie_word_embeddings", True), OWN_HEAD),
+    Limit(
+        ("deepseek",), _is("norm_topk_prob", True), "it leaves the weights of the chosen experts as they are"
+    ),
+    Limit(
+        ("deepseek",),
+        lambda block, _names: bool(_rope(block)) and "type" not in _rope(block),
+        "it wants the type of a scaled rope under its older name",
+    ),
     Limit(("deepseek_v2",), _unscaled, SCALED),
     Limit(
         ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_linear", "mistral4"),

@@ -11,7 +11,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
@@ -20,7 +19,7 @@ from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.joined import parted_rows
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureSpec, corrected_mixture, softmax_mixture
 from runtime.models.mtp import without_head
 from runtime.models.names import architecture_name
 from runtime.models.quantizing import SOURCE, Row
@@ -28,9 +27,7 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.rope import Rope
-from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import FusedAttention, HeadNormAttention
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.weights import stored_packing, unpacked
 
@@ -141,11 +138,7 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     hidden, spec, activation = config.hidden_size, config.mixture, config.activation
     if not sparse:
         return gated_mlp(config)
-    if config.corrected:
-        return corrected_mixture(hidden, spec, activation)
-    routing = Routing("softmax", spec.chosen, normalize=spec.normalize, scale=spec.scale)
-    router = RuledRouter(hidden, spec.experts, routing)
-    return SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=activation)
+    return (corrected_mixture if config.corrected else softmax_mixture)(hidden, spec, activation)
 
 
 _NAMES = (

@@ -2,7 +2,8 @@
 experts (DeepSeek-V3's way; arXiv 2412.19437). Their configs differ in a few names and defaults only.
 """
 
-from runtime.nn.route import CorrectedRouter
+from runtime.cpu.stated import Routing
+from runtime.nn.route import CorrectedRouter, RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
@@ -27,6 +28,13 @@ class MixtureSpec:
     """The chosen experts' gates are divided by their sum."""
     scale: float = 1.0
     """Multiplies the gates."""
+
+
+def softmax_mixture(hidden: int, spec: MixtureSpec, activation: str) -> SharedMoE:
+    """The same where gates are shares of a softmax over all experts."""
+    routing = Routing("softmax", spec.chosen, normalize=spec.normalize, scale=spec.scale)
+    router = RuledRouter(hidden, spec.experts, routing)
+    return SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=activation)
 
 
 def corrected_mixture(hidden: int, spec: MixtureSpec, activation: str) -> SharedMoE:

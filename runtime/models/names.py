@@ -227,6 +227,8 @@ ARCHITECTURES: dict[str, str] = {
     "gemma4_unified_assistant": "gemma4_assistant",
     "OlmoHybridForCausalLM": "olmo_hybrid",
     "olmo_hybrid": "olmo_hybrid",
+    "DeepseekForCausalLM": "deepseek_moe",
+    "deepseek": "deepseek_moe",
     "DeepseekV2ForCausalLM": "deepseek",
     "DeepseekV3ForCausalLM": "deepseek",
     "DeepseekV32ForCausalLM": "deepseek",

@@ -79,6 +79,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "ernie4_5": ("ernie4_5", {}),
     "cohere": ("cohere", {}),
     "glm4_moe": ("glm4_moe", {"num_nextn_predict_layers": 0}),
+    "deepseek": ("deepseek", {}),
     "bailing_moe": ("bailing_moe", {"norm_head": False}),
     "bailing_moe_v2": ("bailing_moe_v2", {}),
     "dots1": ("dots1", {"sliding_window": None, "layer_types": FULL * 4}),

@@ -106,6 +106,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("nemotron_nas", {"block_configs": [_searched(window_length=8)] * 6}, "window_length is 8"),
     ("nemotron_nas", {"block_configs": [_searched(n_heads_in_group=3)] * 6}, "n_heads_in_group is 3"),
     ("nemotron_nas", {"block_configs": [_searched(ffn_mult=None)] * 6}, r"\[0\].ffn.ffn_mult is None"),
+    ("deepseek", {"scoring_func": "sigmoid"}, "scoring_func"),
+    ("deepseek", {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling"),
     ("bailing_moe", {"use_bias": True}, "use_bias"),
     ("bailing_moe", {"n_group": 2}, "n_group is 2"),
     ("bailing_moe", {"moe_router_enable_expert_bias": True}, "moe_router_enable_expert_bias"),

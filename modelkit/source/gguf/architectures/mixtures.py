@@ -1,4 +1,6 @@
-"""Mixtures of experts: GLM 4 MoE, Solar Open, dots.llm1, EXAONE and AFMoE, ERNIE 4.5, Hunyuan, MiniMax M2."""
+"""Mixtures of experts: DeepSeekMoE, GLM 4 MoE, Solar Open, dots.llm1, EXAONE and AFMoE, ERNIE 4.5, Hunyuan,
+MiniMax M2.
+"""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -28,6 +30,7 @@ from modelkit.source.gguf.architectures.parts import (
     HEAD_NORMS,
     MLP,
     NORMS,
+    PAIRED_ATTENTION,
     TOP,
     UNSCALED,
     VOCAB,
@@ -98,6 +101,33 @@ GLM4MOE = Architecture(
         *shared_expert("mlp.shared_experts"),
     ),
     head=NEXTN,
+)
+DEEPSEEK = Architecture(
+    "deepseek",
+    (Kind("deepseek", "DeepseekForCausalLM"),),
+    decoder(
+        Rope(),
+        UNSCALED,
+        VOCAB,
+        *expert_settings("n_routed_experts"),
+        MOE_INNER,
+        leading_dense(),
+        Same("expert_shared_count", ("n_shared_experts",), needed=True),
+        Written("expert_weights_scale", lambda _: 1.0),
+        Always("norm_topk_prob", False),
+        Always("moe_layer_freq", 1),
+        Always("attention_bias", False),
+        gating(_SOFTMAX),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *PAIRED_ATTENTION,
+        *MLP,
+        ROUTER,
+        *experts(),
+        *shared_expert("mlp.shared_experts"),
+    ),
 )
 DOTS1 = Architecture(
     "dots1",

@@ -84,6 +84,7 @@ ROWS: tuple[Architecture, ...] = (
     plain.COMMAND_R,
     plain.COHERE2,
     mixtures.GLM4MOE,
+    mixtures.DEEPSEEK,
     mixtures.DOTS1,
     mixtures.EXAONE_MOE,
     mixtures.AFMOE,
