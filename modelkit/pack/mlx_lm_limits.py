@@ -214,6 +214,11 @@ def _other_values(block: Block, _names: Collection[str]) -> bool:
     return block.get("v_head_dim") not in (None, wide)
 
 
+def _other_heads(block: Block, _names: Collection[str]) -> bool:
+    wide, heads = int(block.get("hidden_size") or 0), int(block.get("num_attention_heads") or 1)
+    return block.get("head_dim") not in (None, wide // heads)
+
+
 def _dense_granite(block: Block, _names: Collection[str]) -> bool:
     inner = block.get("shared_intermediate_size")
     return not block.get("num_local_experts") and inner != block.get("intermediate_size")
@@ -252,10 +257,10 @@ def _other_experts(block: Block, _names: Collection[str]) -> bool:
 # Their classes have the family's own activation and look at no other.
 _SILU = """
     afmoe bailing_moe cohere cohere2 deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5
-    ernie4_5_moe exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium
-    hunyuan_v1_dense laguna llama mellum minicpm3 minimax_m2 ministral3 mistral mistral4 mixtral olmo2
-    olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss smollm3
-    solar_open stablelm youtu_llm
+    ernie4_5_moe exaone exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium
+    hunyuan_v1_dense internlm2 laguna llama mellum minicpm3 minimax_m2 ministral3 mistral mistral4 mixtral
+    olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss
+    smollm3 solar_open stablelm youtu_llm
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
@@ -302,6 +307,12 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: bool(_rope(block)) and "type" not in _rope(block),
         "it wants the type of a scaled rope under its older name",
     ),
+    Limit(
+        ("internlm2",),
+        lambda block, _names: bool(_rope(block)) and _rope(block).get("type") not in ("dynamic", "linear"),
+        "it knows no scaled rope but a linear and a dynamic one, told under its older name",
+    ),
+    Limit(("exaone",), _other_heads, "its heads share the hidden state among them"),
     Limit(("deepseek_v2",), _unscaled, SCALED),
     Limit(
         ("deepseek_v3", "deepseek_v32", "glm4_moe_lite", "kimi_linear", "mistral4"),

@@ -157,6 +157,8 @@ _LFM2 = ("lfm2", "lfm2_moe")
 
 ROWS: tuple[Row, ...] = (
     Row(("mellum", "qwen3_moe", "qwen3_vl_moe_text"), "num_experts", at("num_local_experts")),
+    Row(("exaone",), "num_layers", at("num_hidden_layers")),
+    Row(("exaone",), "layer_norm_epsilon", at("rms_norm_eps")),
     Row(("qwen3_vl_moe_text",), "norm_topk_prob", always(True)),
     Row(("qwen3_next",), "full_attention_interval", period),
     Row(("exaone4", "exaone_moe", "falcon_h1", "glm4_moe"), "head_dim", head_size),

@@ -40,9 +40,13 @@ _CONTEXTS = {"mistral": 131072, "qwen2": 32768, "qwen3": 32768}
 def parse(raw: Mapping[str, Any]) -> Config:
     """Fields as transformers 4 and 5 spell them. UnsupportedModel names the field that cannot be run."""
     fields = Fields(raw)
-    family = str(fields.raw.get("model_type") or "llama")
+    return read(fields, str(fields.raw.get("model_type") or "llama"))
+
+
+def read(fields: Fields, family: str, **more: Any) -> Config:
+    """As the member of that model_type; more: for `read_shape`."""
     layers = layer_count(fields)
-    shape = read_shape(fields, max_position_embeddings=_CONTEXTS.get(family, 2048))
+    shape = read_shape(fields, **{"max_position_embeddings": _CONTEXTS.get(family, 2048), **more})
     bias = family != "qwen2" and fields.flag("attention_bias")
     return Config(
         **shape,

@@ -1,18 +1,21 @@
-"""Llama under other names: InternLM3, IQuestCoder, XVERSE, TeleChat3, Nanbeige.
+"""Llama under other names: InternLM3, IQuestCoder, EXAONE 3 and 3.5, XVERSE, TeleChat3, Nanbeige.
 
-transformers computes the first two with its own Llama; for the others mlx-lm's classes compute what Llama
-does. They differ in the names of two flags and in what a file may leave out. Looped Nanbeige models run their
-layers several times; they are something else, and refused.
+transformers computes the first three with its own Llama; for the others mlx-lm's classes compute what Llama
+does. They differ in the names of two flags, in what a file may leave out, and EXAONE in the names of tensors.
+Looped Nanbeige models run their layers several times; they are something else, and refused.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+import mlx.core as mx
+
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
 from runtime.models.config import Fields
 from runtime.models.family import Family
-from runtime.models.llama import Config, adapt, build, layout
+from runtime.models.llama import Config, build, layout
+from runtime.models.tensor_names import respelled
 
 __all__ = ["Config", "adapt", "build", "layout", "parse"]
 
@@ -29,6 +32,12 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "head_dim": 128,
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
+    },
+    "exaone": {
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
     },
 }
 _FLAGS = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
@@ -54,6 +63,25 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if fields.get("model_type") == "internlm3":
         own |= {llamas: fields[name] for name, llamas in _FLAGS.items() if name in fields}
     return llama.parse({**own, **fields, "model_type": "llama"})
+
+
+_NAMES = (
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.ln_f.", "model.norm."),
+    ("transformer.h.", "model.layers."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".attn.attention.out_proj.", ".self_attn.o_proj."),
+    (".attn.attention.", ".self_attn."),
+    (".mlp.c_fc_0.", ".mlp.gate_proj."),
+    (".mlp.c_fc_1.", ".mlp.up_proj."),
+    (".mlp.c_proj.", ".mlp.down_proj."),
+)
+"""EXAONE's."""
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return llama.adapt(config, respelled(weights, _NAMES, trunk=""))
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

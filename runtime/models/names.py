@@ -27,11 +27,15 @@ ARCHITECTURES: dict[str, str] = {
     "XverseForCausalLM": "llama_kin",
     "TeleChat3ForCausalLM": "llama_kin",
     "NanbeigeForCausalLM": "llama_kin",
+    "ExaoneForCausalLM": "llama_kin",
     "internlm3": "llama_kin",
     "iquestcoder": "llama_kin",
     "xverse": "llama_kin",
     "telechat3": "llama_kin",
     "nanbeige": "llama_kin",
+    "exaone": "llama_kin",
+    "InternLM2ForCausalLM": "internlm2",
+    "internlm2": "internlm2",
     "Mamba2ForCausalLM": "mamba",
     "mamba2": "mamba",
     "GemmaForCausalLM": "gemma",
@@ -401,8 +405,8 @@ HEADLESS = {
 }
 
 KIN = ("llama", "llama_kin")
-"""Modules by architecture and by model_type that are no contradiction: transformers computes InternLM3 and
-IQuestCoder with its own Llama, and names that in their files. The model_type counts."""
+"""Modules by architecture and by model_type that are no contradiction: transformers computes InternLM3,
+IQuestCoder and EXAONE 3 with its own Llama, and names that in their files. The model_type counts."""
 
 # Wrappers with text models of several families: the wrapper's own module, but for these model types inside.
 _INSIDE: dict[str, dict[str, str]] = {"ministral3": {"mistral4": "mistral4"}}

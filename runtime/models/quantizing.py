@@ -126,4 +126,4 @@ def is_table(tensor: Tensor) -> bool:
 
 
 def is_head(tensor: Tensor) -> bool:
-    return tensor.ends(*_HEADS)
+    return tensor.ends(*_HEADS) or tensor.name == "output.weight"  # InternLM2's

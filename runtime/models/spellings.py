@@ -53,6 +53,11 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_attention_heads": "n_heads",
         "num_hidden_layers": "n_layers",
     },
+    "exaone": {
+        "num_layers": "num_hidden_layers",
+        "layer_norm_epsilon": "rms_norm_eps",
+        "activation_function": "hidden_act",
+    },
     "falcon": {"hidden_size": "n_embed"},
     "flex_olmo": {"num_local_experts": "num_experts"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},

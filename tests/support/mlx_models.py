@@ -53,8 +53,8 @@ class MlxConfig:
 
     @property
     def asked(self) -> set[str]:
-        """Names of the fields that mlx-lm's class takes."""
-        return {field.name for field in fields_of(_get_classes(self._fields)[1])}
+        """Names of the fields that mlx-lm's class takes, without that which no checkpoint has."""
+        return {field.name for field in fields_of(_get_classes(self._fields)[1])} - {"rope_traditional"}
 
 
 def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:

@@ -218,6 +218,12 @@ def test_gpt_neox_has_other_names_for_table_and_head() -> None:
     assert fate(config, "embed_out.weight", "q4") == "q8"
 
 
+def test_internlm2_has_other_names_for_table_and_head() -> None:
+    config = {"model_type": "internlm2"}
+    assert fate(config, "model.tok_embeddings.weight", "q4") == "q8"
+    assert fate(config, "output.weight", "q4") == "q8"
+
+
 def test_granite_keeps_its_router() -> None:
     name = "model.layers.0.block_sparse_moe.router.layer.weight"
     assert fate({"model_type": "granitemoe"}, name, "q4", (32, 1024)) == "source"

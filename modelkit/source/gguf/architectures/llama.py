@@ -16,19 +16,24 @@ from modelkit.source.gguf.architectures.parts import (
     MLP,
     NORMS,
     PAIRED_ATTENTION,
+    PAIRED_K,
+    PAIRED_Q,
     TOP,
     VOCAB,
     bias_flag,
     decoder,
+    qkv_rows,
     rule,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
-from modelkit.source.gguf.architectures.rules import OneByOne
+from modelkit.source.gguf.architectures.rules import Joined, OneByOne, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
+
+_UNBIASED = Always("attention_bias", False), Always("mlp_bias", False)
 
 _EXPERTS = 8
 """Of a Mixtral: files from before April 2024 have each in tensors of its own."""
@@ -90,25 +95,33 @@ NANBEIGE = Architecture(
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )
-# Read alone: their checkpoints have code of their own, and are Llamas but for names.
+# Files of these are read as the Llamas that they are but for names.
 EXAONE = Architecture(
     "exaone",
-    (Kind("llama", "LlamaForCausalLM"),),
-    decoder(Rope()),
+    (Kind("llama", "LlamaForCausalLM", aliases=("exaone",)),),
+    decoder(Rope(), *_UNBIASED),
     TOP,
     (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
     exact="function, as Llama",
-    written=False,
 )
 INTERNLM2 = Architecture(
     "internlm2",
-    (Kind("llama", "LlamaForCausalLM"),),
-    decoder(Rope()),
+    (Kind("llama", "LlamaForCausalLM", aliases=("internlm2",)),),
+    decoder(Rope(), Always("bias", False), *_UNBIASED),
     TOP,
-    (*NORMS, *PAIRED_ATTENTION, *MLP),
+    (
+        *NORMS,
+        *PAIRED_ATTENTION,
+        rule(
+            ("attn_q.*", "attn_k.*", "attn_v.*"),
+            "attention.wqkv.*",
+            Joined(Parted(qkv_rows, (PAIRED_Q, PAIRED_K, None), lambda facts: facts.kv_heads)),
+        ),
+        *MLP,
+    ),
     exact="function, as Llama",
-    written=False,
 )
+# Read alone.
 PANGU = Architecture(
     "pangu-embedded",
     (Kind("llama", "LlamaForCausalLM"),),

@@ -55,6 +55,7 @@ REFUSED = {
     "granitemoehybrid_dense": "a hybrid with rotation",
     "hunyuan_moe": "moe_topk differs from layer to layer",
     "afmoe": "layer_types are not",
+    "internlm2_biases": "bias is True",
     "laguna": "layer_types are not",
     "nemotron_nas": "layer 2 has attention and no MLP",
     "laguna_by_number": "layer_types are not",

@@ -174,7 +174,7 @@ def test_every_row_has_a_reference() -> None:
     written = {GgufReference(name).record["architecture"] for name in NAMES_OF_REFERENCES}
     of_others = {"nemotron_h", "qwen3vlmoe"}
     of_others |= {"nanbeige", "xverse"}  # Llama by other names, which transformers has not
-    of_others |= {"exaone", "internlm2", "minicpm", "pangu-embedded"}  # read alone
+    of_others |= {"exaone", "internlm2", "minicpm", "pangu-embedded"}  # read as others
     of_others |= {"nomic-bert", "dflash"}  # see pack/gguf/test_encoders and test_block_drafts
     assert written == NAMES - of_others
     assert len({row.name for row in ROWS}) >= 20
