@@ -258,9 +258,9 @@ def _other_experts(block: Block, _names: Collection[str]) -> bool:
 _SILU = """
     afmoe bailing_moe cohere cohere2 deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5
     ernie4_5_moe exaone exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium
-    hunyuan_v1_dense internlm2 laguna llama mellum minicpm3 minimax_m2 ministral3 mistral mistral4 mixtral
-    olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text seed_oss
-    smollm3 solar_open stablelm youtu_llm
+    hunyuan_v1_dense internlm2 laguna llama mellum minicpm minicpm3 minimax_m2 ministral3 mistral mistral4
+    mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text
+    seed_oss smollm3 solar_open stablelm youtu_llm
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
@@ -413,7 +413,9 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: "dense" in (block.get("mlp_layer_types") or ()),
         "all of its layers have experts",
     ),
-    Limit(("minicpm3",), _is("tie_word_embeddings", True), "it does not scale what a tied head reads"),
+    Limit(
+        ("minicpm", "minicpm3"), _is("tie_word_embeddings", True), "it does not scale what a tied head reads"
+    ),
     Limit(("minicpm3",), _is("q_lora_rank", None), "it makes queries in two steps always"),
     Limit(("minicpm3",), _is("mlp_bias", True), "its MLPs have no biases"),
     Limit(("minicpm3",), _other_values, "its values are as wide as hidden_size over the heads"),
@@ -438,7 +440,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("nanochat",), _ever, "its class reads the layout of nanochat's own files alone"),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),
     Limit(
-        ("minicpm3", "phi3", "phimoe"),
+        ("minicpm", "minicpm3", "phi3", "phimoe"),
         lambda block, _names: "long_factor" in _rope(block),
         "it takes LongRoPE's long factors for short texts too",
         risk=True,

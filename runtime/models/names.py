@@ -115,6 +115,8 @@ ARCHITECTURES: dict[str, str] = {
     "youtu_llm": "youtu",
     "AfmoeForCausalLM": "afmoe",
     "afmoe": "afmoe",
+    "MiniCPMForCausalLM": "minicpm",
+    "minicpm": "minicpm",
     "MiniCPM3ForCausalLM": "minicpm3",
     "minicpm3": "minicpm3",
     "HeliumForCausalLM": "helium",

@@ -33,6 +33,8 @@ _FILES: dict[str, tuple[tuple[str, str], ...]] = {
     "bailing_moe": ((".mlp.gate.gate_proj.weight", ".mlp.gate.weight"),),
     "nemotron-nas": ((".self_attn.linear.", ".self_attn.linear_attn."), (".mlp.linear.", ".mlp.linear_mlp.")),
 }
+# Fields that it does not compute as the authors' class does.
+_OTHERWISE: dict[str, set[str]] = {"minicpm": {"tie_word_embeddings"}}
 
 
 class MlxConfig:
@@ -53,8 +55,11 @@ class MlxConfig:
 
     @property
     def asked(self) -> set[str]:
-        """Names of the fields that mlx-lm's class takes, without that which no checkpoint has."""
-        return {field.name for field in fields_of(_get_classes(self._fields)[1])} - {"rope_traditional"}
+        """Names of the fields that mlx-lm's class takes, without that which no checkpoint has and those that
+        it computes otherwise.
+        """
+        others = {"rope_traditional", *_OTHERWISE.get(self.model_type, ())}
+        return {field.name for field in fields_of(_get_classes(self._fields)[1])} - others
 
 
 def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:

@@ -1,7 +1,7 @@
 """Granite, its mixtures, and Granite 4's hybrids with Bamba."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
-from modelkit.source.gguf.architectures.exchange import Reading
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
@@ -69,14 +69,28 @@ def _read_minicpm(file: Reading) -> None:
         file.config[name] = float(file.number(key, usual))
 
 
+def _write_minicpm(out: Writing) -> None:
+    for key, name in (
+        ("embedding_scale", "embedding_multiplier"),
+        ("residual_scale", "residual_multiplier"),
+        ("logit_scale", "logits_scaling"),
+    ):
+        out.put(key, float(out.facts.get(name)))
+
+
 MINICPM = Architecture(
     "minicpm",
-    (Kind("granite", "GraniteForCausalLM"),),
-    decoder(Rope(), Special(_attention, put_nothing), Special(_read_minicpm, put_nothing), *_BIASES),
+    (Kind("granite", "GraniteForCausalLM", aliases=("minicpm",)),),
+    decoder(
+        Rope(),
+        VOCAB,
+        Special(_attention, put_nothing),
+        Special(_read_minicpm, _write_minicpm),
+        *_BIASES,
+    ),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
     exact="function, as Granite",
-    written=False,
 )
 
 
