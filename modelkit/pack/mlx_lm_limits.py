@@ -258,16 +258,16 @@ def _other_experts(block: Block, _names: Collection[str]) -> bool:
 _SILU = """
     afmoe bailing_moe cohere cohere2 deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5
     ernie4_5_moe exaone exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium
-    hunyuan_v1_dense internlm2 laguna llama mellum minicpm minicpm3 minimax_m2 ministral3 mistral mistral4
-    mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe qwen3_vl_text
-    seed_oss smollm3 solar_open stablelm youtu_llm
+    hunyuan_v1_dense internlm2 laguna llama mellum mimo minicpm minicpm3 minimax_m2 ministral3 mistral
+    mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe
+    qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
     recurrent_gemma
 """
 _WINDOWLESS = """
-    dots1 gemma2 ministral3 mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe starcoder2
+    dots1 gemma2 mimo ministral3 mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe starcoder2
 """
 _WINDOW = "it has no sliding window here, so long texts are read otherwise"
 NO_BIAS = "its attention has no biases"

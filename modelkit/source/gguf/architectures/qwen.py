@@ -37,7 +37,11 @@ _NO_WINDOW = (
 _VL2 = ("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_vl", "qwen2_5_vl")
 
 QWEN2 = Architecture(
-    "qwen2", (Kind("qwen2", "Qwen2ForCausalLM", aliases=_VL2),), decoder(_ROPE, *_NO_WINDOW), TOP, _BLOCK
+    "qwen2",
+    (Kind("qwen2", "Qwen2ForCausalLM", aliases=("mimo", *_VL2)),),
+    decoder(_ROPE, *_NO_WINDOW),
+    TOP,
+    _BLOCK,
 )
 QWEN3 = Architecture(
     "qwen3",
