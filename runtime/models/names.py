@@ -38,6 +38,8 @@ ARCHITECTURES: dict[str, str] = {
     "mimo": "llama_kin",
     "InternLM2ForCausalLM": "internlm2",
     "internlm2": "internlm2",
+    "QWenLMHeadModel": "qwen1",
+    "qwen": "qwen1",
     "Mamba2ForCausalLM": "mamba",
     "mamba2": "mamba",
     "GemmaForCausalLM": "gemma",

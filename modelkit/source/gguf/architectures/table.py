@@ -49,6 +49,7 @@ ROWS: tuple[Architecture, ...] = (
     granite.GRANITE,
     granite.MINICPM,
     granite.GRANITEMOE,
+    qwen.QWEN,
     qwen.QWEN2,
     qwen.QWEN2MOE,
     qwen.QWEN3,

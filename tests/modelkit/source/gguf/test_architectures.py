@@ -23,7 +23,7 @@ from runtime.models import find_family
 from runtime.models.wrapper import text_config
 from runtime.nn.rope_spec import read_rope
 from tests.support import gguf_table
-from tests.support.checkpoints import legacy_config
+from tests.support.checkpoints import legacy_config, random_state
 from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE
 from tests.support.gguf_references import (
@@ -36,7 +36,7 @@ from tests.support.gguf_references import (
     read,
     undone,
 )
-from tests.support.parity import full_logits
+from tests.support.parity import Reference, full_logits
 
 NAMES_OF_REFERENCES = GgufReference.names()
 _KEPT: dict[str, GgufReference] = {}
@@ -175,6 +175,7 @@ def test_every_row_has_a_reference() -> None:
     of_others = {"nemotron_h", "qwen3vlmoe"}
     of_others |= {"nanbeige", "xverse"}  # Llama by other names, which transformers has not
     of_others |= {"exaone", "internlm2", "minicpm", "pangu-embedded"}  # read as others
+    of_others |= {"qwen"}  # whose converter writes another key than its program reads
     of_others |= {"nomic-bert", "dflash"}  # see pack/gguf/test_encoders and test_block_drafts
     assert written == NAMES - of_others
     assert len({row.name for row in ROWS}) >= 20
@@ -495,3 +496,19 @@ def test_a_package_of_whole_norms_keeps_them() -> None:
     tensors = undone(reference.imported, reference.exported)
     stored = canonical(reference.imported.config, tensors)
     assert not differences({name: stored[name] for name in tensors}, tensors)
+
+
+@pytest.mark.parametrize("key", ["layer_norm_rms_epsilon", "layer_norm_epsilon"])
+def test_files_of_the_first_qwen_name_the_norms_constant_in_two_ways(key: str) -> None:
+    """llama.cpp's converter writes the second, its program asks for the first."""
+    record = Reference("qwen").record
+    ours = random_state({name: tuple(shape) for name, shape in record["tensors"].items()})
+    written = describe(record["config"], ours, "model")
+    theirs = export(written, ours)
+    told = {name: one for name, one in written.metadata.items() if not name.endswith("epsilon")}
+    told[f"qwen.attention.{key}"] = 1e-6
+    imported = read(told, {name: array.shape for name, array in theirs.items()}, theirs, "model")
+    parsed, again = (find_family(one).parse(one) for one in (record["config"], imported.config))
+    assert parsed == again
+    assert parsed.context_length == record["config"]["seq_length"]
+    assert not differences(undone(imported, theirs), ours)

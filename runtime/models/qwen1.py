@@ -1,0 +1,91 @@
+"""Qwen, the first: a Llama under GPT-2's names, with one matrix for queries, keys and values.
+
+Texts longer than the trained ones it would read with a rescaled rotation and sharper scores
+(`use_dynamic_ntk`, `use_logn_attn`); no context here goes there.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.family import Family
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.block import PreNorm
+from runtime.nn.self_attention import FusedAttention
+
+Config = DecoderConfig
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("qwen",))
+    hidden = fields.count("hidden_size", 4096, high=1 << 20)
+    heads = fields.count("num_attention_heads", 32, high=4096)
+    size = fields.count("kv_channels", 128, high=4096)
+    if size * heads != hidden:
+        fields.refuse("kv_channels", f"what {heads} heads have of a hidden_size of {hidden}")
+    for name in ("no_bias", "scale_attn_weights"):
+        if not fields.flag(name, True):
+            fields.refuse(name, "true: nothing else is computed here")
+    if fields.number("rotary_pct", 1.0) != 1:
+        fields.refuse("rotary_pct", "1: whole heads are rotated")
+    inner = fields.count("intermediate_size", 22016, low=2, high=1 << 23)
+    meant = {name: value for name, value in fields.raw.items() if name not in _ELSEWHERE}
+    meant |= {"intermediate_size": inner // 2, "head_dim": size, "max_position_embeddings": _context(fields)}
+    meant["rope_theta"] = fields.number("rotary_emb_base", 10000.0, low=2.0)
+    own = Fields(meant)
+    shape = read_shape(own, eps_field="layer_norm_epsilon", hidden_size=4096, num_attention_heads=32)
+    layers = layer_count(fields, 32)
+    return Config(**shape, windows=(None,) * layers, ropes=(one_rope(own, shape),) * layers)
+
+
+_ELSEWHERE = "num_key_value_heads", "rope_scaling", "rope_parameters"
+"""What its class does not look at."""
+
+
+def _context(fields: Fields) -> int:
+    whole = fields.count("max_position_embeddings", 8192)
+    if fields.flag("use_dynamic_ntk", True) or fields.flag("use_logn_attn", True):
+        return min(whole, fields.count("seq_length", whole))
+    return whole
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    layers = [
+        PreNorm(FusedAttention(config, rope, bias=True, output_bias=False), gated_mlp(config), norm)
+        for rope in layer_ropes(config)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+_NAMES = (
+    ("transformer.wte.", "model.embed_tokens."),
+    ("transformer.ln_f.", "model.norm."),
+    ("transformer.h.", "model.layers."),
+    ("transformer.rotary_emb.", "model.rotary_emb."),
+    (".ln_1.", ".input_layernorm."),
+    (".ln_2.", ".post_attention_layernorm."),
+    (".attn.rotary_emb.", ".self_attn.rotary_emb."),
+    (".attn.c_attn.", ".self_attn.qkv_proj."),
+    (".attn.c_proj.", ".self_attn.o_proj."),
+    (".mlp.w2.", ".mlp.gate_proj."),
+    (".mlp.w1.", ".mlp.up_proj."),
+    (".mlp.c_proj.", ".mlp.down_proj."),
+)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, respelled(weights, _NAMES))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
