@@ -436,6 +436,11 @@ ROWS: tuple[Limit, ...] = (
     Limit(("gpt_oss",), _is("attention_bias", False), BIASED),
     Limit(("seed_oss",), _tied_and_packed, PACKED_HEAD),
     Limit(("olmo_hybrid",), _named(".attention_layer_norm."), NORMS),
+    Limit(
+        ("openelm",),
+        lambda block, _names: block.get("activation_fn_name") not in (None, "silu", "swish"),
+        "it computes silu always",
+    ),
     Limit(("olmo",), _ever, "its class reads the layout of ai2-olmo alone"),
     Limit(("nanochat",), _ever, "its class reads the layout of nanochat's own files alone"),
     Limit(("olmoe",), _set("clip_qkv"), "it leaves out clip_qkv"),

@@ -19,6 +19,7 @@ from modelkit.pack.slabs import whole
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
+from runtime.models.spellings import ALIASES
 from runtime.models.wrapper import text_block
 
 HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
@@ -124,6 +125,9 @@ def untied(inventory: Inventory) -> Inventory | None:
     if name is not None and _KEY in config[name]:
         config[name] = {**config[name], _KEY: False}
     config = {**dict(checkpoint_of(inventory.config).tied_fields), **config}
+    stored = ALIASES.get(str(config.get("model_type")), {}).get(_KEY)
+    if stored is not None:
+        config[stored] = False
     if _tied(config) or not _runs(config):
         return None
     files = {name: path for name, path in inventory.files.items() if name != _CONFIG}

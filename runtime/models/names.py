@@ -67,6 +67,8 @@ ARCHITECTURES: dict[str, str] = {
     "phi3": "phi3",
     "SmolLM3ForCausalLM": "smollm3",
     "smollm3": "smollm3",
+    "OpenELMForCausalLM": "openelm",
+    "openelm": "openelm",
     "OlmoForCausalLM": "olmo",
     "olmo": "olmo",
     "ArceeForCausalLM": "arcee",

@@ -93,6 +93,13 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "nemotron_h": {"layer_types": "layers_block_type", "num_local_experts": "n_routed_experts"},
     "olmoe": {"num_local_experts": "num_experts"},
+    "openelm": {
+        "hidden_size": "model_dim",
+        "num_hidden_layers": "num_transformer_layers",
+        "max_position_embeddings": "max_context_length",
+        "rope_theta": "rope_freq_constant",
+        "tie_word_embeddings": "share_input_output_layers",
+    },
     "qwen3_moe": {"num_experts": "num_local_experts"},
     "qwen3_vl_moe": {"num_experts": "num_local_experts"},
     "qwen3_vl_moe_text": {"num_experts": "num_local_experts"},

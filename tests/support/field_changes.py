@@ -16,6 +16,7 @@ TOWERS = ("vision_config", "audio_config", "vision_tower_config")
 LEFT_OUT = frozenset(
     {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "vocab_size"}
     | {"num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vision_config", "audio_config"}
+    | {"num_transformer_layers", "model_dim"}
     | {"id2label", "label2id", "problem_type", "return_dict"}
     | {"output_attentions", "output_hidden_states"}
     | {"chunk_size_feed_forward", "is_encoder_decoder", "initializer_range"}

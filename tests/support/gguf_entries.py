@@ -60,6 +60,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3_longrope": ("phi3_longrope_long", {}),
     "arcee": ("arcee", {}),
     "jais2": ("jais2", {}),
+    "openelm": ("openelm", {}),
     "olmo": ("olmo", {}),
     "olmo_clipped": ("olmo_clipped", {"attention_bias": False}),
     "olmo2": ("olmo2", {}),

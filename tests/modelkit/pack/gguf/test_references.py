@@ -57,6 +57,7 @@ REFUSED = {
     "afmoe": "layer_types are not",
     "internlm2_biases": "bias is True",
     "laguna": "layer_types are not",
+    "openelm_plain": "share_input_output_layers is False",
     "nemotron_nas": "layer 2 has attention and no MLP",
     "laguna_by_number": "layer_types are not",
     "lfm2_moe": "routed_scaling_factor is 1.5",
