@@ -277,6 +277,7 @@ ABOUT_FAMILIES = {
     "modelkit.source.gguf.vocabulary.special",  # what tokens of one family take of the text behind them
     "modelkit.source.gguf.vocabulary.splitting",  # pre-tokenizers are called after their first model
     "runtime.models.mamba_fields",  # "mamba" is a kind of layer there
+    "modelkit.server.openai.thinking",  # "deepseek" is a form of answers to llama.cpp
 }
 
 # Here a table of another program's families is the room.

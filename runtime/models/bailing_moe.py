@@ -52,7 +52,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("bailing_moe",))
     second = architecture_name(raw) == "BailingMoeV2ForCausalLM"
-    shape = read_shape(fields, max_position_embeddings=32768, **({"head_dim": 128} if second else {}))
+    heads: dict[str, Any] = {"head_dim": 128} if second else {}
+    shape = read_shape(fields, max_position_embeddings=32768, **heads)
     layers = layer_count(fields)
     for name in ("use_bias", "norm_softmax", "use_sliding_window"):
         if fields.flag(name):

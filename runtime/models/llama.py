@@ -43,10 +43,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return read(fields, str(fields.raw.get("model_type") or "llama"))
 
 
-def read(fields: Fields, family: str, **more: Any) -> Config:
-    """As the member of that model_type; more: for `read_shape`."""
+def read(fields: Fields, family: str) -> Config:
+    """As the member of that model_type."""
     layers = layer_count(fields)
-    shape = read_shape(fields, **{"max_position_embeddings": _CONTEXTS.get(family, 2048), **more})
+    shape = read_shape(fields, max_position_embeddings=_CONTEXTS.get(family, 2048))
     bias = family != "qwen2" and fields.flag("attention_bias")
     return Config(
         **shape,

@@ -73,10 +73,13 @@ _COUNTS = "num_query_heads", "num_kv_heads"
 def _listed(fields: Fields, name: str, layers: int) -> list[Any]:
     """A number above zero for each layer."""
     told = fields.raw.get(name)
-    good = isinstance(told, list) and len(told) == layers
-    if not good or any(type(one) not in (int, float) or not 0 < one <= 1 << 16 for one in told):
+    if not isinstance(told, list) or len(told) != layers or not all(map(_is_positive, told)):
         fields.refuse(name, f"a number above 0 for each of {layers} layers")
     return told
+
+
+def _is_positive(one: Any) -> bool:
+    return type(one) in (int, float) and 0 < one <= 1 << 16
 
 
 def _divisible(size: float, by: int) -> int:

@@ -61,8 +61,8 @@ def _read(file: Reading) -> None:
                 f"{inner[layer]}, which is not computed"
             )
         matrix = bool(heads[layer]) and not keys[layer]
-        attention = {"no_op": not heads[layer], "replace_with_linear": matrix}
-        attention["n_heads_in_group"] = most // keys[layer] if keys[layer] else None
+        share = most // keys[layer] if keys[layer] else None
+        attention = {"no_op": not heads[layer], "replace_with_linear": matrix, "n_heads_in_group": share}
         times = 1.5 * inner[layer] / file.config["hidden_size"] if inner[layer] else None
         ffn = {"no_op": not inner[layer], "replace_with_linear": False, "ffn_mult": times}
         file.config["block_configs"].append({"attention": attention, "ffn": ffn})

@@ -45,7 +45,8 @@ def _rows(facts: Facts, layer: int) -> tuple[int, int]:
     size = shares[layer] * facts.hidden if layer < len(shares) else 0
     by = facts.count("ffn_dim_divisor", default=256)
     found = max(by, int(size + by / 2) // by * by)
-    return (found + by if found < 0.9 * size else found,) * 2
+    inner = found + by if found < 0.9 * size else found
+    return inner, inner
 
 
 OPENELM = Architecture(
