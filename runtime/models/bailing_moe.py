@@ -55,10 +55,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     heads: dict[str, Any] = {"head_dim": 128} if second else {}
     shape = read_shape(fields, max_position_embeddings=32768, **heads)
     layers = layer_count(fields)
-    for name in ("use_bias", "norm_softmax", "use_sliding_window"):
+    for name in ("use_bias", "norm_softmax", "use_sliding_window", "multi_gate"):
         if fields.flag(name):
             fields.refuse(name, "false: nothing else is computed here")
-    for name in ("moe_router_enable_shared_expert", "moe_router_enable_routed_scaling"):
+    for name in ("moe_router_enable_shared_expert", "moe_router_enable_routed_scaling", "use_rmsnorm"):
         if not fields.flag(name, True):
             fields.refuse(name, "true: nothing else is computed here")
     tied, unit = shape["tied"], fields.flag("norm_head")

@@ -98,6 +98,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "gpt_oss": {},
     "granite": {},
     "hunyuan_v1_dense": {},
+    "internlm2": {},
     "kimi_k2": {},
     "llama": _LLAMA,
     "ministral3": {},

@@ -44,11 +44,8 @@ def text(kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def named(name: str, trunk: str, head: str) -> str:
-    return (
-        head + name.removeprefix("lm_head.")
-        if name.startswith("lm_head.")
-        else name.replace("model.", trunk, 1)
-    )
+    own = next((own for own in ("lm_head.", "output.") if name.startswith(own)), None)
+    return name.replace("model.", trunk, 1) if own is None else head + name.removeprefix(own)
 
 
 def logits(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder: Path) -> np.ndarray:
@@ -85,6 +82,14 @@ def test_layers_that_transformers_saves_as_blocks(tmp_path: Path) -> None:
     named = {f"language_model.{n.replace('.layers.', '.blocks.')}": x for n, x in tensors.items()}
     got = logits({"model_type": "kimi_k25", "text_config": config}, named, tmp_path)
     assert np.array_equal(got, logits(config, tensors, tmp_path))
+
+
+def test_internvl_with_internlm2_inside(tmp_path: Path) -> None:
+    """As InternVL2 8B is published."""
+    config, tensors = text("internlm2")
+    inside = {"model_type": "internvl_chat", "llm_config": config}
+    names = {f"language_model.{name}": x for name, x in tensors.items()}
+    assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
 
 
 def test_every_class_stands_beside_its_type() -> None:

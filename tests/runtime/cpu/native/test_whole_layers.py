@@ -97,6 +97,16 @@ FAMILIES = {
     "kimi_linear": 1,
     "zamba2": 1,
     "zamba2_plain": 1,
+    "bailing_moe": 1,
+    "bailing_moe_v2": 1,
+    "deepseek": 1,
+    "exaone": 1,
+    "internlm2": 1,
+    "mimo": 1,
+    "minicpm": 1,
+    "nemotron_nas": 3,  # a layer without sublayers, and matrices in their place, are by themselves
+    "openelm": 1,
+    "qwen": 1,
 }
 """Nodes that their layers are, where one token is read."""
 
