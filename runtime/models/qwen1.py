@@ -29,23 +29,22 @@ def parse(raw: Mapping[str, Any]) -> Config:
     size = fields.count("kv_channels", 128, high=4096)
     if size * heads != hidden:
         fields.refuse("kv_channels", f"what {heads} heads have of a hidden_size of {hidden}")
+    for name in ("rope_scaling", "rope_parameters"):
+        if fields.raw.get(name):
+            fields.refuse(name, "none: its class has a base alone, rotary_emb_base")
     for name in ("no_bias", "scale_attn_weights"):
         if not fields.flag(name, True):
             fields.refuse(name, "true: nothing else is computed here")
     if fields.number("rotary_pct", 1.0) != 1:
         fields.refuse("rotary_pct", "1: whole heads are rotated")
     inner = fields.count("intermediate_size", 22016, low=2, high=1 << 23)
-    meant = {name: value for name, value in fields.raw.items() if name not in _ELSEWHERE}
-    meant |= {"intermediate_size": inner // 2, "head_dim": size, "max_position_embeddings": _context(fields)}
+    meant = {**fields.raw, "num_key_value_heads": heads, "head_dim": size}
+    meant |= {"intermediate_size": inner // 2, "max_position_embeddings": _context(fields)}
     meant["rope_theta"] = fields.number("rotary_emb_base", 10000.0, low=2.0)
     own = Fields(meant)
     shape = read_shape(own, eps_field="layer_norm_epsilon", hidden_size=4096, num_attention_heads=32)
     layers = layer_count(fields, 32)
     return Config(**shape, windows=(None,) * layers, ropes=(one_rope(own, shape),) * layers)
-
-
-_ELSEWHERE = "num_key_value_heads", "rope_scaling", "rope_parameters"
-"""What its class does not look at."""
 
 
 def _context(fields: Fields) -> int:

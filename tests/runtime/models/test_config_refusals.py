@@ -113,6 +113,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("openelm", {"normalization_layer_name": "layer_norm"}, "normalization_layer_name"),
     ("qwen", {"kv_channels": 32}, "kv_channels is 32"),
     ("qwen", {"no_bias": False}, "no_bias"),
+    ("qwen", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
     ("qwen", {"rotary_pct": 0.5}, "rotary_pct"),
     ("minicpm", {"num_experts": 8}, "num_experts is 8"),
     ("minicpm", {"sparse_config": {"kernel_size": 32}}, "sparse_config"),
