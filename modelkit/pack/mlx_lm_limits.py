@@ -298,6 +298,11 @@ ROWS: tuple[Limit, ...] = (
     ),
     Limit((*_SCORED, "bailing_moe", "solar_open"), _above_one("n_group"), GROUPS, risk=True),
     Limit(("kimi_linear",), _above_one("num_expert_group"), GROUPS, risk=True),
+    Limit(
+        ("bailing_moe",),
+        lambda block, names: block.get("norm_head") is True and "lm_head.scales" in names,
+        "it scales the codes of a packed head, too",
+    ),
     Limit(("deepseek",), _is("tie_word_embeddings", True), OWN_HEAD),
     Limit(
         ("deepseek",), _is("norm_topk_prob", True), "it leaves the weights of the chosen experts as they are"

@@ -154,30 +154,36 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    """Draft heads are left out; queries, keys and values are apart where heads have norms."""
+    """Draft heads are left out; queries, keys and values are apart where heads have norms. A packed head is
+    mlx-lm's, which has scaled its columns before.
+    """
     own = without_head(without_spares(config, weights), config.layers, config.draft_heads)
     if config.head_norm:
         parts = tuple(f".self_attn.{part}_proj." for part in "qkv")
         rows = tuple(heads * config.head_dim for heads in (config.heads, *[config.kv_heads] * 2))
         own = parted_rows(own, ".attention.query_key_value.", parts, rows)
     named = to_switch(respelled(own, _NAMES, trunk="model."), config.mixture.experts)
-    return _with_unit_columns(named, config.hidden_size) if config.unit_head else named
+    # mlx-lm packs routers.
+    for module in [name.removesuffix(".scales") for name in named if name.endswith(".mlp.gate.scales")]:
+        _unpack(named, module, config.hidden_size)
+    if config.unit_head and "lm_head.weight" in named and "lm_head.scales" not in named:
+        wide = named["lm_head.weight"].astype(mx.float32)
+        lengths = mx.sqrt(mx.sum(wide * wide, axis=0, keepdims=True))
+        named["lm_head.weight"] = wide / (lengths + 1e-7)
+    return named
 
 
-def _with_unit_columns(weights: Weights, width: int) -> Weights:
-    """Of the head, which becomes floats."""
-    kept = {name: array for name, array in weights.items() if not name.startswith("lm_head.")}
-    head, scales, biases = (weights.get(f"lm_head.{part}") for part in ("weight", "scales", "biases"))
-    if head is None:
-        return kept
-    if scales is not None:
-        packing = stored_packing(width, head, scales, biases)
-        if packing is None:
-            return weights  # and is reported
-        head = unpacked(head, scales, biases, packing, mx.float32)
-    wide = head.astype(mx.float32)
-    lengths = mx.sqrt(mx.sum(wide * wide, axis=0, keepdims=True))
-    return {**kept, "lm_head.weight": wide / (lengths + 1e-7)}
+def _unpack(weights: Weights, module: str, width: int) -> None:
+    """Floats in place of codes. What is packed in no way that MLX has stays as it is and is reported."""
+    scales, biases = weights.get(f"{module}.scales"), weights.get(f"{module}.biases")
+    if scales is None:
+        return
+    packing = stored_packing(width, weights[f"{module}.weight"], scales, biases)
+    if packing is not None:
+        codes = weights[f"{module}.weight"]
+        weights[f"{module}.weight"] = unpacked(codes, scales, biases, packing, mx.float32)
+        weights.pop(f"{module}.scales")
+        weights.pop(f"{module}.biases", None)
 
 
 def keeps_dtype(name: str) -> bool:

@@ -43,7 +43,9 @@ _EXPERT = re.compile(r"\.experts\.\d+\.")
 @pytest.mark.parametrize("name", Reference.names())
 def test_logits_are_those_of_the_numbers(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
-    config = reference.record["config"]
+    config = dict(reference.record["config"])
+    if config.get("norm_head"):  # files that are converted have it scaled
+        config["norm_head"] = False
     write_checkpoint(tmp_path, config, reference.record["tensors"])
     stored: dict[str, mx.array] = mx.load(str(tmp_path / "model.safetensors"))  # pyright: ignore[reportAssignmentType]
     floats, entries = dict(stored), dict[str, Any]()

@@ -16,7 +16,9 @@ from tests.support.parity import Reference, bar, cut_logits, full_logits
 Tensors = dict[str, mx.array]
 
 FAMILIES = [
+    "bailing_moe_v2",
     "cohere2_moe",
+    "deepseek",
     "deepseek_v2",
     "deepseek_v3",
     "deepseek_v32",
@@ -85,6 +87,25 @@ def test_packed_experts_one_by_one(name: str, tmp_path: Path) -> None:
     wanted = full_logits(load(reference, back, tmp_path / "back.safetensors"), ids)
     assert np.abs(full_logits(got, ids) - wanted).max() < BAR * reference.answers["std"]
     assert np.abs(cut_logits(got, ids, [29, 1]) - wanted).max() < BAR * reference.answers["std"]
+
+
+@pytest.mark.parametrize("name", ["bailing_moe", "bailing_moe_v2"])
+def test_ling_as_mlx_lm_packs_it(name: str, tmp_path: Path) -> None:
+    """Routers are packed, too; and a head whose columns it has scaled before."""
+    reference = Reference(name)
+    tensors = plain(reference)
+    if reference.record["config"].get("norm_head"):
+        head = tensors["lm_head.weight"]
+        tensors["lm_head.weight"] = head / mx.sqrt((head * head).sum(axis=0, keepdims=True))
+    codes, back = packed(tensors)
+    for module in [name.removesuffix("weight") for name in tensors if name.endswith(".mlp.gate.weight")]:
+        w, s, b = mx.quantize(codes.pop(f"{module}weight"), GROUP, BITS)
+        codes |= {f"{module}gate_proj.{part}": x for part, x in (("weight", w), ("scales", s), ("biases", b))}
+        back[f"{module}weight"] = mx.dequantize(w, s, b, GROUP, BITS)
+    ids = reference.answers["ids"]
+    got = load(reference, codes, tmp_path / "codes.safetensors", **CONFIG)
+    wanted = full_logits(load(reference, back, tmp_path / "back.safetensors", norm_head=False), ids)
+    assert np.abs(full_logits(got, ids) - wanted).max() < BAR * wanted.std()
 
 
 def released(stacks: Tensors) -> Tensors:
