@@ -16,9 +16,22 @@ _COMMON: dict[str, Any] = {
     "dim_model_base": 16,
     "tie_word_embeddings": False,
 }
+_FACTORS = [1.0, 1.1, 1.3, 1.7, 2.5, 4.0, 6.0, 9.0]
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "minicpm": ("minicpm", _COMMON),
+    "minicpm_longrope": (  # one list for all lengths, as mlx-lm has it
+        "minicpm",
+        {
+            **_COMMON,
+            "rope_scaling": {
+                "rope_type": "longrope",
+                "long_factor": _FACTORS,
+                "short_factor": _FACTORS,
+                "original_max_position_embeddings": 128,
+            },
+        },
+    ),
     "minicpm_linear_rope": (
         "minicpm",
         {

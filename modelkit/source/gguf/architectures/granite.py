@@ -15,7 +15,8 @@ from modelkit.source.gguf.architectures.parts import (
     put_nothing,
     rule,
 )
-from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.phi import LONG_FACTORS, LongRope
+from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Same, Special
 
@@ -78,11 +79,22 @@ def _write_minicpm(out: Writing) -> None:
         out.put(key, float(out.facts.get(name)))
 
 
+def _read_turns(file: Reading) -> None:
+    (LongRope() if LONG_FACTORS in file.shapes else Rope()).read(file)
+
+
+def _write_turns(out: Writing) -> None:
+    long = rope_block(out.facts)["rope_type"] in ("longrope", "su")
+    (LongRope() if long else Rope()).write(out)
+    if long:
+        out.put("rope.scaling.type", "longrope")
+
+
 MINICPM = Architecture(
     "minicpm",
     (Kind("granite", "GraniteForCausalLM", aliases=("minicpm",)),),
     decoder(
-        Rope(),
+        Special(_read_turns, _write_turns),
         VOCAB,
         Special(_attention, put_nothing),
         Special(_read_minicpm, _write_minicpm),

@@ -28,7 +28,7 @@ from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from runtime.records import dataclass
 
-_LONG, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
+LONG_FACTORS, _SHORT = "rope_factors_long.weight", "rope_factors_short.weight"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class LongRope:
         original = file.get("rope.scaling.original_context_length", int)
         factor = file.number("rope.scaling.attn_factor", 1.0)
         file.skip("rope.scaling.type")
-        if _LONG in file.shapes and _SHORT in file.shapes:
-            file.used_tensors.update((_LONG, _SHORT))
+        if LONG_FACTORS in file.shapes and _SHORT in file.shapes:
+            file.used_tensors.update((LONG_FACTORS, _SHORT))
             block |= {
                 "rope_type": "longrope",
-                "long_factor": [shortest(number) for number in file.values(_LONG)],
+                "long_factor": [shortest(number) for number in file.values(LONG_FACTORS)],
                 "short_factor": [shortest(number) for number in file.values(_SHORT)],
                 "original_max_position_embeddings": original,
             }
@@ -85,7 +85,7 @@ class LongRope:
             if block["rope_type"] != "default":
                 out.refuse(f"rope_type {block['rope_type']!r:.80} is not written for {out.architecture}")
             return
-        out.extra[_LONG] = tuple(float(number) for number in block["long_factor"])
+        out.extra[LONG_FACTORS] = tuple(float(number) for number in block["long_factor"])
         out.extra[_SHORT] = tuple(float(number) for number in block["short_factor"])
         usual = attention_factor(positions, original, block.get("factor"))
         if self.told:
