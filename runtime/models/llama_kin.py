@@ -1,9 +1,8 @@
-"""Llama under other names: InternLM3, IQuestCoder, EXAONE 3 and 3.5, XVERSE, TeleChat3, Nanbeige, MiMo.
+"""Llama under other names: InternLM3, IQuestCoder, EXAONE 3 and 3.5, XVERSE, TeleChat3, Nanbeige.
 
 transformers computes the first three with its own Llama; for the others mlx-lm's classes compute what Llama
 does. They differ in the names of two flags, in what a file may leave out, and EXAONE in the names of tensors.
-MiMo 7B is Qwen2 before others; its draft heads are left out. Looped Nanbeige models run their layers several
-times; they are something else, and refused.
+Looped Nanbeige models run their layers several times; they are something else, and refused.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ import mlx.core as mx
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
@@ -56,8 +54,6 @@ _ONE_PASS: dict[str, tuple[Any, ...]] = {
 def parse(raw: Mapping[str, Any]) -> Config:
     """As Llama's, after the names that differ. Raises UnsupportedModel."""
     fields = Fields(raw).raw
-    if fields.get("model_type") == "mimo":
-        return llama.read(Fields(raw), "qwen2")
     for name, good in _ONE_PASS.items():
         if fields.get(name) not in good:
             raise UnsupportedModel(
@@ -88,10 +84,4 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return llama.adapt(config, respelled(weights, _NAMES, trunk=""))
 
 
-FAMILY = Family(
-    parse=parse,
-    layout=layout,
-    build=build,
-    adapt=adapt,
-    checkpoint=always(Checkpoint(heads=("mtp_layers.", "model.mtp_layers."))),
-)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -34,6 +34,14 @@ NAMED = {
     "post_norm.": "mtp.norm.",
     "mtp_block.": "mtp.layers.0.",
 }
+# Of a head whose projection reads the hidden state before the embedding; to transformers its target is Qwen2.
+MIMO = {
+    "enorm.": "model.mtp_layers.0.token_layernorm.",
+    "hnorm.": "model.mtp_layers.0.hidden_layernorm.",
+    "eh_proj.": "model.mtp_layers.0.input_proj.",
+    "post_norm.": "model.mtp_layers.0.final_layernorm.",
+    "mtp_block.": "model.mtp_layers.0.",
+}
 HEADS = {
     "deepseek_v3": LAYERS,
     "glm4_moe": LAYERS,
@@ -48,6 +56,9 @@ def main() -> None:
     table = entries()
     for name, naming in HEADS.items():
         _write(name, _reference_model(*table[name]), naming)
+    kind, fields = table["mimo"]
+    target = _reference_model("qwen2", {**fields, "architectures": None})
+    _write("mimo", target, MIMO, {**fields, "model_type": kind})
 
 
 def filled_head(target: Any, naming: dict[str, str]) -> tuple[Any, dict[str, tuple[int, ...]]]:
@@ -58,6 +69,9 @@ def filled_head(target: Any, naming: dict[str, str]) -> tuple[Any, dict[str, tup
     shapes = {key: tuple(x.shape) for key, x in head.state_dict().items() if key.startswith("layers.0.")}
     stored = {_stored(key, naming, target.config.num_hidden_layers): key for key in shapes}
     state = random_state({published: shapes[key] for published, key in stored.items()})
+    if naming is MIMO:
+        name = "model.mtp_layers.0.input_proj.weight"
+        state[name] = np.concatenate(np.split(state[name], 2, axis=-1)[::-1], axis=-1)
     surplus = head.load_state_dict(
         {stored[published]: torch.from_numpy(array) for published, array in state.items()}, strict=False
     ).unexpected_keys
@@ -66,10 +80,11 @@ def filled_head(target: Any, naming: dict[str, str]) -> tuple[Any, dict[str, tup
 
 
 @torch.no_grad()
-def _write(name: str, target: Any, naming: dict[str, str]) -> None:
+def _write(name: str, target: Any, naming: dict[str, str], own: dict[str, Any] | None = None) -> None:
+    """own: the config of a file, where it is not transformers'."""
     config = {key: value for key, value in target.config.to_dict().items() if key != "transformers_version"}
+    config = own or {**config, "architectures": [type(target).__name__]}
     config |= {
-        "architectures": [type(target).__name__],
         "num_nextn_predict_layers": 1,
         "mtp_num_hidden_layers": 1,
     }

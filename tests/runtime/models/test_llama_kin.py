@@ -11,7 +11,6 @@ import pytest
 
 from runtime.errors import UnsupportedModel
 from runtime.models import describe
-from runtime.models.unused import without_unused
 from tests.support.parity import Reference, full_logits
 
 KIN = {
@@ -41,12 +40,6 @@ def test_they_answer_as_llama_does(kind: str, name: str, tmp_path: Path) -> None
     reference = Reference(name)
     model = reference.load(tmp_path, _named(kind, reference.record["config"]))
     assert reference.error(full_logits(model, reference.answers["ids"])) < 1e-4
-
-
-def test_draft_heads_of_mimo_are_left_out() -> None:
-    described = describe(Reference("mimo").record["config"])
-    own, head = "model.layers.0.mlp.up_proj.weight", "model.mtp_layers.0.input_proj.weight"
-    assert without_unused(described, {own: 1, head: 2}) == {own: 1}
 
 
 def test_internlm3_calls_its_biases_otherwise() -> None:

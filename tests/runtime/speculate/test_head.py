@@ -80,10 +80,11 @@ def test_a_head_is_loaded_when_asked_for_only(reference: HeadReference, tmp_path
 
 
 def test_a_file_without_a_head_loads_without(reference: HeadReference, tmp_path: Path) -> None:
+    layers = reference.record["config"]["num_hidden_layers"]
     own = {
         name: shape
         for name, shape in reference.record["tensors"].items()
-        if not name.startswith(("mtp.", f"model.layers.{reference.record['config']['num_hidden_layers']}."))
+        if not name.startswith(("mtp.", "model.mtp_layers.", f"model.layers.{layers}."))
     }
     folder = write_checkpoint(tmp_path, reference.record["config"], own)
     loaded = load_model(reference.record["config"], [folder / "model.safetensors"], with_head=True)
@@ -93,7 +94,8 @@ def test_a_file_without_a_head_loads_without(reference: HeadReference, tmp_path:
 
 def test_a_head_that_does_not_fit_is_left_out_with_a_note(reference: HeadReference, tmp_path: Path) -> None:
     tensors = dict(reference.record["tensors"])
-    name = next(name for name in tensors if name.endswith((".eh_proj.weight", "mtp.fc.weight")))
+    projections = ".eh_proj.weight", "mtp.fc.weight", ".input_proj.weight"
+    name = next(name for name in tensors if name.endswith(projections))
     tensors[name] = [64, 64]
     folder = write_checkpoint(tmp_path, reference.record["config"], tensors)
     loaded = load_model(reference.record["config"], [folder / "model.safetensors"], with_head=True)
