@@ -42,7 +42,7 @@ _MARKS = (
     (".SCB", "bitsandbytes 8-bit"),
     (".W_q", "HQQ"),
     (".codebooks", "AQLM"),
-    (".q_weight", "EXL2"),
+    (".q_invperm", "EXL2"),
     (".trellis", "EXL3"),
     (".weight._data", "Quanto"),
     ("_weight_qdata", "torchao"),

@@ -323,7 +323,7 @@ FLOAT: dict[str, Tensor] = {"a.bias": ("F16", (8,))}
         ({"a.weight": ("I8", (8, 8)), "a.SCB": ("F32", (8,))}, "bitsandbytes", "bitsandbytes 8-bit"),
         ({"a.W_q": ("U8", (8, 8))}, "hqq", "HQQ"),
         ({"a.codes": ("I8", (8, 8)), "a.codebooks": ("F16", (8,))}, "aqlm", "AQLM"),
-        ({"a.q_weight": ("I32", (8, 8))}, None, "EXL2"),
+        ({"a.q_weight": ("I32", (8, 8)), "a.q_invperm": ("I16", (8,))}, None, "EXL2"),
         ({"a.trellis": ("I16", (8, 8))}, None, "EXL3"),
         ({"a.weight_packed": ("I32", (8, 8))}, "compressed-tensors", "does not say how its weights are"),
         (
