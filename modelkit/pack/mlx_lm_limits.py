@@ -171,6 +171,11 @@ def _slides(block: Block, _names: Collection[str]) -> bool:
     return type(length) is not int or window < length
 
 
+def _attends_by_window(block: Block, _names: Collection[str]) -> bool:
+    window, length = block.get("attention_window_size", 2048), block.get("max_position_embeddings")
+    return type(window) is not int or type(length) is not int or window < length
+
+
 def _packed(block: Block, _names: Collection[str]) -> bool:
     return "quantization" in block
 
@@ -296,6 +301,7 @@ ROWS: tuple[Limit, ...] = (
         _slides,
         _WINDOW,
     ),
+    Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit((*_SCORED, "bailing_moe", "solar_open"), _above_one("n_group"), GROUPS, risk=True),
     Limit(("kimi_linear",), _above_one("num_expert_group"), GROUPS, risk=True),
     Limit(

@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 # one.
 RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"norm\w*\.weight$|layernorm\w*\.weight$|norm_f\.weight$", 1.0, 0.1),
+    (r"_norm_weight$|\.[qk]_weight$", 1.0, 0.1),  # PLaMo 2's
     (r"bias$", 0.0, 0.1),
     (r"embed\w*\.weight$|embeddings\.weight$|^shared\.weight$", 0.0, 1.0),
     (r"Attention\.q\.weight$", 0.0, 0.05),  # T5's scores are not scaled

@@ -28,6 +28,7 @@ HYBRIDS = [
     "minimax",
     "nemotron_h",
     "olmo_hybrid",
+    "plamo2",
     "qwen3_5",
     "recurrent_gemma",
     "zamba2",

@@ -183,6 +183,16 @@ def _each_alone(state: State) -> State:
     return out
 
 
+def padded_head(state: State) -> State:
+    """As PLaMo 2's class makes it, with rows that no id has."""
+    head = state["lm_head.weight"]
+    return state | {"lm_head.weight": np.concatenate([head, np.ones_like(head[:8])])}
+
+
+def filters_of_torch(state: State) -> State:
+    return {n: x.swapaxes(1, 2) if n.endswith("conv1d.weight") else x for n, x in state.items()}
+
+
 def same(state: State) -> State:
     return state
 
@@ -381,6 +391,8 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "lfm3 published": ("lfm3", without(), renamed((".self_attn.g_proj.", ".self_attn.gate_proj."))),
     "minimax published": ("minimax", without(), minimax_with_rates),
     "youtu as published": ("youtu", without(model_type="youtu_llm"), same),
+    "plamo2 published": ("plamo2", without("mamba_chunk_size"), filters_of_torch),
+    "plamo2 with a padded head": ("plamo2_untied", without(), padded_head),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
