@@ -302,7 +302,14 @@ ROWS: tuple[Limit, ...] = (
         _WINDOW,
     ),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
-    Limit((*_SCORED, "bailing_moe", "solar_open"), _above_one("n_group"), GROUPS, risk=True),
+    Limit(
+        ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True
+    ),
+    Limit(
+        ("bailing_moe_linear",),
+        _above_one("layer_group_size"),
+        "its first layer forgets as fast as the second, and faster in the authors' code",
+    ),
     Limit(("kimi_linear",), _above_one("num_expert_group"), GROUPS, risk=True),
     Limit(
         ("bailing_moe",),

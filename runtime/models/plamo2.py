@@ -39,7 +39,7 @@ from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.self_attention import FusedAttention, Projected
+from runtime.nn.self_attention import FusedHeadNormAttention
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
@@ -234,23 +234,10 @@ class HeadRMSNorm(Module):
         return rms(x, HEAD_EPS) * self.weight[:, None].astype(x.dtype)
 
 
-class Attention(FusedAttention):
-    """With norms on every query and key head before the positions."""
-
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope)
-        self.q_norm = HeadRMSNorm(config.heads, config.head_dim)
-        self.k_norm = HeadRMSNorm(config.kv_heads, config.head_dim)
-
-    def project(self, x: mx.array, step: Step) -> Projected:
-        queries, keys, values = super().project(x, step)
-        return self.q_norm(queries), self.k_norm(keys), values
-
-
 class Block(Sublayers):
     def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
         super().__init__()
-        self.mixer: Mixer = Mamba(config.mixer) if recurrent else Attention(config, rope)
+        self.mixer: Mixer = Mamba(config.mixer) if recurrent else _attention(config, rope)
         self.mlp = FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
         self.pre_mixer_norm, self.post_mixer_norm, self.pre_mlp_norm, self.post_mlp_norm = (
             RMSNorm(config.hidden_size, eps=config.norm_eps) for _ in range(4)
@@ -265,6 +252,10 @@ class Block(Sublayers):
             (self.mixer, self.pre_mixer_norm, self.post_mixer_norm),
             (self.mlp, self.pre_mlp_norm, self.post_mlp_norm),
         )
+
+
+def _attention(config: Config, rope: Rope | None) -> FusedHeadNormAttention:
+    return FusedHeadNormAttention(config, rope, lambda heads: HeadRMSNorm(heads, config.head_dim))
 
 
 def build(config: Config) -> CausalLM:

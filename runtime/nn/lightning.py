@@ -1,4 +1,4 @@
-"""Lightning attention (MiniMax): linear attention whose past fades at a fixed rate per head.
+"""Lightning attention (MiniMax, Ring): linear attention whose past fades at a fixed rate per head.
 
 Per head, with state S [D, D] and slope s, one token does
 
@@ -6,6 +6,9 @@ Per head, with state S [D, D] and slope s, one token does
 
 which is Mamba-2's state space with steps of 1, values for x, keys for B and queries for C, each head with its
 own. A norm over all heads and a sigmoid gate follow. Source: arXiv 2501.08313, section 2.2.
+
+Ring norms queries and keys and turns them by their positions, and its last norm is of groups of heads (arXiv
+2510.19338).
 
 B rows, L tokens, H heads of D elements.
 """
@@ -19,16 +22,19 @@ import mlx.nn as nn
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
 from runtime.nn import ops
+from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import linear
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
+from runtime.nn.norm import RMSNorm
+from runtime.nn.rope import Rope
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 
 NORM_EPS = 1e-6
-"""Of the norm over all heads, whatever a config says of others."""
+"""MiniMax's, whatever a config says of other norms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +44,16 @@ class LightningSpec:
     heads: int
     head_dim: int
     """Elements of a query, key or value, per head."""
-    activation: str
-    """A name of ACTIVATIONS, for queries, keys and values."""
+    activation: str = ""
+    """A name of ACTIVATIONS, for queries, keys and values; "": none."""
+    eps: float = NORM_EPS
+    """Of norms."""
+    norm_groups: int = 1
+    """Equal parts of the channels that are normed apart."""
+    head_norm: bool = False
+    """Queries and keys are normed per head."""
+    bias: bool = False
+    """The projection in has one."""
 
     steps: tuple[float, float] = (1.0, 1.0)
 
@@ -69,16 +83,31 @@ class Fading:
         self.dt_bias, self.D = nothing, nothing
 
 
-class LightningAttention(Module):
-    """[B, L, hidden] -> [B, L, hidden]. slopes: of each head."""
+class Lightning(Module):
+    """What both have."""
 
     def __init__(self, spec: LightningSpec, slopes: Sequence[float]) -> None:
         super().__init__()
+        self._spec, self._fading = spec, Fading(slopes)
+
+    def _scan(
+        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, 3 H D]: values, keys and queries of all heads -> y float32 [B, L, H D]."""
+        steps = mx.zeros((*mixed.shape[:2], self._spec.heads), mixed.dtype)
+        y, state = ops.table.ssd(self._fading, self._spec, mixed, steps, states["state"], counts)
+        return y, {"state": state}
+
+
+class LightningAttention(Lightning):
+    """[B, L, hidden] -> [B, L, hidden]. slopes: of each head."""
+
+    def __init__(self, spec: LightningSpec, slopes: Sequence[float]) -> None:
+        super().__init__(spec, slopes)
         self.qkv_proj = nn.Linear(spec.hidden, 3 * spec.inner, bias=False)
         self.output_gate = nn.Linear(spec.hidden, spec.inner, bias=False)
-        self.norm = GatedRMSNorm(spec.inner, NORM_EPS, order="norm first", activation="sigmoid")
+        self.norm = GatedRMSNorm(spec.inner, spec.eps, order="norm first", activation="sigmoid")
         self.out_proj = nn.Linear(spec.inner, spec.hidden, bias=False)
-        self._spec, self._fading = spec, Fading(slopes)
         self._activation = ACTIVATIONS[spec.activation]
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
@@ -92,13 +121,36 @@ class LightningAttention(Module):
         by_head = mixed.reshape(*mixed.shape[:2], spec.heads, 3, spec.head_dim)
         return by_head.swapaxes(2, 3)[:, :, ::-1].reshape(mixed.shape)
 
-    def _scan(
-        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
-    ) -> tuple[mx.array, dict[str, mx.array]]:
-        """mixed [B, L, 3 H D] -> y float32 [B, L, H D]."""
-        steps = mx.zeros((*mixed.shape[:2], self._spec.heads), mixed.dtype)
-        y, state = ops.table.ssd(self._fading, self._spec, mixed, steps, states["state"], counts)
-        return y, {"state": state}
+
+class TurnedLightning(Lightning):
+    """Ring's: [B, L, hidden] -> [B, L, hidden]. slopes: of each head."""
+
+    def __init__(self, spec: LightningSpec, slopes: Sequence[float], rope: Rope) -> None:
+        super().__init__(spec, slopes)
+        self.qkv_proj = nn.Linear(spec.hidden, 3 * spec.inner, bias=spec.bias)
+        if spec.head_norm:
+            self.q_norm = RMSNorm(spec.head_dim, eps=spec.eps)
+            self.k_norm = RMSNorm(spec.head_dim, eps=spec.eps)
+        self.g_proj = nn.Linear(spec.hidden, spec.inner, bias=False)
+        self.g_norm = GatedRMSNorm(
+            spec.inner, spec.eps, groups=spec.norm_groups, order="norm first", activation="sigmoid"
+        )
+        self.o_proj = nn.Linear(spec.inner, spec.hidden, bias=False)
+        self._rope = rope
+
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
+        mixed, gate = projections((self.qkv_proj, self.g_proj), x, step)
+        queries, keys, values = mx.split(mixed, 3, axis=-1)
+        queries, keys = self._placed("q_norm", queries, step), self._placed("k_norm", keys, step)
+        queries = queries * self._spec.head_dim**-0.5
+        y = cache.scan(step, self._scan, mx.concatenate([values, keys, queries], axis=-1))
+        return linear(self.o_proj, self.g_norm(y, gate), step)
+
+    def _placed(self, norm: str, flat: mx.array, step: Step) -> mx.array:
+        """[B, L, H D] normed by head and turned."""
+        heads = split_heads(flat, self._spec.heads)
+        heads = self[norm](heads) if norm in self else heads
+        return merge_heads(self._rope(heads, step))
 
 
 def slopes_of(heads: int, layer: int, layers: int) -> list[float]:

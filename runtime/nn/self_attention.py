@@ -262,6 +262,29 @@ class FusedAttention(Attention):
         return (self.qkv_proj,)
 
 
+class FusedHeadNormAttention(FusedAttention):
+    """With a norm on every query and key head before the positions, which kernels know only where each has a
+    matrix of its own. norm(heads) makes one for [B, heads, L, K].
+    """
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        norm: Callable[[int], Normalize],
+        *,
+        bias: bool = False,
+        output_bias: bool | None = None,
+    ) -> None:
+        super().__init__(shape, rope, bias=bias, output_bias=output_bias)
+        self.q_norm: Normalize = norm(shape.heads)
+        self.k_norm: Normalize = norm(shape.kv_heads)
+
+    def project(self, x: mx.array, step: Step) -> Projected:
+        queries, keys, values = super().project(x, step)
+        return self.q_norm(queries), self.k_norm(keys), values
+
+
 class GroupedAttention(Attention):
     """With one matrix for all three, group by group: the rows of its queries, of its key, of its value."""
 

@@ -80,6 +80,10 @@ class MlxModel:
         self.config, raw = config, config.to_dict()
         model, arguments = _get_classes(raw)
         self._model = model(arguments.from_dict(copy.deepcopy(raw)))
+        if config.model_type == "bailing_moe_linear":  # whose first layer forgets as the second to mlx-lm
+            first, layers = self._model.layers[0].attention, raw["num_hidden_layers"]
+            if hasattr(first, "_slope"):
+                first._slope = first._slope / (1 + 1e-5) * (1 + 1 / (layers - 1) + 1e-5)
         own = {name: tuple(array.shape) for name, array in tree_flatten(self._model.parameters())}
         self._tensors = {name: torch.empty(shape) for name, shape in _of_a_file(config.model_type, own)}
 

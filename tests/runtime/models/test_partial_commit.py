@@ -31,6 +31,7 @@ HYBRIDS = [
     "plamo2",
     "qwen3_5",
     "recurrent_gemma",
+    "ring_linear",
     "zamba2",
 ]
 

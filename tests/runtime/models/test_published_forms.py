@@ -393,6 +393,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "youtu as published": ("youtu", without(model_type="youtu_llm"), same),
     "plamo2 published": ("plamo2", without("mamba_chunk_size"), filters_of_torch),
     "plamo2 with a padded head": ("plamo2_untied", without(), padded_head),
+    "ring_linear published": ("ring_linear", without(rotary_dim=8), renamed((".gate.gate_proj.", ".gate."))),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
