@@ -306,6 +306,11 @@ ROWS: tuple[Limit, ...] = (
         ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True
     ),
     Limit(
+        ("bailing_hybrid",),
+        _differs("architectures", ["BailingMoeV3ForCausalLM"]),
+        "its class of that name is Ling 2.5's",
+    ),
+    Limit(
         ("bailing_moe_linear",),
         _above_one("layer_group_size"),
         "its first layer forgets as fast as the second, and faster in the authors' code",

@@ -111,13 +111,14 @@ def read_latent(
     shape: dict[str, Any],
     family: str,
     *,
-    ranks: tuple[int, int] = (1536, 512),
+    ranks: tuple[int | None, int] = (1536, 512),
     sizes: tuple[int, int, int] = (128, 64, 128),
     halves: bool = False,
 ) -> tuple[LatentShape, RopeSpec]:
     """Its attention, and how the part that carries position is rotated.
 
-    ranks: of queries and of the latent; sizes: of content, position and value, where a file does not say.
+    ranks: of queries (None: they have none) and of the latent; sizes: of content, position and value, where a
+    file does not say.
     halves: a pair that turns is of two halves, whatever a file says.
     """
     ranked = fields.raw.get("q_lora_rank", ranks[0]) is not None

@@ -29,10 +29,20 @@ _REFINED_WEB = {
     "num_kv_heads": "n_head_kv",
 }
 
+_KIMI = {
+    "max_position_embeddings": "model_max_length",
+    "norm_topk_prob": "moe_renormalize",
+    "n_group": "num_expert_group",
+    "num_local_experts": "num_experts",
+    "num_experts_per_tok": "num_experts_per_token",
+    "n_shared_experts": "num_shared_experts",
+}
+
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
     "RefinedWeb": _REFINED_WEB,
     "RefinedWebModel": _REFINED_WEB,
+    "bailing_hybrid": {**_KIMI, "num_mtp_layers": "num_nextn_predict_layers"},
     "bloom": {
         "hidden_size": "n_embed",
         "num_hidden_layers": "n_layer",
@@ -72,14 +82,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "hunyuan_v1_moe": {"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
     "hy_v3": {"num_local_experts": "num_experts"},
     "jamba": {"num_local_experts": "num_experts"},
-    "kimi_linear": {
-        "max_position_embeddings": "model_max_length",
-        "norm_topk_prob": "moe_renormalize",
-        "n_group": "num_expert_group",
-        "num_local_experts": "num_experts",
-        "num_experts_per_tok": "num_experts_per_token",
-        "n_shared_experts": "num_shared_experts",
-    },
+    "kimi_linear": _KIMI,
     "lfm3": {"rms_norm_eps": "norm_eps"},
     "mellum": {"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},

@@ -156,7 +156,9 @@ class LatentAttention(Module):
         self._shape, self._rope, self._chooser = shape, rope, chooser
         kind = type(self)
         self._as_stated = (
-            kind.__call__ is LatentAttention.__call__ and kind.queries is LatentAttention.queries
+            kind.__call__ is LatentAttention.__call__
+            and kind.seen is LatentAttention.seen
+            and kind.queries is LatentAttention.queries
         )
 
     @property
@@ -198,18 +200,22 @@ class LatentAttention(Module):
         return None
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        return linear(self.o_proj, self.seen(x, step, cache), step)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        """What the heads read, side by side, [B, L, H * V]: all but the last projection."""
         shape = self._shape
         low = x if shape.query_rank is None else self.q_a_layernorm(linear(self.q_a_proj, x, step))
         content, position = mx.split(self.queries(low, step), [shape.content], axis=-1)
         position = self._turned(position, step)
         key = self._key(x, step)
         if shape.index is None and (ops.table.steady or not shape.expands(step.width)):
-            return linear(self.o_proj, self._in_place(content, position, key, step, cache), step)
+            return self._in_place(content, position, key, step, cache)
         if shape.index is None:
             seen, _, mask = cache.append(step, key, None)
         else:
             seen, mask = self._chosen(x, low, key, step, cache)
-        return linear(self.o_proj, merge_heads(self._attend(content, position, seen, mask, step)), step)
+        return merge_heads(self._attend(content, position, seen, mask, step))
 
     def _chosen(
         self, x: mx.array, low: mx.array, key: mx.array, step: Step, cache: AttentionCache
@@ -286,6 +292,19 @@ class LatentAttention(Module):
         keys = mx.concatenate([keys, turned], axis=-1)
         values = by_heads(self.v_b_proj, latents, step)
         return attention(queries, keys, values, mask, scale=self._shape.scale)
+
+
+class GatedLatentAttention(LatentAttention):
+    """A sigmoid of a number for each head is multiplied to what the head sees (Ling 3)."""
+
+    def __init__(self, shape: LatentShape, rope: Rope | None) -> None:
+        super().__init__(shape, rope)
+        self.g_proj = nn.Linear(shape.hidden, shape.heads, bias=False)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        out = super().seen(x, step, cache)
+        gate = mx.sigmoid(linear(self.g_proj, x, step).astype(mx.float32)).astype(out.dtype)
+        return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
 
 def _unchosen() -> mx.array | None:

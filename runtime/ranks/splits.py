@@ -113,6 +113,8 @@ def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard
         "v_b_proj": Piece("stack", (own,), shape.heads),
         "o_proj": inputs(module.o_proj, shard, *scaled([own], shape.value)),
     }
+    if "g_proj" in module:
+        pieces["g_proj"] = outputs(module.g_proj, own)
     whole = {"q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm", "indexer"}
     check_children(module, {*pieces, *whole})
     return Split(pieces, {"_shape": replace(shape, heads=own[1] - own[0])}, memory)

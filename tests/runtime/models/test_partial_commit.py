@@ -16,6 +16,7 @@ from runtime.step import Inputs, Step
 from tests.support.parity import Reference, bar, full_logits
 
 HYBRIDS = [
+    "bailing_hybrid",
     "bamba",
     "falcon_h1_norm",
     "granitemoehybrid",

@@ -121,6 +121,24 @@ def _kimi_published(state: State) -> State:
     }
 
 
+def _ling_published(state: State) -> State:
+    """With `dense` in latent attention and `o_proj` in delta nets."""
+    latent = {name.rpartition(".kv_b_proj.")[0] for name in state if ".kv_b_proj." in name}
+    state = {
+        n.replace(".o_proj.", ".dense.") if n.rpartition(".o_proj.")[0] in latent else n: a
+        for n, a in _kimi_published(state).items()
+    }
+    return _renamed(
+        (r"block_sparse_moe", "mlp"),
+        (r"\.w1\.", ".gate_proj."),
+        (r"\.w2\.", ".down_proj."),
+        (r"\.w3\.", ".up_proj."),
+        (r"e_score_correction_bias", "expert_bias"),
+        (r"self_attn", "attention"),
+        (r"embed_tokens", "word_embeddings"),
+    )(state)
+
+
 SPELLINGS: dict[str, tuple[str, Callable[[State], State]]] = {
     "qwen3_5 wrapped": ("qwen3_5", _wrapped),
     "qwen3_5 by MLX": ("qwen3_5", _qwen_mlx),
@@ -173,6 +191,7 @@ SPELLINGS: dict[str, tuple[str, Callable[[State], State]]] = {
         lambda state: _thirds(r"\.linear_attn\.conv1d\.", ".linear_attn.{}_conv1d.")(state),
     ),
     "kimi_linear published": ("kimi_linear", _kimi_published),
+    "bailing_hybrid published": ("bailing_hybrid", _ling_published),
     "zamba2 with shared blocks repeated": (
         "zamba2",
         lambda state: (
@@ -248,6 +267,20 @@ def test_kimi_s_own_way_to_say_what_layers_are(tmp_path: Path) -> None:
         "kda_layers": [1, 3],
     }
     model = reference.load(tmp_path, config)
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+def test_ling_s_own_sizes_of_heads(tmp_path: Path) -> None:
+    reference = Reference("bailing_hybrid")
+    dropped = (
+        "layer_types",
+        "mlp_layer_types",
+        "linear_head_dim",
+        "linear_num_heads",
+        "linear_conv_kernel_dim",
+    )
+    config = {key: value for key, value in reference.record["config"].items() if key not in dropped}
+    model = reference.load(tmp_path, {**config, "head_dim": 16})
     assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
 
 

@@ -1,0 +1,200 @@
+"""Ling 3: delta attention with a decay per key channel (KDA), whose decays have a floor, and gated latent
+attention at the end of each group of layers.
+
+Mixtures are DeepSeek-V3's, behind first layers without. Published files store queries, keys and values of KDA
+apart. Ling 2.5, which has lightning attention under the same model type, is refused by name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from runtime.cache.layout import LayerSpec
+from runtime.errors import UnsupportedModel
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.deepseek import read_latent
+from runtime.models.expert_groups import read_groups
+from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
+from runtime.models.joined import alike, joined_rows
+from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.block import PreNorm
+from runtime.nn.conv import stored_filters
+from runtime.nn.kimi_delta import KimiDeltaSpec, LingDelta
+from runtime.nn.mla import GatedLatentAttention, LatentShape, split_latent_heads
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
+from runtime.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    delta: KimiDeltaSpec
+    latent: LatentShape
+    rope: RopeSpec
+    """Of the part of queries and keys of latent attention that is rotated."""
+    mixture: MixtureSpec
+    recurrent: tuple[bool, ...]
+    """Of each layer: it is a delta net; else latent attention."""
+    sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    _refuse_unknown(fields)
+    _refuse_unsaid_length(fields)
+    shape = read_shape(
+        fields,
+        activations=("silu", "swish"),
+        vocab_size=157184,
+        hidden_size=2560,
+        intermediate_size=6144,
+        num_attention_heads=32,
+        num_key_value_heads=32,
+        head_dim=128,
+        max_position_embeddings=262144,
+    )
+    shape["tied"] = False  # whatever the config says: the reference never ties, and saves a head
+    layers = layer_count(fields, 42)
+    latent, rope = read_latent(fields, shape, "bailing_hybrid", ranks=(None, 512))
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(rope,) * layers,
+        delta=_delta(fields, shape),
+        latent=latent,
+        rope=rope,
+        mixture=_mixture(fields),
+        recurrent=_recurrent(fields, layers),
+        sparse=_sparse(fields, layers),
+    )
+
+
+def _refuse_unknown(fields: Fields) -> None:
+    if fields.has("group_norm_size"):
+        fields.refuse("group_norm_size", "none: lightning attention (Ling 2.5) is not computed here")
+    for name in ("rope_interleave", "no_kda_lora"):
+        if not fields.flag(name, True):
+            raise UnsupportedModel(f"config.json: {name} is False, and only True is computed here")
+
+
+def _refuse_unsaid_length(fields: Fields) -> None:
+    """transformers takes its default for it where a file says model_max_length."""
+    block = fields.rope_parameters()
+    if block["rope_type"] == "yarn" and "original_max_position_embeddings" not in block:
+        name = "rope_scaling" if fields.has("rope_scaling") else "rope_parameters"
+        fields.refuse(name, "a block that says original_max_position_embeddings")
+
+
+def _delta(fields: Fields, shape: dict[str, Any]) -> KimiDeltaSpec:
+    """In files that transformers saves `head_dim` is of latent attention, and the fields of KDA have names of
+    their own, which count for more.
+    """
+    taps = fields.count("short_conv_kernel_size", 4, low=2, high=64)
+    lowest = fields.number("kda_lower_bound", -5.0, high=-1e-6)
+    return KimiDeltaSpec(
+        heads=fields.count("linear_num_heads", shape["heads"], high=4096),
+        size=fields.count("linear_head_dim", shape["head_dim"], high=4096),
+        taps=fields.count("linear_conv_kernel_dim", taps, low=2, high=64),
+        eps=shape["norm_eps"],
+        lowest=lowest if fields.flag("kda_safe_gate", True) else None,
+    )
+
+
+def _mixture(fields: Fields) -> MixtureSpec:
+    experts = fields.count("num_local_experts", 512, high=1 << 16)
+    chosen = fields.count("num_experts_per_tok", 8, high=experts)
+    inner = fields.count("moe_intermediate_size", 768, high=1 << 22)
+    groups, top_groups = read_groups(fields, experts, chosen, default=8, open_by_default=4)
+    return MixtureSpec(
+        experts=experts,
+        chosen=chosen,
+        inner=inner,
+        shared=inner * fields.count("n_shared_experts", 1, low=0, high=1 << 10),
+        groups=groups,
+        top_groups=top_groups,
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 2.5),
+    )
+
+
+def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+    if kinds is not None:
+        return tuple(kind == "linear_attention" for kind in kinds)
+    size = fields.count("layer_group_size", 6)
+    return tuple((i + 1) % size != 0 for i in range(layers))
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    first = fields.count("first_k_dense_replace", 2, low=0)
+    return tuple(i >= first for i in range(layers))
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [config.delta.memory if folds else config.latent.memory for folds in config.recurrent]
+
+
+def build(config: Config) -> CausalLM:
+    norm, rope, hidden = rms_norms(config), Rope(config.rope), config.hidden_size
+    layers = [
+        PreNorm(
+            LingDelta(hidden, config.delta) if folds else GatedLatentAttention(config.latent, rope),
+            corrected_mixture(hidden, config.mixture, config.activation) if sparse else gated_mlp(config),
+            norm,
+        )
+        for folds, sparse in zip(config.recurrent, config.sparse, strict=True)
+    ]
+    return CausalLM(config, layers, norm())
+
+
+_RENAMED = (
+    ("model.word_embeddings.", "model.embed_tokens."),
+    (".attention.dense.", ".self_attn.o_proj."),
+    (".attention.", ".self_attn."),
+    (".self_attn.forget_gate.", ".self_attn."),
+    (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+)
+_MATRICES = tuple(f".self_attn.{part}_proj." for part in "qkv")
+_FILTERS = tuple(f".self_attn.{part}_conv1d." for part in "qkv")
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Queries, keys and values of KDA joined; latent heads apart; experts stacked; filters to MLX's axis
+    order.
+    """
+    named = respelled(without_spares(config, weights), _RENAMED, trunk="")
+    for parts, whole in ((_MATRICES, ".self_attn.qkv_proj."), (_FILTERS, ".self_attn.conv1d.")):
+        named = joined_rows(named, parts, whole)
+    for name, array in named.items():
+        if name.endswith("conv1d.weight"):
+            named[name] = stored_filters(array)
+        if name.endswith(".A_log"):
+            named[name] = array.reshape(1, 1, -1, 1)
+    return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Rates and step sizes go through exponentials; scores and corrections differ by less than a 16-bit float
+    can tell.
+    """
+    return name.endswith((".A_log", ".dt_bias", ".mlp.gate.weight", ".e_score_correction_bias"))
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(
+        Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,), heads_behind=True, default_layers=42)
+    ),
+)
