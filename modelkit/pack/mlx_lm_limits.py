@@ -171,6 +171,11 @@ def _slides(block: Block, _names: Collection[str]) -> bool:
     return type(length) is not int or window < length
 
 
+def _unlike_64(block: Block, _names: Collection[str]) -> bool:
+    size, eps = block.get("head_dim", 64), block.get("norm_eps", 1e-5)
+    return type(size) is not int or not isinstance(eps, float) or abs(size * eps - 64e-5) > 1e-9
+
+
 def _attends_by_window(block: Block, _names: Collection[str]) -> bool:
     window, length = block.get("attention_window_size", 2048), block.get("max_position_embeddings")
     return type(window) is not int or type(length) is not int or window < length
@@ -301,6 +306,7 @@ ROWS: tuple[Limit, ...] = (
         _slides,
         _WINDOW,
     ),
+    Limit(("rwkv7",), _unlike_64, "the norms of its heads take what suits heads of 64 and norm_eps of 1e-5"),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit(
         ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True

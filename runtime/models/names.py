@@ -149,6 +149,8 @@ ARCHITECTURES: dict[str, str] = {
     "falcon": "falcon",
     "RefinedWeb": "falcon",
     "RefinedWebModel": "falcon",
+    "RWKV7ForCausalLM": "rwkv7",
+    "rwkv7": "rwkv7",
     "FalconH1ForCausalLM": "falcon_h1",
     "falcon_h1": "falcon_h1",
     "DeciLMForCausalLM": "nemotron_nas",

@@ -20,6 +20,9 @@ from safetensors.numpy import save_file
 RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"norm\w*\.weight$|layernorm\w*\.weight$|norm_f\.weight$", 1.0, 0.1),
     (r"_norm_weight$|\.[qk]_weight$", 1.0, 0.1),  # PLaMo 2's
+    (r"\.x_[rwkvag]$", 0.5, 0.3),  # RWKV-7's, as the next two
+    (r"\.k_[ka]$", 0.8, 0.2),
+    (r"w_lora\.lora\.2\.bias$", -2.0, 1.5),
     (r"bias$", 0.0, 0.1),
     (r"embed\w*\.weight$|embeddings\.weight$|^shared\.weight$", 0.0, 1.0),
     (r"Attention\.q\.weight$", 0.0, 0.05),  # T5's scores are not scaled

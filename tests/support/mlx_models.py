@@ -9,6 +9,7 @@ float32 is the reference. It is asked without a cache, of the tensors that a pub
 
 import copy
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -39,6 +40,8 @@ _FILES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 # Fields that it does not compute as the authors' class does.
 _OTHERWISE: dict[str, set[str]] = {"minicpm": {"tie_word_embeddings"}}
+# What files have flat and its `sanitize` gives an axis for heads, by model_type.
+_FLAT = {"rwkv7": re.compile(r"\.(?:k_k|k_a|g_norm\.weight|g_norm\.bias)$")}
 
 
 class MlxConfig:
@@ -84,6 +87,9 @@ class MlxModel:
             first, layers = self._model.layers[0].attention, raw["num_hidden_layers"]
             if hasattr(first, "_slope"):
                 first._slope = first._slope / (1 + 1e-5) * (1 + 1 / (layers - 1) + 1e-5)
+        if config.model_type == "rwkv7":  # whose norms of heads divide by what suits heads of 64, to mlx-lm
+            for layer in self._model.layers:
+                layer.attn.g_norm.eps = raw["head_dim"] * raw["norm_eps"]
         own = {name: tuple(array.shape) for name, array in tree_flatten(self._model.parameters())}
         self._tensors = {name: torch.empty(shape) for name, shape in _of_a_file(config.model_type, own)}
 
@@ -142,7 +148,9 @@ def _of_a_file(kind: str, own: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[
     for name, shape in own.items():
         for ours, theirs in _FILES.get(kind, ()):
             name = name.replace(ours, theirs)
-        if _STACKED.search(name):
+        if kind in _FLAT and _FLAT[kind].search(name):
+            yield name, (math.prod(shape),)
+        elif _STACKED.search(name):
             yield from ((_STACKED.sub(f".experts.{i}.", name), shape[1:]) for i in range(shape[0]))
         else:
             yield name, shape

@@ -29,6 +29,7 @@ WITHOUT_POSITIONS = {
     "nemotron_h",
     "olmo_hybrid",
     "granitemoehybrid",
+    "rwkv7",
 }
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi)."""
 

@@ -33,6 +33,7 @@ HYBRIDS = [
     "qwen3_5",
     "recurrent_gemma",
     "ring_linear",
+    "rwkv7",
     "zamba2",
 ]
 

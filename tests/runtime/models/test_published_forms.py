@@ -193,6 +193,20 @@ def filters_of_torch(state: State) -> State:
     return {n: x.swapaxes(1, 2) if n.endswith("conv1d.weight") else x for n, x in state.items()}
 
 
+def rwkv_of_old(state: State) -> State:
+    """With the shares of the token before in one array."""
+    kept = {name: x for name, x in state.items() if ".attn.x_" not in name}
+    for layer in (0, 1):
+        parts = [state[f"model.layers.{layer}.attn.x_{part}"][0, 0] for part in "rwkvag"]
+        kept[f"model.layers.{layer}.attn.x_x"] = np.stack(parts)
+    return kept
+
+
+def rwkv_by_mlx(state: State) -> State:
+    heads = (".k_k", ".k_a", ".g_norm.weight", ".g_norm.bias")
+    return {name: x.reshape(-1, 16) if name.endswith(heads) else x for name, x in state.items()}
+
+
 def same(state: State) -> State:
     return state
 
@@ -394,6 +408,8 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "plamo2 published": ("plamo2", without("mamba_chunk_size"), filters_of_torch),
     "plamo2 with a padded head": ("plamo2_untied", without(), padded_head),
     "ring_linear published": ("ring_linear", without(rotary_dim=8), renamed((".gate.gate_proj.", ".gate."))),
+    "rwkv7 of old": ("rwkv7", without(value_dim=[64, 64], num_heads=4), rwkv_of_old),
+    "rwkv7 by MLX": ("rwkv7", without("head_dim", num_heads=4), rwkv_by_mlx),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),

@@ -1,5 +1,7 @@
 """The fast forms of all recurrent kernels against their definitions."""
 
+from functools import partial
+
 import mlx.core as mx
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from runtime.nn.gated_delta import gated_delta, plain_gated_delta
 from runtime.nn.linear_scan import linear_scan, plain_linear_scan
 from runtime.nn.selective_scan import plain_selective_scan, selective_scan
 from runtime.nn.ssd import plain_ssd, ssd
+from runtime.nn.wkv7 import plain_wkv7, wkv7
 from tests.runtime.nn.recurrences import ROWS, Kernel, Outcome, normal, uniform, unit
 
 HEADS, GROUPS, KEY, VALUE = 4, 2, 8, 6
@@ -29,6 +32,13 @@ def _channel(width: int) -> tuple[mx.array, ...]:
     queries, keys = unit(normal(ROWS, width, HEADS, KEY)), unit(normal(ROWS, width, HEADS, KEY))
     decay = uniform(-9, 0, ROWS, width, HEADS, KEY)
     return queries, keys, normal(ROWS, width, HEADS, VALUE), decay, uniform(0, 1, ROWS, width, HEADS)
+
+
+def _wkv7(width: int) -> tuple[mx.array, ...]:
+    queries, keys = normal(ROWS, width, HEADS, KEY), normal(ROWS, width, HEADS, KEY)
+    decay, rates = uniform(-0.6, 0, ROWS, width, HEADS, KEY), uniform(0, 1, ROWS, width, HEADS, KEY)
+    removed = unit(normal(ROWS, width, HEADS, KEY))
+    return queries, decay, keys, normal(ROWS, width, HEADS, VALUE), removed, rates
 
 
 def _ssd(width: int) -> tuple[mx.array, ...]:
@@ -60,6 +70,18 @@ KERNELS = {
     "gated_delta": Kernel(gated_delta, plain_gated_delta, _delta, lambda: normal(ROWS, HEADS, KEY, VALUE)),
     "channel_delta": Kernel(
         channel_delta, plain_channel_delta, _channel, lambda: normal(ROWS, HEADS, KEY, VALUE)
+    ),
+    "wkv7": Kernel(
+        wkv7,
+        lambda q, g, k, v, r, a, state: plain_wkv7(q, g, k, v, r, a * r, state),
+        _wkv7,
+        lambda: normal(ROWS, HEADS, KEY, VALUE),
+    ),
+    "wkv7 one by one": Kernel(
+        partial(wkv7, one_by_one=True),
+        lambda q, g, k, v, r, a, state: plain_wkv7(q, g, k, v, r, a * r, state),
+        _wkv7,
+        lambda: normal(ROWS, HEADS, KEY, VALUE),
     ),
     "ssd": Kernel(
         lambda x, d, b, c, state, counts: ssd(x, d, RATES, b, c, state, counts=counts),
