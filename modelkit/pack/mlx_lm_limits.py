@@ -283,6 +283,7 @@ _WINDOW = "it has no sliding window here, so long texts are read otherwise"
 NO_BIAS = "its attention has no biases"
 _TIED = "its output head is the embedding"
 _OF_ROUTERS = ("topk_method", "scoring_func", "moe_layer_freq")
+_OF_LONGCAT = ("attention_method", "zero_expert_type", "mla_scale_q_lora", "mla_scale_kv_lora")
 _FOURTH = "every fourth of its layers is one without positions"
 _SCORED = ("deepseek_v3", "deepseek_v32", "dots1", "exaone_moe", "glm4_moe", "glm4_moe_lite", "mimo_v2_flash")
 
@@ -297,7 +298,7 @@ ROWS: tuple[Limit, ...] = (
     Limit(("cohere", "gpt2", "lfm2_moe"), _is("tie_word_embeddings", False), _TIED),
     Limit(("cohere2", "gemma", "gemma2", "gemma3n", "lfm2"), _named("lm_head."), _TIED),
     Limit(
-        ("glm4", "glm4_moe", "helium", "solar_open", "stablelm"),
+        ("glm4", "glm4_moe", "helium", "longcat_flash", "solar_open", "stablelm"),
         _is("tie_word_embeddings", True),
         OWN_HEAD,
     ),
@@ -307,6 +308,12 @@ ROWS: tuple[Limit, ...] = (
         _WINDOW,
     ),
     Limit(("rwkv7",), _unlike_64, "the norms of its heads take what suits heads of 64 and norm_eps of 1e-5"),
+    Limit(
+        ("longcat_flash",),
+        lambda block, _names: any(block.get(name) is None for name in _OF_LONGCAT),
+        f"it wants {', '.join(_OF_LONGCAT[:-1])} and {_OF_LONGCAT[-1]} in config.json",
+    ),
+    Limit(("longcat_flash",), _ever, "norms of its queries and latents add 1e-5 to the square, not 1e-6"),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit(
         ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True

@@ -60,7 +60,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     shape["tied"] = False  # whatever the config says: the reference never ties, and saves a head
     layers = layer_count(fields, 42)
-    latent, rope = read_latent(fields, shape, "bailing_hybrid", ranks=(None, 512))
+    latent, rope = read_latent(fields, shape, "bailing_hybrid", ranks=(None, 512), theta=6e6)
     return Config(
         **shape,
         windows=(None,) * layers,

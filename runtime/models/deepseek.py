@@ -113,12 +113,13 @@ def read_latent(
     *,
     ranks: tuple[int | None, int] = (1536, 512),
     sizes: tuple[int, int, int] = (128, 64, 128),
+    theta: float = 10000.0,
     halves: bool = False,
 ) -> tuple[LatentShape, RopeSpec]:
     """Its attention, and how the part that carries position is rotated.
 
     ranks: of queries (None: they have none) and of the latent; sizes: of content, position and value, where a
-    file does not say.
+    file does not say. theta: the base where a file gives none.
     halves: a pair that turns is of two halves, whatever a file says.
     """
     ranked = fields.raw.get("q_lora_rank", ranks[0]) is not None
@@ -132,19 +133,21 @@ def read_latent(
         content=content,
         position=position,
         value=fields.count("v_head_dim", sizes[2], high=4096),
-        scale=(content + position) ** -0.5 * score_temperature(fields.rope_parameters()),
+        scale=(content + position) ** -0.5 * score_temperature(fields.rope_parameters(theta=theta)),
         bias=fields.flag("attention_bias"),
         index=_index(fields, position, family) if family in _INDEXED else None,
     )
     traditional = not halves and (family == "deepseek_v2" or fields.flag("rope_interleave", True))
-    return latent, _rope(fields, shape, position, traditional=traditional)
+    return latent, _rope(fields, shape, position, traditional=traditional, theta=theta)
 
 
-def _rope(fields: Fields, shape: dict[str, Any], position: int, *, traditional: bool) -> RopeSpec:
+def _rope(
+    fields: Fields, shape: dict[str, Any], position: int, *, traditional: bool, theta: float = 10000.0
+) -> RopeSpec:
     """The reference looks at a share of the rotated part where the rotation is scaled, and then spreads the
     few wavelengths that are left over all of it.
     """
-    parameters = fields.rope_parameters()
+    parameters = fields.rope_parameters(theta=theta)
     return read_rope(
         parameters if parameters["rope_type"] == "default" else whole_heads(parameters),
         head_dim=position,

@@ -297,6 +297,8 @@ ARCHITECTURES: dict[str, str] = {
     "ernie4_5_moe": "ernie4_5",
     "MiniMaxForCausalLM": "minimax",
     "minimax": "minimax",
+    "LongcatFlashForCausalLM": "longcat_flash",
+    "longcat_flash": "longcat_flash",
     "BailingHybridForCausalLM": "bailing_hybrid",
     "BailingMoeV3ForCausalLM": "bailing_hybrid",
     "bailing_hybrid": "bailing_hybrid",

@@ -84,6 +84,12 @@ ALIASES: dict[str, dict[str, str]] = {
     "jamba": {"num_local_experts": "num_experts"},
     "kimi_linear": _KIMI,
     "lfm3": {"rms_norm_eps": "norm_eps"},
+    "longcat_flash": {
+        "num_local_experts": "n_routed_experts",
+        "num_experts_per_tok": "moe_topk",
+        "intermediate_size": "ffn_hidden_size",
+        "moe_intermediate_size": "expert_ffn_hidden_size",
+    },
     "mellum": {"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "minimax": {"num_experts": "num_local_experts"},

@@ -3,6 +3,7 @@
 Each form must give the logits of the reference, whose names and fields are those of transformers 5.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,11 @@ def _each_alone(state: State) -> State:
         else:
             out[name] = array
     return out
+
+
+def longcat_by_meituan(state: State) -> State:
+    """Without what transformers holds, and saves, for experts that have no matrices."""
+    return {name: x for name, x in _each_alone(state).items() if not re.search(r"\.experts\.[567]\.", name)}
 
 
 def padded_head(state: State) -> State:
@@ -410,6 +416,8 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "ring_linear published": ("ring_linear", without(rotary_dim=8), renamed((".gate.gate_proj.", ".gate."))),
     "rwkv7 of old": ("rwkv7", without(value_dim=[64, 64], num_heads=4), rwkv_of_old),
     "rwkv7 by MLX": ("rwkv7", without("head_dim", num_heads=4), rwkv_by_mlx),
+    "longcat_flash saved": ("longcat_flash", without(), _each_alone),
+    "longcat_flash published": ("longcat_flash", without("num_hidden_layers"), longcat_by_meituan),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),

@@ -17,6 +17,8 @@ from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
 
 SCALE = 2.0  # 6 / 3
+HALF_READ = (".mlp.experts.gate_up_proj", "longcat_flash")
+"""transformers has rows in it for experts without matrices, too: a pair for all of them is refused."""
 
 
 @pytest.mark.parametrize("name", Reference.names())
@@ -58,6 +60,10 @@ def _taken(described: Described, shapes: dict[str, tuple[int, ...]]) -> dict[str
         if name == "lm_head.weight" and getattr(described.config, "unit_head", False):
             continue  # what is scaled by its own numbers takes no pair
         if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole):
+        half_read = name.endswith(HALF_READ[0]) and described.config.__class__.__module__.endswith(
+            HALF_READ[1]
+        )
+        if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole) and not half_read:
             alive[name] = shape
     return alive
 
