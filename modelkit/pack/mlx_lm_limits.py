@@ -27,8 +27,8 @@ _UNKNOWN = """
     hunyuan_v1_moe hy_v3 hyperclovax idefics2 idefics3 internvl internvl_chat jais2 janus lfm2_vl lfm3
     lfm3_vl lighton_ocr llava_next llava_next_video llava_onevision ministral mllama mllama_text_model
     modernbert mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text nomic_bert opt ovis2 persimmon
-    qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta smolvlm t5 t5gemma umt5 vaultgemma
-    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2
+    qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text roberta smolvlm step3p7 t5 t5gemma umt5
+    vaultgemma video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
@@ -274,7 +274,7 @@ _SILU = """
 """
 _UNBIASED = """
     afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
-    recurrent_gemma
+    recurrent_gemma step3p5
 """
 _WINDOWLESS = """
     dots1 gemma2 mimo ministral3 mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe starcoder2
@@ -314,6 +314,11 @@ ROWS: tuple[Limit, ...] = (
         f"it wants {', '.join(_OF_LONGCAT[:-1])} and {_OF_LONGCAT[-1]} in config.json",
     ),
     Limit(("longcat_flash",), _ever, "norms of its queries and latents add 1e-5 to the square, not 1e-6"),
+    Limit(
+        ("step3p5",),
+        lambda block, _names: block.get("num_attention_groups") is None,
+        "it knows published files' fields alone (num_attention_groups, rope_theta by layer, ...)",
+    ),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit(
         ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True

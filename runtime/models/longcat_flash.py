@@ -226,8 +226,9 @@ def keeps_dtype(name: str) -> bool:
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     """Without the matrices of experts that have none."""
-    first, idle = (config.get(name) for name in ("n_routed_experts", "zero_expert_num"))
-    places = range(first, first + min(idle, 1 << 16)) if type(first) is type(idle) is int else ()
+    first, idle = config.get("n_routed_experts"), config.get("zero_expert_num")
+    first, idle = (one if isinstance(one, int) else 0 for one in (first, idle))
+    places = range(first, first + min(idle, 1 << 16)) if first else ()
     spare = tuple(f".mlp.experts.{i}.{part}_proj.weight" for i in places for part in ("gate", "up"))
     return Checkpoint(heads=("mtp.", "model.mtp."), spare=spare)
 

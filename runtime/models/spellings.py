@@ -113,6 +113,14 @@ ALIASES: dict[str, dict[str, str]] = {
     "qwen3_vl_moe": {"num_experts": "num_local_experts"},
     "qwen3_vl_moe_text": {"num_experts": "num_local_experts"},
     "recurrent_gemma": {"sliding_window": "attention_window_size", "layer_types": "layers_block_type"},
+    "step3p5": {
+        "num_local_experts": "n_routed_experts",
+        "num_attention_groups": "num_key_value_heads",
+        "moe_num_experts": "n_routed_experts",
+        "moe_top_k": "num_experts_per_tok",
+        "share_expert_dims": "share_expert_dim",
+        "num_mtp_layers": "num_nextn_predict_layers",
+    },
     "t5": _T5,
     "umt5": _T5,
     "xglm": {

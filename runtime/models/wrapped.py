@@ -65,6 +65,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "ovis2": Wrapper("qwen2"),
     "qwen2_audio": Wrapper("qwen2"),
     "smolvlm": Wrapper("llama", inside="model.text_model."),
+    "step3p7": Wrapper("step3p5"),
     "video_llama_3": Wrapper("qwen2", "either"),
     "video_llava": Wrapper("llama"),
     "vipllava": Wrapper("llama"),
@@ -114,6 +115,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "seed_oss": {},
     "smollm3": {},
     "starcoder2": {},
+    "step3p5": {},
 }
 
 # What a text model's own class does to its logits, and no wrapper does.
@@ -127,7 +129,15 @@ _TOWERS = Towers(
         *("vision_projection.", "visual_embeddings_table.", "image_newline"),
     ),
     sound=(*USUAL.sound, "encoder."),
-    projectors=(*USUAL.projectors, "connector.", "aligner.", "projector.", "mm_projector.", "mlp1."),
+    projectors=(
+        *USUAL.projectors,
+        "connector.",
+        "aligner.",
+        "projector.",
+        "mm_projector.",
+        "mlp1.",
+        "vit_large_projector.",
+    ),
 )
 
 

@@ -40,6 +40,15 @@ _FILES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 # Fields that it does not compute as the authors' class does.
 _OTHERWISE: dict[str, set[str]] = {"minicpm": {"tie_word_embeddings"}}
+# The same where `sanitize` knows, and does more with it.
+_PUBLISHED: dict[str, tuple[tuple[str, str], ...]] = {
+    "step3p5": (
+        (".mlp.switch_mlp.", ".moe."),
+        (".mlp.gate.gate.", ".moe.gate."),
+        (".mlp.gate.router_bias", ".moe.router_bias"),
+        (".mlp.share_expert.", ".share_expert."),
+    ),
+}
 # What files have flat and its `sanitize` gives an axis for heads, by model_type.
 _FLAT = {"rwkv7": re.compile(r"\.(?:k_k|k_a|g_norm\.weight|g_norm\.bias)$")}
 
@@ -71,7 +80,7 @@ class MlxConfig:
 
 def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:
     """transformers' config of this kind, with the fields of `small` besides; where it has none, mlx-lm's."""
-    if model_type in transformers.CONFIG_MAPPING:
+    if model_type in transformers.CONFIG_MAPPING and model_type != "step3p5":  # in a wrapper alone
         return transformers.AutoConfig.for_model(model_type, **{**small, **fields})
     return MlxConfig({**fields, "model_type": model_type})
 
@@ -146,7 +155,7 @@ def _by_its_authors(raw: Mapping[str, Any]) -> AbstractContextManager[Any]:
 def _of_a_file(kind: str, own: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Names and shapes: experts, one tensor to mlx-lm, lie one by one."""
     for name, shape in own.items():
-        for ours, theirs in _FILES.get(kind, ()):
+        for ours, theirs in (*_FILES.get(kind, ()), *_PUBLISHED.get(kind, ())):
             name = name.replace(ours, theirs)
         if kind in _FLAT and _FLAT[kind].search(name):
             yield name, (math.prod(shape),)

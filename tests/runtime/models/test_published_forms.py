@@ -189,6 +189,17 @@ def longcat_by_meituan(state: State) -> State:
     return {name: x for name, x in _each_alone(state).items() if not re.search(r"\.experts\.[567]\.", name)}
 
 
+def step_by_mlx(state: State) -> State:
+    """Norms whole, and its own names."""
+    named = renamed(
+        (".moe.router_bias", ".mlp.gate.router_bias"),
+        (".moe.gate.", ".mlp.gate.gate."),
+        (".moe.", ".mlp.switch_mlp."),
+        (".share_expert.", ".mlp.share_expert."),
+    )(state)
+    return {name: x + 1 if name.endswith("norm.weight") else x for name, x in named.items()}
+
+
 def padded_head(state: State) -> State:
     """As PLaMo 2's class makes it, with rows that no id has."""
     head = state["lm_head.weight"]
@@ -418,6 +429,12 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "rwkv7 by MLX": ("rwkv7", without("head_dim", num_heads=4), rwkv_by_mlx),
     "longcat_flash saved": ("longcat_flash", without(), _each_alone),
     "longcat_flash published": ("longcat_flash", without("num_hidden_layers"), longcat_by_meituan),
+    "step3p5 by MLX": ("step3p5", without(), step_by_mlx),
+    "step3p5 with draft heads": (
+        "step3p5",
+        without(num_nextn_predict_layers=1, swiglu_limits=[0.0, 0.0, 0.25, 0.0, 7.0]),
+        lambda state: state | {"model.layers.4.eh_proj.weight": np.zeros((2, 2), np.float32)},
+    ),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
