@@ -273,6 +273,8 @@ ABOUT_FAMILIES = {
     "modelkit.pack.mlx_lm.names",
     "modelkit.pack.mlx_lm.added",
     "modelkit.pack.gguf.llama_cpp_limits",  # and llama.cpp
+    "modelkit.source.bitnet",  # a way to store weights has its family's name
+    "modelkit.source.foreign",
     "modelkit.source.gguf.vocabulary.pieces",  # kinds of vocabularies are called after their first model
     "modelkit.source.gguf.vocabulary.special",  # what tokens of one family take of the text behind them
     "modelkit.source.gguf.vocabulary.splitting",  # pre-tokenizers are called after their first model

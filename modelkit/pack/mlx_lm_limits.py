@@ -319,6 +319,7 @@ ROWS: tuple[Limit, ...] = (
         lambda block, _names: block.get("num_attention_groups") is None,
         "it knows published files' fields alone (num_attention_groups, rope_theta by layer, ...)",
     ),
+    Limit(("bitnet",), _ever, "it takes packed weights alone, and its kernels are for Metal"),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit(
         ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True

@@ -31,6 +31,7 @@ from modelkit.pack.slabs import Tiles, whole
 from modelkit.pack.spelling import both_spellings
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
+    BitNetWeights,
     CodeWeights,
     FloatWeights,
     Fp8Weights,
@@ -71,13 +72,17 @@ def plan(
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
     """
-    if isinstance(kind, (MlxWeights, Mxfp4Blocks)) and wanted is not None:
+    if isinstance(kind, (MlxWeights, Mxfp4Blocks, BitNetWeights)) and wanted is not None:
         raise PlanError(
             f"{inventory.origin} is quantized already; it cannot be stored as {wanted.name}",
             hint="Leave the format out, or start from the unquantized model.",
         )
     left = {spare} if spare else set[str]()
     match kind:
+        case BitNetWeights():
+            if rewrite or repacked:
+                raise PlanError(f"{inventory.origin} has ternary weights, which stay what they are")
+            return _keep_files(inventory, role, "ternary", {})
         case MlxWeights():
             kept = _pass_through(inventory, kind, role)
             return _changed(kept, inventory, kind, repacked, left) if rewrite else kept

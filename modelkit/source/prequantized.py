@@ -1,5 +1,5 @@
-"""What the weights of a source already are: floats, MLX's own packing, FP8, codes, GPT-OSS blocks, or refused
-by name.
+"""What the weights of a source already are: floats, MLX's own packing, FP8, codes, GPT-OSS blocks, BitNet's
+ternary ones, or refused by name.
 
 Decided from tensor names and dtypes and from config.json together; where the two contradict each other the
 source is refused, since a guess would be a model that answers nonsense. Whoever gets a value from `recognise`
@@ -7,6 +7,7 @@ can rely on every scale having the shape and dtype that its weight takes.
 """
 
 from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.bitnet import BitNetWeights, read_bitnet_weights
 from modelkit.source.codes import CodeWeights, read_code_weights
 from modelkit.source.foreign import FLOAT_HINT, check_floats, refuse_foreign, refuse_packed
 from modelkit.source.fp8 import Fp8Weights, read_fp8_weights
@@ -17,6 +18,7 @@ from modelkit.source.mlx_layout import MlxWeights, read_mlx_weights
 from runtime.records import dataclass
 
 __all__ = [
+    "BitNetWeights",
     "CodeWeights",
     "FloatWeights",
     "Fp8Weights",
@@ -45,7 +47,7 @@ class Mxfp4Blocks:
     """The X of its `X_blocks`, U8 [..., groups, 16], and `X_scales`, U8 [..., groups]."""
 
 
-SourceKind = FloatWeights | MlxWeights | Fp8Weights | Mxfp4Blocks | GgufWeights | CodeWeights
+SourceKind = FloatWeights | MlxWeights | Fp8Weights | Mxfp4Blocks | GgufWeights | CodeWeights | BitNetWeights
 
 
 def recognise(inventory: Inventory) -> SourceKind:
@@ -54,6 +56,9 @@ def recognise(inventory: Inventory) -> SourceKind:
     Raises UnsupportedSource for what is not imported (the message names the tool or the mixture), SourceError
     when config.json and tensors contradict each other, MalformedFile when a scale does not fit its weight.
     """
+    ternary = read_bitnet_weights(inventory)
+    if ternary is not None:
+        return ternary
     codes = read_code_weights(inventory)
     if codes is not None:
         inventory = codes.as_floats(inventory)

@@ -139,6 +139,8 @@ ARCHITECTURES: dict[str, str] = {
     "opt": "opt",
     "XGLMForCausalLM": "xglm",
     "xglm": "xglm",
+    "BitNetForCausalLM": "bitnet",
+    "bitnet": "bitnet",
     "BloomForCausalLM": "bloom",
     "bloom": "bloom",
     "MptForCausalLM": "mpt",

@@ -13,6 +13,7 @@ from modelkit.errors import PlanError
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.metadata import AdapterFacts, Metadata
 from modelkit.pack.part import Part
+from modelkit.source.prequantized import BitNetWeights
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
@@ -185,7 +186,10 @@ def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fus
     from modelkit.pack.adapters.place import place
     from modelkit.pack.adapters.saved import settle_saved
     from modelkit.pack.adapters.towers import without_towers
+    from modelkit.source.adapters.value import refuse
 
+    if isinstance(target.source.kind, BitNetWeights):
+        refuse(adapter.label, ["BitNet's projections read what is rounded, which no adapter does"])
     adapter, left_out = without_towers(adapter, described)
     adapter, notes = settle_saved(adapter, target.source)
     adapter = replace(adapter, notes=(*adapter.notes, *left_out, *notes))

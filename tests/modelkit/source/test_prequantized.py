@@ -6,6 +6,7 @@ import pytest
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.fp8 import Scales
 from modelkit.source.prequantized import (
+    BitNetWeights,
     FloatWeights,
     Fp8Weights,
     MlxWeights,
@@ -349,6 +350,33 @@ def test_other_tools_are_refused_by_name(
         kind_of(tmp_path, {**FLOAT, **tensors}, quantization_config=block)
     assert said in caught.value.message
     assert "--quantize" in str(caught.value)
+
+
+BITNET: dict[str, Any] = {"model_type": "bitnet", "quantization_config": {"quant_method": "bitnet"}}
+
+
+@pytest.mark.parametrize(
+    "tensors",
+    [
+        {"a.weight": ("U8", (2, 8)), "a.weight_scale": ("BF16", (1,)), "b.weight": ("BF16", (8,))},
+        {"a.weight": ("BF16", (8, 8))},
+    ],
+)
+def test_bitnet_is_known(tmp_path: Path, tensors: Specs) -> None:
+    assert kind_of(tmp_path, tensors, **BITNET) == BitNetWeights()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "error"),
+    [
+        ({"a.weight": ("U8", (2, 8))}, MalformedFile),
+        ({"a.weight": ("U8", (2, 8)), "a.weight_scale": ("BF16", (8,))}, MalformedFile),
+        ({"a.weight": ("I8", (2, 8)), "a.weight_scale": ("BF16", (1,))}, UnsupportedSource),
+    ],
+)
+def test_bitnet_that_does_not_fit_is_refused(tmp_path: Path, tensors: Specs, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"`a\.weight`"):
+        kind_of(tmp_path, tensors, **BITNET)
 
 
 def test_a_method_inside_the_text_config_counts(tmp_path: Path) -> None:

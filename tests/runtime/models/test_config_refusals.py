@@ -66,6 +66,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rwkv7", {"hidden_act": "relu"}, "hidden_act is 'relu'"),
     ("rwkv7", {"value_dim": 128}, "value_dim is not hidden_size, 64"),
     ("rwkv7", {"num_heads": 3}, "head_dim is 16, expected hidden_size 64 over the number of heads"),
+    ("bitnet", {"head_dim": 32}, "heads have 128 elements"),
+    ("bitnet", {"hidden_act": "tanh"}, "hidden_act"),
     ("longcat_flash", {"mla_scale_q_lora": False}, "mla_scale_q_lora is False"),
     ("longcat_flash", {"zero_expert_type": "drop"}, "zero_expert_type is 'drop'"),
     ("longcat_flash", {"router_bias": True}, "router_bias is True"),
