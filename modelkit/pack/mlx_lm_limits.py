@@ -322,7 +322,10 @@ ROWS: tuple[Limit, ...] = (
     Limit(("bitnet",), _ever, "it takes packed weights alone, and its kernels are for Metal"),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit(
-        ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"), _above_one("n_group"), GROUPS, risk=True
+        ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"),
+        _above_one("n_group"),
+        GROUPS,
+        risk=True,
     ),
     Limit(
         ("bailing_hybrid",),

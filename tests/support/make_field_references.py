@@ -150,14 +150,12 @@ def _store(
 def _is_unsaid(value: Any) -> bool:
     """Does it leave something out for which mlx-lm takes a number of its own, or say in a rope's block what
     it looks for elsewhere?
-    """Does it leave something out for which mlx-lm takes a number of its own, or say what it does not read:
-    a base within a block of rotation?
     """
     if not isinstance(value, Mapping):
         return value is None or value == field_changes.ABSENT
-    yarn = "yarn" in value.values()
-    return value.keys().isdisjoint(("factor",)) or (yarn and "original_max_position_embeddings" not in value)
-    return "rope_theta" in value or (yarn and "original_max_position_embeddings" not in value)
+    if "rope_theta" in value or "factor" not in value:
+        return True
+    return "yarn" in value.values() and "original_max_position_embeddings" not in value
 
 
 def _config(raw: Mapping[str, Any]) -> Any:

@@ -48,6 +48,7 @@ its rotation was made MiniMax M2's.
 Files of DBRX say the base of its rotation in `attn_config`, where its authors' code, llama.cpp and mlx-lm
 read it, and modelkit does. transformers 5.24 reads it there no longer and takes 10000 instead; a file that
 says one base there and another beside it is refused.
+
 Rows whose architecture is followed by * are of kinds that transformers has no class for: their code came with
 their checkpoints. They are compared with mlx-lm's classes in float32, and each was read beside a second
 program: its authors' or llama.cpp's. Where those differ, the authors' counts: a tied head of MiniCPM reads

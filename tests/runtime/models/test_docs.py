@@ -1,10 +1,6 @@
 """docs/models.md lists what the program runs."""
 
 from runtime.models import ARCHITECTURES
-from tests.support.models_table import PAGE, drafts
-from runtime.models.foreign.refused import REFUSED
-from tests.support import foreign_table
-from tests.support.foreign_references import ForeignReference
 from tests.support.models_table import PAGE, drafts, named
 from tests.support.parity import Reference
 
