@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -155,6 +154,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, blanks, {"Content-Encoding": "gzip"})
         elif fault.startswith("endless "):
             self._endless(int(fault.removeprefix("endless ")))
+        elif fault == "drip head":
+            self._drop_by_drop(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100)
         elif fault.startswith("drip "):
             self._drip(int(fault.removeprefix("drip ")))
         elif repository is None or repository.private:
@@ -166,13 +167,19 @@ class _Handler(BaseHTTPRequestHandler):
             body = {"id": name, "sha": commit, "gated": repository.gated, "siblings": repository.listed()}
             self._answer(200, json.dumps(body).encode(), {"Content-Type": "application/json"})
 
-    def _drip(self, status: int) -> None:
+    def _drip(self, status: int, data: bytes = b" " * 600, extra: dict[str, str] | None = None) -> None:
         """Some bytes now and some then, for longer than anybody should wait."""
-        with suppress(ConnectionError):
-            self._answer(status, b" ", length=600)
-            for _ in range(599):
-                self.wfile.write(b" ")
-                time.sleep(0.02)
+        with suppress(OSError):
+            self._answer(status, data[:1], extra, length=len(data))
+            self._drop_by_drop(data[1:600])
+
+    def _drop_by_drop(self, data: bytes) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            for place in range(len(data)):
+                self.wfile.write(data[place : place + 1])
+                self.wfile.flush()
+                threading.Event().wait(0.02)
 
     def _busy(self, fault: str) -> None:
         """A status, and a header that says when to come back."""
@@ -214,6 +221,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.hub.stalled.set()
             threading.Event().wait(30)
             self.close_connection = True
+        elif fault == "drip":
+            self._drip(206 if start else 200, data[start:], extra)
+        elif fault == "drip head":
+            self._drop_by_drop(b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100)
         elif fault == "endless 403":
             self._endless(403)
         elif fault[:3].isdecimal():

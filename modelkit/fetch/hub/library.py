@@ -7,9 +7,11 @@ cached may do instead. The token goes to the endpoint and nowhere else, and no t
 
 import logging
 import re
-import time
 from collections.abc import Generator, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, urlsplit
 
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 READ_S = 20.0  # of silence; what came is kept, and asked for again
-ANSWER_S = 60.0  # for one that is no file, however steadily it comes
+ANSWER_S = 60.0  # however steadily it comes: for a head, for an answer that is no file, for a file's next
+PACE_BYTES = 16 << 10  # an attempt that brings fewer has failed; eight share a line of 64 kbit/s
 _ERROR_BYTES = 4 << 10
 _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
 _LIMITED = re.compile(r"(?:^|;) *r=0 *;(?:.*;)? *t=(\d{1,6}) *(?:;|$)", re.ASCII)
@@ -51,13 +54,40 @@ def ask_listing(address: HubAddress, endpoint: str) -> Listing:
         url += f"/revision/{quote(address.revision, safe='')}"
     with (
         asking(address, endpoint),
-        session().stream(
-            "GET", url, headers=headers_for(endpoint), params={"blobs": True}, timeout=CONNECT_S
-        ) as response,
+        answering(url, headers_for(endpoint), CONNECT_S, params={"blobs": True}) as response,
     ):
         raise_for_status(response)
         answer = _bounded(response)
     return parse(answer)
+
+
+@contextmanager
+def answering(url: str, headers: dict[str, str], timeout: Any, **how: Any) -> "Generator[httpx2.Response]":
+    """The answer as soon as its head is there. A library that reads a head has no limit but for silence, so
+    another thread waits for it, and is left to itself where that takes too long.
+    """
+    client, found = session(), Future["httpx2.Response"]()
+    follow = how.pop("follow_redirects", True)
+    request = client.build_request("GET", url, headers=headers, timeout=timeout, **how)
+
+    def wait() -> None:
+        try:
+            found.set_result(client.send(request, stream=True, follow_redirects=follow))
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            found.set_exception(error)
+
+    Thread(target=wait, name="answer", daemon=True).start()
+    try:
+        response = found.result(ANSWER_S)
+    except BaseException as error:
+        found.add_done_callback(lambda late: late.exception() or late.result().close())
+        if isinstance(error, TimeoutError):
+            raise _too_late() from error
+        raise
+    try:
+        yield response
+    finally:
+        response.close()
 
 
 def _bounded(response: "httpx2.Response") -> bytes:
@@ -71,11 +101,28 @@ def _bounded(response: "httpx2.Response") -> bytes:
 
 
 def _in_time(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    until_s = time.monotonic() + ANSWER_S
+    until_s = monotonic() + ANSWER_S
     for piece in pieces:
         yield piece
-        if time.monotonic() > until_s:
-            raise Unreachable(f"the server's answer has not come within {ANSWER_S:g} s")
+        if monotonic() > until_s:
+            raise _too_late()
+
+
+def _too_late() -> Unreachable:
+    return Unreachable(f"the server's answer has not come within {ANSWER_S:g} s")
+
+
+def in_pace(pieces: Iterator[bytes], name: str) -> Iterator[bytes]:
+    """The pieces of a file, for as long as they bring PACE_BYTES every ANSWER_S. Raises Unreachable."""
+    until_s, came_bytes = monotonic() + ANSWER_S, 0
+    for piece in pieces:
+        yield piece
+        came_bytes += len(piece)
+        now_s = monotonic()
+        if came_bytes >= PACE_BYTES:
+            until_s, came_bytes = now_s + ANSWER_S, 0
+        elif now_s > until_s:
+            raise Unreachable(f"{name}: the server sent only {came_bytes:,} bytes within {ANSWER_S:g} s")
 
 
 def raise_for_status(response: "httpx2.Response") -> None:

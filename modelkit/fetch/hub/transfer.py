@@ -22,13 +22,15 @@ from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.hub.cache import HINT
 from modelkit.fetch.hub.library import (
     CONNECT_S,
+    PACE_BYTES,
     READ_S,
     Unreachable,
+    answering,
     asking,
     headers_for,
+    in_pace,
     is_loopback,
     raise_for_status,
-    session,
     url_of,
 )
 from modelkit.fetch.hub.listing import Listed
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     import httpx2
 
 CHUNK_BYTES = 1 << 20
-ATTEMPTS = 5  # in a row without one new byte
+ATTEMPTS = 5  # in a row that bring fewer than PACE_BYTES
 _REDIRECTS = 5
 _WAIT_S = 0.25
 LONGEST_WAIT_S = 60.0  # that a server may ask for; who wants more is not waited for
@@ -121,7 +123,7 @@ class Transfer:
                     f"the server was asked for bytes {start:,} to {stop:,} and sends {said!a:.60}"
                 )
             skipped = 0 if response.status_code == 206 else start
-            for piece in response.iter_raw():
+            for piece in in_pace(response.iter_raw(), file.name):
                 found += piece
                 if len(found) >= skipped + stop - start:
                     break
@@ -140,7 +142,7 @@ class Transfer:
             except Unreachable as error:
                 if self._stopped.is_set():
                     raise
-                failures = failures + 1 if part.size_bytes <= before else 1
+                failures = 1 if part.size_bytes - before >= PACE_BYTES else failures + 1
                 if failures == ATTEMPTS:
                     raise
                 before = part.size_bytes
@@ -169,7 +171,8 @@ class Transfer:
                 self._advance(-part.size_bytes)
                 part.restart()
             _check_length(response, file, file.size_bytes - part.size_bytes)
-            for piece in response.iter_raw():  # as it comes: httpx would hold back what then is lost
+            # As it comes: httpx would hold back what then is lost.
+            for piece in in_pace(response.iter_raw(), file.name):
                 self._go_on(file)
                 part.write(piece)
                 self._advance(len(piece))
@@ -196,9 +199,7 @@ class Transfer:
         headers, first = {**self._headers, **extra}, url
         for _ in range(_REDIRECTS):
             # A path with dots in it, or a byte that no name has, is httpx's to refuse.
-            with session().stream(
-                "GET", url, headers=headers, follow_redirects=False, timeout=_limits()
-            ) as r:
+            with answering(url, headers, _limits(), follow_redirects=False) as r:
                 if not r.has_redirect_location:
                     _check_status(r, extra)
                     yield r

@@ -119,9 +119,9 @@ def test_a_list_of_files_has_an_end(
     assert hub.sent_bytes < hub.endless_bytes
 
 
-@pytest.mark.parametrize("status", [200, 403])
+@pytest.mark.parametrize("status", [200, 403, "head"])
 def test_a_list_of_files_that_drips_is_not_waited_for(
-    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int | str
 ) -> None:
     monkeypatch.setattr(library, "ANSWER_S", 0.3)
     hub.faults = {"api": [f"drip {status}"]}

@@ -16,7 +16,7 @@ import pytest
 import modelkit
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch import beside
-from modelkit.fetch.hub import obtain, transfer
+from modelkit.fetch.hub import library, obtain, transfer
 from modelkit.fetch.hub.library import READ_S, headers_for
 from tests.support.hub import STORY, Hub, Listener
 
@@ -84,6 +84,44 @@ def test_a_server_that_wants_an_hour_is_not_waited_for(
         modelkit.pull(STORY, home=tmp_path / "home")
     assert max(waited) < 1
     assert list(cache.rglob("*.part"))  # the next command goes on from here
+
+
+@pytest.mark.parametrize("fault", ["drip", "drip head"])
+def test_a_file_that_drips_is_given_up_and_what_came_is_kept(
+    hub: Hub, tmp_path: Path, cache: Path, waited: list[float], monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    hub.faults = {"model.safetensors": [fault] * 20}
+    started = time.monotonic()
+    with monkeypatch.context() as hasty:
+        hasty.setattr(library, "ANSWER_S", 0.3)
+        with pytest.raises(library.Unreachable, match=r"within 0\.3 s"):
+            modelkit.pull(STORY, home=tmp_path / "home")
+    assert time.monotonic() - started < 9
+    assert len(hub.asked("/cdn/Amy/Story/model.safetensors")) == transfer.ATTEMPTS
+    came_bytes = sum(path.stat().st_size for path in cache.rglob("*.part"))
+    hub.faults = {}
+    modelkit.pull(STORY, home=tmp_path / "home")
+    asked_for = hub.asked("/cdn/Amy/Story/model.safetensors")[-1].headers.get("range", "bytes=0-")
+    assert asked_for == f"bytes={came_bytes}-"
+    assert (came_bytes > 0) == (fault == "drip")
+
+
+def test_a_file_that_drips_and_then_comes_is_had(
+    hub: Hub, tmp_path: Path, waited: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "ANSWER_S", 0.3)
+    hub.faults = {"model.safetensors": ["drip", "drip head", "drip"]}
+    modelkit.pull(STORY, home=tmp_path / "home")
+
+
+def test_a_slow_line_is_no_drip(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it all takes, and whatever the pieces are."""
+    now_s = iter(range(0, 10_000, 20))
+    monkeypatch.setattr(library, "monotonic", lambda: next(now_s))
+    third = bytes(-(-library.PACE_BYTES // 3))
+    assert len(list(library.in_pace(iter([third] * 300), "x"))) == 300
+    with pytest.raises(library.Unreachable, match="x: the server sent only 12 bytes within 60 s"):
+        list(library.in_pace(iter([third] * 3 + [b"abc"] * 300), "x"))
 
 
 def test_an_error_without_end_is_read_as_far_as_it_is_shown(hub: Hub, tmp_path: Path) -> None:
