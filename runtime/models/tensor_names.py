@@ -27,10 +27,11 @@ def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:
 
     Wrappers are named `language_model.model.` (transformers 4, MLX) or `model.language_model.` (since 4.52).
     """
-    return {_unwrapped(name): array for name, array in weights.items()}
+    return {text_name(name): array for name, array in weights.items()}
 
 
-def _unwrapped(name: str) -> str:
+def text_name(name: str) -> str:
+    """What a tensor of a wrapper is called in the text model by itself."""
     for wrapped, plain in _WRAPPERS:
         if name.startswith(wrapped):
             return plain + name.removeprefix(wrapped)

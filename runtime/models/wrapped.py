@@ -122,7 +122,7 @@ TEXTS: dict[str, dict[str, int]] = {
 _BARE = {"cohere": {"logit_scale": 1.0}, "cohere2": {"logit_scale": 1.0}, "granite": {"logits_scaling": 1.0}}
 _SAME = {"exaone4_5_text": "exaone4"}
 
-_TOWERS = Towers(
+ALL_TOWERS = Towers(
     images=(
         *USUAL.images,
         *("image_tower.", "video_tower.", "high_res_vision_", "vqmodel.", "generation_"),
@@ -187,7 +187,7 @@ def _variant(raw: Raw) -> Family:
         own = family.checkpoint(config)
         return replace(
             own,
-            towers=_TOWERS,
+            towers=ALL_TOWERS,
             heads=(*own.heads, "mtp."),
             inside=(inside, ""),
             prefix="",

@@ -190,10 +190,10 @@ def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fus
 
     if isinstance(target.source.kind, BitNetWeights):
         refuse(adapter.label, ["BitNet's projections read what is rounded, which no adapter does"])
-    adapter, left_out = without_towers(adapter, described)
+    shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
+    adapter, left_out = without_towers(adapter, described, shapes)
     adapter, notes = settle_saved(adapter, target.source)
     adapter = replace(adapter, notes=(*adapter.notes, *left_out, *notes))
-    shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
     placement = place(adapter, described, shapes)
     if not fuse:
         require_attachable(placement, described)

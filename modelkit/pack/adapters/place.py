@@ -140,17 +140,9 @@ def _with_trunk(adapter: AdapterSource, network: Shapes) -> AdapterSource:
     before the names of a model that has one: `layers.0.self_attn.q_proj`, in a wrapper
     `language_model.layers.0.self_attn.q_proj`.
     """
-    names = {*(pair.names[0] for pair in adapter.pairs), *adapter.whole, *(one.name for one in adapter.rows)}
-    if not all(TRUNK + name.removeprefix(_INNER) in network for name in names):
+    if not all(TRUNK + name.removeprefix(_INNER) in network for name in adapter.names):
         return adapter
-    return replace(
-        adapter,
-        pairs=tuple(
-            replace(pair, names=tuple(TRUNK + name for name in pair.names)) for pair in adapter.pairs
-        ),
-        whole={TRUNK + name: tensor for name, tensor in adapter.whole.items()},
-        rows=tuple(replace(one, name=TRUNK + one.name) for one in adapter.rows),
-    )
+    return adapter.renamed(lambda name: TRUNK + name)
 
 
 def head_beside(described: Described, network: Shapes) -> str | None:

@@ -16,6 +16,7 @@ from modelkit.source.adapters.value import FLOATS, AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
 from runtime.models.checkpoint import TRUNK
+from runtime.models.tensor_names import text_name
 
 TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."
 
@@ -26,9 +27,10 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
     Raises SourceError for one of another shape.
     """
     whole, notes = dict(adapter.whole), list[str]()
+    # Either may be in a wrapper, whose names have changed, or of a model without its head.
+    known = {text_name(name).removeprefix(TRUNK): one for name, one in base.inventory.tensors.items()}
     for name, saved in adapter.saved.items():
-        bare = name.removeprefix(TRUNK)  # either may be of a model without its head
-        own = base.inventory.tensors.get(TRUNK + bare) or base.inventory.tensors.get(bare)
+        own = known.get(text_name(name).removeprefix(TRUNK))
         if own is None or own.dtype not in FLOATS:
             notes.append(
                 f"{shown(name)} was saved beside the adapter, and is not compared: the base has it packed, "

@@ -2,22 +2,34 @@
 stands beside an encoder for other tasks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from modelkit.errors import SourceError
 from modelkit.source.adapters.value import AdapterSource
 from runtime.models.architecture import Described
+from runtime.models.tensor_names import text_name
+from runtime.models.towers import USUAL
+from runtime.models.wrapped import ALL_TOWERS
 
 
-def without_towers(adapter: AdapterSource, described: Described) -> tuple[AdapterSource, tuple[str, ...]]:
-    """The adapter of what runs, and notes where there was more.
+def without_towers(
+    adapter: AdapterSource, described: Described, stored: Iterable[str]
+) -> tuple[AdapterSource, tuple[str, ...]]:
+    """The adapter of what runs, and notes where there was more. stored: the base's own tensors. What was
+    trained in a wrapper, of a base that is the text model alone (a GGUF file), has that one's names.
 
     Raises SourceError for one that changes nothing else.
     """
     checkpoint, notes = described.checkpoint, list[str]()
+    apart = _in_wrapper(adapter.names) and not _in_wrapper(stored)
+    towers = ALL_TOWERS if apart else checkpoint.towers
+
+    def sees(name: str) -> bool:
+        return towers.has(name) or USUAL.has(name)
+
     parts = (
-        (checkpoint.towers.has, "for images and sound", "models run on text here"),
+        (sees, "for images and sound", "models run on text here"),
         (checkpoint.never_read, "for other tasks", "embeddings are made of hidden states alone"),
     )
     for has, what, why in parts:
@@ -27,7 +39,11 @@ def without_towers(adapter: AdapterSource, described: Described) -> tuple[Adapte
             raise SourceError(f"{adapter.label} changes what is {what} alone, and {why}")
         notes += [f"{count} of its changes are {what}, and are left out"] if count else []
         adapter = left
-    return adapter, tuple(notes)
+    return adapter.renamed(text_name) if apart else adapter, tuple(notes)
+
+
+def _in_wrapper(names: Iterable[str]) -> bool:
+    return any(text_name(name) != name for name in names)
 
 
 def _without(adapter: AdapterSource, has: Callable[[str], bool]) -> AdapterSource:

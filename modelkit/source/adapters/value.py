@@ -4,8 +4,8 @@ A matrix W [R, C] (R outputs; of a table R ids) gets + scale · left right, with
 a stack [E, R, C] likewise for each of its E. Nothing here reads numbers.
 """
 
-from collections.abc import Mapping
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
 from typing import Any, Literal, NoReturn
 
 from modelkit.errors import SourceError, UnsupportedSource
@@ -136,9 +136,33 @@ class AdapterSource:
     """Sentences for the user."""
 
     @property
+    def names(self) -> set[str]:
+        """What it changes, by the names of checkpoints."""
+        return {
+            *(name for pair in self.pairs for name in pair.names),
+            *self.whole,
+            *(one.name for one in self.rows),
+        }
+
+    def renamed(self, name: Callable[[str], str]) -> "AdapterSource":
+        """For a checkpoint that calls everything otherwise."""
+        return replace(
+            self,
+            pairs=tuple(_renamed(pair, name) for pair in self.pairs),
+            whole={name(one): tensor for one, tensor in self.whole.items()},
+            rows=tuple(replace(one, name=name(one.name)) for one in self.rows),
+            saved={name(one): tensor for one, tensor in self.saved.items()},
+        )
+
+    @property
     def form(self) -> Literal["published", "mlx"]:
         """Whose numbers it changes, where transformers' and mlx-lm's differ."""
         return "mlx" if self.kind == "mlx-lm" else "published"
+
+
+def _renamed(pair: Pair, name: Callable[[str], str]) -> Pair:
+    others = tuple(_renamed(one, name) for one in pair.others)
+    return replace(pair, names=tuple(map(name, pair.names)), others=others)
 
 
 def refuse(label: str, problems: list[str], hint: str | None = None) -> None:

@@ -93,6 +93,34 @@ def test_what_is_for_images_is_left_out_and_told(tmp_path: Path) -> None:
         create(tmp_path, "FROM ./model\nADAPTER ./seen\n")
 
 
+@pytest.mark.parametrize(
+    ("inside", "head", "tower"),
+    [
+        ("model.language_model.", "", "model.vision_tower."),
+        ("language_model.model.", "language_model.", "vision_tower."),
+        ("model.text_model.", "", "model.connector."),
+        ("language_model.", "", "visual."),
+    ],
+)
+def test_what_was_trained_in_a_wrapper_fits_the_text_model_alone(
+    folder: Path, inside: str, head: str, tower: str
+) -> None:
+    """Which a GGUF file of a multimodal model is."""
+    record = Reference("llama").record
+    table = random_state(record["tensors"], record.get("seed", 0))["model.embed_tokens.weight"] + 1
+    left, right = np.ones((8, 3), np.float32), np.ones((3, 8), np.float32)
+    own = {f"base_model.model.{inside}{name[23:]}": array for name, array in TENSORS.items()}
+    own |= {f"base_model.model.{inside}embed_tokens.base_layer.weight": table}
+    own |= {f"base_model.model.{head}lm_head.weight": table, **peft_tensors(f"{tower}x.weight", left, right)}
+    write_peft(folder / "it", own)
+    made = create(folder, "FROM ./model\nADAPTER ./it\n")
+    assert any("adapter it: 1 of its changes are for images and sound" in note for note in made.notes)
+    found = read_stored(Store(folder).resolve("it").files, "it")["it"].load()
+    assert list(found.pairs) == ["model.layers.1.self_attn.q_proj"]
+    assert set(found.whole) == {"lm_head.weight", "model.embed_tokens.weight"}
+    np.testing.assert_array_equal(np.array(found.whole["model.embed_tokens.weight"]), table)
+
+
 def test_what_an_encoder_has_for_other_tasks_is_left_out_and_told(tmp_path: Path) -> None:
     """`dense` and `all-linear` are layers of its pooler, too."""
     reference = AdapterReference("encoders/bert_lora")
