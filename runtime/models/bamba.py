@@ -12,7 +12,7 @@ from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.mamba_fields import read_mamba2, recurrent_layers
+from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -53,7 +53,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     attention = listed_layers(fields, "attn_layer_indices", layers) or (False,) * layers
-    return tuple(not attends for attends in attention)
+    return settled(fields, (not attends for attends in attention))
 
 
 def layout(config: Config) -> list[LayerSpec]:

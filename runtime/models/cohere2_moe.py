@@ -111,7 +111,9 @@ def _windows(fields: Fields, layers: int, dense: int) -> tuple[int | None, ...]:
         return tuple(window if kind == "sliding_attention" else None for kind in kinds)
     every = fields.count("prefix_dense_sliding_window_pattern", 1), fields.count("sliding_window_pattern", 4)
     places = [(i, every[0]) for i in range(dense)] + [(i, every[1]) for i in range(layers - dense)]
-    return tuple(None if (i + 1) % pattern == 0 else window for i, pattern in places)
+    full = ((i + 1) % pattern == 0 for i, pattern in places)
+    full = fields.settle("layer_types", ("full_attention", "sliding_attention"), full)
+    return tuple(None if one else window for one in full)
 
 
 def layout(config: Config) -> list[LayerSpec]:

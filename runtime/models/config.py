@@ -6,7 +6,7 @@ otherwise for `spellings`, the rope block for `rope_block`.
 Numbers come from a stranger's file: an absurd one must fail here in microseconds, not in an allocation.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
@@ -128,6 +128,12 @@ class Fields:
         if any(kind not in allowed for kind in kinds):
             self.refuse(name, f"{length} times one of {', '.join(allowed)}")
         return kinds
+
+    def settle(self, name: str, words: tuple[str, str], firsts: Iterable[bool]) -> tuple[bool, ...]:
+        """Of each layer, what the family takes where the file has no list of these words: is it the first?"""
+        found = tuple(firsts)
+        self.take(name, [words[not first] for first in found])
+        return found
 
     def rope_parameters(self, layer_type: str | None = None, *, theta: float = 10000.0) -> dict[str, Any]:
         """The rope block for layers of this type (None: for all layers) in the new spelling, whichever the

@@ -136,6 +136,7 @@ def _layers(fields: Fields, shape: dict[str, Any], widths: Sequence[int]) -> tup
     count = len(widths)
     listed = fields.words("layer_types", count, ("full_attention", "sliding_attention"))
     kinds = listed or ["full_attention" if (i + 1) % 5 == 0 else "sliding_attention" for i in range(count)]
+    fields.take("layer_types", kinds)
     window = fields.count("sliding_window", 512)
     windows = [window if kind == "sliding_attention" else None for kind in kinds]
     ropes = two_ropes(fields, shape, windows, theta=1e6, local_theta=1e4)

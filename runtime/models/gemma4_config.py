@@ -155,7 +155,9 @@ def layer_kinds(fields: Fields, count: int) -> list[str]:
     """The last layer is always a full one."""
     listed = fields.words("layer_types", count, _KINDS)
     kinds = listed or ["full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in range(count)]
-    return [*kinds[:-1], "full_attention"]
+    kinds = [*kinds[:-1], "full_attention"]
+    fields.take("layer_types", kinds)
+    return kinds
 
 
 def donor_of(owners: Sequence[str], kind: str) -> int:

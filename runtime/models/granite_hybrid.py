@@ -21,7 +21,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
 from runtime.models.granitemoe import STACKS
-from runtime.models.mamba_fields import read_mamba2, recurrent_layers
+from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -74,7 +74,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape) if turned else None,) * layers,
         attention_bias=fields.flag("attention_bias"),
-        recurrent=recurrent_layers(fields, layers) or (True,) * layers,
+        recurrent=recurrent_layers(fields, layers) or settled(fields, (True,) * layers),
         mixer=read_mamba2(fields, shape["hidden_size"], shape["norm_eps"]),
         experts=experts,
         chosen=fields.count("num_experts_per_tok", 2, high=experts) if experts else 0,

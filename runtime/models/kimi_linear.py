@@ -138,13 +138,14 @@ def _mixture(fields: Fields) -> MixtureSpec:
 
 
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
-    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+    words = "linear_attention", "full_attention"
+    kinds = fields.words("layer_types", layers, words)
     if kinds is not None:
         return tuple(kind == "linear_attention" for kind in kinds)
     if _linear(fields).has("full_attn_layers"):  # counted from 1
         full = listed_layers(_linear(fields), "full_attn_layers", layers + 1) or ()
-        return tuple(not attends for attends in full[1:])
-    return tuple(i == 0 or i % 4 != 0 for i in range(layers))
+        return fields.settle("layer_types", words, (not attends for attends in full[1:]))
+    return fields.settle("layer_types", words, (i == 0 or i % 4 != 0 for i in range(layers)))
 
 
 def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:

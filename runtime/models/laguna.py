@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields, 40)
     _refuse_unknown(fields)
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
-    kinds = kinds or ("full_attention",) * layers
+    kinds = kinds or fields.take("layer_types", ("full_attention",) * layers)
     window = fields.count("sliding_window", 512)
     ropes = {kind: layer_rope(fields, shape, kind) for kind in set(kinds)}
     experts = fields.count("num_experts", 256, high=1 << 16)

@@ -106,11 +106,12 @@ def _width(fields: Fields) -> int:
 
 
 def _convolved(fields: Fields, layers: int) -> tuple[bool, ...]:
-    kinds = fields.words("layer_types", layers, ("conv", "full_attention"))
+    words = "conv", "full_attention"
+    kinds = fields.words("layer_types", layers, words)
     if kinds is not None:
         return tuple(kind == "conv" for kind in kinds)
     attention = listed_layers(fields, "full_attn_idxs", layers) or (True,) * layers
-    return tuple(not attends for attends in attention)
+    return fields.settle("layer_types", words, (not attends for attends in attention))
 
 
 def _experts(fields: Fields) -> ExpertSpec:

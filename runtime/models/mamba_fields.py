@@ -2,6 +2,8 @@
 layers have one.
 """
 
+from collections.abc import Iterable
+
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
@@ -44,5 +46,10 @@ def recurrent_layers(fields: Fields, layers: int) -> tuple[bool, ...] | None:
     for name in ("layer_types", "layers_block_type"):
         kinds = fields.words(name, layers, (*_RECURRENT, *_ATTENTION))
         if kinds is not None:
-            return tuple(kind in _RECURRENT for kind in kinds)
+            return settled(fields, (kind in _RECURRENT for kind in kinds))
     return None
+
+
+def settled(fields: Fields, recurrent: Iterable[bool]) -> tuple[bool, ...]:
+    """Those that a config without such a list means."""
+    return fields.settle("layer_types", (_RECURRENT[0], _ATTENTION[0]), recurrent)

@@ -134,7 +134,8 @@ def _sliding(fields: Fields, layers: int) -> tuple[bool, ...]:
     if kinds is not None:
         return tuple(kind == "sliding_attention" for kind in kinds)
     pattern = _switches(fields, "hybrid_layer_pattern", layers)
-    return pattern or tuple(i != 0 and (i + 1) % 6 != 0 for i in range(layers))
+    sliding = pattern or (i != 0 and (i + 1) % 6 != 0 for i in range(layers))
+    return fields.settle("layer_types", ("sliding_attention", "full_attention"), sliding)
 
 
 def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:

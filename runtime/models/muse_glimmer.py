@@ -89,7 +89,9 @@ def _windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
     window = fields.count("sliding_window", 2048)
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
     if kinds is None:
-        return tuple(None if (layers - 1 - i) % 4 == 0 else window for i in range(layers))
+        full = ((layers - 1 - i) % 4 == 0 for i in range(layers))
+        full = fields.settle("layer_types", ("full_attention", "sliding_attention"), full)
+        return tuple(None if one else window for one in full)
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 

@@ -63,6 +63,7 @@ def attention_layers(file: Reading) -> list[bool]:
 def put_kv_heads(out: Writing, attending: Sequence[bool]) -> None:
     heads = out.facts.kv_heads
     out.put("attention.head_count_kv", [heads if one else 0 for one in attending])
+    out.otherwise += [] if any(attending) else ["kv_heads"]
 
 
 HEAD_COUNT = Same("attention.head_count", ("num_attention_heads",), needed=True)
@@ -135,8 +136,9 @@ def _read_bamba(file: Reading) -> None:
 
 
 def _write_bamba(out: Writing) -> None:
-    listed = out.facts.get("attn_layer_indices", default=[])
-    put_kv_heads(out, [i in listed for i in range(out.facts.layers)])
+    kinds, listed = out.facts.get("layer_types"), out.facts.get("attn_layer_indices", default=())
+    attending = [kind in _ATTENTION_WORDS for kind in kinds or ()]
+    put_kv_heads(out, attending or [i in listed for i in range(out.facts.layers)])
     out.put("rope.scaling.finetuned", True)
 
 

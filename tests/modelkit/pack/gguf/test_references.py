@@ -19,6 +19,8 @@ from modelkit.source.gguf.architectures import unplaced
 from modelkit.source.gguf.file import read_gguf
 from modelkit.store.store import Store
 from runtime.loaded import load_model
+from runtime.models import describe
+from runtime.models.passage import parameters
 from runtime.models.wrapper import text_config
 from tests.support.checkpoints import random_state
 from tests.support.gguf_round import exported, file_numbers, values
@@ -134,6 +136,33 @@ def test_it_is_computed_the_same_or_refused_for_a_reason(name: str, tmp_path: Pa
     model = reference.reading(load_model({**imported.config, "dtype": "float32"}, arrays))
     error = reference.error(full_logits(model, reference.answers["ids"]))
     assert (error <= bar(reference)) != any(FURTHER in note for note in notes), (error, notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"),
+    [
+        ("bamba", {"layers_block_type": ["attention", "mamba", "mamba"]}),
+        ("cohere2_moe", {}),
+        ("gemma4_text", {"num_kv_shared_layers": 0, "per_layer_config": None}),
+        ("granitemoehybrid", {}),
+        ("granitemoehybrid", {"layers_block_type": ["mamba", "attention", "mamba"]}),
+        ("lfm2", {}),
+        ("lfm2", {"full_attn_idxs": [1]}),
+        ("mimo_v2_flash", {}),
+        ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 1, 0]}),
+    ],
+)
+def test_kinds_of_layers_are_the_familys_where_config_json_lists_none(
+    name: str, listed: Mapping[str, Any], tmp_path: Path
+) -> None:
+    reference = Reference(name)
+    gone = ("layer_types", "attn_layer_indices")
+    config = {key: value for key, value in reference.record["config"].items() if key not in gone} | listed
+    described = describe(config)
+    reference.record["config"] = config
+    exported_from(reference, random_state(parameters(described)), tmp_path)
+    _, imported = file_numbers(tmp_path / "it.gguf")
+    assert describe(imported.config).layout == described.layout
 
 
 @pytest.mark.parametrize("name", ["t5_v1_1", "kimi_linear", "mistral4_wrapped", "stablelm_parallel"])
