@@ -21,9 +21,25 @@ _YARN = {
     "mscale_all_dim": 0.8,
     "original_max_position_embeddings": 64,
 }
+_TWO_LISTS = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "short_factor": [1.0, 1.1, 1.3, 1.2],
+    "long_factor": [1.0, 1.5, 3.0, 9.0],
+    "original_max_position_embeddings": 256,
+}
 _SHARPENED = _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 
 GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "youtu": ("youtu", {"rope_parameters": _YARN | {"mscale": 0.8}}),
+    "youtu_plain": (
+        "youtu",
+        {"rope_parameters": {"rope_type": "default", "rope_theta": 1.6e6}, "q_lora_rank": None},
+    ),
+    "minicpm3": (
+        "minicpm3",
+        {"scale_emb": 12, "dim_model_base": 256, "v_head_dim": 16, "rope_parameters": _TWO_LISTS},
+    ),
     "llama": ("llama", {}),
     "llama_biases_tied": ("llama_biases_tied", {}),
     "llama_llama3_rope": ("llama_llama3_rope", {}),
@@ -233,6 +249,12 @@ MORE: dict[str, set[str]] = (
     }
     | {
         "modernbert": {"attention.layer_norm_epsilon"},
+        "minicpm3": {
+            "attention.value_length",
+            "rope.freq_base",
+            "rope.scaling.attn_factor",
+            "rope.scaling.original_context_length",
+        },
     }
     | {
         name: {"attention.temperature_length", "attention.temperature_scale", "expert_gating_func"}

@@ -217,12 +217,12 @@ ROWS = (
     Limit(("ernie4_5",), _biased(*_MLP), "does not load it with biases in its MLPs"),
     Limit(("cohere",), _normed_heads, "has norms of queries and keys from 64 layers on only"),
     Limit(
-        ("deepseek_v2", "deepseek_v3", "glm4_moe_lite"),
+        ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu", "youtu_llm"),
         _whole_queries,
         "does not load it without q_lora_rank unless it has 26 or 27 layers",
     ),
     Limit(
-        ("deepseek_v2", "deepseek_v3"),
+        ("deepseek_v2", "deepseek_v3", "youtu", "youtu_llm"),
         _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"),
         "does not load its biases",
     ),

@@ -1,4 +1,6 @@
-"""DeepSeek V2 to V3.2 with Kimi K2, GLM-4.7 Flash and GLM-5: latent attention and experts in groups."""
+"""DeepSeek V2 to V3.2 with Kimi K2, GLM-4.7 Flash and GLM-5: latent attention and experts in groups; and
+Youtu-LLM and MiniCPM3, which have no experts.
+"""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -12,6 +14,7 @@ from modelkit.source.gguf.architectures.moe import (
     SHARED_COUNT,
     expert_settings,
     experts,
+    has_experts,
     heads_behind,
     leading_dense,
     shared_expert,
@@ -28,7 +31,8 @@ from modelkit.source.gguf.architectures.parts import (
     bias_flag,
     rules,
 )
-from modelkit.source.gguf.architectures.settings import Same, Setting, Special
+from modelkit.source.gguf.architectures.phi import LongRope
+from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
 
 
 def _groups(file: Reading) -> None:
@@ -97,15 +101,15 @@ def _write_said(out: Writing) -> None:
         _write_sigmoid(out)
 
 
-SIZES = (
+_PLAIN = (
     CONTEXT,
     HIDDEN,
     INNER,
     Same("attention.head_count", ("num_attention_heads",), needed=True),
     RMS,
     VOCAB,
-    LATENT_SIZES,
 )
+SIZES = (*_PLAIN, LATENT_SIZES)
 MIXTURE = (
     *expert_settings("n_routed_experts", "num_local_experts"),
     Special(_groups, _write_groups),
@@ -117,8 +121,8 @@ MIXTURE = (
     ),
     bias_flag("attention_bias", "attn_kv_a_mqa"),
 )
-_COMMON = (*SIZES, LATENT_ROPE, *MIXTURE)
-_THIRD = (leading_dense(default=3), Special(_third, _write_sigmoid))
+_COMMON = (*SIZES, LATENT_ROPE)
+_THIRD = (*MIXTURE, leading_dense(default=3), Special(_third, _write_sigmoid))
 _BLOCK = (
     *NORMS,
     *LATENT,
@@ -129,9 +133,23 @@ _BLOCK = (
     *shared_expert("mlp.shared_experts"),
 )
 
+_DENSE = (
+    Written("leading_dense_block_count", lambda out: out.facts.layers),
+    Written("expert_feed_forward_length", lambda out: out.facts.get("intermediate_size")),
+    Written("expert_shared_count", lambda _: 0),
+    bias_flag("attention_bias", "attn_kv_a_mqa"),
+)
+
 DEEPSEEK2 = Architecture(
     "deepseek2",
     (
+        Kind(
+            "youtu",
+            "YoutuForCausalLM",
+            lambda file: not has_experts(file),
+            aliases=("youtu_llm",),
+            settings=_DENSE,
+        ),
         Kind(
             "deepseek_v3",
             "DeepseekV3ForCausalLM",
@@ -142,7 +160,7 @@ DEEPSEEK2 = Architecture(
         Kind(
             "deepseek_v2",
             "DeepseekV2ForCausalLM",
-            settings=(leading_dense(), Special(_second, _write_softmax)),
+            settings=(*MIXTURE, leading_dense(), Special(_second, _write_softmax)),
         ),
     ),
     (*_COMMON, heads_behind()),
@@ -200,11 +218,73 @@ GLM_DSA = Architecture(
         Kind(
             "glm_moe_dsa",
             "GlmMoeDsaForCausalLM",
-            settings=(leading_dense(default=3), Special(_read_said, _write_said)),
+            settings=(*MIXTURE, leading_dense(default=3), Special(_read_said, _write_said)),
         ),
     ),
     (*_COMMON, *_indexer(32), Special(_read_choosers, _write_choosers), heads_behind()),
     TOP,
     _INDEXED_BLOCK,
     head=NEXTN,
+)
+
+
+def _read_small(file: Reading) -> None:
+    """A converter says nothing of values, which then are as long as the hidden state has room for."""
+    heads, rotated = file.count("attention.head_count"), file.count("rope.dimension_count")
+    whole = file.count("attention.key_length")
+    if not 0 < rotated < whole or not heads:
+        file.refuse(f"{rotated} of {whole} numbers of a key are rotated in {heads} heads, which cannot be")
+    file.skip("attention.head_count_kv")
+    file.config |= {
+        "num_key_value_heads": heads,
+        "q_lora_rank": file.count("attention.q_lora_rank"),
+        "kv_lora_rank": file.count("attention.kv_lora_rank"),
+        "qk_nope_head_dim": whole - rotated,
+        "qk_rope_head_dim": rotated,
+        "head_dim": rotated,
+        "v_head_dim": file.count("attention.value_length", file.config["hidden_size"] // heads),
+    }
+
+
+def _write_small(out: Writing) -> None:
+    facts = out.facts
+    content, rotated = (
+        facts.count("qk_nope_head_dim", default=64),
+        facts.count("qk_rope_head_dim", default=32),
+    )
+    out.put("attention.head_count_kv", facts.heads)
+    if facts.get("q_lora_rank") is not None:
+        out.put("attention.q_lora_rank", facts.get("q_lora_rank"))
+    out.put("attention.kv_lora_rank", facts.count("kv_lora_rank", default=256))
+    out.put("attention.key_length", content + rotated)
+    out.put("attention.value_length", facts.count("v_head_dim", default=facts.hidden // facts.heads))
+    out.put("rope.dimension_count", rotated)
+
+
+MINICPM3 = Architecture(
+    "minicpm3",
+    (Kind("minicpm3", "MiniCPM3ForCausalLM"),),
+    (
+        *_PLAIN,
+        Special(_read_small, lambda _: None),
+        LongRope(),
+        Special(lambda file: file.config.pop("original_max_position_embeddings", None), _write_small),
+        Always("scale_emb", 12),
+        Always("scale_depth", 1.4),
+        Always("dim_model_base", 256),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *rules("""
+            attn_q_a.weight = self_attn.q_a_proj.weight
+            attn_q_a_norm.weight = self_attn.q_a_layernorm.weight
+            attn_q_b.weight = self_attn.q_b_proj.weight
+            attn_kv_a_mqa.weight = self_attn.kv_a_proj_with_mqa.weight
+            attn_kv_a_norm.weight = self_attn.kv_a_layernorm.weight
+            attn_kv_b.weight = self_attn.kv_b_proj.weight
+            attn_output.weight = self_attn.o_proj.weight
+        """),
+        *MLP,
+    ),
 )

@@ -55,7 +55,7 @@ class LongRope:
                 "rope_type": "longrope",
                 "long_factor": [shortest(number) for number in file.values(LONG_FACTORS)],
                 "short_factor": [shortest(number) for number in file.values(_SHORT)],
-                "original_max_position_embeddings": original,
+                "original_max_position_embeddings": original or file.count("context_length"),
             }
             usual = attention_factor(file.count("context_length"), original or 1)
             if self.told:

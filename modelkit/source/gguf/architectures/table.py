@@ -108,6 +108,7 @@ ROWS: tuple[Architecture, ...] = (
     lfm2.LFM2MOE,
     muse.MUSE,
     latent.DEEPSEEK2,
+    latent.MINICPM3,
     latent.DEEPSEEK32,
     latent.GLM_DSA,
     mistral4.MISTRAL4,

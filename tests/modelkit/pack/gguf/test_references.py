@@ -82,10 +82,14 @@ REFUSED = {
     "smollm3": "no_rope_layers",
     "smollm3_window": "no_rope_layers",
     "kimi_linear_ranked": "dense layers behind mixtures|not normalized",
+    "minicpm3": "scale_emb is 3",
+    "minicpm3_biases": "scale_depth is 1.73",
     "mistral4_halves": "halves of a head are rotated",
     "mpt_clipped": "softmax_scale is a number",
     "mt5": "relative_attention_max_distance is 20",
     "t5": "relative_attention_max_distance is 20",
+    "youtu": "mscale and mscale_all_dim differ",
+    "youtu_halves": "halves of a head are rotated",
     "umt5": "relative_attention_max_distance is 20",
 }
 """References that GGUF cannot say, or that llama.cpp does not compute: what the sentence has to name."""
