@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
-from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.layout import LayerSpec, Rotating, Stateless
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.config import completed
@@ -13,6 +13,7 @@ from runtime.models.document import check_document, refuse_both_ways
 from runtime.models.family import Family
 from runtime.models.headless import headless
 from runtime.models.names import ARCHITECTURES, HEADLESS, KIN, architecture_name, by_both_names, module_name
+from runtime.models.spellings import one_spelling
 from runtime.models.wrapper import text_config
 from runtime.records import dataclass
 
@@ -88,6 +89,13 @@ def whole_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     return completed(find_family(raw).parse, raw)
 
 
+def _refuse_no_window(raw: Mapping[str, Any], layout: tuple[LayerSpec, ...]) -> None:
+    """An explicit null is no window, and layers that have one have the family's: transformers refuses it."""
+    said = one_spelling(text_config(raw))
+    if said.get("sliding_window", 0) is None and any(isinstance(spec, Rotating) for spec in layout):
+        raise UnsupportedModel("config.json: sliding_window is null, and some of the layers have a window")
+
+
 def _refuse_two_names(raw: Mapping[str, Any]) -> None:
     """transformers goes by model_type, others by architectures: which one counts must not matter. A block
     draft calls itself after the class of its layers.
@@ -120,8 +128,10 @@ def describe(raw: Mapping[str, Any]) -> Described:
     check_document(raw)
     family = find_family(raw)
     config = family.parse(raw)
-    files = family.checkpoint(text_config(raw))
-    described = Described(architecture_name(raw), family, config, tuple(family.layout(config)), files)
+    files, layout = family.checkpoint(text_config(raw)), tuple(family.layout(config))
+    if family.drafts_as != "block":  # whose window has a field of its own
+        _refuse_no_window(raw, layout)
+    described = Described(architecture_name(raw), family, config, layout, files)
     if not described.looks_ahead:
         refuse_both_ways(raw)
     return described

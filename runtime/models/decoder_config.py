@@ -147,11 +147,13 @@ def read_windows(
 
 
 def without_windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
-    """All layers full, as use_sliding_window is off. A file that lists sliding ones all the same has no one
-    meaning: to transformers they see nothing.
+    """All layers full, as use_sliding_window is off or no window is told. A file that lists sliding ones all
+    the same has no one meaning: to transformers they see nothing.
     """
-    if "sliding_attention" in (fields.raw.get("layer_types") or ()):
-        fields.refuse("layer_types", "full_attention alone, as use_sliding_window is not true")
+    kinds = fields.raw.get("layer_types")
+    if isinstance(kinds, list | tuple) and "sliding_attention" in kinds:
+        why = "use_sliding_window is not true or sliding_window null"
+        fields.refuse("layer_types", f"full_attention alone, as {why}")
     return (None,) * layers
 
 

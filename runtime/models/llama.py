@@ -62,8 +62,10 @@ def read(fields: Fields, family: str) -> Config:
 def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]:
     # Mistral's first files did not write down the window that they have.
     window = fields.raw.get("sliding_window", 4096 if family == "mistral" else None)
-    if family == "llama" or window is None:
+    if family == "llama" or (family == "mistral" and window is None):
         return (None,) * layers
+    if window is None:
+        return without_windows(fields, layers)
     window = fields.count("sliding_window", 4096)
     if family == "mistral":
         return (window,) * layers

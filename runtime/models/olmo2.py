@@ -20,6 +20,7 @@ from runtime.models.decoder_config import (
     read_shape,
     read_windows,
     two_ropes,
+    without_windows,
 )
 from runtime.models.family import Family
 from runtime.models.rope_block import is_keyed
@@ -59,7 +60,7 @@ def _windows(fields: Fields, family: str, layers: int) -> tuple[int | None, ...]
     if family == "olmo2":
         return (None,) * layers
     if family == "exaone4" and fields.raw.get("sliding_window", 4096) is None:
-        return (None,) * layers
+        return without_windows(fields, layers)
     window = fields.count("sliding_window", 4096)
     return read_windows(fields, layers, full_every=full_every(fields), window=window)
 

@@ -82,7 +82,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _windows(fields: Fields, layers: int, second: bool) -> tuple[int | None, ...]:
-    if not fields.flag("use_sliding_window"):
+    given = fields.raw.get("sliding_window", 4096) is not None
+    if not (given and fields.flag("use_sliding_window")):
         return without_windows(fields, layers) if second else (None,) * layers
     window = fields.count("sliding_window", 4096)
     if not second:

@@ -12,6 +12,10 @@ from tests.support.parity import Reference
 def _searched(*, ffn_mult: float | None = 1.0, **attention: Any) -> dict[str, Any]:
     return {"attention": {"n_heads_in_group": 2, **attention}, "ffn": {"ffn_mult": ffn_mult}}
 
+_WINDOWED = (
+    *("afmoe", "cohere2", "cohere2_moe", "gemma2", "gemma3_text", "gemma3n", "gemma4_text", "gpt_oss"),
+    *("granite_swa", "granitemoe_swa", "laguna", "lfm3", "mellum", "mimo_v2_flash", "olmo3", "vaultgemma"),
+)
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
@@ -170,6 +174,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "partial_rotary_factor is 0.25",
     ),
     ("qwen2_window", {"use_sliding_window": False}, "layer_types is .* use_sliding_window is not true"),
+    ("qwen2_window", {"sliding_window": None}, "layer_types is .* sliding_window null"),
+    ("qwen2_moe", {"sliding_window": None}, "layer_types is .* sliding_window null"),
+    ("exaone4", {"sliding_window": None}, "layer_types is .* sliding_window null"),
+    *(
+        (name, {"sliding_window": None}, "sliding_window is null, and some of the layers have a window")
+        for name in _WINDOWED
+    ),
     ("qwen2_moe", {"use_sliding_window": None}, "layer_types is .* use_sliding_window is not true"),
     ("olmo3", {"rope_parameters": None, "rope_theta": 10000.0}, "rope_theta is 10000.0"),
     ("apertus", {"rope_parameters": None, "rope_theta": 500.0}, "rope_theta is 500.0"),
