@@ -17,9 +17,14 @@ def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]
 
 
 def _masks(inventory: Inventory) -> list[str]:
-    """Attention masks that old checkpoints store; MLX has no module for them."""
-    endings = checkpoint_of(inventory.config).spare
-    return [name for name in inventory.tensors if endings and name.endswith(endings)]
+    """Attention masks and rotary tables that old checkpoints store; MLX has no module for them."""
+    endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
+    return [name for name in inventory.tensors if name.endswith(endings)]
+
+
+def is_in_the_way(inventory: Inventory) -> bool:
+    """Is one of these of a type that MLX does not read, and with it no other tensor of its file?"""
+    return any(inventory.tensors[name].dtype in ("F64", "C64") for name in _masks(inventory))
 
 
 def _copies(inventory: Inventory) -> list[str]:
@@ -40,7 +45,7 @@ def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ..
     masks = _masks(inventory)
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
     if masks:
-        notes.append(f"{counted(len(masks), 'stored mask')} left out, which follow from the positions")
+        notes.append(f"{counted(len(masks), 'stored buffer')} left out, which follow from the positions")
     unread = _unread(inventory)
     if unread:
         notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")

@@ -21,7 +21,7 @@ from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.imported import adapted, gguf_matrices, keep, mended, refuse_factor, requantized, torn
-from modelkit.pack.left_out import left_out_notes, to_decide
+from modelkit.pack.left_out import is_in_the_way, left_out_notes, to_decide
 from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
 from modelkit.pack.placed import files_of, in_order
@@ -111,6 +111,7 @@ def _convert(
     searched: Mapping[str, Choice],
     rewrite: bool,
 ) -> Plan:
+    rewrite = rewrite or is_in_the_way(inventory)
     if wanted is None and not tiles and not rewrite:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]

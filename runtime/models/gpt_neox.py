@@ -13,6 +13,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
 from runtime.cpu.stated import Attends, Decodes, Feeds
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import attention_layout, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -187,4 +188,6 @@ def _named(name: str) -> str:
     return name
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_BUFFERS))
+)

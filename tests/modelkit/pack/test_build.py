@@ -57,6 +57,32 @@ def test_an_unquantized_import_keeps_the_weights_byte_for_byte(
     assert stored.read_bytes() == (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.parametrize("wanted", [None, "q4"])
+def test_a_buffer_of_a_type_that_is_not_read_stands_in_nobodys_way(
+    llama: Llama, make: Make, store: Store, wanted: str | None
+) -> None:
+    """MLX reads no file that has one; here it says nothing that the config does not."""
+    path = llama("target") / "model.safetensors"
+    own = mx.load(str(path))
+    assert isinstance(own, dict)
+    mx.eval(own)
+    table, data = "model.layers.0.self_attn.rotary_emb.inv_freq", path.read_bytes()
+    stop = 8 + int.from_bytes(data[:8], "little")
+    header, end = json.loads(data[8:stop]), len(data) - stop
+    header[table] = {"dtype": "F64", "shape": [4], "data_offsets": [end, end + 32]}
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data[stop:] + bytes(32))
+    notes = make("FROM ./target", quantize=wanted).notes
+    assert "1 stored buffer is left out, which follow from the positions" in notes
+    files = store.resolve(NAME).files
+    load_model(json.loads(files["config.json"].read_bytes()), [files["model.safetensors"]])
+    kept = mx.load(str(files["model.safetensors"]), format="safetensors")
+    assert isinstance(kept, dict)
+    if wanted is None:
+        assert kept.keys() == own.keys()
+        assert all(mx.array_equal(kept[name], own[name]).item() for name in own)
+
+
 @pytest.mark.parametrize("wanted", ["q4", "int8", "q3", "mxfp4", "nvfp4", "f16"])
 def test_what_is_written_loads_and_runs(llama: Llama, make: Make, store: Store, wanted: str) -> None:
     llama("target")
