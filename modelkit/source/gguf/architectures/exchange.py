@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.kinds import wrong
+from modelkit.source.gguf.architectures.kinds import BY_LAYER, wrong
 from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.numbers import shortest
 
@@ -56,6 +56,8 @@ class Reading:
         value = self._metadata.get(name)
         if value is None:
             return None
+        if key in BY_LAYER and isinstance(value, list | tuple) and len(value) == self.blocks:
+            value = value[0] if all(one == value[0] for one in value) else value
         said = wrong(key, value)
         if said is not None:
             self.refuse(f"`{name}` {said}")

@@ -9,6 +9,15 @@ from modelkit.source.display import shown
 
 _MOST = 2**31 - 1  # llama.cpp reads 32 bits
 
+BY_LAYER = (
+    "attention.head_count",
+    "attention.head_count_kv",
+    "expert_feed_forward_length",
+    "expert_used_count",
+    "feed_forward_length",
+)
+"""One number for all layers, or a list of them, which may be the same."""
+
 _SIZES = [
     "attention.indexer.head_count",
     "attention.indexer.key_length",

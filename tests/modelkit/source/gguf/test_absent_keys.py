@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.source.gguf.architectures.kinds import BY_LAYER
 from runtime.models.wrapper import text_config
 from tests.support.gguf_entries import ABSENT
 from tests.support.gguf_references import GgufReference, describe, read
@@ -61,6 +62,21 @@ def test_what_is_left_out_is_what_llama_cpp_takes(
     name: str, changes: dict[str, Any], field: str, meant: Any
 ) -> None:
     assert _config(name, changes).get(field) == meant
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3_moe", "gemma3", "gemma4", "laguna", "lfm2", "kimi_linear"])
+def test_a_number_that_all_layers_have_may_be_listed(name: str) -> None:
+    """As llama.cpp reads it."""
+    metadata, kind = GgufReference(name).metadata, GgufReference(name).record["architecture"]
+    told = {key: metadata.get(f"{kind}.{key}") for key in BY_LAYER}
+    blocks = metadata[f"{kind}.block_count"]
+    lists = {key: [value] * blocks for key, value in told.items() if type(value) is int}
+    assert lists
+    assert _config(name, lists) == _config(name, {})
+
+
+def test_settings_of_experts_say_nothing_where_there_are_none() -> None:
+    assert _config("llama", {"expert_count": 0, "expert_used_count": 0}) == _config("llama", {})
 
 
 @pytest.mark.parametrize("name", ["cohere2", "exaone_moe", "gemma2", "olmo3"])
