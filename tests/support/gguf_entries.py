@@ -31,6 +31,9 @@ _TWO_LISTS = {
 _SHARPENED = _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 
 GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "granite_swa": ("granite_swa", {"layer_rope_theta": [0.0, 10000.0, 10000.0, 10000.0, 0.0]}),
+    "granite_swa_biases": ("granite_swa_biases", {}),
+    "granitemoe_swa": ("granitemoe_swa", {"layer_rope_theta": ABSENT}),
     "youtu": ("youtu", {"rope_parameters": _YARN | {"mscale": 0.8}}),
     "youtu_plain": (
         "youtu",
@@ -322,6 +325,7 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "hunyuan_moe": _hunyuan,
     "solar_open": lambda _: {"partial_rotary_factor": 1.0},
     "granitemoehybrid": _granite,
+    "granite_swa": lambda config: {"no_rope_layers": [int(bool(one)) for one in config["layer_rope_theta"]]},
     "bamba": lambda _: {"attn_rotary_emb": 8},
     "falcon_h1": lambda config: {"head_dim": 16, "norm_epsilon": config["rms_norm_eps"]},
     "glm4_moe_lite": lambda _: {"first_k_dense_replace": 1},

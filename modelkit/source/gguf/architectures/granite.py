@@ -1,9 +1,15 @@
-"""Granite, its mixtures, and Granite 4's hybrids with Bamba."""
+"""Granite, its mixtures, and those with windows (SWA)."""
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
+from modelkit.source.gguf.architectures.moe import (
+    SOFTMAX,
+    expert_rows,
+    expert_settings,
+    experts,
+    has_experts,
+)
 from modelkit.source.gguf.architectures.parts import (
     MLP,
     NORMS,
@@ -19,6 +25,7 @@ from modelkit.source.gguf.architectures.phi import LONG_FACTORS, LongRope
 from modelkit.source.gguf.architectures.rope import Rope, rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Same, Special
+from modelkit.source.gguf.architectures.windows import windows
 
 
 def _attention(file: Reading) -> None:
@@ -146,4 +153,58 @@ GRANITEMOE = Architecture(
     decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *SOFTMAX, *MULTIPLIERS, _BIASES[0]),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MIXTURE),
+)
+
+
+def _read_bases(file: Reading) -> None:
+    """Which layers are rotated, for which the converter looks in another field than transformers."""
+    turned, base = file.get("attention.rope_pattern"), file.config["rope_parameters"]["rope_theta"]
+    if turned is not None:
+        file.config["layer_rope_theta"] = [base if one else 0 for one in turned]
+
+
+def _write_bases(out: Writing) -> None:
+    listed = out.facts.get("layer_rope_theta")
+    bases = sorted({float(base) for base in listed or () if base})
+    if len(bases) > 1:
+        out.refuse(f"layer_rope_theta has {bases}, and a GGUF file has one base for all layers")
+    if bases:
+        out.put("rope.freq_base", bases[0])
+    if listed and not all(listed):
+        out.put("attention.rope_pattern", [bool(base) for base in listed])
+
+
+_STACKS = "block_sparse_moe.switch_mlp"
+
+GRANITE_SWA = Architecture(
+    "granite_swa",
+    (
+        Kind(
+            "granitemoe_swa",
+            "GraniteMoeSWAForCausalLM",
+            has_experts,
+            settings=(*expert_settings("num_local_experts"), *SOFTMAX, SHARED),
+        ),
+        Kind("granite_swa", "GraniteSWAForCausalLM", settings=(_BIASES[1],)),
+    ),
+    decoder(
+        Rope(),
+        VOCAB,
+        Special(_read_bases, _write_bases),
+        *windows(period=4, full_first=True),
+        *MULTIPLIERS,
+        _BIASES[0],
+    ),
+    TOP,
+    (
+        *NORMS,
+        *PAIRED_ATTENTION,
+        rule("attn_sinks.weight", "self_attn.sinks"),
+        *MLP,
+        rule("ffn_gate_inp.weight", "block_sparse_moe.router.weight"),
+        rule("ffn_gate_up_exps.*", (f"{_STACKS}.gate_proj.*", f"{_STACKS}.up_proj.*"), Parted(expert_rows)),
+        *experts(_STACKS),
+        rule("ffn_up_shexp.weight", "shared_mlp.input_linear.weight"),
+        rule("ffn_down_shexp.weight", "shared_mlp.output_linear.weight"),
+    ),
 )

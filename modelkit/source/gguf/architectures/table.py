@@ -51,6 +51,7 @@ ROWS: tuple[Architecture, ...] = (
     granite.MINICPM,
     granite.GRANITEMOE,
     qwen.QWEN,
+    granite.GRANITE_SWA,
     qwen.QWEN2,
     qwen.QWEN2MOE,
     qwen.QWEN3,

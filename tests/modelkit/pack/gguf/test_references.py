@@ -54,6 +54,8 @@ REFUSED = {
     "gpt_oss": "swiglu_limit is 1.5",
     "gpt_oss_truncated": "layer_types are not",
     "glm_moe_dsa_shared": "mscale and mscale_all_dim differ",
+    "granite_swa": "layer_rope_theta has",
+    "granitemoe_swa": "layer_rope_theta has",
     "granitemoehybrid_dense": "a hybrid with rotation",
     "hunyuan_moe": "moe_topk differs from layer to layer",
     "afmoe": "layer_types are not",
