@@ -34,6 +34,8 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite_swa": ("granite_swa", {"layer_rope_theta": [0.0, 10000.0, 10000.0, 10000.0, 0.0]}),
     "granite_swa_biases": ("granite_swa_biases", {}),
     "granitemoe_swa": ("granitemoe_swa", {"layer_rope_theta": ABSENT}),
+    "hy_v3": ("hy_v3", {}),
+    "hy_v3_biases": ("hy_v3_biases", {}),
     "youtu": ("youtu", {"rope_parameters": _YARN | {"mscale": 0.8}}),
     "youtu_plain": (
         "youtu",

@@ -189,7 +189,10 @@ ROWS = (
         "does not load it without an output head of its own",
     ),
     Limit(
-        ("arcee", "cohere", "hunyuan_v1_dense", "hunyuan_v1_moe", "lfm2", "nanbeige", "olmo", "seed_oss"),
+        (
+            *("arcee", "cohere", "hunyuan_v1_dense", "hunyuan_v1_moe", "hy_v3", "lfm2", "nanbeige", "olmo"),
+            "seed_oss",
+        ),
         _biased("attn_output", "shortconv.conv", "shortconv.in_proj", "shortconv.out_proj", *_MLP),
         "does not load it with biases other than those of queries, keys and values",
     ),

@@ -371,3 +371,53 @@ MINIMAX = Architecture(
         *experts("block_sparse_moe.switch_mlp"),
     ),
 )
+
+
+def _read_third_hunyuan(file: Reading) -> None:
+    """Which layers are mixtures the tensors say; the shared expert is told by its width."""
+    inner = file.config["moe_intermediate_size"]
+    width = file.count("expert_shared_feed_forward_length", inner)
+    if not inner or width % inner:
+        file.refuse(f"its shared experts are {width} wide together, and an expert {inner}")
+    file.config["num_shared_experts"] = width // inner
+    file.config["mlp_layer_types"] = ["sparse" if one else "dense" for one in is_sparse(file)]
+
+
+def _write_third_hunyuan(out: Writing) -> None:
+    inner, shared = out.facts.count("moe_intermediate_size"), out.facts.count("num_shared_experts", default=1)
+    out.put("expert_shared_feed_forward_length", inner * shared)
+
+
+HY_V3 = Architecture(
+    "hy_v3",
+    (Kind("hy_v3", "HYV3ForCausalLM"),),
+    decoder(
+        Rope(theta=11158840.0, dimensions=False),
+        *expert_settings(),
+        MOE_INNER,
+        Special(_read_third_hunyuan, _write_third_hunyuan),
+        ALWAYS_NORMALIZED,
+        Same(
+            "expert_weights_scale",
+            ("router_scaling_factor",),
+            default=2.826,
+            absent=1.0,
+            zero=1.0,
+            kind=float,
+        ),
+        gating(_SIGMOID),
+        _BIAS,
+    ),
+    TOP,
+    (
+        *NORMS,
+        *ATTENTION,
+        FUSED_QKV,
+        *HEAD_NORMS,
+        *MLP,
+        rule("ffn_gate_inp.weight", "mlp.router.gate.weight"),
+        rule("exp_probs_b", "mlp.expert_bias"),
+        *experts(),
+        *shared_expert("mlp.shared_mlp"),
+    ),
+)

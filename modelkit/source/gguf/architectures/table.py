@@ -93,6 +93,7 @@ ROWS: tuple[Architecture, ...] = (
     mixtures.AFMOE,
     mixtures.ERNIE_MOE,
     mixtures.HUNYUAN_MOE,
+    mixtures.HY_V3,
     mixtures.MINIMAX,
     cohere2_moe.COHERE2MOE,
     llama4.LLAMA4,
