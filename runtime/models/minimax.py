@@ -82,7 +82,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def _kinds(fields: Fields) -> tuple[str, ...]:
     layers = layer_count(fields, 32)
     kinds = fields.words("layer_types", layers, ("full_attention", "linear_attention"))
-    return kinds or tuple(f"{'linear' if i % 2 else 'full'}_attention" for i in range(layers))
+    own = tuple(f"{'linear' if i % 2 else 'full'}_attention" for i in range(layers))
+    return kinds or tuple(fields.take("layer_types", own))
 
 
 def _refuse_unknown(fields: Fields, kinds: tuple[str, ...]) -> None:

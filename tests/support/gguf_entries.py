@@ -36,6 +36,16 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "granitemoe_swa": ("granitemoe_swa", {"layer_rope_theta": ABSENT}),
     "hy_v3": ("hy_v3", {}),
     "hy_v3_biases": ("hy_v3_biases", {}),
+    "minimax_01": (
+        "minimax",
+        {
+            "rotary_dim": 8,
+            "num_hidden_layers": 9,
+            "layer_types": ["linear_attention"] * 7 + FULL + ["linear_attention"],
+            **{f"{part}_alpha_factor": 1.5 for part in ("full_attn", "linear_attn", "mlp")},
+            **{f"{part}_beta_factor": 1.0 for part in ("full_attn", "linear_attn", "mlp")},
+        },
+    ),
     "youtu": ("youtu", {"rope_parameters": _YARN | {"mscale": 0.8}}),
     "youtu_plain": (
         "youtu",
@@ -275,6 +285,12 @@ def _granite(config: Fields) -> dict[str, Any]:
     return {"layer_types": [words[kind] for kind in config["layer_types"]]}
 
 
+def _minimax(config: Fields) -> dict[str, Any]:
+    alpha, kinds = config["mlp_alpha_factor"], ("full_attention", "linear_attention", "mlp")
+    names = {f"layernorm_{kind}": kind for kind in kinds}
+    return {f"{name}_alpha": alpha for name in names} | {f"{name}_beta": 1.0 for name in names}
+
+
 def _mimo(config: Fields) -> dict[str, Any]:
     full, window = (config["rope_parameters"][kind] for kind in ("full_attention", "sliding_attention"))
     return {
@@ -327,6 +343,7 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "hunyuan_moe": _hunyuan,
     "solar_open": lambda _: {"partial_rotary_factor": 1.0},
     "granitemoehybrid": _granite,
+    "minimax_01": _minimax,
     "granite_swa": lambda config: {"no_rope_layers": [int(bool(one)) for one in config["layer_rope_theta"]]},
     "bamba": lambda _: {"attn_rotary_emb": 8},
     "falcon_h1": lambda config: {"head_dim": 16, "norm_epsilon": config["rms_norm_eps"]},

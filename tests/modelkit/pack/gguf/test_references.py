@@ -84,6 +84,8 @@ REFUSED = {
     "smollm3": "no_rope_layers",
     "smollm3_window": "no_rope_layers",
     "kimi_linear_ranked": "dense layers behind mixtures|not normalized",
+    "minimax": "factors of their own",
+    "minimax_window": "hidden_act is 'gelu'",
     "minicpm3": "scale_emb is 3",
     "minicpm3_biases": "scale_depth is 1.73",
     "mistral4_halves": "halves of a head are rotated",
@@ -96,6 +98,9 @@ REFUSED = {
 }
 """References that GGUF cannot say, or that llama.cpp does not compute: what the sentence has to name."""
 
+_FACTORS = {
+    f"{part}_{of}_factor": 1.0 for part in ("full_attn", "linear_attn", "mlp") for of in ("alpha", "beta")
+}
 State = Mapping[str, np.ndarray]
 FURTHER = "will see further back"
 """Noted of models with a window that GGUF cannot say: an import has none."""
@@ -155,6 +160,7 @@ def test_it_is_computed_the_same_or_refused_for_a_reason(name: str, tmp_path: Pa
         ("lfm2", {}),
         ("lfm2", {"full_attn_idxs": [1]}),
         ("mimo_v2_flash", {}),
+        ("minimax", _FACTORS),
         ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 1, 0]}),
     ],
 )
