@@ -21,7 +21,7 @@ from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.belongings import is_document
 from modelkit.source.gguf.alone import HeadAlone
-from modelkit.source.gguf.folder import gguf_in, is_gguf
+from modelkit.source.gguf.folder import gguf_in, is_gguf_file
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
@@ -128,7 +128,7 @@ def gguf_at(path: Path) -> Path | None:
     """The GGUF file that a path stands for: itself, or the only model in the folder; None for other sources.
     Raises SourceError for a folder with several, or one that cannot be read.
     """
-    if is_gguf(path.name):
+    if is_gguf_file(path):
         return path
     return gguf_in(read_directory(path), path) if path.is_dir() else None
 

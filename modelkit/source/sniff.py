@@ -5,6 +5,8 @@ saved as weights, a pickle renamed. The first bytes tell, and the message says w
 a file.
 """
 
+import re
+
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 
@@ -16,6 +18,7 @@ PICKLE_HINT = (
 )
 GGUF_HINT = "A GGUF file is a model by itself. Name it: FROM path/to/model.gguf"
 
+_CUT = re.compile(r"(.+\.gguf)([.-](?:part|split))\W?\w+", re.ASCII)  # by `split`, not llama.cpp
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 _MAGIC: tuple[tuple[bytes, str, str], ...] = (
@@ -49,6 +52,9 @@ _OTHER_WEIGHTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 def weights_kind(name: str) -> tuple[str, str] | None:
     """For a file whose name is that of weights modelkit does not read: what they are, and what to do."""
     lowered = name.lower()
+    if cut := _CUT.fullmatch(name):
+        whole = shown(cut[1])
+        return "parts of a GGUF file", f"Join them in their order: cat {whole}{cut[2]}* > {whole}"
     for suffixes, kind, hint in _OTHER_WEIGHTS:
         if lowered.endswith(suffixes):
             return kind, hint

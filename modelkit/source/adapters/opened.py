@@ -10,6 +10,7 @@ from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.display import shown
+from modelkit.source.gguf.folder import is_gguf_file
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import Files, read_directory
 
@@ -88,7 +89,7 @@ def _of_gguf(path: Path, config: Mapping[str, Any] | None, label: str) -> Adapte
 def _of_file(path: Path, config: Mapping[str, Any] | None) -> AdapterSource:
     if not path.exists():
         raise SourceError(f"{path} is not there", hint="ADAPTER takes the folder that training saved.")
-    if path.suffix.lower() == ".gguf":
+    if is_gguf_file(path):
         return _of_gguf(path, config, str(path))
     if path.name in _READERS:
         return read_folder(read_directory(path.parent), str(path.parent))

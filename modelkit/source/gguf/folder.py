@@ -8,7 +8,8 @@ from pathlib import Path
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.tree import Files
+from modelkit.source.sniff import weights_kind
+from modelkit.source.tree import Files, open_regular
 
 _LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.ASCII | re.IGNORECASE)
 _BESIDE = (
@@ -21,6 +22,17 @@ _SHOWN = 12
 
 def is_gguf(name: str) -> bool:
     return name.lower().endswith(".gguf")
+
+
+def is_gguf_file(path: Path) -> bool:
+    """By its name, or where that says nothing, as of Ollama's blobs, by its first bytes."""
+    if is_gguf(path.name) or path.suffix == ".safetensors" or not path.is_file():
+        return is_gguf(path.name)
+    known = weights_kind(path.name)
+    if known is not None and not path.name.endswith(".bin"):
+        return False
+    with open_regular(path, str(path)) as file:
+        return file.read(4) == b"GGUF"
 
 
 def is_beside(name: str) -> bool:

@@ -68,6 +68,23 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
     assert np.abs(found - wanted).max() < 1e-3 * wanted.std()
 
 
+@pytest.mark.parametrize("name", ["sha256-" + "a" * 64, "ggml-model-f16.bin", "m.Q8_0"])
+def test_a_file_is_known_by_its_first_bytes(name: str, tmp_path: Path) -> None:
+    """What `ollama show --modelfile` prints names blobs, of models and of adapters."""
+    (tmp_path / name).write_bytes(gguf_llama.llama(["f32"]))
+    pair = {"blk.0.attn_q.weight.lora_a": np.ones((3, 256)), "blk.0.attn_q.weight.lora_b": np.ones((256, 3))}
+    tensors = [Tensor(key, "f32", one.shape, one.astype(np.float32).tobytes()) for key, one in pair.items()]
+    said = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 6.0}
+    (tmp_path / "sha256-bb").write_bytes(bytes(Gguf({"general.architecture": "llama", **said}, tensors)))
+    recipe = Modelfile.parse(f"FROM ./{name}\nADAPTER ./sha256-bb\n").recipe(tmp_path)
+    build(recipe, Name.parse("m"), Store(tmp_path / "home"))
+    package = Store(tmp_path / "home").resolve("m")
+    assert json.loads(package.files["config.json"].read_bytes())["model_type"] == "llama"
+    assert "adapters/sha256-bb/adapter.safetensors" in package.files
+    with modelkit.load(tmp_path / name) as model:
+        assert model.logits([1, 5]).shape == (2, gguf_llama.VOCABULARY)
+
+
 def parameters(model: LoadedModel) -> dict[str, np.ndarray]:
     return {name: np.array(array) for name, array in tree_flatten(model.network.parameters())}
 

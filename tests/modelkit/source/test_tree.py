@@ -130,7 +130,14 @@ def test_one_shard_of_several_is_no_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("m.gguf", "GGUF"), ("m.bin", "Python pickles"), ("m.md", "else")]
+    ("name", "kind"),
+    [
+        ("m.gguf", "GGUF"),
+        ("m.bin", "Python pickles"),
+        ("m.md", "else"),
+        ("m.Q8_0.gguf.part1of2", "parts of a GGUF file"),
+        ("m.Q8_0.gguf-split-a", "parts of a GGUF file"),
+    ],
 )
 def test_a_single_file_of_another_kind_is_named(tmp_path: Path, name: str, kind: str) -> None:
     with pytest.raises(UnsupportedSource, match=kind):
