@@ -27,6 +27,7 @@ from runtime.records import dataclass
 T = TypeVar("T")
 
 _MAY_BE_EMPTY = frozenset({"SYSTEM", "MESSAGE", "PARAMETER"})  # a parameter's own check has better words
+_PROJECTOR = " What Ollama prints second is a projector for images, which nothing here reads."
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
 _VERSION = re.compile(rf"v?{_NUMBER}(?:\.{_NUMBER}(?:\.{_NUMBER}(-{_IDENTIFIERS})?(?:\+{_IDENTIFIERS})?)?)?")
@@ -175,7 +176,9 @@ class _Maker:
         earlier = self._found[row.keyword]
         if earlier and not row.repeats:
             what = f"a second {row.keyword}; the first is on line {earlier[0].line}"
-            raise self._error(directive, what, "A Modelfile has at most one. Remove one of the two.")
+            hint = "A Modelfile has at most one. Remove one of the two."
+            hint += _PROJECTOR if row.keyword == "FROM" else ""
+            raise self._error(directive, what, hint)
         return True
 
     def all(self, keyword: str) -> list[Directive]:

@@ -280,8 +280,9 @@ def prompt_end(ready: "Ready") -> int:
 
 def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
     """A text in pieces of `tokens` ids, spread evenly over it. width: ids below it can be read."""
+    text = _beginning(path)
     try:
-        ids = ready.tokenizer.encode(_beginning(path), add_special=False)
+        ids = ready.tokenizer.encode(text, add_special=False)
     except ModelkitError as error:
         raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
     beyond = next((one for one in ids if one >= width), None)

@@ -147,6 +147,7 @@ def test_second_line_of_a_single_directive_is_an_error(keyword: str, folder: Pat
     )
     first, second = (1, 3) if keyword == "FROM" else (3, 5)
     assert f"Modelfile:{second}:1: a second {keyword}; the first is on line {first}" in message
+    assert ("projector for images" in message) == (keyword == "FROM")
 
 
 def test_second_line_of_a_parameter_is_an_error(folder: Path):
