@@ -10,6 +10,7 @@ import secrets
 MARK = secrets.token_hex(12)
 """Stands for a value, as a text of its own. Nothing that a client says can hold it."""
 _WRITTEN = f'"{MARK}"'.encode()
+_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"})
 
 
 class Frame:
@@ -33,4 +34,9 @@ def ascii_text(text: str) -> bytes:
 
 def utf8_text(text: str) -> bytes:
     """A text as JSON, in UTF-8."""
-    return json.encoder.encode_basestring(text).encode()
+    return in_line(json.encoder.encode_basestring(text))
+
+
+def in_line(written: str) -> bytes:
+    """JSON in UTF-8, with what JSON lets stand as it is and clients that read lines (httpx) end one at."""
+    return written.translate(_ENDS).encode()

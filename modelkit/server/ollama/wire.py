@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from modelkit.server.frames import in_line
+
 FOREVER_S = 290 * 365 * 86400.0  # about the longest time that Go can say
 _LAST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 
@@ -16,7 +18,7 @@ def line(value: Mapping[str, Any]) -> bytes:
 
 def encoded(value: Mapping[str, Any]) -> bytes:
     """JSON in UTF-8, without blanks."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return in_line(json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
 
 
 def filled(value: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,13 +44,17 @@ BROKEN: dict[str, list[Event]] = {
     'weather({"far": 1e999})': [CallArguments(0, '{"far": 1e999}'), CallEnd(0)],
 }
 """Calls that are none, by what is told of them."""
+ENDS = "a\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029b 日 🙂"
+"""All that ends a line for Python."""
 
 
 def script(messages: Any, **options: Any) -> list[Event]:
     """What the conversation asks for."""
     if (broken := BROKEN.get(messages[-1].content)) is not None:
         return [CallStart(0, "call_a", "weather"), *broken]
-    return [Text(json.dumps(options["format"]))] if options.get("format") else CALLS
+    if options.get("format"):
+        return [Text(json.dumps(options["format"]))]
+    return [Text(said)] if (said := messages[-1].content) == ENDS else CALLS
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +134,14 @@ def test_a_stream_joins_to_the_whole_answer(client: ollama.Client) -> None:
     assert "".join(part.message.content or "" for part in parts) == whole.message.content
     assert [part.done for part in parts] == [False] * (len(parts) - 1) + [True]
     assert parts[-1].eval_count == whole.eval_count
+
+
+@pytest.mark.parametrize("logprobs", [False, True])
+def test_ends_of_lines_in_a_text_end_no_line(client: ollama.Client, logprobs: bool) -> None:
+    asked = [{"role": "user", "content": ENDS}]
+    pieces = [*client.chat("actor", asked, stream=True, logprobs=logprobs)]
+    assert "".join(one.message.content or "" for one in pieces) == ENDS
+    assert client.chat("actor", asked).message.content == ENDS
 
 
 def test_the_async_client_gets_the_same(address: str, client: ollama.Client) -> None:
