@@ -39,7 +39,7 @@ def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
         raise RequestError(
             f"the tools' schemas have {size:,} characters; at most {MOST_CHARACTERS:,} are taken"
         )
-    return tuple({tool.name: tool for tool in read}.values())
+    return read
 
 
 def checked(
@@ -48,12 +48,16 @@ def checked(
     least: Callable[[Schema], tuple[Schema, Sequence[str]] | None] = lambda _: None,
 ) -> tuple[list[Tool], list[str]]:
     """The tools, those whose schemas cannot be used with as much of them as can (`least`) or with any object
-    as arguments, and a note on each of these. why_not: a sentence about a schema that cannot be used.
+    as arguments, and a note on each of these. Of several with one name the last is taken, with a note where
+    they differ. why_not: a sentence about a schema that cannot be used.
 
     Raises RequestError for a strict one.
     """
-    notes, usable = list[str](), list[Tool]()
-    for tool in tools:
+    last = {tool.name: tool for tool in tools}
+    several = dict.fromkeys(tool.name for tool in tools if tool != last[tool.name])
+    notes = [f"several tools are called {name}: calls are held to the last of them" for name in several]
+    usable = list[Tool]()
+    for tool in last.values():
         wrong = why_not(tool.parameters)
         if wrong is None:
             usable.append(tool)

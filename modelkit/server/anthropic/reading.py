@@ -125,9 +125,12 @@ def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
 
 def _tools(body: Fields) -> tuple[list[dict[str, Any]], list[str]]:
     """In the shape that templates know, and what was left out."""
-    tools, ignored = list[dict[str, Any]](), list[str]()
+    tools, ignored, names = list[dict[str, Any]](), list[str](), set[str]()
     for given in body.each("tools", MOST_TOOLS):
         kind, name = given.text("type", "custom"), given.needed_text("name")
+        if name in names:
+            raise refused("invalid_request", "tools: Tool names must be unique.", given.name("name"))
+        names.add(name)
         if kind != "custom":
             ignored.append(f"tools.{name}")
             continue

@@ -221,6 +221,21 @@ def test_schemas_that_cannot_be_enforced_are_noted() -> None:
         words.grammars.shaped(shape(HERMES, Opening(), [{**odd, "strict": True}]))
 
 
+@pytest.mark.parametrize("choice", ["required", "f"])
+def test_of_tools_with_one_name_the_last_holds_and_it_is_noted(choice: str) -> None:
+    one, other = (
+        {"name": "f", "parameters": {"properties": {name: {}}, "required": [name]}} for name in "ab"
+    )
+    words = words_of(HERMES, tokens=True)
+    several = shape(HERMES, Opening(), [one, other, one, other], choice)
+    assert words.grammars.shaped(several).notes == (
+        "several tools are called f: calls are held to the last of them",
+    )
+    text = '<tool_call>\n{"name": "f", "arguments": {"b": 1}}\n</tool_call>'
+    assert taken(words, several, text) == f"{text}<end>"
+    assert words.grammars.shaped(shape(HERMES, Opening(), [one, one], choice)).notes == ()
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [

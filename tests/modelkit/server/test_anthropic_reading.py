@@ -145,6 +145,7 @@ def test_tools_and_their_choice(choice: dict[str, Any] | None, keywords: dict[st
             "is of type 'image'",
         ),
         ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "g"}}, "none of the tools"),
+        ({"tools": [TOOL, {**TOOL, "type": "web_search_20250305"}]}, "tools: Tool names must be unique"),
         ({"tool_choice": {"type": "any"}}, "tool_choice asks for a call"),
         ({"tool_choice": {"type": "tool", "name": "g"}}, "none of the tools"),
         ({"tool_choice": 5}, "tool_choice is 5, expected an object"),
