@@ -2,7 +2,8 @@
 
 One message of Anthropic's may be several of ours: results of tools are messages of their own, and come before
 the text that was sent with them. Messages of one speaker in a row are one. What was thought goes back as it
-came, whatever its signature; a block that only Anthropic can read is left out.
+came, whatever its signature; a block that only Anthropic can read is left out. A compaction stands for all
+that was said before it.
 """
 
 from collections.abc import Sequence
@@ -31,10 +32,13 @@ def read_conversation(body: Fields) -> list[Message]:
     found: list[Message] = []
     calls = Calls()
     for one in body.each("messages", MOST_MESSAGES):
+        if summary := _summary(one):
+            found = [Message("user", f"Summary of the conversation so far:\n\n{summary}")]
         for message in _read(one):
             if calls.lack(message):
                 raise _without_call(one, message)
-            found.append(message)
+            if not (summary and message == Message("assistant")):
+                found.append(message)
     if not found:
         raise refused("invalid_request", "messages: at least one message is required", "messages")
     system = read_system(body)
@@ -93,6 +97,14 @@ def _without_call(given: Fields, result: Message) -> Refused:
     return refused("invalid_request", f"{told}. {hint}", where)
 
 
+def _summary(given: Fields) -> str:
+    """What its last compaction says; "" for none, and for those that failed."""
+    if not isinstance(given.raw("content"), list):
+        return ""
+    blocks = [block for block in given.each("content", _MOST_BLOCKS) if _kind(block) == "compaction"]
+    return next((text for block in reversed(blocks) if (text := block.text("content"))), "")
+
+
 def _of_assistant(blocks: Sequence[Fields]) -> Message:
     texts, thoughts, calls = list[str](), list[str](), list[ToolCall]()
     for block in blocks:
@@ -102,6 +114,10 @@ def _of_assistant(blocks: Sequence[Fields]) -> Message:
             thoughts.append(block.text("thinking", ""))
         elif kind == "tool_use":
             calls.append(_call(block))
+        elif kind == "compaction":
+            block.nothing("encrypted_content", "signature")
+            if block.has("content"):
+                texts, thoughts, calls = [], [], []
         elif kind not in _UNREADABLE:
             texts.append(_text_of(block))
     thinking = _BETWEEN.join(thought for thought in thoughts if thought)
@@ -135,6 +151,8 @@ def _text_of(block: Fields) -> str:
             return "\n".join([block.text("title", ""), block.text("source", ""), *parts])
         case "document":
             return _document(block)
+        case "tool_reference":  # tools that wait to be found are in the prompt all along
+            return block.needed_text("tool_name")
         case kind:
             raise _unread(block, kind)
 

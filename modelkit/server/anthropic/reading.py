@@ -139,6 +139,8 @@ def _tools(body: Fields) -> tuple[list[dict[str, Any]], list[str]]:
         if (description := given.text("description")) is not None:
             function["description"] = description
         function["parameters"] = dict(schema.value) if schema else {"type": "object", "properties": {}}
+        if given.flag("strict"):
+            function["strict"] = True
         tools.append({"type": "function", "function": function})
     return tools, ignored
 

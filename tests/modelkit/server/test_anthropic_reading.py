@@ -65,6 +65,31 @@ def test_turns_of_one_speaker_are_one() -> None:
     assert [one.content for one in asked(messages=talk).messages] == ["Hi\n\nthere", "a", "Hi"]
 
 
+def test_a_compaction_stands_for_all_before_it() -> None:
+    failed = {"type": "compaction", "content": None}
+    compacted = {"type": "compaction", "content": "A greeting.", "signature": "x"}
+    talk = [HI, {"role": "assistant", "content": [text("gone"), failed, compacted]}, HI]
+    summary = "Summary of the conversation so far:\n\nA greeting."
+    assert asked(messages=talk).messages == [Message("user", f"{summary}\n\nHi")]
+    talk[1]["content"].append(text("b"))
+    assert [one.content for one in asked(messages=talk).messages] == [summary, "b", "Hi"]
+    talk[1] = {"role": "assistant", "content": [text("a"), failed]}
+    assert [one.content for one in asked(messages=talk).messages] == ["Hi", "a", "Hi"]
+
+
+def test_a_strict_tool_is_strict_and_a_found_one_is_told_by_its_name() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "search", "input": {}}
+    found = {
+        "type": "tool_result",
+        "tool_use_id": "a",
+        "content": [{"type": "tool_reference", "tool_name": "f"}],
+    }
+    talk = [HI, {"role": "assistant", "content": [call]}, {"role": "user", "content": [found]}]
+    read = asked(messages=talk, tools=[{**TOOL, "strict": True, "defer_loading": True}])
+    assert read.messages[-1] == Message("tool", "f", tool_call_id="a")
+    assert read.keywords["tools"][0]["function"]["strict"] is True
+
+
 @pytest.mark.parametrize("line", ["cc_version=1; cch=1;", "cc_version=1; cch=2;"])
 def test_a_line_that_changes_with_every_request_is_not_in_the_prompt(line: str) -> None:
     billing = f"x-anthropic-billing-header: {line}"
