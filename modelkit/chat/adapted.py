@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import count, takewhile
+from itertools import count, groupby, takewhile
 from typing import Any
 
 from modelkit.chat.habits import Habits
@@ -86,22 +86,27 @@ def _joined(*texts: str) -> str:
 
 def _answered(messages: Sequence[Message]) -> list[Message]:
     """Each result with the name of its function and the id of its call, where the conversation tells them:
-    by the one that is there, else by the order of the calls.
+    by the one that is there, else by the order of the calls. In that order they come, too: many templates
+    write nothing else to tell them apart by.
     """
+    calls: Sequence[ToolCall] = ()
     open_calls: list[ToolCall] = []
-    talk: list[Message] = []
+    talk: list[tuple[Message, int]] = []
     for message in messages:
+        place = 0
         if message.tool_calls:
-            open_calls = [*message.tool_calls]
+            calls, open_calls = message.tool_calls, [*message.tool_calls]
         if message.role == "tool":
-            call = _call_of(message, open_calls)
+            call, place = _call_of(message, open_calls), len(calls)
             if call is not None:
                 open_calls.remove(call)
+                place = next(at for at, one in enumerate(calls) if one is call)
                 message = replace(
                     message, name=message.name or call.name, tool_call_id=message.tool_call_id or call.id
                 )
-        talk.append(message)
-    return talk
+        talk.append((message, place))
+    turns = groupby(talk, lambda one: one[0].role)
+    return [message for _, turn in turns for message, _ in sorted(turn, key=lambda one: one[1])]
 
 
 def _call_of(result: Message, calls: Sequence[ToolCall]) -> ToolCall | None:

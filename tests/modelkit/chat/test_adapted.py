@@ -108,6 +108,12 @@ def test_calls_come_one_by_one_with_their_results() -> None:
     )
 
 
+def test_results_come_in_the_order_of_their_calls() -> None:
+    stray = Message("tool", "rain", tool_call_id="call_9")
+    assert prompt(USUAL, ASKED, BOTH, SNOW, SUN) == prompt(USUAL, ASKED, BOTH, SUN, SNOW)
+    assert prompt(USUAL, ASKED, BOTH, stray, SNOW, SUN) == prompt(USUAL, ASKED, BOTH, SUN, SNOW, stray)
+
+
 def test_results_without_ids_are_told_apart_by_name_and_order() -> None:
     calls = (ToolCall("weather", {}), ToolCall("time", {}), ToolCall("weather", {}))
     talk = [
@@ -117,7 +123,7 @@ def test_results_without_ids_are_told_apart_by_name_and_order() -> None:
         Message("tool", "sun"),
         Message("tool", "snow"),
     ]
-    assert prompt(USUAL, *talk).endswith("(tool: noon of time)(tool: sun of weather)(tool: snow of weather)")
+    assert prompt(USUAL, *talk).endswith("(tool: sun of weather)(tool: noon of time)(tool: snow of weather)")
 
 
 def ids(text: str) -> list[str]:
