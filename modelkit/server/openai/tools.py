@@ -1,6 +1,6 @@
 """Tools that the model may call, and whether it may or must."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from modelkit.chat.template import MOST_TOOLS
@@ -21,13 +21,13 @@ def read_tools(body: Fields) -> dict[str, Any]:
 def chosen(body: Fields, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """With what `tool_choice` and `parallel_tool_calls` say of these tools."""
     choice, allowed = _choice(body)
+    names = {tool["function"]["name"] for tool in tools}
+    for name in allowed or [choice]:
+        if name not in names and name not in _WORDS:
+            said = f"tool_choice names {name[:80]!r}, which is none of the tools"
+            raise refused("invalid_request", said, "tool_choice")
     if allowed is not None:
         tools = [tool for tool in tools if tool["function"]["name"] in allowed]
-    names = [tool["function"]["name"] for tool in tools]
-    if choice not in _WORDS and choice not in names:
-        raise refused(
-            "invalid_request", f"tool_choice names {choice[:80]!r}, which is none of the tools", "tool_choice"
-        )
     if not tools:
         if choice == "required":
             raise refused("invalid_request", "tool_choice is 'required', and there is no tool", "tool_choice")
@@ -61,7 +61,7 @@ def _tool(given: Fields) -> dict[str, Any]:
     return function(given.inner("function"))
 
 
-def _choice(body: Fields) -> tuple[str, set[str] | None]:
+def _choice(body: Fields) -> tuple[str, list[str] | None]:
     """A word of _WORDS or a tool's name; and which tools are open, where not all are."""
     value = body.raw("tool_choice")
     if value is None:
@@ -77,13 +77,14 @@ def _choice(body: Fields) -> tuple[str, set[str] | None]:
         return (inner or given).needed_text("name"), None
     if kind == "allowed_tools":
         inner = given.fields("allowed_tools") or given
-        return inner.choice("mode", ("auto", "required"), "auto"), set(_names(inner))
+        return inner.choice("mode", ("auto", "required"), "auto"), [*_names(inner)]
     if kind in _WORDS:
         return kind, None
     raise given.wrong("type", "function or allowed_tools")
 
 
 def _names(given: Fields) -> Iterable[str]:
+    """Of functions: tools that run elsewhere are not there, and a request without them goes on."""
     for one in given.each("tools", MOST_TOOLS):
-        inner: Fields | Mapping[str, Any] | None = one.fields("function")
-        yield (inner or one).needed_text("name")
+        if one.text("type", "function") == "function":
+            yield (one.fields("function") or one).needed_text("name")

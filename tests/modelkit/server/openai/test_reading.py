@@ -164,6 +164,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("tool_choice", {"tool_choice": "required"}),
     ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
     ("tool_choice", {"tools": [TOOL], "tool_choice": "sometimes"}),
+    ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "tools": [{"name": "g"}]}}),
     ("functions", {"functions": [{"name": "f"}]}),
     ("reasoning_effort", {"reasoning_effort": "huge"}),
     ("min_tokens", {"min_tokens": 5}),

@@ -66,6 +66,9 @@ def test_tools_that_only_openai_runs_are_left_out() -> None:
     assert [one["function"]["name"] for one in asked.options["tools"]] == ["f"]
     assert asked.dropped == ("web_search", "local_shell")
     assert response(input="x", tools=[{"type": "web_search"}]).options == {"truncate": False}
+    allowed = {"type": "allowed_tools", "tools": [{"type": "mcp", "server_label": "x"}, flat]}
+    asked = response(input="x", tools=[flat, {"type": "mcp", "server_label": "x"}], tool_choice=allowed)
+    assert [one["function"]["name"] for one in asked.options["tools"]] == ["f"]
 
 
 def test_the_text_format_of_a_response_acts() -> None:
