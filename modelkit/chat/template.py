@@ -97,7 +97,7 @@ class ChatTemplate:
         given = self._variables(variables)
         inviting = add_generation_prompt and not continue_final
         text = self._filled(rendered, listed, inviting, given, now)
-        return _cut_at_mark(text) if continue_final else text
+        return _cut_at_mark(text, messages[-1].content) if continue_final else text
 
     def _tools(self, given: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
         tools = _tools(given)
@@ -184,9 +184,9 @@ def _mark_end(messages: Sequence[Message], rendered: list[dict[str, Any]]) -> No
         rendered[-1]["content"] = (content or "") + _END_MARK
 
 
-def _cut_at_mark(text: str) -> str:
-    """The text up to the mark; where the template strips messages, without blanks before it."""
+def _cut_at_mark(text: str, content: str) -> str:
+    """The text up to the mark; where the template strips messages, without the blanks that end `content`."""
     before, mark, after = text.rpartition(_END_MARK.rstrip())
     if not mark:
         raise TemplateError("the chat template leaves out the message that should be continued")
-    return before if after.startswith(" ") else before.rstrip()
+    return before if after.startswith(" ") else before.removesuffix(content[len(content.rstrip()) :])

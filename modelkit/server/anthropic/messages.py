@@ -13,7 +13,7 @@ from typing import Any
 from modelkit.chat.message import MOST_MESSAGES, Message, ToolCall
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields, wrong
-from modelkit.server.openai.messages import call_of
+from modelkit.server.openai.messages import call_of, without_blank_end
 from modelkit.server.results import Calls
 
 BILLING = "x-anthropic-billing-header:"
@@ -43,7 +43,7 @@ def read_conversation(body: Fields) -> list[Message]:
         raise refused("invalid_request", "messages: at least one message is required", "messages")
     system = read_system(body)
     leading = [Message("system", system)] if system else []
-    return [*leading, *_joined(found)]
+    return [*leading, *_joined(without_blank_end(found))]
 
 
 def read_system(body: Fields) -> str:

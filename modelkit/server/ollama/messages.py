@@ -9,7 +9,7 @@ from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, ROLES, Message, Too
 from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai.messages import call_of
+from modelkit.server.openai.messages import call_of, without_blank_end
 
 _MEDIA = ("images", "audio", "videos")
 _TEXT_ONLY = "this server reads text only"
@@ -17,7 +17,8 @@ _TEXT_ONLY = "this server reads text only"
 
 def read_messages(body: Fields) -> list[Message]:
     """`messages`, [] where there are none."""
-    return [_message(one) for one in body.each("messages", MOST_MESSAGES)]
+    found = [_message(one) for one in body.each("messages", MOST_MESSAGES)]
+    return without_blank_end(found) if found else []
 
 
 def read_tools(body: Fields) -> list[dict[str, Any]]:

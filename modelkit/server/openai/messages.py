@@ -7,6 +7,7 @@ What carries content that is no text (images, sound, files) is refused, by its p
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall, call_as_written
 from modelkit.server.faults import Refused, refused
@@ -27,7 +28,7 @@ _MEDIA = ("images", "image", "audio", "video", "videos", "files")
 
 
 def read_messages(body: Fields) -> list[Message]:
-    """`messages`, at least one. An empty one of the assistant at the end is no beginning of an answer."""
+    """`messages`, at least one."""
     messages, calls = list[Message](), Calls()
     for one in body.each("messages", MOST_MESSAGES):
         messages.append(_message(one))
@@ -37,7 +38,13 @@ def read_messages(body: Fields) -> list[Message]:
         raise refused(
             "invalid_request", "messages is missing or empty, expected at least one message", "messages"
         )
-    return messages[:-1] if len(messages) > 1 and messages[-1] == Message("assistant") else messages
+    return without_blank_end(messages)
+
+
+def without_blank_end(messages: list[Message]) -> list[Message]:
+    """A last message of the assistant that says nothing is no beginning of an answer."""
+    last = replace(messages[-1], content=messages[-1].content.strip())
+    return messages[:-1] if len(messages) > 1 and last == Message("assistant") else messages
 
 
 def goes_on(body: Fields, messages: Sequence[Message]) -> bool:

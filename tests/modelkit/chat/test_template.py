@@ -69,6 +69,13 @@ def test_a_template_that_strips_strips_what_is_continued():
     assert prompt == "[Hi][Sure,"
 
 
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_empty_message_is_continued_behind_its_head(text: str):
+    template = ChatTemplate("{% for m in messages %}<{{ m.role }}>\n\n{{ m.content | trim }}{% endfor %}")
+    prompt = template.render([*HI, Message("assistant", text, "Hm.")], continue_final=True)
+    assert prompt == "<user>\n\nHi<assistant>\n\n"
+
+
 def test_only_the_assistant_can_be_continued():
     with pytest.raises(RequestError, match="no last assistant message"):
         ChatTemplate(CHATML).render(HI, continue_final=True)

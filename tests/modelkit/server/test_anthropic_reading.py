@@ -106,6 +106,13 @@ def test_a_text_at_the_end_is_gone_on_with() -> None:
     assert "continue_final" not in asked().keywords
 
 
+@pytest.mark.parametrize("content", ["", "\n", [], [text("")]])
+def test_an_empty_message_at_the_end_begins_no_answer(content: Any) -> None:
+    read = asked(messages=[HI, {"role": "assistant", "content": content}])
+    assert read.messages == [Message("user", "Hi")]
+    assert "continue_final" not in read.keywords
+
+
 @pytest.mark.parametrize(
     ("body", "keywords"),
     [

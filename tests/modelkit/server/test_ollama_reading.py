@@ -60,6 +60,10 @@ def test_an_answer_goes_on_from_a_last_message_of_the_assistant(
     assert chat(messages=[ASKED, *behind]).keywords.get("continue_final", False) is goes_on
 
 
+def test_an_empty_message_at_the_end_begins_no_answer() -> None:
+    assert len(chat(messages=[ASKED, {"role": "assistant", "content": ""}]).messages) == 1
+
+
 def test_options_that_cannot_act_are_named() -> None:
     given = {"num_gpu": 99, "mirostat": 1, "what": [1], "num_thread": 4, "num_ctx": 4096.0, "numa": None}
     found = read_options(Fields(given, "options"))
