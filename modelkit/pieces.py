@@ -1,10 +1,14 @@
 """Tokens in, pieces of an answer out: text, the ids that it is made of, and special tokens where they stand.
 
 Invariants, at the end: the texts of all pieces joined are the answer's text, their ids all ids that were
-pushed, in order, and a special token is alone in its piece.
+pushed, in order, and a special token is alone in its piece. A token has its own text in its piece, also where
+that is known late (bytes that fall back: a run of them is text once a token behind it is there).
 """
 
+import codecs
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import repeat
 
 from modelkit.tokenizer import TextStream, Tokenizer
 from runtime.engine.request import TokenLogprob
@@ -34,20 +38,57 @@ class Pieces:
     def __init__(self, tokenizer: Tokenizer, *, continuing: bool = False) -> None:
         self._tokenizer, self._special = tokenizer, tokenizer.special_ids
         self._text = TextStream(tokenizer, continuing=continuing)
+        self._held: list[Piece] = []  # without a text so far
 
-    def push(self, token: int, logprob: TokenLogprob | None = None) -> Piece:
+    def push(self, token: int, logprob: TokenLogprob | None = None) -> list[Piece]:
+        """What this token lets out: often its own piece, sometimes none, sometimes more."""
         logprobs = () if logprob is None else (logprob,)
         if token in self._special:
-            return Piece("", (token,), self._tokenizer.id_to_piece(token), logprobs)
-        return Piece(self._text.push(token), (token,), None, logprobs)
+            return [*self._let_go(), Piece("", (token,), self._tokenizer.id_to_piece(token), logprobs)]
+        return self._out(Piece(self._text.push(token), (token,), None, logprobs))
 
-    def texts(self, tokens: Sequence[int]) -> list[str] | None:
-        """What `push` of each would have as its text; None, and nothing is pushed, where one of them is a
-        special token.
+    def push_each(
+        self, tokens: Sequence[int], logprobs: Sequence[TokenLogprob]
+    ) -> tuple[list[str], list[int], list[TokenLogprob]] | None:
+        """Texts, ids and log-probabilities of what `push` of each would let out; None, and nothing is pushed,
+        where one of them is a special token. logprobs: one for each, or none.
         """
-        return self._text.push_each(tokens) if self._special.isdisjoint(tokens) else None
+        if not self._special.isdisjoint(tokens):
+            return None
+        texts = self._text.push_each(tokens)
+        if not self._held and "" not in texts:  # as nearly always
+            return texts, [*tokens], [*logprobs]
+        own = [(one,) for one in logprobs] or repeat(())
+        come = map(Piece, texts, ((token,) for token in tokens), repeat(None), own)
+        out = [piece for one in come for piece in self._out(one)]
+        ids, told = (piece.ids[0] for piece in out), (one for piece in out for one in piece.logprobs)
+        return [piece.text for piece in out], [*ids], [*told]
 
     def finish(self) -> list[Piece]:
-        """What was held back: an unfinished character."""
+        """What was held back: tokens, and an unfinished character."""
         text = self._text.finish()
-        return [Piece(text, ())] if text else []
+        return self._out(Piece(text, ())) if text else self._let_go()
+
+    def _out(self, piece: Piece) -> list[Piece]:
+        if not piece.text:
+            self._held.append(piece)
+            return []
+        return self._placed(self._let_go(), piece) if self._held else [piece]
+
+    def _let_go(self) -> list[Piece]:
+        held, self._held = self._held, []
+        return held
+
+    def _placed(self, held: Sequence[Piece], last: Piece) -> list[Piece]:
+        """Each with its own text, where that of the last one begins with that of those before it."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            texts = [decoder.decode(self._tokenizer.bytes_of(one.ids[0])) for one in held]
+            before = "".join(texts) + decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return [*held, last]
+        if not last.text.startswith(before):
+            return [*held, last]
+        rest = replace(last, text=last.text[len(before) :])
+        placed = [replace(one, text=text) for one, text in zip(held, texts, strict=True)]
+        return [*placed, rest] if rest.text or rest.ids else placed

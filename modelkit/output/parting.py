@@ -43,15 +43,14 @@ class Parting:
         return self._stopping.matched
 
     def take(self, delta: Delta) -> list[Out]:
-        """One for each token, up to the one that ends the answer."""
+        """Those of each token, up to the one that ends the answer."""
         outs: list[Out] = []
         for place, token in enumerate(delta.ids):
             self.ids.append(token)
             logprob = delta.logprobs[place] if delta.logprobs else None
             if logprob is not None:
                 self.logprobs.append(logprob)
-            piece = self._pieces.push(token, logprob)
-            outs.append(self._out(piece, self._splitter.push(piece)))
+            outs += [self._out(one, self._splitter.push(one)) for one in self._pieces.push(token, logprob)]
             if self.stop is not None:
                 break
         return outs
@@ -59,13 +58,13 @@ class Parting:
     def take_joined(self, deltas: Sequence[Delta]) -> list[Event]:
         """As `take` of all of them, for who wants no pieces: neighbours of one kind are one event."""
         ids = [token for delta in deltas for token in delta.ids]
-        texts = None if self._stopping.looks or not ids else self._pieces.texts(ids)
-        if texts is None:
-            return joined(self._one_by_one(deltas))
         logprobs = [one for delta in deltas for one in delta.logprobs]
+        told = None if self._stopping.looks or not ids else self._pieces.push_each(ids, logprobs)
+        if told is None:
+            return joined(self._one_by_one(deltas))
         self.ids += ids
         self.logprobs += logprobs
-        return joined(self._splitter.push_each(texts, ids, logprobs))
+        return joined(self._splitter.push_each(*told)) if told[0] else []
 
     def _one_by_one(self, deltas: Sequence[Delta]) -> Iterator[Event]:
         for delta in deltas:

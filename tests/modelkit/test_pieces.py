@@ -1,6 +1,7 @@
 """Pieces of an answer: text, ids and special tokens in their order."""
 
 import asyncio
+import codecs
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,7 +27,8 @@ def tokenizer(request: pytest.FixtureRequest, shared_data: Path) -> Tokenizer:
 
 def cut(tokenizer: Tokenizer, ids: list[int]) -> list[Piece]:
     pieces = Pieces(tokenizer)
-    return [pieces.push(token, TokenLogprob(token, -1.0)) for token in ids] + pieces.finish()
+    out = [piece for token in ids for piece in pieces.push(token, TokenLogprob(token, -1.0))]
+    return out + pieces.finish()
 
 
 def before_stop(text: str, stops: list[str]) -> str:
@@ -55,11 +57,23 @@ def test_texts_together_are_those_of_each(tokenizer: Tokenizer, data: st.DataObj
     ids = st.one_of(st.integers(0, 300), st.integers(0, tokenizer.vocab_size + 2))
     each, together = Pieces(tokenizer), Pieces(tokenizer)
     for some in data.draw(st.lists(st.lists(ids, min_size=1, max_size=6), max_size=8)):
-        texts = together.texts(some)
-        assert (texts is None) == (not tokenizer.special_ids.isdisjoint(some))
-        if texts is not None:
-            assert texts == [each.push(token).text for token in some]
+        told = together.push_each(some, [TokenLogprob(token, -1.0) for token in some])
+        assert (told is None) == (not tokenizer.special_ids.isdisjoint(some))
+        if told is not None:
+            out = [piece for token in some for piece in each.push(token, TokenLogprob(token, -1.0))]
+            assert told[0] == [piece.text for piece in out]
+            assert told[1] == [token for piece in out for token in piece.ids] == [one.id for one in told[2]]
     assert together.finish() == each.finish()
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text("ab \n\t\x0c\u00e9\u20ac\U0001f642", min_size=1, max_size=12))
+def test_a_token_has_its_own_text(tokenizer: Tokenizer, text: str) -> None:
+    """Bytes that fall back are text once a token behind them is there; it is theirs all the same."""
+    ids = tokenizer.encode("x" + text, add_special=False)
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    texts = [decoder.decode(tokenizer.bytes_of(token)) for token in ids]
+    assert [piece.text for piece in cut(tokenizer, ids)] == [texts[0].lstrip(), *texts[1:]]
 
 
 @settings(max_examples=100, deadline=None)
