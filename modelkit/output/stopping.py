@@ -39,12 +39,15 @@ class Stopping:
 
     def finish(self) -> list[Event]:
         """The tail that became no stop string."""
-        return self._out(self._stops.finish()[0])
+        out = self._out(self._stops.finish()[0])
+        if self.matched is None:  # what is left has no text
+            out, self._held = [*out, *self._held], []
+        return out
 
     def _out(self, text: str) -> list[Event]:
-        """As many of the held characters as `text` has."""
+        """As many of the held characters as `text` has. Tokens without text go with what follows them."""
         left, out = len(text), list[Event]()
-        while self._held and (left or not self._held[0].text):
+        while self._held and left:
             first = self._held.pop(0)
             if len(first.text) > left:
                 self._held.insert(0, Text(first.text[left:]))

@@ -62,6 +62,18 @@ def test_held_text_comes_before_what_follows() -> None:
     assert matched is None
 
 
+def test_the_bytes_of_a_stop_string_stay_with_it() -> None:
+    parts: list[Event] = [
+        Text("a", (0,)),
+        Text("", (1,)),
+        Text("", (2,)),
+        Text("\u20ac", (3,)),
+        Text("", (4,)),
+    ]
+    assert through(parts, ["\u20ac"]) == ([Text("a", (0,))], "\u20ac")
+    assert through(parts, ["\u20acb"]) == (parts, None)
+
+
 def test_nothing_comes_behind_a_stop() -> None:
     stopping = Stopping(["END"])
     assert stopping.push(Text("xEND")) == [Text("x")]
