@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any
 
+from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.wire import new_id
@@ -71,7 +72,7 @@ class Items:
             case CallArguments():
                 return self._delta(event.text) if event.text else []
             case CallEnd():
-                return self.close()
+                return self.close(self._ended())
 
     def close(self, status: str = "completed") -> Said:
         """The open item is whole, or as whole as it gets."""
@@ -87,6 +88,11 @@ class Items:
         """The answer has ended. One with nothing in it is a message without text."""
         said = [] if self.done or self._open else self._turn("message", "msg_")
         return said + self.close(status)
+
+    def _ended(self) -> str:
+        """How the open call has ended: one that was cut is not to be run."""
+        written = "" if self._open is None else "".join(self._open.texts)
+        return "incomplete" if arguments_of(written) is None else "completed"
 
     def _text(self, event: Text) -> Said:
         told: Said = []

@@ -200,6 +200,16 @@ def test_a_response_that_was_cut_is_incomplete() -> None:
     assert last.response.output[0].to_dict()["status"] == "incomplete"
 
 
+def test_a_call_that_was_cut_is_no_whole_item_of_a_response() -> None:
+    body = responded(CUT_CALL, finish(CUT_CALL, "length"), 1)
+    events = list(client(body).responses.create(model="m", input="x", stream=True))
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.output[-1].to_dict()["status"] == "incomplete"
+    (done,) = (event for event in events if event.type == "response.output_item.done")
+    assert done.item.to_dict()["status"] == "incomplete"
+
+
 def test_thinking_comes_back_from_the_field_that_clients_send_back() -> None:
     body = responded(THOUGHT, finish(THOUGHT), 1, include=["reasoning.encrypted_content"])
     done = list(client(body).responses.create(model="m", input="x", stream=True))[-1]
