@@ -12,7 +12,7 @@ from typing import Any
 
 from modelkit.chat.message import arguments_of
 from modelkit.generation import Finish, Generation
-from modelkit.output.events import Event
+from modelkit.output.events import Event, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.anthropic.blocks import Begin, Blocks, Grow, Step
 from modelkit.server.faults import Fault, Refused
@@ -53,7 +53,7 @@ class Messages:
     def __init__(self, model: str, blocks: Blocks, request_id: str, *, silent: bool = False) -> None:
         self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
         self._request_id, self._failed = request_id, False
-        self._silent = silent
+        self._silent, self._thinking_tokens = silent, 0
         self._content = Content()
         self._frames: dict[tuple[int, str], Frame] = {}
         self._answer: Generation | None = None
@@ -86,10 +86,13 @@ class Messages:
         answer = self._answer
         if answer is None or answer.reason == "cancelled":
             raise Refused(_BROKEN_OFF)
-        return self._message(self._content.blocks, stop_reason(answer), answer.stop, usage_of(answer))
+        return self._message(self._content.blocks, stop_reason(answer), answer.stop, self._cost(answer))
 
     def _told(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
-        return [_emptied(one) for one in events if isinstance(one, Finish)] if self._silent else events
+        if self._silent:
+            return [_emptied(one) for one in events if isinstance(one, Finish)]
+        self._thinking_tokens += sum(len(one.ids) for one in events if isinstance(one, Thinking))
+        return events
 
     def _written(self, event: Event | Finish) -> bytes:
         if not isinstance(event, Finish):
@@ -98,7 +101,12 @@ class Messages:
         if answer.reason == "cancelled":
             return last + self.fail(_BROKEN_OFF)
         reason = {"stop_reason": stop_reason(answer), "stop_sequence": answer.stop}
-        return last + _event({"type": "message_delta", "delta": reason, "usage": usage_of(answer)})
+        return last + _event({"type": "message_delta", "delta": reason, "usage": self._cost(answer)})
+
+    def _cost(self, answer: Generation) -> dict[str, Any]:
+        usage, thinking = answer.usage, {"thinking_tokens": self._thinking_tokens}
+        cost = _usage(usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens)
+        return {**cost, "output_tokens_details": thinking}
 
     def _step(self, step: Step) -> bytes:
         if isinstance(step, Begin):
@@ -171,11 +179,6 @@ def stop_reason(answer: Generation) -> str:
     if answer.tool_calls:
         return "tool_use"
     return "end_turn" if answer.stop is None else "stop_sequence"
-
-
-def usage_of(answer: Generation) -> dict[str, Any]:
-    usage = answer.usage
-    return _usage(usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens)
 
 
 def _usage(prompt: int, cached: int, generated: int) -> dict[str, Any]:

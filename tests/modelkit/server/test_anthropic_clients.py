@@ -22,7 +22,7 @@ from tests.support.tiny import TEMPLATE, write_model
 
 HELLO: list[MessageParam] = [{"role": "user", "content": "Hello"}]
 EVENTS: list[Event] = [
-    *(Thinking("Hm"), Thinking("."), Text("Let me "), Text("see.")),
+    *(Thinking("Hm", (1, 2)), Thinking(".", (3,)), Text("Let me "), Text("see.")),
     *(CallStart(0, "call_a", "weather"), CallArguments(0, '{"city": '), CallArguments(0, '"Rome"}')),
     *(CallEnd(0), CallStart(1, "call_b", "clock"), CallEnd(1)),
 ]
@@ -80,6 +80,7 @@ def test_blocks_come_in_their_order(client: anthropic.Anthropic, path: str) -> N
     assert message.stop_reason == "tool_use"
     assert (message.usage.input_tokens, message.usage.cache_read_input_tokens) == (5, 4)
     assert message.usage.output_tokens == 5
+    assert message.usage.to_dict()["output_tokens_details"] == {"thinking_tokens": 3}
 
 
 def test_a_call_with_a_number_beyond_all_has_no_arguments(client: anthropic.Anthropic) -> None:
