@@ -23,6 +23,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+import zlib
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -37,7 +38,7 @@ SUFFIX: str = sysconfig.get_config_var("EXT_SUFFIX")
 """Of extension modules of this Python, such as .cpython-311-x86_64-linux-gnu.so."""
 FILE = f"_kernels{SUFFIX}"
 REPORT = "built.json"
-"""{SUFFIX: {"mlx": version, "failed": reason or null, "remedy": what to do, or null}}"""
+"""{SUFFIX: {"mlx": version, "failed": reason or null, "remedy": what to do, or null, "crc32": of FILE}}"""
 
 MLX_VERSION = "0.32.4"
 REQUIRES = ("nanobind==3.1.0", f"mlx-cpu=={MLX_VERSION}", f"mlx=={MLX_VERSION}")
@@ -274,7 +275,8 @@ def report(error: CannotBuild | None, folder: Path = HERE) -> Path:
     except (OSError, ValueError):
         entries = {}
     failed, remedy = (error.reason, error.remedy) if error else (None, None)
-    entries[SUFFIX] = {"mlx": MLX_VERSION, "failed": failed, "remedy": remedy}
+    checksum = None if error else f"{zlib.crc32((folder / FILE).read_bytes()):08x}"
+    entries[SUFFIX] = {"mlx": MLX_VERSION, "failed": failed, "remedy": remedy, "crc32": checksum}
     entries = {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
     path.write_text(json.dumps(entries, indent=1) + "\n")
     return path

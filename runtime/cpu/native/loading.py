@@ -10,9 +10,9 @@ import importlib.machinery
 import importlib.util
 import json
 import os
-import struct
 import sys
 import threading
+import zlib
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -63,8 +63,7 @@ def load(folder: Path = HERE) -> tuple[Any, Status]:
     try:
         if wanted == "off":
             raise _Absent(f"{VARIABLE}=off is set", f"unset {VARIABLE}")
-        _check(folder)
-        module = _module(folder / f"{MODULE}{SUFFIX}")
+        module = _module(folder / f"{MODULE}{SUFFIX}", _check(folder))
         column, columns = _choose(module, "" if wanted == "required" else wanted)
         _test(module, columns)
     except _Absent as absent:
@@ -72,9 +71,9 @@ def load(folder: Path = HERE) -> tuple[Any, Status]:
     return module, Status(column, columns)
 
 
-def _check(folder: Path) -> None:
-    """Were they built for this Python and this MLX, of the sources that are there?"""
-    failed, remedy, built_for = _reported(folder)
+def _check(folder: Path) -> str | None:
+    """Were they built for this Python and this MLX, of the sources that are there? Their checksum."""
+    failed, remedy, built_for, checksum = _reported(folder)
     if failed is not None:
         raise _Absent(failed, remedy)
     installed = _processor_build()
@@ -90,6 +89,7 @@ def _check(folder: Path) -> None:
             "their sources have changed since they were built",
             "run `make kernels`, or install modelkit again",
         )
+    return checksum
 
 
 def _processor_build() -> str | None:
@@ -106,18 +106,18 @@ def _processor_build() -> str | None:
     return version("mlx")
 
 
-def _reported(folder: Path) -> tuple[str | None, str | None, str | None]:
-    """(why they were not built, what helps, for which MLX they were)."""
+def _reported(folder: Path) -> tuple[str | None, str | None, str | None, str | None]:
+    """(why they were not built, what helps, for which MLX they were, the checksum)."""
     try:
         entries: dict[str, dict[str, str | None]] = json.loads((folder / "built.json").read_text())
         own = entries.get(SUFFIX)
         if own is None:  # a wheel without them serves every Python; a checkout may have those of another
             own = next((entry for entry in entries.values() if entry["failed"]), None)
             if own is None:
-                return "they were built for another Python", "install modelkit with this one", None
-        return own["failed"], own.get("remedy"), own["mlx"]
+                return "they were built for another Python", "install modelkit with this one", None, None
+        return own["failed"], own.get("remedy"), own["mlx"], own.get("crc32")
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return "they were not built when modelkit was installed", "install modelkit again", None
+        return "they were not built when modelkit was installed", "install modelkit again", None, None
 
 
 def _outdated(folder: Path) -> bool:
@@ -130,25 +130,14 @@ def _outdated(folder: Path) -> bool:
         return False
 
 
-def _whole(path: Path) -> bool:
-    """Is the file as long as its header says? The system's loader would end the process with a bus error.
-
-    Source: ELF-64 (e_shoff, e_shentsize, e_shnum); linkers write the table of sections last.
+def _module(path: Path, checksum: str | None) -> Any:
+    """checksum: what the file must have; None in reports of before there was one. One that was cut, or whose
+    bits have changed, would end the process in the system's loader or later.
     """
-    with path.open("rb") as file:
-        header = file.read(64)
-    if len(header) < 64 or header[:4] != b"\x7fELF":
-        return False
-    (offset,) = struct.unpack_from("<Q", header, 40)
-    size, count = struct.unpack_from("<HH", header, 58)
-    return offset + size * count <= path.stat().st_size
-
-
-def _module(path: Path) -> Any:
     name = f"runtime.cpu.native.{MODULE}"
     try:
-        if not _whole(path):
-            raise ImportError(f"{path} is damaged")
+        if checksum is not None and checksum != f"{zlib.crc32(path.read_bytes()):08x}":
+            raise ImportError(f"{path} is not what was built: it is damaged, or was changed since")
         spec = importlib.util.spec_from_file_location(name, path)
         assert spec is not None
         assert spec.loader is not None

@@ -104,9 +104,11 @@ def test_another_mlx(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_each_python_has_its_entry_in_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     report(CannotBuild("no C compiler was found", "install one"), tmp_path)
     monkeypatch.setattr(building, "SUFFIX", ".another.so")
+    (tmp_path / building.FILE).write_bytes(b"123456789")
     said = json.loads(report(None, tmp_path).read_text())
     assert [entry["failed"] for entry in said.values()] == ["no C compiler was found", None]
     assert said[".another.so"]["mlx"] == building.MLX_VERSION
+    assert [entry["crc32"] for entry in said.values()] == [None, "cbf43926"]
 
 
 def test_the_extra_brings_the_mlx_that_kernels_are_built_for() -> None:

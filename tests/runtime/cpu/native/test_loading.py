@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,8 +37,9 @@ def folder(tmp_path: Path) -> Path:
     return reported(tmp_path)
 
 
-def reported(folder: Path, suffix: str = SUFFIX, **changed: str) -> Path:
-    entry = {"mlx": native.kernels.BUILT_FOR, "failed": None, "remedy": None, **changed}
+def reported(folder: Path, suffix: str = SUFFIX, **changed: str | None) -> Path:
+    checksum = f"{zlib.crc32((HERE / FILE).read_bytes()):08x}"
+    entry = {"mlx": native.kernels.BUILT_FOR, "failed": None, "remedy": None, "crc32": checksum, **changed}
     (folder / "built.json").write_text(json.dumps({suffix: entry}))
     return folder
 
@@ -65,17 +67,30 @@ def damaged(how: str, whole: bytes) -> bytes:
         return b""
     if how == "a text":
         return b"version https://git-lfs.github.com/spec/v1\n"
+    if how == "with bits that have changed":
+        middle = len(whole) // 2
+        return whole[:middle] + bytes(64) + whole[middle + 64 :]
     machine = (183).to_bytes(2, "little") if whole[18] == 62 else (62).to_bytes(2, "little")
     return whole[:18] + machine + whole[20:]  # ELF's e_machine: AArch64 in place of x86-64, or the other way
 
 
-@pytest.mark.parametrize("how", ["cut short", "without its end", "empty", "a text", "of another machine"])
+@pytest.mark.parametrize(
+    "how",
+    ["cut short", "without its end", "empty", "a text", "with bits that have changed", "of another machine"],
+)
 def test_a_file_that_is_no_extension_of_this_machine(folder: Path, how: str) -> None:
     (folder / FILE).write_bytes(damaged(how, (HERE / FILE).read_bytes()))
     status = refused(folder)
     assert status.reason is not None
     assert "cannot be loaded" in status.reason
     assert status.remedy == "install modelkit again"
+
+
+def test_a_report_of_before_there_were_checksums(folder: Path) -> None:
+    (folder / FILE).write_bytes(b"")
+    reason = str(refused(reported(folder, crc32=None)).reason)
+    assert "cannot be loaded" in reason
+    assert "is not what was built" not in reason
 
 
 def test_a_file_that_is_not_there(folder: Path) -> None:
@@ -185,7 +200,7 @@ def fake(**changed: Any) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("wanted", "column"), [("", "wide"), ("required", "wide"), ("plain", "plain")])
 def test_the_column(folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, column: str) -> None:
-    monkeypatch.setattr(loading, "_module", lambda _path: fake())
+    monkeypatch.setattr(loading, "_module", lambda _path, _checksum: fake())
     monkeypatch.setenv(VARIABLE, wanted)
     module, status = load(folder)
     assert module is not None
@@ -193,7 +208,7 @@ def test_the_column(folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, 
 
 
 def test_a_column_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "_module", lambda _path: fake())
+    monkeypatch.setattr(loading, "_module", lambda _path, _checksum: fake())
     monkeypatch.setenv(VARIABLE, "avx1024")
     assert refused(folder).reason == "MODELKIT_KERNELS asks for 'avx1024', and there is plain, wide"
 
@@ -215,7 +230,7 @@ def unlike(_x: mx.array, _weight: mx.array, _eps: float) -> mx.array:
 def test_kernels_that_are_no_use_here(
     folder: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], reason: str
 ) -> None:
-    monkeypatch.setattr(loading, "_module", lambda _path: fake(**changed))
+    monkeypatch.setattr(loading, "_module", lambda _path, _checksum: fake(**changed))
     status = refused(folder)
     assert reason in str(status.reason)
     assert status.columns
