@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from modelkit.arguments import path, shown
@@ -29,6 +29,8 @@ _MOST_BYTES = 2**63
 _SMALL = 1 << 20
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
 _SIZES = ("MLX_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_LAUNCHED = "`mlx.launch --hostfile` sets both on each machine."
 _HUB = "https://huggingface.co"
 SERVER_HOST, SERVER_PORT = "127.0.0.1", 11434
 _SERVER = re.compile(
@@ -100,16 +102,54 @@ def launched(environment: dict[str, str] | None = None) -> bool:
 def one_of_several(environment: dict[str, str] | None = None) -> bool:
     """Has a launcher started this process as one of several that run a model together?"""
     env = os.environ if environment is None else environment
-    alone = "1" in map(env.get, _SIZES) or _is_blank(env.get("MLX_HOSTFILE", ""))
+    alone = "1" in map(env.get, _SIZES) or _is_of_one(env.get("MLX_HOSTFILE", ""))
     return launched(environment) and not alone
 
 
-def _is_blank(path: str) -> bool:
+def _is_of_one(path: str) -> bool:
     """`mlx.launch` gives a list of addresses without any where there is one machine."""
     try:
-        return bool(path) and not Path(path).read_bytes()[:_SMALL].strip()
-    except OSError:
+        said = Path(path).read_bytes()[:_SMALL].strip() if path else b"[]"
+        hosts: Any = json.loads(said or b"[[]]")
+    except (OSError, ValueError, RecursionError):
         return False
+    return isinstance(hosts, list) and len(cast("list[Any]", hosts)) == 1
+
+
+def check_launched(environment: dict[str, str] | None = None) -> None:
+    """Is what a launcher says of this process among others what MLX can read? It ends the process for a rank
+    below 0 and for no addresses, and takes a word for rank 0. Raises ParameterError.
+    """
+    env = os.environ if environment is None else environment
+    if "MLX_RANK" not in env:
+        return
+    rank, path = env["MLX_RANK"], env.get("MLX_HOSTFILE")
+    count = 2**31 if path is None else len(_addresses(path))
+    if not (_NUMBER.fullmatch(rank) and int(rank) < count):
+        least = "a whole number" if path is None else f"one of the {count} ranks of {path}, from 0 on"
+        raise ParameterError(f"MLX_RANK is {shown(rank)}, expected {least}", hint=_LAUNCHED)
+
+
+def _addresses(path: str) -> list[list[str]]:
+    try:
+        said: Any = json.loads(Path(path).read_bytes())
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ParameterError(
+            f"MLX_HOSTFILE is {path}, which cannot be read: {why}", hint=_LAUNCHED
+        ) from error
+    except (ValueError, RecursionError):
+        said = None
+    if not (said and isinstance(said, list) and all(map(_are_texts, cast("list[Any]", said)))):
+        raise ParameterError(
+            f'MLX_HOSTFILE is {path}, expected a list of addresses for each rank: [["10.0.0.1:5000"], ...]',
+            hint=_LAUNCHED,
+        )
+    return said
+
+
+def _are_texts(said: Any) -> bool:
+    return isinstance(said, list) and all(isinstance(one, str) for one in cast("list[Any]", said))
 
 
 def rank_patience_s(environment: dict[str, str] | None = None) -> float:

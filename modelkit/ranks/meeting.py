@@ -11,7 +11,7 @@ from modelkit.errors import LoadError
 from modelkit.ranks.crew import Crew
 from modelkit.ranks.present import be_of, present
 from modelkit.ranks.spawn import Children, check_leader
-from modelkit.settings import rank_patience_s, surroundings
+from modelkit.settings import check_launched, rank_patience_s, surroundings
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
@@ -54,6 +54,8 @@ def _met(children: Children | None) -> Group:
     Of processes that were started here one that ends before all have met is noticed at once, on both sides.
     """
     patience_s = rank_patience_s()
+    if children is None:
+        check_launched()
     met: list[Group | RankLost] = []
 
     def meet() -> None:
