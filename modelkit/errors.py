@@ -22,6 +22,7 @@ ModelkitError                where · what is · what was expected · what to do
 """
 
 import re
+from typing import Any
 
 _LONGEST_WORD = 400  # characters; names of files are at most 255
 _LONG_WORD = re.compile(rf"\S{{{_LONGEST_WORD + 1},}}")
@@ -41,6 +42,12 @@ class ModelkitError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With all that it says, and without its constructor, whose keywords no pickle knows: a pool of
+        processes waits for ever for an error that it cannot read.
+        """
+        return type(self).__new__, (type(self), *self.args), self.__dict__
 
 
 class ModelfileError(ModelkitError):

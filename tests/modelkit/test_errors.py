@@ -1,10 +1,14 @@
 """Messages are for reading, whatever a stranger's file, name or field holds."""
 
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
 import pytest
 
 import modelkit
 from modelkit.cli.screen import show_error
-from modelkit.errors import ModelfileError, ModelkitError
+from modelkit.errors import Busy, InvalidName, ModelfileError, ModelkitError, PromptTooLong, Unplaced
 from modelkit.faults import worded
 from runtime.errors import CacheFull
 
@@ -38,3 +42,34 @@ def test_a_conversation_without_room_hears_what_to_do() -> None:
 def test_wrong_usage_is_no_exception(capsys: pytest.CaptureFixture[str]) -> None:
     show_error(f"Invalid value for '--format': {'a' * 3000} cannot be read")
     assert len(capsys.readouterr().err) < 800
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidName("no name", hint="Choose another."),
+        ModelfileError("no word", file="Modelfile", line=7, column=1, hint="FROM ./model"),
+        PromptTooLong("too long", prompt_tokens=9, context_tokens=8),
+        Busy("busy", waiting=3, retry_after_s=2),
+        Unplaced("nowhere", part="head"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_they_go_from_process_to_process(error: ModelkitError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert again.args == error.args
+    assert vars(again) == vars(error)
+
+
+def _refuse() -> None:
+    raise PromptTooLong("too long", prompt_tokens=9, context_tokens=8)
+
+
+def test_a_pool_of_processes_hands_them_out() -> None:
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with pytest.raises(PromptTooLong) as caught:
+            pool.submit(_refuse).result(60)
+        assert caught.value.prompt_tokens == 9
+        assert pool.submit(abs, -1).result(60) == 1
