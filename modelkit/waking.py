@@ -19,8 +19,8 @@ class Waker:
     """Of one event loop, for the streams of one engine."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.readers: dict[Stream, Callable[[], None]] = {}
-        """On the loop's thread only."""
+        self.readers: dict[Stream, dict[Callable[[], None], None]] = {}
+        """Of each stream, in the order in which they came. On the loop's thread only."""
         self._loop = loop
         self._due = False
 
@@ -33,7 +33,8 @@ class Waker:
 
     def _look(self) -> None:
         self._due = False  # first: what comes from here on asks for another look
-        for told in dict.fromkeys([told for stream, told in self.readers.items() if stream.has_news]):
+        news = [told for stream, readers in self.readers.items() if stream.has_news for told in readers]
+        for told in dict.fromkeys(news):
             told()
 
 
@@ -59,14 +60,18 @@ def following(told: Callable[[], None], *streams: Stream) -> Generator[None]:
     with _lock:
         waker = _wakers.setdefault(key, Waker(loop))
     for stream in streams:
-        waker.readers[stream] = told
+        waker.readers.setdefault(stream, {})[told] = None
         stream.listen(waker.wake)
     try:
         yield
     finally:
         for stream in streams:
-            if waker.readers.get(stream) is told:  # one that was left may end after the next has begun
+            readers = waker.readers[stream]
+            del readers[told]
+            if not readers:
                 del waker.readers[stream]
+            for other in readers:  # may wait for what this one has taken, the end too
+                other()
         if not waker.readers:
             with _lock:
                 _wakers.pop(key, None)

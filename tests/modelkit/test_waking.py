@@ -98,3 +98,22 @@ def test_a_loop_behind_one_that_was_left_comes_to_its_end(model: Model, way: str
 
     assert asyncio.run(read()) == "cancelled"
     assert not waking._wakers
+
+
+def test_two_loops_over_one_answer_share_it_and_end(model: Model) -> None:
+    """The first waited for ever, as only the second was told of what came."""
+
+    async def read() -> tuple[list[str], str]:
+        stream = model.generate("Once", raw=True, num_predict=60, seed=3, stream=True)
+        parts = list[str]()
+
+        async def follow() -> None:
+            parts.extend([piece async for piece in stream])
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(follow(), follow(), follow())
+        return parts, stream.result.text
+
+    parts, text = asyncio.run(read())
+    assert sorted("".join(parts)) == sorted(text)
+    assert not waking._wakers
