@@ -22,7 +22,17 @@ from modelkit.verbs import load
 
 T = TypeVar("T")
 
-_WORKERS = ThreadPoolExecutor(8, thread_name_prefix="modelkit-async")
+_workers: ThreadPoolExecutor
+
+
+def _hire() -> None:
+    """Of a process that was forked none of the parent's threads works, which their pool does not know."""
+    global _workers
+    _workers = ThreadPoolExecutor(8, thread_name_prefix="modelkit-async")
+
+
+_hire()
+os.register_at_fork(after_in_child=_hire)
 
 
 class AsyncModel:
@@ -137,7 +147,7 @@ async def _called(function: Callable[[], T], undo: Callable[[T], object]) -> T:
     """What the function gives, from a worker thread. Where nobody waits for it any more, what it makes is
     undone.
     """
-    made = _WORKERS.submit(function)
+    made = _workers.submit(function)
     try:
         return await asyncio.wrap_future(made)
     except asyncio.CancelledError:

@@ -10,6 +10,7 @@ RuntimeFault
 ├── BadTokenIds        an id outside the vocabulary
 ├── QueueFull          as many requests wait as may
 ├── RankLost           a machine that computes a part of the model is gone, silent or different
+├── Forked             MLX has computed in the process that this one was forked from
 └── NotNumbers         logits that are NaN or infinite
 
 `shown` is how messages quote what a stranger's file says.
@@ -96,6 +97,17 @@ class RankLost(RuntimeFault):
     def __init__(self, why: str) -> None:
         super().__init__(f"the other machines of this model cannot be reached: {why}")
         self.why = why
+
+
+class Forked(RuntimeFault):
+    """MLX computes in no fork of a process in which it has computed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "MLX has computed in the process that this one was forked from, and can do so in none of its "
+            "forks. Start processes by multiprocessing's method 'spawn', or before anything of modelkit is "
+            "used"
+        )
 
 
 class BadTokenIds(RuntimeFault):

@@ -16,6 +16,7 @@ from typing import TypeVar
 import mlx.core as mx
 
 from runtime.cpu.native import on_processor
+from runtime.forks import claim
 
 T = TypeVar("T")
 
@@ -37,8 +38,9 @@ def stranded() -> bool:
 @contextmanager
 def handed_on() -> Generator[Callable[[], None]]:
     """What a thread calls that will compute on a processor until the end of the block, and then never again.
-    What it made and has not evaluated must not leave the block.
+    What it made and has not evaluated must not leave the block. Raises Forked.
     """
+    claim()
     taken: list[mx.Stream] = []
 
     def take() -> None:
@@ -69,7 +71,9 @@ def taken() -> Generator[None]:
 def on_own_thread(function: Callable[[], T]) -> T:
     """What `function` returns, called on a thread of ours. Of a caller's that made arrays and has ended, the
     worker would be left, and would abort the process at its exit. Arrays that it returns are evaluated.
+    Raises Forked.
     """
+    claim()
     outcome: Future[T] = Future()
 
     def run() -> None:

@@ -23,6 +23,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         (
             "runtime.errors",
             "runtime.records",
+            "runtime.forks",
             "runtime.host",
             "runtime.step",
             "runtime.quant",

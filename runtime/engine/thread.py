@@ -22,6 +22,7 @@ from typing import TypeVar
 import mlx.core as mx
 
 from runtime import streams
+from runtime.forks import claim
 
 T = TypeVar("T")
 Refuse = Callable[[BaseException], object]
@@ -39,6 +40,8 @@ class MlxThread:
     """Runs posted closures in order and, once it serves, work between them."""
 
     def __init__(self, name: str = "modelkit-mlx") -> None:
+        """Raises Forked."""
+        claim()
         self._work: Callable[[], bool] = lambda: False
         self._failed: Callable[[Exception], None] = lambda _error: None
         self._ended: Callable[[BaseException | None], None] = lambda _reason: None

@@ -266,6 +266,40 @@ def test_a_forked_process_is_told_that_the_model_is_not_its_own(folder: Path) ->
     assert done.stdout == f"{said} False None\n2\n"
 
 
+LOADS_IN_FORKS = """
+import asyncio, os, signal, sys
+import modelkit
+
+async def ask():
+    async with await modelkit.AsyncModel.load(sys.argv[1]) as model:
+        return len((await model.generate("Once", raw=True, num_predict=2)).ids)
+
+def in_a_fork():
+    if os.fork() == 0:
+        signal.alarm(60)
+        try:
+            print(asyncio.run(ask()), flush=True)
+        except modelkit.errors.LoadError as error:
+            print(error.message.partition(": ")[2].partition(",")[0], flush=True)
+        os._exit(0)
+    os.wait()
+
+in_a_fork()
+print(asyncio.run(ask()), flush=True)
+in_a_fork()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_a_fork_of_a_process_that_has_computed_is_told_that_it_cannot(folder: Path) -> None:
+    """It waited for MLX's threads, which it has not, without end; and for those of `AsyncModel`."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LOADS_IN_FORKS, str(folder)], capture_output=True, text=True
+    )
+    said = "MLX has computed in the process that this one was forked from"
+    assert done.stdout == f"2\n2\n{said}\n", done.stderr
+
+
 def test_threads_that_had_models_and_ended_do_not_abort_the_process_at_its_exit(folder: Path) -> None:
     """Of every thread that MLX computed for it keeps a worker, and of one that ended it cannot end that."""
     program = """

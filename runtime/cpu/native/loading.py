@@ -20,6 +20,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.forks import claim
 from runtime.records import dataclass
 
 VARIABLE = "MODELKIT_KERNELS"
@@ -183,6 +184,7 @@ def _test(module: Any, columns: tuple[str, ...]) -> None:
         finally:
             mx.clear_streams()
 
+    claim()
     # MLX makes a worker for every thread that computes, and one whose thread has ended aborts the process at
     # its exit. Who loads a model may be such a thread.
     threading.Thread(target=run, name="modelkit-kernels").start()
