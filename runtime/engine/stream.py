@@ -18,6 +18,7 @@ Invariants:
   an event in hand, so a wait that is interrupted leaves the stream, too.
 """
 
+import os
 import queue
 from collections import deque
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from types import TracebackType
 
 from runtime.engine.bell import Bell, Wake
 from runtime.engine.request import Delta, Finish, PromptProgress
+from runtime.engine.thread import forked
 
 
 class WakeFailed(RuntimeError):
@@ -48,6 +50,7 @@ class Stream:
         thread may look.
         """
         self._bell = bell
+        self._process = os.getpid()
         self._deaf = False
         self._kept: deque[Delta] = deque()  # until the bell rings
         self._events: queue.SimpleQueue[Delta | Finish | BaseException] = queue.SimpleQueue()
@@ -127,6 +130,7 @@ class Stream:
         """Wait for the next delta; None at the end, or at once where somebody has left. Raises what the
         engine failed with.
         """
+        self._end_in_a_fork()
         while not self._ended and not self._cancelled:
             event = self._take()
             if isinstance(event, Delta):
@@ -139,6 +143,7 @@ class Stream:
         """All deltas that are there, without waiting; [] where there is none, or no more (`ended`). Raises
         what the engine failed with, once everything before has been taken.
         """
+        self._end_in_a_fork()
         taken: list[Delta] = []
         while not self._ended:
             if self._events.empty():
@@ -166,6 +171,7 @@ class Stream:
         thread.
         """
         self.cancel()
+        self._end_in_a_fork()
         if not self._ended:
             while not self._ended:
                 self._take()
@@ -186,6 +192,11 @@ class Stream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _end_in_a_fork(self) -> None:
+        """Nobody puts anything in there."""
+        if os.getpid() != self._process:
+            self.put(forked())
 
     def _tell_reader(self) -> None:
         """Have an event loop look once more. From any thread."""

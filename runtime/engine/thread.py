@@ -36,6 +36,13 @@ class ThreadEnded(RuntimeError):
 _FORKED = ThreadEnded("only the thread that forks goes on in the new process")
 
 
+def forked() -> ThreadEnded:
+    """What to say in a fork."""
+    error = ThreadEnded("it runs in the process that this one was forked from")
+    error.__cause__ = _FORKED
+    return error
+
+
 class MlxThread:
     """Runs posted closures in order and, once it serves, work between them."""
 
@@ -83,7 +90,7 @@ class MlxThread:
         with ThreadEnded when it will not run. Raises ThreadEnded where that is known already.
         """
         if self.elsewhere:
-            raise ThreadEnded("it runs in the process that this one was forked from") from _FORKED
+            raise forked()
         with self._wake:
             if self._closing or self._over:
                 raise self._refusal()

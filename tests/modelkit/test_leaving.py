@@ -266,6 +266,43 @@ def test_a_forked_process_is_told_that_the_model_is_not_its_own(folder: Path) ->
     assert done.stdout == f"{said} False None\n2\n"
 
 
+READS_IN_FORKS = """
+import asyncio, os, signal, sys
+import modelkit
+
+async def follow(pieces):
+    async for _ in pieces:
+        pass
+
+def in_a_fork(read):
+    pieces = model.generate("Once", raw=True, num_predict=200, stream=True)
+    if os.fork() == 0:
+        signal.alarm(60)
+        try:
+            read(pieces)
+        except modelkit.errors.ModelClosed as error:
+            print(error.message.partition(":")[0], end=" ", flush=True)
+        pieces.close()
+        print(pieces.result.reason if read is type(pieces).close else "failed", flush=True)
+        os._exit(0)
+    os.wait()
+    assert len([*pieces.pieces()]) > 0
+
+model = modelkit.load(sys.argv[1])
+for read in (list, lambda pieces: asyncio.run(follow(pieces)), modelkit.GenerationStream.close):
+    in_a_fork(read)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks")
+def test_an_answer_ends_in_a_fork(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READS_IN_FORKS, str(folder)], capture_output=True, text=True
+    )
+    said = "the model can answer no more failed\n"
+    assert done.stdout == f"{said}{said}cancelled\n", done.stderr
+
+
 LOADS_IN_FORKS = """
 import asyncio, os, signal, sys
 import modelkit
