@@ -53,4 +53,9 @@ def _host(path: Path, place: int, said: Any, memory_bytes: int) -> Host:
     if not isinstance(said, Mapping) or not isinstance(said.get("ssh"), str) or not said["ssh"]:
         raise RequestError(f"{where} is {shown(said)}, expected an object with its name under ssh")
     memory = said.get("memory")
-    return Host(said["ssh"], memory_bytes if memory is None else read_size(memory, f"{where}, memory"))
+    if memory is None:
+        return Host(said["ssh"], memory_bytes)
+    own = read_size(memory, f"{where}, memory")
+    if own == 0:  # which would be taken for a machine that does not say it
+        raise RequestError(f"{where} has no memory", hint="Leave `memory` out where it is not known.")
+    return Host(said["ssh"], own)

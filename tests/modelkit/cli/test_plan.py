@@ -106,6 +106,7 @@ def test_a_machine_that_is_listed_twice_has_its_memory_once(modelkit: Run, story
         ("[]", "should list 1 to 1024 machines"),
         ('{"hosts": [{"ips": []}]}', "expected an object with its name under ssh"),
         ('[{"ssh": "a", "memory": "much"}]', "expected a number of bytes"),
+        ('[{"ssh": "a", "memory": "1GB"}, {"ssh": "b", "memory": 0}]', "machine 1 has no memory"),
     ],
 )
 def test_a_bad_file_of_machines_is_refused(
