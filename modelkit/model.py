@@ -5,6 +5,7 @@ leaves is a value or a ModelkitError, with names that the user knows. `running` 
 """
 
 import gc
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -113,7 +114,7 @@ class Model(AtWork):
             if self._running is None:
                 return
             self._watched.detach()
-            if self._running.engine.elsewhere:
+            if self._running.engine.elsewhere or sys.is_finalizing():  # at its end the program has ended it
                 return
             self._running.close()
             self._running = None

@@ -337,6 +337,29 @@ def test_a_fork_of_a_process_that_has_computed_is_told_that_it_cannot(folder: Pa
     assert done.stdout == f"2\n2\n{said}\n", done.stderr
 
 
+def test_an_object_that_closes_its_model_when_the_program_ends(folder: Path) -> None:
+    """No thread can begin then, who waits for one waits without end, and half of Python is gone."""
+    program = """
+import sys, modelkit
+class Owner:
+    def __init__(self):
+        self.model = modelkit.load(sys.argv[1])
+        self.pieces = self.model.generate("a", raw=True, stream=True)
+    def __del__(self):
+        self.pieces.close()
+        self.model.close()
+        print(self.pieces.result.reason, self.model.alive)
+owner = Owner()
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "cancelled False\n"), done.stderr
+
+
 def test_threads_that_had_models_and_ended_do_not_abort_the_process_at_its_exit(folder: Path) -> None:
     """Of every thread that MLX computed for it keeps a worker, and of one that ended it cannot end that."""
     program = """
