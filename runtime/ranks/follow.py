@@ -10,7 +10,7 @@ import mlx.core as mx
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.disk_pages import DiskPages, Stored, insert_pages, path_to
 from runtime.cache.page_folder import PrefixFolder
-from runtime.cache.prefix import Match, PrefixStore
+from runtime.cache.prefix import PrefixStore
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
@@ -208,10 +208,8 @@ class Follower:
         insert_pages(self._kept.store, keys, pages)
 
     def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
-        match = self._kept.store.lookup(keys)
-        if not offset:
-            match = Match(0, 0, (), self._kept.store.lookup(()).node)
-        elif match.offset != offset:
+        match = self._kept.store.lookup(keys[: offset + 1])  # rank 0 may begin before what it could
+        if match.offset != offset:
             raise ValueError(f"it knows {match.offset} tokens of a prompt of which rank 0 knows {offset}")
         self._keys[user] = keys
         self._kept.begin(user, place, keys, match)

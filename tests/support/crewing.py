@@ -39,6 +39,7 @@ from tests.support.assistants import load_assistant, record_of
 from tests.support.checkpoints import write_checkpoint
 from tests.support.dflash import load_block_draft
 from tests.support.drafting import always_drafting
+from tests.support.heads import HeadReference
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
@@ -272,6 +273,32 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     mine = crew.call(lambda _model: kept(crew._loop._prefixes.store))
     crew.close()
     return {"same": said == expected, "said": said, "expected": expected, "kept": mine}
+
+
+def headed(group: Group, kind: str, cut: str) -> object:
+    """A target with a draft head in its file, whose pairs look a token ahead: what is said, alone and with
+    others, of prompts that begin alike.
+    """
+    folder = Path(f"model-{group.rank}")
+    reference = HeadReference(kind)
+    config, tensors = reference.record["config"], reference.record["tensors"]
+    write_checkpoint(folder, config, tensors)
+    headers = {name: ("F32", tuple(shape)) for name, shape in tensors.items()}
+    parts = parts_of(config, headers, shards=group.size if cut == "shards" else 1)
+    plan = decide(parts, [Host(f"rank {rank}") for rank in range(group.size)])
+
+    def share() -> LoadedModel:
+        file = folder / "model.safetensors"
+        return load_share(config, [file], plan, group, with_head=group.rank == 0)
+
+    if group.rank:
+        return Follower(group, share()).run()
+    said: list[Any] = []
+    for load, crew in ((lambda: reference.load(folder), None), (share, Leading(group))):
+        engine = Engine(load, options(), lambda of, memory: drafters_for(of, None, memory), crew=crew)
+        said.append(brief(engine))
+        engine.close()
+    return said
 
 
 def assisted(group: Group) -> object:

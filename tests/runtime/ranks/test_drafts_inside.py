@@ -31,3 +31,15 @@ def test_an_assistant_reads_what_rank_0_computes_again(
     both = alone[1].keys() & together[1].keys()
     assert len(both) > 20
     assert {ids: together[1][ids] for ids in both} == {ids: alone[1][ids] for ids in both}
+
+
+@pytest.mark.parametrize(("kind", "cut"), [("deepseek_v3", "stages"), ("glm4_moe_lite", "shards")])
+def test_a_head_that_looks_ahead_begins_where_others_can(
+    crews: Callable[[int], Standing], tmp_path: Path, kind: str, cut: str
+) -> None:
+    """A token before the end of what is known, where the others began at the end, and were lost."""
+    alone, together = crews(2).do(tmp_path, crewing.__name__, "headed", kind, cut)[0]
+    assert alone[-1] > 0, "no prefix was found"
+    assert together[-1] == alone[-1]
+    if cut == "stages":
+        assert together == alone
