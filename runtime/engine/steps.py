@@ -235,7 +235,7 @@ class Steps:
         """
         if self._flight.holds(self._turn()):
             self.read_back()
-        rows = self._turn()
+        splits, rows = self._splits, self._turn()
         if not rows:
             return []
         starts, long = tuple(row.length for row in rows), self._prefixes.long(rows)
@@ -249,7 +249,7 @@ class Steps:
             drawn = self._draw(rows, hidden, step, step.ids, [row.length for row in rows])
         for row in rows:
             row.rounds += 1
-        if self._splits:
+        if splits:  # or would by now: rows with a grammar may have left as their tokens were read
             self._flight.taken(self._decoding)
         return [drawn]
 

@@ -18,6 +18,8 @@ from runtime.engine.drawing import Drawing, Drawn
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Delta, Request, Usage
 from runtime.loaded import LoadedModel
+from runtime.ranks.group import Group
+from runtime.ranks.lead import Lead, Leading
 from runtime.sampling.constraint import Ahead, ConstraintFault
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
@@ -220,6 +222,22 @@ def test_an_answer_that_fails_inside_a_block_ends_alone(tmp_path: Path) -> None:
         with pytest.raises(ConstraintFault, match="it cannot go on"):
             list(failing)
         assert [token for delta in beside for token in delta.ids] == alone
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("length", range(3, 9))
+def test_the_last_row_with_a_grammar_leaves_in_the_middle_of_its_step(
+    plain: tuple[str, Engine], length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rows decode in parts, as in stages on several machines, and a prompt is read beside it."""
+    monkeypatch.setattr(Lead, "parts", 2)
+    options = Options(context_length=256, budget_tokens=4)
+    engine = Engine(lambda: Reference(plain[0]).load(tmp_path), options, crew=Leading(Group.alone()))
+    first = Request((5, 6, 7), LENGTH, GREEDY, constraint=Toy(length, runs=True))
+    asked = [first, Request(tuple(range(3, 90)), 4, GREEDY)]
+    try:
+        assert run(engine, asked, together=True)[:2] == run(plain[1], asked, together=False)[:2]
     finally:
         engine.close()
 
