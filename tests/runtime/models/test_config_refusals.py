@@ -12,6 +12,7 @@ from tests.support.parity import Reference
 def _searched(*, ffn_mult: float | None = 1.0, **attention: Any) -> dict[str, Any]:
     return {"attention": {"n_heads_in_group": 2, **attention}, "ffn": {"ffn_mult": ffn_mult}}
 
+
 _WINDOWED = (
     *("afmoe", "cohere2", "cohere2_moe", "gemma2", "gemma3_text", "gemma3n", "gemma4_text", "gpt_oss"),
     *("granite_swa", "granitemoe_swa", "laguna", "lfm3", "mellum", "mimo_v2_flash", "olmo3", "vaultgemma"),
