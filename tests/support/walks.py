@@ -36,7 +36,7 @@ class Words:
 
     def pieces(self, ids: Iterable[int]) -> list[Piece]:
         pieces = Pieces(self.tokenizer)
-        return [piece for token in ids for piece in [pieces.push(token)]] + pieces.finish()
+        return [piece for token in ids for piece in pieces.push(token)] + pieces.finish()
 
 
 def words_of(style: Style | None, *, tokens: bool) -> Words:
