@@ -18,12 +18,14 @@ _REFUSED = {
     37: "IQ4_NL_4_8",
     38: "IQ4_NL_8_8",
 }
+_OF_IK = range(133, 400)  # from Q6_0 to IQ4_K and its kin, and their rows side by side
 
 
 def block_type(number: int, where: str) -> BlockType:
     """The type with this number; `where` names file and tensor.
 
-    Raises UnsupportedSource for types that llama.cpp has given up, MalformedFile for numbers without a type.
+    Raises UnsupportedSource for types that llama.cpp has given up or never had, MalformedFile for numbers
+    without a type.
     """
     known = _BY_NUMBER.get(number)
     if known is not None:
@@ -32,6 +34,11 @@ def block_type(number: int, where: str) -> BlockType:
         raise UnsupportedSource(
             f"{where} is {_REFUSED[number]}, a type that llama.cpp no longer stores",
             hint="Quantize the model again with a current llama.cpp.",
+        )
+    if number in _OF_IK:
+        raise UnsupportedSource(
+            f"{where} has type {number}, one of those that only ik_llama.cpp has (IQ4_K, IQ4_KS, ...)",
+            hint="Take a file with llama.cpp's own types, such as Q4_K_M.",
         )
     raise MalformedFile(
         f"{where} has type {number}, which is not known here",

@@ -120,6 +120,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     "no dimension": (lone(entry(dims=0, shape=())), "0 dimensions"),
     "2^32-1 dimensions": (lone(entry(dims=2**32 - 1)), "4,294,967,295 dimensions"),
     "type that is gone": (lone(entry(kind=31)), "Q4_0_4_4"),
+    "type of another program": (lone(entry(kind=144)), "only ik_llama.cpp has"),
     "type of activations": (lone(entry(kind=15)), "Q8_K"),
     "part of a block": (lone(entry(shape=(33,), kind=8)), "Q8_0 stores blocks of 32"),
     "offset 7": (lone(entry(offset=7)), "no multiple of 32"),
