@@ -49,6 +49,10 @@ TOKENS = ".token_adapter.trainable_tokens_delta"
 _BESIDE = re.compile(r"\.(?:modules_to_save|original_module)\.(?=(?:weight|bias)$)")
 _BASE = re.compile(r"(?:\.token_adapter)?\.base_layer(?=\.weight$)")
 _TRAINING = ".lora_velora_embed"
+_WRAPPED = re.compile(r"(?:^module\.|(?<![^.])_(?:orig_mod|(?:checkpoint|fsdp)_wrapped_module)\.)")
+_NAMED = re.compile(
+    r"(\.lora_(?:[AB]|embedding_[AB]|magnitude_vector))\.(?!weight$|bias$)[^.]+(?=\.weight$|\.bias$|$)"
+)
 _KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 
 
@@ -100,7 +104,10 @@ def read_peft(files: Files, label: str) -> AdapterSource:
 
 
 def _bare(key: str) -> str:
-    """The name in a checkpoint. Files that were made without PEFT's wrapper lack its prefix."""
+    """The name in a checkpoint. Files that were made without PEFT's wrapper lack its prefix; those of a
+    running model's own state have what it was wrapped in to be trained, and the adapter's name.
+    """
+    key = _NAMED.sub(r"\1", _WRAPPED.sub("", key))
     return key.removeprefix(PREFIX).removeprefix("base_model.")
 
 

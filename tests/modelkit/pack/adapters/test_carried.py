@@ -121,6 +121,24 @@ def test_what_was_trained_in_a_wrapper_fits_the_text_model_alone(
     np.testing.assert_array_equal(np.array(found.whole["model.embed_tokens.weight"]), table)
 
 
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda key: key.replace(".weight", ".default.weight"),
+        lambda key: key.replace("base_model.model.", "module.base_model.model._orig_mod."),
+        lambda key: key.replace(".self_attn", "._fsdp_wrapped_module._checkpoint_wrapped_module.self_attn"),
+    ],
+    ids=["by its name", "compiled", "sharded"],
+)
+def test_keys_of_a_running_models_state_are_pefts(folder: Path, spell: Callable[[str], str]) -> None:
+    """As DeepSpeed, FSDP and torch.compile leave them."""
+    write_peft(folder / "it", {spell(name): array for name, array in TENSORS.items()})
+    create(folder, "FROM ./model\nADAPTER ./it\n")
+    found = read_stored(Store(folder).resolve("it").files, "it")["it"].load()
+    pair = found.pairs["model.layers.1.self_attn.q_proj"]
+    np.testing.assert_array_equal(np.array(pair.down), TENSORS[f"{Q}.lora_A.weight"].T)
+
+
 def test_what_an_encoder_has_for_other_tasks_is_left_out_and_told(tmp_path: Path) -> None:
     """`dense` and `all-linear` are layers of its pooler, too."""
     reference = AdapterReference("encoders/bert_lora")
