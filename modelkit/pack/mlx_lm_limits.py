@@ -181,6 +181,11 @@ def _attends_by_window(block: Block, _names: Collection[str]) -> bool:
     return type(window) is not int or type(length) is not int or window < length
 
 
+def _slides_by_plamo(block: Block, _names: Collection[str]) -> bool:
+    window, length = block.get("window_size"), block.get("max_position_embeddings")
+    return type(window) is not int or type(length) is not int or window < length
+
+
 def _packed(block: Block, _names: Collection[str]) -> bool:
     return "quantization" in block
 
@@ -320,6 +325,7 @@ ROWS: tuple[Limit, ...] = (
         "it knows published files' fields alone (num_attention_groups, rope_theta by layer, ...)",
     ),
     Limit(("bitnet",), _ever, "it takes packed weights alone, and its kernels are for Metal"),
+    Limit(("plamo3",), _slides_by_plamo, "prompts see one token more than its window"),
     Limit(("plamo2",), _attends_by_window, _WINDOW),
     Limit(
         ("bailing_moe", "bailing_moe_linear", *_SCORED, "solar_open"),

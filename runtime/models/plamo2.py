@@ -47,7 +47,7 @@ from runtime.step import Step
 HEAD_EPS = 1e-6
 """Of the norms of query and key heads, whatever a config says of others."""
 _LONGEST = 10 << 20  # tokens that the authors' class allows at least
-_OFFSETS = {
+OFFSETS = {
     "model.norm.weight": 1.0,
     ".pre_mixer_norm.weight": 1.0,
     ".post_mixer_norm.weight": 1 / 5,
@@ -280,7 +280,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     for name, array in without_spares(config, weights).items():
         for theirs, ours in _RENAMED:
             name = name.replace(theirs, ours)
-        less = next((offset for end, offset in _OFFSETS.items() if name.endswith(end)), 0.0)
+        less = next((offset for end, offset in OFFSETS.items() if name.endswith(end)), 0.0)
         if less:
             array = array.astype(mx.float32) + less
         if name.startswith("lm_head."):

@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import transformers
 from mlx.utils import tree_flatten
-from mlx_lm.models import plamo2
+from mlx_lm.models import plamo2, plamo3
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.utils import _get_classes
 from safetensors.torch import save_file
@@ -144,6 +144,14 @@ class MlxModel:
 
 def _by_its_authors(raw: Mapping[str, Any]) -> AbstractContextManager[Any]:
     """While it lasts, mlx-lm's class computes what the authors' code does and it leaves out."""
+    if raw["model_type"] == "plamo3":  # whose window is one token wider in prompts to mlx-lm
+
+        def masked(x: mx.array, _: Any, window_size: int | None = None) -> Any:
+            return create_causal_mask(
+                x.shape[1], window_size=None if window_size is None else window_size - 1
+            )
+
+        return patch.object(plamo3, "create_attention_mask", masked)
     if raw["model_type"] != "plamo2":
         return nullcontext()
     window = raw["attention_window_size"] + 1  # a token, and as many before it

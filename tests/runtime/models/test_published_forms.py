@@ -435,6 +435,11 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         without(num_nextn_predict_layers=1, swiglu_limits=[0.0, 0.0, 0.25, 0.0, 7.0]),
         lambda state: state | {"model.layers.4.eh_proj.weight": np.zeros((2, 2), np.float32)},
     ),
+    "plamo3 of old": (
+        "plamo3",
+        without("window_size", "rope_theta", rope_global_theta=1000000, sliding_window=[9, 9, None, 9]),
+        same,
+    ),
     "gpt2 of old": ("gpt2", without(), gpt2_of_old),
     "gpt2 by MLX": ("gpt2_inverse_layers", without(), gpt2_by_mlx),
     "falcon_7b of old": ("falcon_7b", falcon_of_old("RefinedWebModel"), same),
