@@ -206,6 +206,8 @@ ARCHITECTURES: dict[str, str] = {
     "gemma4_unified": "gemma4",
     "gemma4_unified_text": "gemma4",
     "Plamo2ForCausalLM": "plamo2",
+    "PlamoForCausalLM": "plamo",
+    "plamo": "plamo",
     "Plamo3ForCausalLM": "plamo3",
     "PLaMo3ForCausalLM": "plamo3",
     "plamo3": "plamo3",

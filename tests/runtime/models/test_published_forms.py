@@ -435,6 +435,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         without(num_nextn_predict_layers=1, swiglu_limits=[0.0, 0.0, 0.25, 0.0, 7.0]),
         lambda state: state | {"model.layers.4.eh_proj.weight": np.zeros((2, 2), np.float32)},
     ),
+    "plamo published": ("plamo", without(num_key_value_heads=6), same),
     "plamo3 of old": (
         "plamo3",
         without("window_size", "rope_theta", rope_global_theta=1000000, sliding_window=[9, 9, None, 9]),
