@@ -9,8 +9,8 @@ back to it), so none of them may.
 
 import threading
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextlib import contextmanager
+from queue import SimpleQueue
 from typing import TypeVar
 
 import mlx.core as mx
@@ -74,14 +74,17 @@ def on_own_thread(function: Callable[[], T]) -> T:
     Raises Forked.
     """
     claim()
-    outcome: Future[T] = Future()
+    outcome: SimpleQueue[tuple[T] | BaseException] = SimpleQueue()
 
     def run() -> None:
         with taken():
             try:
-                outcome.set_result(function())
+                outcome.put((function(),))
             except BaseException as error:  # noqa: BLE001 -- raised again by whoever asked
-                outcome.set_exception(error)
+                outcome.put(error)
 
     threading.Thread(target=run, name="modelkit-own").start()
-    return outcome.result()
+    found = outcome.get()
+    if isinstance(found, BaseException):
+        raise found
+    return found[0]

@@ -80,11 +80,12 @@ class Engine:
         self.adapters.check(request.adapters)
         stream = Stream(self._bell, wake)
         row = Row(request, stream, self.adapters.space(request.adapters))
-        self._queue.enter()
         try:
+            self._queue.enter(row)
             self._thread.post(lambda: self._loop.enter(row), stream.put)
         except BaseException:
-            self._queue.leave()
+            stream.cancel()  # an interrupt may come when it was posted already
+            self._queue.leave(row)
             raise
         return stream
 

@@ -115,7 +115,7 @@ class Loop:
             row.stream.put(error)
         for row in [row for row in self._waiting if row.done]:
             self._waiting.remove(row)
-            self._leaves_queue(row)
+            self._queue.leave(row)
         self._blocked = False
         self._steps.reset()
         self._places.reset()
@@ -188,7 +188,7 @@ class Loop:
             self._adapters.bring(row.request.adapters)
         except RuntimeFault as error:
             self._waiting.popleft()
-            self._leaves_queue(row)
+            self._queue.leave(row)
             row.stream.put(error)
             return
         if row.shift is None:
@@ -200,7 +200,7 @@ class Loop:
                 self._wait_for_room(error)
                 return
         self._waiting.popleft()
-        self._leaves_queue(row)
+        self._queue.leave(row)
         if not row.admitted:
             row.admitted, row.cached = time.monotonic(), row.length
         row.tell_progress()
@@ -216,14 +216,8 @@ class Loop:
             return
         if not self._blocked:
             row = self._waiting.popleft()
-            self._leaves_queue(row)
+            self._queue.leave(row)
             row.stream.put(error)
-
-    def _leaves_queue(self, row: Row) -> None:
-        """It has a place, or ends without one."""
-        if row.queued:
-            row.queued = False
-            self._queue.leave()
 
     def _step_aside(self, error: CacheFull) -> None:
         """Memory is full, and what ran into that was not done: the youngest row waits for another to end."""
@@ -291,7 +285,7 @@ class Loop:
     def _drop_cancelled(self) -> None:
         for row in [row for row in self._waiting if row.cancelled]:
             self._waiting.remove(row)
-            self._leaves_queue(row)
+            self._queue.leave(row)
             row.end("cancelled")
         for row in [row for row in self._places.rows if row.cancelled]:
             row.end("cancelled")

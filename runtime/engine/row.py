@@ -36,8 +36,6 @@ class Row:
     """
     cached: int = 0
     """Tokens of the prompt that were not computed again."""
-    queued: bool = True
-    """It has had no place yet, and counts among those that wait."""
     done: bool = False
     """It has no place any more, whatever is still in flight for it."""
     submitted: float = field(default_factory=time.monotonic)

@@ -12,11 +12,11 @@ why, and whoever comes later gets ThreadEnded at once.
 
 import atexit
 import os
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import TypeVar
 
 import mlx.core as mx
@@ -53,7 +53,10 @@ class MlxThread:
         self._failed: Callable[[Exception], None] = lambda _error: None
         self._ended: Callable[[BaseException | None], None] = lambda _reason: None
         self._inbox: deque[tuple[Callable[[], object], Refuse]] = deque()
-        self._wake = threading.Condition()
+        # No Condition, which is written in Python: an interrupt (Ctrl-C) that strikes whoever posts inside of
+        # it would leave its lock taken for ever. A handler of signals may post in the middle of a post.
+        self._lock = threading.RLock()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closing = False
         self._over = False
         self._reason: BaseException | None = None
@@ -91,19 +94,23 @@ class MlxThread:
         """
         if self.elsewhere:
             raise forked()
-        with self._wake:
+        with self._lock:
             if self._closing or self._over:
                 raise self._refusal()
             self._inbox.append((closure, refused))
-            self._wake.notify()
+            self._wake.put(None)
 
     def call(self, function: Callable[[], T]) -> T:
         """Run `function` on the thread and wait for its result; its exception is raised here."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("a call from the MLX thread would wait for itself")
-        future: Future[T] = Future()
-        self.post(lambda: future.set_result(function()), future.set_exception)
-        return future.result()
+        # No Future: whoever waits for one may be interrupted while it has what this thread needs to answer.
+        answer: queue.SimpleQueue[tuple[T] | BaseException] = queue.SimpleQueue()
+        self.post(lambda: answer.put((function(),)), answer.put)
+        found = answer.get()
+        if isinstance(found, BaseException):
+            raise found
+        return found[0]
 
     @property
     def alive(self) -> bool:
@@ -121,9 +128,9 @@ class MlxThread:
         """
         if self.elsewhere:
             return
-        with self._wake:
+        with self._lock:
             self._closing = True
-            self._wake.notify()
+            self._wake.put(None)
             abandoned = self._over and self._thread.is_alive() and self._turning_s is not None
         if threading.current_thread() is not self._thread and not abandoned:
             self._thread.join()
@@ -140,12 +147,12 @@ class MlxThread:
         """From another thread, where this one is known to wait for something that never comes: it runs no
         more, and whoever waits for it is told.
         """
-        with self._wake:
+        with self._lock:
             if self._over:
                 return
             self._over, self._reason = True, reason
         self.strand()
-        with self._wake:
+        with self._lock:
             left = [refused for _, refused in self._inbox]
             self._inbox.clear()
         if self._asked is not None:
@@ -172,13 +179,11 @@ class MlxThread:
     def _serve(self) -> None:
         busy = False
         while True:
-            with self._wake:
-                while not self._inbox and not busy and not self._closing:
-                    self._wake.wait()
-                if self._closing and not self._inbox:
-                    return
-                count = len(self._inbox)
-            for _ in range(count):
+            while not (self._inbox or busy or self._closing):
+                self._wake.get()
+            if self._closing and not self._inbox:
+                return
+            for _ in range(len(self._inbox)):
                 self._turning_s = time.monotonic()
                 closure, self._asked = self._inbox.popleft()
                 _attempt(closure, self._asked)
@@ -202,7 +207,7 @@ class MlxThread:
             self._turning_s = None
 
     def _end(self) -> None:
-        with self._wake:
+        with self._lock:
             self._over = True
             left = list(self._inbox)
             self._inbox.clear()

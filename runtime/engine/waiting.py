@@ -5,28 +5,30 @@ aside is no newcomer and does not count: what was accepted is never refused late
 """
 
 import threading
+from collections.abc import Hashable
 
 from runtime.errors import QueueFull
 
 
 class Waiting:
-    """Counts; called from any thread."""
+    """Those that wait; called from any thread, and from handlers of signals in the middle of that."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._count = limit, 0
-        self._lock = threading.Lock()
+        self._limit = limit
+        self._those = set[Hashable]()
+        self._lock = threading.RLock()
 
     @property
     def count(self) -> int:
-        return self._count
+        return len(self._those)
 
-    def enter(self) -> None:
+    def enter(self, one: Hashable) -> None:
         """One more. Raises QueueFull, and then it does not count."""
         with self._lock:
-            if self._count >= self._limit:
-                raise QueueFull(self._count)
-            self._count += 1
+            if len(self._those) >= self._limit:
+                raise QueueFull(len(self._those))
+            self._those.add(one)
 
-    def leave(self) -> None:
-        with self._lock:
-            self._count -= 1
+    def leave(self, one: Hashable) -> None:
+        """It waits no more, or never did."""
+        self._those.discard(one)

@@ -1,13 +1,20 @@
 """The MLX thread: whatever goes wrong on it, nobody waits for an answer that does not come."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from runtime.engine.engine import Engine, Options
+from runtime.engine.request import Request
 from runtime.engine.thread import MlxThread, ThreadEnded
+from runtime.sampling.params import SamplingParams
+from tests.support.interrupting import interrupted
+from tests.support.parity import Reference
 
 T = TypeVar("T")
 PATIENCE_S = 100  # a busy machine may let a thread wait long
@@ -131,3 +138,27 @@ def test_a_call_from_the_thread_itself_is_refused() -> None:
     with pytest.raises(RuntimeError, match="wait for itself"):
         within(lambda: worker.thread.call(lambda: worker.thread.call(lambda: 5)))
     within(worker.thread.close)
+
+
+def test_an_interrupt_of_who_asks_stops_nobody_else() -> None:
+    """In a Condition's own beginning one left its lock taken, for which the thread then waited for ever."""
+    thread, at = MlxThread(), 0
+    while interrupted(lambda: thread.call(lambda: 1), at):
+        assert within(lambda: thread.call(lambda: 2)) == 2
+        at += 1
+    assert at > 5
+    thread.close()
+
+
+def test_an_interrupt_of_who_submits_leaves_nobody_behind(tmp_path: Path) -> None:
+    """One that came when the request was posted had it answered for nobody, and counted wrong who waits."""
+    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(context_length=200))
+    asked, at = Request((3, 4, 5), 190, SamplingParams(temperature=0)), 0
+    while interrupted(lambda: engine.submit(asked), at):
+        until = time.monotonic() + PATIENCE_S
+        while (activity := engine.activity).waiting or activity.running:
+            assert activity.waiting >= 0
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        at += 1
+    engine.close()
