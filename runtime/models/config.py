@@ -105,6 +105,12 @@ class Fields:
             self.refuse(name, "true or false")
         return value
 
+    def only(self, flags: Mapping[str, bool]) -> None:
+        """Refuse flags that are not as given here; without the field they are."""
+        for name, value in flags.items():
+            if self.flag(name, value) != value:
+                self.refuse(name, f"{str(value).lower()}: nothing else is computed here")
+
     def choice(self, name: str, allowed: tuple[str, ...], default: str | None = None) -> str:
         """One of the allowed words; anything else would be computed wrongly, so it is refused."""
         value = self.take(name, default)

@@ -92,7 +92,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-_ONLY: dict[str, Any] = {
+_ONLY = {
     "mla_scale_q_lora": True,
     "mla_scale_kv_lora": True,
     "rope_interleave": True,
@@ -103,9 +103,7 @@ _ONLY: dict[str, Any] = {
 
 def _refuse_unknown(fields: Fields) -> None:
     """What mlx-lm or the authors' code would compute, and transformers does not look at."""
-    for name, value in _ONLY.items():
-        if fields.flag(name, value) != value:
-            raise UnsupportedModel(f"config.json: {name} is {not value}, and only {value} is computed here")
+    fields.only(_ONLY)
     fields.choice("zero_expert_type", ("identity",), "identity")
     fields.choice("attention_method", ("MLA",), "MLA")
     content, position = fields.count("qk_nope_head_dim", 128), fields.count("qk_rope_head_dim", 64)

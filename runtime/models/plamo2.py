@@ -235,9 +235,11 @@ class HeadRMSNorm(Module):
 
 
 class Block(Sublayers):
-    def __init__(self, config: Config, rope: Rope | None, *, recurrent: bool) -> None:
+    """PLaMo 3's, too."""
+
+    def __init__(self, config: DecoderConfig, mixer: Mixer) -> None:
         super().__init__()
-        self.mixer: Mixer = Mamba(config.mixer) if recurrent else _attention(config, rope)
+        self.mixer = mixer
         self.mlp = FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
         self.pre_mixer_norm, self.post_mixer_norm, self.pre_mlp_norm, self.post_mlp_norm = (
             RMSNorm(config.hidden_size, eps=config.norm_eps) for _ in range(4)
@@ -260,7 +262,8 @@ def _attention(config: Config, rope: Rope | None) -> FusedHeadNormAttention:
 
 def build(config: Config) -> CausalLM:
     kinds = zip(layer_ropes(config), config.recurrent, strict=True)
-    layers = [Block(config, rope, recurrent=recurrent) for rope, recurrent in kinds]
+    mixers = (Mamba(config.mixer) if recurrent else _attention(config, rope) for rope, recurrent in kinds)
+    layers = [Block(config, mixer) for mixer in mixers]
     return CausalLM(config, layers, RMSNorm(config.hidden_size, eps=config.norm_eps))
 
 

@@ -11,25 +11,18 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import StepCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.plamo2 import OFFSETS
+from runtime.models.plamo2 import OFFSETS, Block
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import Block as Sublayers
-from runtime.nn.block import Place
-from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.norm import RMSNorm
-from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import FusedHeadNormAttention
-from runtime.nn.sublayer import added
 from runtime.records import dataclass
-from runtime.step import Step
 
 _BASE = 150_000
 """That of the authors' class: a file's `rope_global_theta`, the older name, counts beside it."""
@@ -109,28 +102,9 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-class Block(Sublayers):
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__()
-        self.mixer = FusedHeadNormAttention(config, rope, head_norms(config))
-        self.mlp = FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
-        self.pre_mixer_norm, self.post_mixer_norm, self.pre_mlp_norm, self.post_mlp_norm = (
-            RMSNorm(config.hidden_size, eps=config.norm_eps) for _ in range(4)
-        )
-
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = added(x, self.mixer, step, cache, norm=self.pre_mixer_norm, after=self.post_mixer_norm)
-        return added(x, self.mlp, step, norm=self.pre_mlp_norm, after=self.post_mlp_norm)
-
-    def sublayers(self) -> tuple[Place, Place]:
-        return (
-            (self.mixer, self.pre_mixer_norm, self.post_mixer_norm),
-            (self.mlp, self.pre_mlp_norm, self.post_mlp_norm),
-        )
-
-
 def build(config: Config) -> CausalLM:
-    layers = [Block(config, rope) for rope in layer_ropes(config)]
+    norms = head_norms(config)
+    layers = [Block(config, FusedHeadNormAttention(config, rope, norms)) for rope in layer_ropes(config)]
     return CausalLM(config, layers, RMSNorm(config.hidden_size, eps=config.norm_eps))
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
@@ -100,7 +99,7 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     return tuple(i < whole and (i + 1) % size != 0 for i in range(layers))
 
 
-_ONLY: dict[str, Any] = {
+_ONLY = {
     "use_bias": False,
     "norm_head": False,
     "norm_softmax": False,
@@ -115,9 +114,7 @@ _ONLY: dict[str, Any] = {
 
 
 def _refuse_unknown(fields: Fields) -> None:
-    for name, value in _ONLY.items():
-        if fields.flag(name, value) != value:
-            raise UnsupportedModel(f"config.json: {name} is {not value}, and only {value} is computed here")
+    fields.only(_ONLY)
     fields.choice("score_function", ("sigmoid",), "sigmoid")
 
 

@@ -106,7 +106,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-_ONLY: dict[str, Any] = {
+_ONLY = {
     "use_head_wise_attn_gate": True,
     "norm_expert_weight": True,
     "use_moe_router_bias": True,
@@ -118,9 +118,7 @@ _ONLY: dict[str, Any] = {
 
 
 def _refuse_unknown(fields: Fields) -> None:
-    for name, value in _ONLY.items():
-        if fields.flag(name, value) != value:
-            raise UnsupportedModel(f"config.json: {name} is {not value}, and only {value} is computed here")
+    fields.only(_ONLY)
     if fields.flag("tie_word_embeddings"):
         fields.refuse("tie_word_embeddings", "false: the head is one of its own")
     fields.choice("moe_router_activation", ("sigmoid",), "sigmoid")
