@@ -13,7 +13,7 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
 from runtime.models.deepseek import read_latent
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         rope=rope,
         mixture=_mixture(fields),
         recurrent=_recurrent(fields, layers),
-        sparse=_sparse(fields, layers),
+        sparse=sparse_layers(fields, layers, 2),
     )
 
 
@@ -128,14 +128,6 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
         return tuple(kind == "linear_attention" for kind in kinds)
     size = fields.count("layer_group_size", 6)
     return tuple((i + 1) % size != 0 for i in range(layers))
-
-
-def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
-    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
-    if kinds is not None:
-        return tuple(kind == "sparse" for kind in kinds)
-    first = fields.count("first_k_dense_replace", 2, low=0)
-    return tuple(i >= first for i in range(layers))
 
 
 def layout(config: Config) -> list[LayerSpec]:

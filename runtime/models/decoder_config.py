@@ -171,6 +171,17 @@ def rotated_layers(fields: Fields, layers: int) -> tuple[bool, ...]:
     return tuple(bool(item) for item in listed)
 
 
+def sparse_layers(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
+    """Which layers have experts: those that `mlp_layer_types` says, else those behind first_k_dense_replace
+    others, without that field `dense`.
+    """
+    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    first = fields.count("first_k_dense_replace", dense, low=0)
+    return tuple(i >= first for i in range(layers))
+
+
 def listed_layers(fields: Fields, name: str, layers: int) -> tuple[bool, ...] | None:
     """For each layer, whether the field's list of indices has it; None without the field."""
     listed = fields.raw.get(name)

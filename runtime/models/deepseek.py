@@ -18,7 +18,7 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
@@ -200,11 +200,7 @@ def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
 
 def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
     fields.count("moe_layer_freq", 1, high=1)
-    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
-    if kinds is not None:
-        return tuple(kind == "sparse" for kind in kinds)
-    first = fields.count("first_k_dense_replace", dense, low=0)
-    return tuple(i >= first for i in range(layers))
+    return sparse_layers(fields, layers, dense)
 
 
 # What transformers' classes take where a file does not say: groups, open groups, scale, shared experts.

@@ -14,7 +14,13 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, read_shape
+from runtime.models.decoder_config import (
+    DecoderConfig,
+    layer_count,
+    listed_layers,
+    read_shape,
+    sparse_layers,
+)
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
@@ -79,7 +85,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         latent=_latent(fields, shape),
         mixture=_mixture(fields),
         recurrent=_recurrent(fields, layers),
-        sparse=_sparse(fields, layers),
+        sparse=sparse_layers(fields, layers, 1),
     )
 
 
@@ -146,14 +152,6 @@ def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
         full = listed_layers(_linear(fields), "full_attn_layers", layers + 1) or ()
         return fields.settle("layer_types", words, (not attends for attends in full[1:]))
     return fields.settle("layer_types", words, (i == 0 or i % 4 != 0 for i in range(layers)))
-
-
-def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
-    kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
-    if kinds is not None:
-        return tuple(kind == "sparse" for kind in kinds)
-    first = fields.count("first_k_dense_replace", 1, low=0)
-    return tuple(i >= first for i in range(layers))
 
 
 def layout(config: Config) -> list[LayerSpec]:
