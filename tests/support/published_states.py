@@ -1,0 +1,242 @@
+"""Tensors as the hub and MLX's converter publish them: under other names, cut, joined or turned otherwise."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+State = dict[str, np.ndarray]
+
+
+def renamed(*pairs: tuple[str, str]) -> Callable[[State], State]:
+    """Replace the first of these beginnings or parts that a name has."""
+
+    def rename(name: str) -> str:
+        return next((name.replace(ours, theirs, 1) for ours, theirs in pairs if ours in name), name)
+
+    return lambda state: {rename(name): array for name, array in state.items()}
+
+
+def old_wrapper(state: State) -> State:
+    """transformers 4 and MLX: language_model.model, and a tower."""
+    named = renamed(
+        ("model.language_model.", "language_model.model."),
+        ("model.vision_tower.", "vision_tower."),
+        ("model.multi_modal_projector.", "multi_modal_projector."),
+        ("model.embed_vision.", "embed_vision."),
+        ("model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+    )(state)
+    return {**named, "vision_tower.patch.weight": np.zeros((2, 2), np.float32)}
+
+
+def mlx_experts(stack: str) -> Callable[[State], State]:
+    """Gate and up apart, each [E, out, in], under the name `stack`."""
+
+    def respell(state: State) -> State:
+        out: State = {}
+        for name, array in state.items():
+            stem, found, leaf = name.rpartition(".experts.")
+            for part, matrix in _parts(leaf, array) if found else [("", array)]:
+                out[f"{stem}.{stack}.{part}.weight" if found else name] = matrix
+        return out
+
+    return respell
+
+
+def _parts(leaf: str, stack: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    if leaf != "gate_up_proj":
+        return [(leaf, stack)]
+    gate, up = np.split(stack, 2, axis=1)
+    return [("gate_proj", gate), ("up_proj", up)]
+
+
+def one_by_one(state: State) -> State:
+    """Gemma 4's experts as single matrices."""
+    out: State = {}
+    for name, array in mlx_experts("moe.experts")(state).items():
+        stem, found, leaf = name.rpartition(".moe.experts.")
+        if found:
+            out.update({f"{stem}.moe.experts.{i}.{leaf}": one for i, one in enumerate(array)})
+        else:
+            out[name.replace(".router.per_expert_scale", ".moe.per_expert_scale")] = array
+    return out
+
+
+def llama4_by_mlx(state: State) -> State:
+    turned = {
+        n: a.swapaxes(1, 2) if n.endswith(("experts.gate_up_proj", "experts.down_proj")) else a
+        for n, a in state.items()
+    }
+    return mlx_experts("experts")(turned)
+
+
+def with_unused_keys(layer: int) -> Callable[[State], State]:
+    """Published files keep keys and values for layers that read another layer's."""
+
+    def respell(state: State) -> State:
+        kept = [n for n in state if ".layers.1.self_attn.k" in n or ".layers.1.self_attn.v" in n]
+        return state | {n.replace(".layers.1.", f".layers.{layer}."): state[n] for n in kept}
+
+    return respell
+
+
+def gpt2_of_old(state: State) -> State:
+    named = {n.removeprefix("transformer."): a for n, a in state.items()}
+    mask = np.ones((1, 1, 96, 96), np.float32)
+    return {**named, "h.0.attn.bias": mask, "h.0.attn.masked_bias": np.array(-1e4, np.float32)}
+
+
+def gpt2_by_mlx(state: State) -> State:
+    turned = {n: a.T if a.ndim == 2 and ".c_" in n else a for n, a in state.items()}
+    return {n.replace("transformer.", "model."): a for n, a in turned.items()}
+
+
+def with_triangle(name: str) -> Callable[[State], State]:
+    return lambda state: {**state, name: np.ones((1, 1, 96, 96), np.float32)}
+
+
+def in_eight_cuts(state: State) -> State:
+    """CodeGen2's 1B and 3.7B have [8][query, value, key] where CodeGen has [4][query, value, key]."""
+
+    def recut(matrix: np.ndarray) -> np.ndarray:
+        parts = matrix.reshape(4, 3, -1, matrix.shape[1]).swapaxes(0, 1).reshape(3, 8, -1, matrix.shape[1])
+        return parts.swapaxes(0, 1).reshape(matrix.shape)
+
+    return {name: recut(array) if ".qkv_proj." in name else array for name, array in state.items()}
+
+
+def neox_by_mlx(state: State) -> State:
+    buffers = {"gpt_neox.layers.0.attention.bias": np.ones((1, 1, 8, 8), np.float32)}
+    return renamed(
+        ("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model."), ("lm_head.", "model.embed_out.")
+    )({**state, **buffers})
+
+
+def ernie_by_baidu(state: State) -> State:
+    named = renamed((".mlp.gate.moe_statics.", ".mlp.moe_statics."))(state)
+    head = {"model.mtp_linear_proj.0.weight": np.zeros((2, 2), np.float32)}
+    return {**each_alone(named), **head}
+
+
+def exaone_by_lg(state: State) -> State:
+    named = renamed((".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"))(state)
+    return with_a_head(named)
+
+
+def with_a_head(state: State) -> State:
+    return {**each_alone(state), "mtp.fc.weight": np.zeros((2, 2), np.float32)}
+
+
+def hunyuan_by_tencent(state: State) -> State:
+    named = renamed(
+        (".mlp.gate.weight", ".mlp.router.gate.weight"),
+        (".mlp.e_score_correction_bias", ".mlp.expert_bias"),
+        (".mlp.shared_experts.", ".mlp.shared_mlp."),
+    )(state)
+    return {**each_alone(named), "model.layers.4.eh_proj.weight": np.zeros((2, 2), np.float32)}
+
+
+def minimax_by_minimax(state: State) -> State:
+    numbers = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
+    out: State = {}
+    for name, array in each_alone(state).items():
+        stem, found, leaf = name.rpartition(".experts.")
+        if found:
+            index, matrix, _ = leaf.split(".")
+            name = f"{stem}.experts.{index}.{numbers[matrix]}.weight"
+        out[name.replace(".mlp.", ".block_sparse_moe.")] = array
+    return out
+
+
+def minimax_with_rates(state: State) -> State:
+    """With what transformers computes of the config, and saves."""
+    rates = {"model.layers.0.self_attn.slope_rate": np.ones((4, 1, 1), np.float32)}
+    return {**minimax_by_minimax(state), **rates}
+
+
+def minimax_by_mlx(state: State) -> State:
+    named = mlx_experts("switch_mlp")(state)
+    return {name.replace(".mlp.", ".block_sparse_moe."): array for name, array in named.items()}
+
+
+def each_alone(state: State) -> State:
+    """Stacked experts one by one, gate and up apart."""
+    out: State = {}
+    for name, array in mlx_experts("experts")(state).items():
+        stem, found, leaf = name.rpartition(".experts.")
+        if found:
+            out.update({f"{stem}.experts.{i}.{leaf}": one for i, one in enumerate(array)})
+        else:
+            out[name] = array
+    return out
+
+
+def longcat_by_meituan(state: State) -> State:
+    """Without what transformers holds, and saves, for experts that have no matrices."""
+    return {name: x for name, x in each_alone(state).items() if not re.search(r"\.experts\.[567]\.", name)}
+
+
+def step_by_mlx(state: State) -> State:
+    """Norms whole, and its own names."""
+    named = renamed(
+        (".moe.router_bias", ".mlp.gate.router_bias"),
+        (".moe.gate.", ".mlp.gate.gate."),
+        (".moe.", ".mlp.switch_mlp."),
+        (".share_expert.", ".mlp.share_expert."),
+    )(state)
+    return {name: x + 1 if name.endswith("norm.weight") else x for name, x in named.items()}
+
+
+def padded_head(state: State) -> State:
+    """As PLaMo 2's class makes it, with rows that no id has."""
+    head = state["lm_head.weight"]
+    return state | {"lm_head.weight": np.concatenate([head, np.ones_like(head[:8])])}
+
+
+def filters_of_torch(state: State) -> State:
+    return {n: x.swapaxes(1, 2) if n.endswith("conv1d.weight") else x for n, x in state.items()}
+
+
+def rwkv_of_old(state: State) -> State:
+    """With the shares of the token before in one array."""
+    kept = {name: x for name, x in state.items() if ".attn.x_" not in name}
+    for layer in (0, 1):
+        parts = [state[f"model.layers.{layer}.attn.x_{part}"][0, 0] for part in "rwkvag"]
+        kept[f"model.layers.{layer}.attn.x_x"] = np.stack(parts)
+    return kept
+
+
+def rwkv_by_mlx(state: State) -> State:
+    heads = (".k_k", ".k_a", ".g_norm.weight", ".g_norm.bias")
+    return {name: x.reshape(-1, 16) if name.endswith(heads) else x for name, x in state.items()}
+
+
+def same(state: State) -> State:
+    return state
+
+
+_DBRX = {"w1": "gate_proj", "v1": "up_proj", "w2": "down_proj"}
+
+
+def dbrx_by_mlx(state: State) -> State:
+    out: State = {}
+    for name, array in state.items():
+        stem, found, matrix = name.rpartition(".experts.mlp.")
+        parts = np.split(array, 6) if found else []
+        out |= {
+            f"{stem}.experts.{i}.{matrix}.weight": one.T if matrix == "w2" else one
+            for i, one in enumerate(parts)
+        } or {name: array}
+    return out
+
+
+def dbrx_in_stacks(state: State) -> State:
+    """As packages have them that were made anew."""
+    out: State = {}
+    for name, array in state.items():
+        stem, found, matrix = name.rpartition(".experts.mlp.")
+        stack = array.reshape(6, -1, 64) if found else array
+        stack = stack.swapaxes(1, 2) if matrix == "w2" else stack
+        out[f"{stem}.switch_mlp.{_DBRX[matrix]}.weight" if found else name] = stack
+    return out
