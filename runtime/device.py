@@ -81,10 +81,17 @@ def give_back() -> None:
     """Return to the system what nothing uses any more: the buffers that MLX keeps for reuse, and what the C
     library keeps of them. Costs milliseconds, and the next allocations are slower: for after loading and
     closing, not for between steps.
+
+    On Metal, what is still held then stays in memory from there on, whatever else wants it. That is the
+    weights: macOS compresses what was not used for a while, and the next answer waits for it. It is not all
+    that may be held: machines whose whole memory is wired have panicked.
     """
     if not streams.stranded():
         _clear_cache()
     host.trim()
+    if _kind() == "metal":
+        most = int(mx.device_info().get("max_recommended_working_set_size", 0))  # more is an error
+        mx.set_wired_limit(min(mx.get_active_memory(), most))
 
 
 def _clear_cache() -> None:

@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cpu import native
-from runtime.device import KEPT_IN, describe, device, keep_compiled
+from runtime.device import KEPT_IN, describe, device, give_back, keep_compiled
 from runtime.nn import ops
 
 
@@ -59,3 +59,19 @@ def test_what_cuda_compiles_is_kept_unless_somebody_says_where(
     keep_compiled(tmp_path)
     kept = os.environ.pop(KEPT_IN, None)
     assert kept == (said or (str(tmp_path / f"mlx-{version('mlx')}-sm_90") if on_cuda else None))
+
+
+@pytest.mark.parametrize(("kind", "wired"), [("metal", [7]), ("cuda", []), ("cpu", [])])
+def test_what_is_held_after_loading_stays_in_the_memory_of_metal(
+    kind: str, wired: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("runtime.device._kind", lambda: kind)
+    monkeypatch.setattr(mx, "device_info", lambda: {"max_recommended_working_set_size": 9})
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 7)
+    monkeypatch.setattr(mx, "set_wired_limit", asked.append)
+    give_back()
+    assert asked == wired
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 70)
+    give_back()
+    assert asked == [*wired, *[9 for _ in wired]]
