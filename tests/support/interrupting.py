@@ -1,6 +1,7 @@
 """Ctrl-C wherever Python looks for it: behind calls, where functions begin, and where loops begin again."""
 
 import dis
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -25,6 +26,7 @@ def interrupted(function: Callable[[], object], at: int) -> bool:
         return trace
 
     before = sys.gettrace()
+    gc.disable()  # it would call others' functions, from which no interrupt comes out
     try:
         sys.settrace(trace)
         function()
@@ -32,4 +34,5 @@ def interrupted(function: Callable[[], object], at: int) -> bool:
         return True
     finally:
         sys.settrace(before)
+        gc.enable()
     return False
