@@ -35,7 +35,7 @@ class Embeddings:
     dropped: tuple[int, ...]
     """How many of each were cut off."""
     pooling: Pool
-    """How a text's tokens become its vector: "mean", "last", "first" or "max"."""
+    """How a text's tokens become its vector: "mean", "last", "first", "max", "weighted" or "root"."""
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -7,6 +7,8 @@ texts whole, in one piece.
 Pools, as sentence-transformers defines them (B rows, L tokens, D hidden size):
     mean    the mean over a text's tokens       last    at its last token
     first   at its first token                  max     the greatest of each element over its tokens
+    weighted    the mean, where the n-th token counts n times
+    root        the sum over its tokens, divided by the square root of how many they are
 
 Sums are in float32, whatever the network computes in, and go by position from the first token on: where a
 text is cut into pieces moves none of their bits on a processor. What stands behind a text's end counts for
@@ -27,7 +29,7 @@ from runtime.step import Adapters, Inputs, Step
 if TYPE_CHECKING:
     import numpy as np
 
-Pool = Literal["mean", "last", "first", "max"]
+Pool = Literal["mean", "last", "first", "max", "weighted", "root"]
 
 _GRAIN = 256
 
@@ -95,9 +97,8 @@ class Reading:
 
         assert self._pooled is not None
         assert self._done == max(self._counts), "not all is read"
-        found = np.array(self._pooled)
-        if self._pool == "mean":
-            found = found / np.array(self._counts, np.float32)[:, None]
+        sizes = np.array([divisor(count, self._pool) for count in self._counts], np.float32)
+        found = np.array(self._pooled) / sizes[:, None]
         if not self._dense:
             return found
         passed = mx.array(found)
@@ -107,21 +108,35 @@ class Reading:
 
     def _add(self, hidden: mx.array, step: Step) -> None:
         """hidden: float32 [B, L, D] of the step."""
-        found = pooled(hidden, mx.array(step.counts), self._pool, self._pooled)
+        found = pooled(hidden, mx.array(step.counts), self._pool, self._pooled, self._done)
         mx.eval(found)
         self._pooled = found
 
 
-def pooled(hidden: mx.array, counts: mx.array, pool: Pool, before: mx.array | None = None) -> mx.array:
-    """[B, D] of one piece [B, L, D] and those before it, whose own is `before`; of "mean" the sum. counts:
-    tokens of each text in it, int [B].
+def pooled(
+    hidden: mx.array, counts: mx.array, pool: Pool, before: mx.array | None = None, start: int = 0
+) -> mx.array:
+    """[B, D] of one piece [B, L, D] and those before it, whose own is `before`; of means the sum (`divisor`).
+    counts: tokens of each text in it, int [B]. start: tokens of each text before it.
     """
     if pool == "first":
         return hidden[:, 0] if before is None else before
     if pool == "last":
         return hidden[mx.arange(hidden.shape[0]), counts - 1]
-    own = (mx.arange(hidden.shape[1])[None] < counts[:, None])[..., None]
+    places = mx.arange(hidden.shape[1])
+    if pool == "weighted":
+        hidden = hidden * (places + start + 1).astype(hidden.dtype)[:, None]
+    own = (places[None] < counts[:, None])[..., None]
     values = mx.where(own, hidden, -mx.inf if pool == "max" else 0.0)
     if before is not None:  # as one more token in front: a sum of sums would have other bits
         values = mx.concatenate([before[:, None], values], axis=1)
     return values.max(axis=1) if pool == "max" else values.sum(axis=1)
+
+
+def divisor(tokens: int, pool: Pool) -> float:
+    """What the sum of so many tokens is divided by."""
+    if pool == "mean":
+        return tokens
+    if pool == "weighted":
+        return tokens * (tokens + 1) / 2
+    return tokens**0.5 if pool == "root" else 1

@@ -41,20 +41,29 @@ FILES = (_MODULES, _POOLING)
 """Who has one of these was made for embeddings."""
 _LIMIT_BYTES = 1 << 16
 _MOST_TOKENS = 2**31 - 1
-_FLAGS: "Mapping[str, Pool | None]" = {
+_FLAGS: "Mapping[str, Pool]" = {
     "pooling_mode_cls_token": "first",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_lasttoken": "last",
-    "pooling_mode_mean_sqrt_len_tokens": None,
-    "pooling_mode_weightedmean_tokens": None,
+    "pooling_mode_mean_sqrt_len_tokens": "root",
+    "pooling_mode_weightedmean_tokens": "weighted",
 }
-_WORDS: "Mapping[str, Pool]" = {"cls": "first", "mean": "mean", "max": "max", "lasttoken": "last"}
+_WORDS: "Mapping[str, Pool]" = {
+    "cls": "first",
+    "mean": "mean",
+    "max": "max",
+    "lasttoken": "last",
+    "mean_sqrt_len_tokens": "root",
+    "weightedmean": "weighted",
+}
 _SAID: "Mapping[Pool, str]" = {
     "first": "first token",
     "last": "last token",
     "mean": "mean of all tokens",
     "max": "greatest of all tokens",
+    "weighted": "mean of all tokens counted by their places",
+    "root": "sum of all tokens over the root of their number",
 }
 
 

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 
 import mlx.core as mx
 
-from runtime.embedding import Pool, pooled
+from runtime.embedding import Pool, divisor, pooled
 from runtime.loaded import LoadedModel
 from runtime.nn.dense import Dense
 from runtime.nn.rope_spec import long_after
@@ -87,9 +87,8 @@ def apart(wanted: mx.array, found: mx.array, model: LoadedModel) -> mx.array:
 def _vector(model: Embedding, ids: Sequence[int]) -> mx.array:
     """[1, D], of length 1; lazy."""
     hidden, step = _read(model, [ids])
-    vector = pooled(hidden.astype(mx.float32), mx.array(step.counts), model.pool)
-    if model.pool == "mean":  # which is a sum until now
-        vector = vector / len(ids)
+    summed = pooled(hidden.astype(mx.float32), mx.array(step.counts), model.pool)
+    vector = summed / divisor(len(ids), model.pool)
     for layer in model.dense:
         vector = layer(vector)
     return vector / mx.sqrt(vector.square().sum(axis=-1, keepdims=True))

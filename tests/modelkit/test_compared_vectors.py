@@ -151,7 +151,7 @@ def test_with_an_adapter_it_is_the_fused_one(tmp_path: Path) -> None:
 
 def test_who_makes_no_embeddings_is_named(home: Path, tmp_path: Path) -> None:
     folder = write_encoder(tmp_path / "m", "bert", pool="mean")
-    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "weightedmean"}')
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "attention"}')
     with pytest.raises(RequestError, match=r"/m: this model makes no embeddings: "):
         compare(home, folder)
 

@@ -147,7 +147,7 @@ def test_the_frame_stays_where_a_text_is_cut(tmp_path: Path) -> None:
     ("pooling", "kinds", "said"),
     [
         ({FLAGS["mean"]: True, FLAGS["last"]: True}, ("Transformer", "Pooling"), "pooling_mode_lasttoken"),
-        ({"pooling_mode_weightedmean_tokens": True}, ("Transformer", "Pooling"), "weightedmean"),
+        ({"pooling_mode": "attention"}, ("Transformer", "Pooling"), "attention"),
         ({}, ("Transformer", "Pooling"), "asks for nothing"),
         ({"pooling_mode": ["mean", "cls"]}, ("Transformer", "Pooling"), "asks for"),
         ({FLAGS["mean"]: 1}, ("Transformer", "Pooling"), "asks for"),

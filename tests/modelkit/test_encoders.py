@@ -100,7 +100,15 @@ def test_how_files_say_to_pool(tmp_path: Path, pool: str) -> None:
     folder = write_encoder(tmp_path / "m", "roberta", pool=pool)
     ids = [int(one) for one in Reference.called("roberta").answers["ids"]]
     wanted = Reference.called("roberta").answers["logits"]
-    of = {"mean": wanted.mean(0), "first": wanted[0], "last": wanted[-1], "max": wanted.max(0)}[pool]
+    weights = np.arange(1, len(ids) + 1)[:, None]
+    of = {
+        "mean": wanted.mean(0),
+        "first": wanted[0],
+        "last": wanted[-1],
+        "max": wanted.max(0),
+        "weighted": (wanted * weights).sum(0) / weights.sum(),
+        "root": wanted.sum(0) / len(ids) ** 0.5,
+    }[pool]
     with modelkit.load(folder) as model:
         found = model.embed([ids], normalize=False)
         assert model.pooling.endswith("from 1_Pooling/config.json")

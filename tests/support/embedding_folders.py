@@ -14,6 +14,8 @@ FLAGS = {
     "mean": "pooling_mode_mean_tokens",
     "max": "pooling_mode_max_tokens",
     "last": "pooling_mode_lasttoken",
+    "weighted": "pooling_mode_weightedmean_tokens",
+    "root": "pooling_mode_mean_sqrt_len_tokens",
 }
 
 

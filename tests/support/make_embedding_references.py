@@ -66,6 +66,8 @@ def _record(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         "last": [state[-1] for state in states],
         "first": [state[0] for state in states],
         "max": [state.max(0).values for state in states],
+        "weighted": [_by_place(state) for state in states],
+        "root": [state.sum(0) / len(state) ** 0.5 for state in states],
     }
     vectors = {pool: [[float(f"{x:.8g}") for x in one] for one in many] for pool, many in pooled.items()}
     return {
@@ -75,6 +77,12 @@ def _record(kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         "texts": texts,
         "vectors": vectors,
     }
+
+
+def _by_place(state: torch.Tensor) -> torch.Tensor:
+    """What sentence-transformers calls weightedmean."""
+    weights = torch.arange(1, len(state) + 1)[:, None]
+    return (state * weights).sum(0) / weights.sum()
 
 
 if __name__ == "__main__":
