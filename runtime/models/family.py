@@ -123,6 +123,8 @@ class Family:
     writes: bool = True
     """Its answers are text. False: an encoder that looks both ways, which is asked for embeddings alone. It
     has no next token and no `logits`, reads texts whole, and remembers nothing."""
+    both_ways: bool = False
+    """Is a config with `is_causal: false` run, too (`models.both_ways`)?"""
     variant: "Callable[[Mapping[str, Any]], Family | str | None] | None" = None
     """What runs a config in its place that says something of itself besides its name, or the file with it;
     None of it: nothing."""

@@ -8,7 +8,7 @@ One that looks both ways is `gemma_encoder`'s.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -158,14 +158,11 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Gemma(CausalLM):
-    """attention(config, rope, window) makes a layer's."""
-
-    def __init__(self, config: Config, attention: "Attention | None" = None) -> None:
-        made = attention or _attention
+    def __init__(self, config: Config) -> None:
         wiring = Sandwich if config.after else PreNorm
         blocks = [
-            wiring(made(config, rope, window), gated_mlp(config), rms_norms(config))
-            for rope, window in zip(layer_ropes(config), config.windows, strict=True)
+            wiring(_attention(config, rope), gated_mlp(config), rms_norms(config))
+            for rope in layer_ropes(config)
         ]
         super().__init__(
             config,
@@ -176,10 +173,7 @@ class Gemma(CausalLM):
         )
 
 
-Attention = Callable[[Config, Rope | None, int | None], SelfAttention]
-
-
-def _attention(config: Config, rope: Rope | None, _window: int | None) -> SelfAttention:
+def _attention(config: Config, rope: Rope | None) -> SelfAttention:
     """What a token sees is up to the layer's memory."""
     if config.generation < 3:
         return SelfAttention(

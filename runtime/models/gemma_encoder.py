@@ -9,20 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import mlx.core as mx
-
-from runtime.cache.layout import LayerSpec, Stateless
-from runtime.cache.protocol import AttentionCache, Rotate
-from runtime.errors import NotSupported
+from runtime.models.both_ways import both_ways, layout
 from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import head_norms
+from runtime.models.decoder import CausalLM
 from runtime.models.gemma import FAMILY as DECODER
 from runtime.models.gemma import Config, Gemma, parse_causal
-from runtime.nn.bidirectional import attend_both_ways
-from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention
-from runtime.step import Step
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -35,48 +27,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return replace(config, windows=sides, tied=True)
 
 
-def layout(config: Config) -> list[LayerSpec]:
-    return [Stateless() for _ in config.windows]
-
-
-class Attention(HeadNormAttention):
-    """window: tokens that are seen to either side; None: all."""
-
-    def __init__(self, config: Config, rope: Rope | None, window: int | None) -> None:
-        super().__init__(
-            config,
-            rope,
-            head_norms(config),
-            qkv_bias=config.bias,
-            output_bias=config.bias,
-            scale=config.scale,
-        )
-        self._window = window
-
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache | None) -> mx.array:
-        queries, keys, values = self.project(x, step)
-        queries, keys = self.place(queries, keys, step)
-        return attend_both_ways(
-            queries, keys, values, scale=self._scale, window=self._window, counts=step.counts
-        )
-
-
-class GemmaEncoder(Gemma):
-    """It reads texts whole: every step begins at 0 and brings all of them."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config, Attention)
-
-    @property
-    def shifts(self) -> list[Rotate | None]:
-        return []
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        raise NotSupported("this network makes embeddings: there is no token that follows")
-
-
-def build(config: Config) -> GemmaEncoder:
-    return GemmaEncoder(config)
+def build(config: Config) -> CausalLM:
+    return both_ways(Gemma(config), config.windows)
 
 
 FAMILY = replace(

@@ -108,4 +108,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     checkpoint=always(Checkpoint(prefix=TRUNK)),
+    both_ways=True,
 )

@@ -17,6 +17,7 @@ from runtime.cache.protocol import AttentionCache, Rotate
 from runtime.cpu.stated import Attends
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
+from runtime.nn.bidirectional import attend_both_ways
 from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize, RMSNorm
@@ -78,6 +79,14 @@ class Attention(Attending):
         self._attends = Heads(
             self._heads, self._kv_heads, self._head_dim, self._scale, self._rope, self._softcap
         )
+        self._ahead = False
+        self._window: int | None = None
+
+    def look_ahead(self, window: int | None = None) -> None:
+        """From now on every token of a text, which is read whole, sees those behind it, too. window: how many
+        to either side; None: all.
+        """
+        self._ahead, self._window, self._as_stated = True, window, False
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
         """See `sublayer.added`."""
@@ -91,6 +100,18 @@ class Attention(Attending):
         """What the heads read, side by side, [B, L, H * K]: all but the last projection. With parameters
         `sinks` [H], heads have one more logit each.
         """
+        if self._ahead:
+            queries, keys, values = self.project(x, step)
+            queries, keys = self.place(queries, keys, step)
+            return attend_both_ways(
+                queries,
+                keys,
+                values,
+                scale=self._scale,
+                softcap=self._softcap,
+                window=self._window,
+                counts=step.counts,
+            )
         rope = self._rope
         factors = self.factors(step)
         if not self._by_heads and factors is None:

@@ -67,7 +67,7 @@ def test_from_modelfile_to_vectors(name: str, quantize: str | None, tmp_path: Pa
     if quantize is None:
         assert np.array_equal(found, alone)
     off = np.abs(found - alone).mean() / spread
-    assert off < {None: 1e-6, "q8": 0.02, "q4": 0.4}[quantize]
+    assert off < {None: 1e-6, "q8": 0.03, "q4": 0.4}[quantize]
 
 
 def test_texts_are_framed_and_neither_padded_nor_cut(model: modelkit.Model) -> None:

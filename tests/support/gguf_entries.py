@@ -207,6 +207,8 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {}),
     "distilbert": ("distilbert", {}),
     "modernbert": ("modernbert", {}),
+    "eurobert": ("eurobert", {"classifier_pooling": "mean"}),
+    "qwen3_both_ways": ("qwen3_both_ways", {}),
     "embedding_gemma": (
         "embedding_gemma",
         {"query_pre_attn_scalar": 24, "num_hidden_layers": 6, "layer_types": None},

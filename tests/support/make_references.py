@@ -40,10 +40,8 @@ FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
 TOKENS, COLUMNS, GREEDY = 48, 48, 64
 SOURCE = 29  # tokens that an encoder reads
 # Hidden states are their answers.
-OF_ENCODERS = (
-    *("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "modernbert", "nomic_bert"),
-    "mpnet",
-)
+_WITH_POOLERS = ("bert", "roberta", "camembert", "xlm-roberta", "mpnet", "gte", "jina_embeddings_v3")
+OF_ENCODERS = (*_WITH_POOLERS, "distilbert", "modernbert", "nomic_bert", "eurobert")
 _BOTH_WAYS = "use_bidirectional_attention"
 WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
@@ -73,7 +71,8 @@ def main(names: list[str]) -> None:
 
 
 def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
-    small = {} if model_type in WHOLE or overrides.get(_BOTH_WAYS) else SMALL
+    both_ways = overrides.get(_BOTH_WAYS) or overrides.get("is_causal") is False
+    small = {} if model_type in WHOLE or both_ways else SMALL
     config = configured(model_type, overrides, small)
     model = _made(config)
     if model_type == "t5" and overrides.get("tie_word_embeddings") is False:
@@ -91,8 +90,7 @@ def _made(config: Any) -> Any:
     if isinstance(config, MlxConfig):
         return MlxModel(config)
     kind = config.model_type
-    more = {"add_pooling_layer": False} if is_encoder(config) and "distil" not in kind else {}
-    more = {} if kind in ("modernbert", "nomic_bert", "gemma3_text") else more
+    more = {"add_pooling_layer": False} if kind in _WITH_POOLERS else {}
     way = "sdpa" if kind == "falcon" else "eager"  # its eager way adds ALiBi's bias twice
     made = _auto_class(config).from_config(config, attn_implementation=way, **more)
     if kind == "mpt":  # its class takes 8 for alibi_bias_max, whatever a file says
@@ -112,7 +110,8 @@ def _turn_part_of_heads(made: Any) -> None:
 
 def is_encoder(config: Any) -> bool:
     """Are hidden states its answers?"""
-    return config.model_type in OF_ENCODERS or getattr(config, _BOTH_WAYS, None) is True
+    both_ways = getattr(config, _BOTH_WAYS, None) is True or getattr(config, "is_causal", None) is False
+    return both_ways or config.model_type in OF_ENCODERS
 
 
 def folder_of(config: Any) -> Path:

@@ -15,6 +15,7 @@ from runtime.embedding import Reading
 from runtime.errors import NotSupported, UnsupportedModel
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
+from runtime.models.encoder import Encoder
 from runtime.nn import ops
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import legacy_config, random_state
@@ -209,6 +210,75 @@ def test_what_nomics_form_can_say_besides_is_refused(field: str, value: object) 
         describe(config)
 
 
+def as_alibaba() -> tuple[dict[str, Any], dict[str, mx.array]]:
+    """The reference's config and tensors in the form that Alibaba published."""
+    record = Reference.called("gte").record
+    rope = record["config"]["rope_parameters"]
+    config = {**record["config"], "model_type": "new", "architectures": ["NewModel"], "pack_qkv": True}
+    config |= {"rope_theta": rope["rope_theta"], "position_embedding_type": "rope"}
+    del config["rope_parameters"]
+    named = {
+        "layers.": "encoder.layer.",
+        "self_attn.": "attention.",
+        "post_attention_layernorm.": "attn_ln.",
+        "post_mlp_layernorm.": "mlp_ln.",
+    }
+    state = random_state(record["tensors"])
+    for new, old in named.items():
+        state = {name.replace(new, old): x for name, x in state.items()}
+    for joined, parts in (
+        ("attention.qkv_proj", [f"attention.{part}_proj" for part in "qkv"]),
+        ("mlp.up_gate_proj", ["mlp.up_proj", "mlp.gate_proj"]),
+    ):
+        for layer in range(config["num_hidden_layers"]):
+            for leaf in ("weight", "bias"):
+                at = f"encoder.layer.{layer}."
+                found = [state.pop(f"{at}{part}.{leaf}", None) for part in parts]
+                if found[0] is not None:
+                    state[f"{at}{joined}.{leaf}"] = np.concatenate(found)
+    return config, {f"new.{name}": mx.array(x) for name, x in state.items()}
+
+
+def test_as_gte_was_published() -> None:
+    reference, (config, tensors) = Reference.called("gte"), as_alibaba()
+    assert "new.encoder.layer.0.mlp.up_gate_proj.weight" in tensors
+    assert "new.encoder.layer.0.attention.qkv_proj.bias" in tensors
+    model = load_model(config, tensors)
+    assert reference.error(full_logits(model, reference.answers["ids"])) < bar(reference)
+
+
+def test_gte_stretches_its_rotations() -> None:
+    """By the published code's ntk: inv_freq = 1 / (base * factor) ** (i / dim) / factor ** (2 / dim)."""
+    config = {**as_alibaba()[0], "rope_scaling": {"type": "ntk", "factor": 8.0}}
+    wanted = (700.0 * 8) ** (np.arange(0, 16, 2) / 16) * 8 ** (2 / 16)
+    assert describe(config).config.rope.wavelengths == pytest.approx(wanted.tolist())
+    mixed = {**config["rope_scaling"], "mixed_b": 0.6}
+    with pytest.raises(UnsupportedModel, match="mixed_b"):
+        describe({**config, "rope_scaling": mixed})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("position_embedding_type", "absolute"),
+        ("layer_norm_type", "rms_norm"),
+        ("logn_attention_scale", True),
+        ("num_attention_heads", 5),
+    ],
+)
+def test_what_gtes_form_can_say_besides_is_refused(field: str, value: object) -> None:
+    words = {"num_attention_heads": "hidden_size"}.get(field, field)
+    with pytest.raises(UnsupportedModel, match=words):
+        describe({**as_alibaba()[0], field: value})
+
+
+def test_windows_that_look_both_ways_are_refused() -> None:
+    config = Reference.called("qwen2_both_ways").record["config"]
+    sliding = {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["sliding_attention"] * 3}
+    with pytest.raises(UnsupportedModel, match="is_causal is false"):
+        describe({**config, **sliding})
+
+
 def test_as_modernbert_was_published() -> None:
     """Before transformers 5: two bases, and every how many layers the whole text is seen."""
     reference = Reference.called("modernbert")
@@ -245,8 +315,10 @@ def test_gemma_without_the_flag_is_a_decoder(tmp_path: Path) -> None:
 
 def test_it_has_no_next_token(model: LoadedModel) -> None:
     assert not model.described.writes
-    with pytest.raises(NotSupported, match="embeddings"):
-        model.network.logits(mx.zeros((1, 1, 64)))
+    assert model.described.looks_ahead
+    if isinstance(model.network, Encoder):  # decoders that look both ways are the family's class
+        with pytest.raises(NotSupported, match="embeddings"):
+            model.network.logits(mx.zeros((1, 1, 64)))
 
 
 @pytest.mark.parametrize("name", sorted({*Reference.encoders()} - {"embedding_gemma"}))

@@ -86,7 +86,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("granitemoehybrid", {"logits_scaling": 0}, "logits_scaling is 0"),
     ("falcon_h1", {"ssm_in_multiplier": 1e9}, "ssm_in_multiplier is 1000000000"),
     ("llama", {"model_type": 5}, "model_type is 5"),
-    ("llama", {"is_causal": False}, "is_causal is False"),
+    ("granite", {"is_causal": False}, "is_causal is False"),
+    ("llama", {"is_causal": 0}, "is_causal is 0"),
     ("qwen3", {"layer_types": ["full_attention"] * 1_000_000}, "more than 65536 entries"),
     ("mixtral", {"num_experts": 3}, "num_experts is 3 and num_local_experts is 4"),
     (

@@ -33,6 +33,24 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
         "nomic_bert",
         {**_SMALL, "head_dim": 24, "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
     ),
+    "gte": (
+        "gte",
+        {**_SMALL, "type_vocab_size": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
+    ),
+    "gte_untyped": (
+        "gte",
+        {
+            **_SMALL,
+            "type_vocab_size": 0,
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 1e-5,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 700.0, "factor": 3.0},
+        },
+    ),
+    "jina_embeddings_v3": (
+        "jina_embeddings_v3",
+        {**_SMALL, "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
+    ),
     "modernbert": (
         "modernbert",
         {
@@ -63,6 +81,23 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "cls_token_id": 1,
             "sep_token_id": 2,
         },
+    ),
+    "eurobert": (
+        "eurobert",
+        {
+            **_SMALL,
+            "num_key_value_heads": 2,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "pad_token_id": 2,
+            "mask_token_id": 3,
+        },
+    ),
+    "llama_both_ways": ("llama", {**_SMALL, "num_key_value_heads": 2, "is_causal": False}),
+    "qwen2_both_ways": ("qwen2", {**_SMALL, "num_key_value_heads": 2, "is_causal": False}),
+    "qwen3_both_ways": (
+        "qwen3",
+        {**_SMALL, "num_key_value_heads": 2, "head_dim": 24, "is_causal": False, "tie_word_embeddings": True},
     ),
     "embedding_gemma": (
         "gemma3_text",

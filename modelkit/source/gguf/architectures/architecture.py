@@ -70,6 +70,8 @@ class Architecture:
 
     looks_ahead: bool = False
     """Do tokens see those behind them? Then it makes embeddings."""
+    either_way: bool = False
+    """May a file say that they do, or not?"""
     always_ahead: bool = False
     """Do they so in llama.cpp, whatever a file says?"""
     dense: bool = False

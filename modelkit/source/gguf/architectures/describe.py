@@ -88,6 +88,9 @@ def describe_for_gguf(
     out.put("block_count", facts.layers + out.heads)
     for setting in (*row.settings, *kind.settings):
         setting.write(out)
+    turned = row.either_way and config.get("is_causal") is False
+    if turned:
+        out.put("attention.causal", False)
     heads = {name for name in shapes if _is_of_unknown_head(row, name, facts)}
     if heads:
         out.notes.append("the draft head is left out: llama.cpp's files of this architecture have none")
@@ -103,7 +106,7 @@ def describe_for_gguf(
         tensors,
         out.extra,
         tuple(out.notes),
-        row.looks_ahead,
+        row.looks_ahead or turned,
         row.dense,
         row.of_target,
         (*row.otherwise, *out.otherwise),

@@ -1,5 +1,5 @@
 """Encoders for embeddings with a norm behind every sublayer: BERT, what llama.cpp writes as BERT (RoBERTa and
-its kin, DistilBERT), and Nomic BERT.
+its kin, DistilBERT), and Nomic BERT; and EuroBERT, whose layers are Llama's.
 
 Positions of RoBERTa's kin begin behind the row of padding. llama.cpp counts from 0, so the rows before the
 first are left out of a file, and what comes back is BERT with a table that begins there.
@@ -9,7 +9,18 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
-from modelkit.source.gguf.architectures.parts import HEAD_DIM, LAYER_NORM, rule, rules
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    HEAD_DIM,
+    LAYER_NORM,
+    MLP,
+    NORMS,
+    TOP,
+    UNSCALED,
+    decoder,
+    rule,
+    rules,
+)
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
@@ -76,6 +87,26 @@ def _write_types(out: Writing) -> None:
 _TYPES = Special(_read_types, _write_types)
 CAUSAL = Special(lambda _: None, lambda out: out.put("attention.causal", False))
 """Read for all architectures in one place."""
+
+
+_CLASSIFIERS = {1: "mean", 2: "cls"}
+
+
+def _read_classifier(file: Reading) -> None:
+    told = file.get("classifier.pooling_type", int)
+    if told in _CLASSIFIERS:
+        file.config["classifier_pooling"] = _CLASSIFIERS[told]
+
+
+def _write_classifier(out: Writing) -> None:
+    told = out.facts.get("classifier_pooling")
+    for number, word in _CLASSIFIERS.items():
+        if word == told:
+            out.put("classifier.pooling_type", number)
+
+
+CLASSIFIER = Special(_read_classifier, _write_classifier)
+"""How a classifier behind it would pool, which nothing here computes."""
 
 
 def _sizes(*, hidden: str, inner: str, heads: str, eps: Setting) -> tuple[Setting, ...]:
@@ -199,5 +230,22 @@ NOMIC_BERT = Architecture(
         layer_output_norm.* = norm2.*
     """),
     home="encoder.layers.{}.",
+    looks_ahead=True,
+)
+
+
+EUROBERT = Architecture(
+    "eurobert",
+    (Kind("eurobert", "EuroBertModel"),),
+    decoder(
+        CAUSAL,
+        CLASSIFIER,
+        Rope(dimensions=False),
+        UNSCALED,
+        Always("attention_bias", False),
+        Always("mlp_bias", False),
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, *MLP),
     looks_ahead=True,
 )

@@ -72,6 +72,7 @@ LLAMA = Architecture(
         *_ONE_BY_ONE,
     ),
     exact="bits; a sliding window is not in the file",
+    either_way=True,
 )
 
 

@@ -6,7 +6,7 @@ has no biases for it.
 """
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
-from modelkit.source.gguf.architectures.encoders import CAUSAL
+from modelkit.source.gguf.architectures.encoders import CAUSAL, CLASSIFIER
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.parts import CONTEXT, HIDDEN, INNER, LAYER_NORM, VOCAB, rules
 from modelkit.source.gguf.architectures.rope import rope_blocks
@@ -14,7 +14,6 @@ from modelkit.source.gguf.architectures.settings import Same, Special
 from modelkit.source.gguf.architectures.windows import WORDS, shown_pattern, told_kinds
 
 _THETA, _WINDOW_THETA, _EVERY = 160000.0, 10000.0, 3
-_CLASSIFIERS = {1: "mean", 2: "cls"}
 """How a head for classes pools, which nothing here computes."""
 _GATES = {
     "gelu": "gelu",
@@ -100,19 +99,6 @@ def _write_eps(out: Writing) -> None:
         out.put(key, out.facts.get("norm_eps", default=1e-5))
 
 
-def _read_classifier(file: Reading) -> None:
-    told = file.get("classifier.pooling_type", int)
-    if told in _CLASSIFIERS:
-        file.config["classifier_pooling"] = _CLASSIFIERS[told]
-
-
-def _write_classifier(out: Writing) -> None:
-    told = out.facts.get("classifier_pooling")
-    for number, word in _CLASSIFIERS.items():
-        if word == told:
-            out.put("classifier.pooling_type", number)
-
-
 def _read_biases(file: Reading) -> None:
     file.config |= dict.fromkeys(("norm_bias", "attention_bias", "mlp_bias"), False)
 
@@ -131,7 +117,7 @@ MODERN_BERT = Architecture(
         Special(_read_windows, _write_windows),
         Special(_read_ropes, _write_ropes),
         Special(_read_gate, _write_gate),
-        Special(_read_classifier, _write_classifier),
+        CLASSIFIER,
         VOCAB,
     ),
     rules("""

@@ -96,6 +96,7 @@ QWEN2 = Architecture(
     decoder(_ROPE, *_NO_WINDOW),
     TOP,
     _BLOCK,
+    either_way=True,
 )
 QWEN3 = Architecture(
     "qwen3",
@@ -104,6 +105,7 @@ QWEN3 = Architecture(
     TOP,
     _BLOCK,
     condition=lambda config: not is_block_draft(config),
+    either_way=True,
 )
 
 _ALL_SPARSE = (Always("decoder_sparse_step", 1), Always("mlp_only_layers", []))

@@ -98,7 +98,9 @@ def _read_common(file: Reading, metadata: Mapping[str, Any], row: Architecture) 
     file.config["vocab_size"] = rows
     causal = file.get("attention.causal")
     looks_ahead = causal is False or (causal is None and row.always_ahead)
-    if looks_ahead and not row.looks_ahead and not row.of_target:
+    if looks_ahead and row.either_way:
+        file.config["is_causal"] = False
+    elif looks_ahead and not row.looks_ahead and not row.of_target:
         file.unsupported("tokens see those behind them, which is not computed: the file is no language model")
     if row.looks_ahead and not looks_ahead:
         file.unsupported("tokens see those before them alone, which is not computed for an encoder")

@@ -136,6 +136,7 @@ ROWS: tuple[Architecture, ...] = (
     encoders.BERT,
     encoders.DISTILBERT,
     encoders.NOMIC_BERT,
+    encoders.EUROBERT,
     modern_bert.MODERN_BERT,
 )
 

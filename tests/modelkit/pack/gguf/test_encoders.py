@@ -32,6 +32,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "nomic_bert": {},
     "modernbert": {},
     "embedding_gemma": GEMMA,
+    "eurobert": {},
+    "llama_both_ways": {},
+    "qwen2_both_ways": {},
+    "qwen3_both_ways": {},
 }
 
 

@@ -50,12 +50,18 @@ def test_a_key_that_nothing_reads_is_refused_by_name() -> None:
         ("llama__rope__dimension_count", 64, MalformedFile),
         ("llama__rope__scaling__type", "spiral", UnsupportedSource),
         ("llama__attention__value_length", 8, UnsupportedSource),
-        ("llama__attention__causal", False, UnsupportedSource),
     ],
 )
 def test_metadata_that_cannot_be_is_refused(key: str, value: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"model\.gguf"):
         _changed("llama", **{key: value})
+
+
+def test_who_sees_what_stands_behind() -> None:
+    assert _changed("llama", llama__attention__causal=False).config["is_causal"] is False
+    assert "is_causal" not in _changed("llama", llama__attention__causal=True).config
+    with pytest.raises(UnsupportedSource, match="tokens see those behind them"):
+        _changed("granite", granite__attention__causal=False)
 
 
 def test_what_ollama_keeps_in_the_same_file_is_left_out_and_told() -> None:

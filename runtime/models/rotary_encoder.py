@@ -1,0 +1,177 @@
+"""Encoders that look both ways and rotate queries and keys: BERT's order of sublayers without its positions.
+
+A LayerNorm behind every sublayer and behind the embeddings. Families (Nomic BERT, GTE, Jina) differ in where
+biases are, and in whether feed-forward blocks have a gate.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec, Stateless
+from runtime.cache.protocol import Caches
+from runtime.models.encoder import Encoder
+from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
+from runtime.models.tensor_names import renamed
+from runtime.nn.attend import split_heads
+from runtime.nn.bidirectional import attend_both_ways
+from runtime.nn.linear import embed, linear
+from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.sublayer import projections
+from runtime.records import dataclass
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    head_dim: int
+    norm_eps: float
+    """Added to the variance in each norm."""
+    activation: str
+    """A name of ACTIVATIONS, of the half that gates."""
+    types: int
+    """Rows of the table of token types, of which the first is every token's; 0 for no table."""
+    context_length: int
+    """Tokens."""
+    rope: RopeSpec
+    biased: bool = False
+    """Have the matrices biases? Those of a gate and what it gates never do."""
+    gated: bool = True
+    """Do feed-forward blocks have a gate?"""
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [Stateless() for _ in range(config.layers)]
+
+
+def _norm(config: Config) -> LayerNorm:
+    return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+
+class Embeddings(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        if config.types:
+            self.token_type_embeddings = nn.Embedding(config.types, config.hidden_size)
+        self.LayerNorm = _norm(config)
+        self._typed = config.types > 0
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        if self._typed:
+            x = x + embed(self.token_type_embeddings, mx.zeros(x.shape[:2], dtype=mx.int32), step)
+        return self.LayerNorm(x)
+
+
+class Attention(Module):
+    def __init__(self, config: Config, rope: Rope) -> None:
+        super().__init__()
+        inner = config.heads * config.head_dim
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Linear(config.hidden_size, inner, bias=config.biased) for _ in range(3)
+        )
+        self.o_proj = nn.Linear(inner, config.hidden_size, bias=config.biased)
+        self._heads, self._rope, self._scale = config.heads, rope, config.head_dim**-0.5
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        parts = projections((self.q_proj, self.k_proj, self.v_proj), x, step)
+        queries, keys, values = (split_heads(part, self._heads) for part in parts)
+        queries, keys = self._rope(queries, step), self._rope(keys, step)
+        seen = attend_both_ways(queries, keys, values, scale=self._scale, counts=step.counts)
+        return linear(self.o_proj, seen, step)
+
+
+def _feed_forward(config: Config) -> GatedMLP | MLP:
+    hidden, inner = config.hidden_size, config.intermediate_size
+    if not config.gated:
+        return MLP(hidden, inner, ACTIVATIONS[config.activation], bias=config.biased)
+    made = GatedMLP(hidden, inner, activation=config.activation)
+    if config.biased:
+        made.down_proj = nn.Linear(inner, hidden)
+    return made
+
+
+class Layer(Module):
+    def __init__(self, config: Config, rope: Rope) -> None:
+        super().__init__()
+        self.self_attn = Attention(config, rope)
+        self.post_attention_layernorm = _norm(config)
+        self.mlp = _feed_forward(config)
+        self.post_mlp_layernorm = _norm(config)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        x = self.post_attention_layernorm(x + self.self_attn(x, step))
+        return self.post_mlp_layernorm(x + self.mlp(x, step))
+
+
+class RotaryEncoder(Encoder):
+    shifts: ClassVar[tuple[()]] = ()
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        rope = Rope(config.rope)
+        self.embeddings = Embeddings(config)
+        self.layers = [Layer(config, rope) for _ in range(config.layers)]
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        x = self.embeddings(step.embedded(self.embed), step)
+        for layer in self.layers:
+            x = layer(x, step)
+        return x
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embeddings.word_embeddings, ids, step)
+
+
+def build(config: Config) -> RotaryEncoder:
+    return RotaryEncoder(config)
+
+
+UNREAD = ("pooler", "cls", "classifier", "position_ids", "inv_freq")
+"""Heads for other tasks, and buffers."""
+
+
+def plainly(
+    weights: dict[str, mx.array],
+    prefixes: Iterable[str],
+    rules: Iterable[tuple[re.Pattern[str], str]],
+    fused: Iterable[tuple[re.Pattern[str], tuple[str, ...]]],
+) -> dict[str, mx.array]:
+    """In the names used here, and a matrix for each of those that lie in one. fused: a pattern whose groups
+    are what stands before and behind, and the names of the parts, of which each has as many rows. Rows are
+    cut, so packed ones can be, too.
+    """
+    rules, fused, found = tuple(rules), tuple(fused), dict[str, mx.array]()
+    for name, array in weights.items():
+        name = renamed(name, prefixes, rules)
+        hit = next(((match, parts) for one, parts in fused if (match := one.fullmatch(name))), None)
+        if hit is None or array.shape[0] % len(hit[1]):
+            found[name] = array
+            continue
+        match, parts = hit
+        for part, rows in zip(parts, mx.split(array, len(parts)), strict=True):
+            found[f"{match[1]}{part}{match[2]}"] = rows
+    return found
+
+
+QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+
+
+def quantized_by(*sensitive: str) -> tuple[Row, ...]:
+    """sensitive: what names of matrices have that get more bits."""
+    return (
+        Row(lambda t, _: t.ends("token_type_embeddings.weight"), SOURCE, "table of types"),
+        Row(lambda t, r: r.promotes and t.has(*sensitive), EIGHT_ELSE, "sensitive matrix"),
+    )
