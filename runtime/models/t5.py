@@ -11,7 +11,7 @@ Sources: arXiv 1910.10683 (T5), 2010.11934 (mT5), 2304.09151 (UMT5); transformer
 """
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -20,6 +20,7 @@ from runtime.cache.layout import Encoder, Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Family
+from runtime.models.names import architecture_name
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.models.t5_config import Config, parse
 from runtime.nn.attend import Bias, attend, attend_over, split_heads
@@ -66,7 +67,8 @@ class Attention(Module):
     def within(self, x: mx.array, whole: Step, between: Between) -> mx.array:
         """Every token sees every other. whole: see `whole_texts`."""
         queries, (keys, values) = self.queries(x, whole), self.keys_values(x, whole)
-        return linear(self.o, attend_both_ways(queries, keys, values, scale=1.0, between=between), whole)
+        seen = attend_both_ways(queries, keys, values, scale=1.0, between=between, counts=whole.counts)
+        return linear(self.o, seen, whole)
 
     def onward(self, x: mx.array, step: Step, cache: AttentionCache, bias: Bias) -> mx.array:
         """Tokens see what stands before them."""
@@ -220,6 +222,7 @@ def build(config: Config) -> T5:
 # What files repeat, or what nothing reads.
 _COPIES = ("encoder.embed_tokens.", "decoder.embed_tokens.")
 _SPARE = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias."
+COPIES = tuple(f"{name}weight" for name in (*_COPIES, _SPARE))
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
@@ -253,17 +256,24 @@ ROWS: tuple[Row, ...] = (
     ),
 )
 
+
+def _variant(raw: Mapping[str, Any]) -> str | None:
+    """Its encoder may be all that is wanted."""
+    return "t5_encoder" if architecture_name(raw).endswith("EncoderModel") else None
+
+
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
     start_id=lambda config: config.start_id,
+    variant=_variant,
     checkpoint=always(
         Checkpoint(
             rows=ROWS,
             tied_fields=(("scale_decoder_outputs", True),),
-            copies=("shared.weight", tuple(f"{name}weight" for name in (*_COPIES, _SPARE))),
+            copies=("shared.weight", COPIES),
         )
     ),
 )

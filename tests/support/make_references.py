@@ -92,7 +92,10 @@ def _made(config: Any) -> Any:
     kind = config.model_type
     more = {"add_pooling_layer": False} if kind in _WITH_POOLERS else {}
     way = "sdpa" if kind == "falcon" else "eager"  # its eager way adds ALiBi's bias twice
-    made = _auto_class(config).from_config(config, attn_implementation=way, **more)
+    if _is_part(config):
+        made = getattr(transformers, config.architectures[0])._from_config(config, attn_implementation=way)
+    else:
+        made = _auto_class(config).from_config(config, attn_implementation=way, **more)
     if kind == "mpt":  # its class takes 8 for alibi_bias_max, whatever a file says
         most = config.attn_config.alibi_bias_max
         made.transformer.build_mpt_alibi_tensor = partial(build_mpt_alibi_tensor, alibi_bias_max=most)
@@ -111,7 +114,12 @@ def _turn_part_of_heads(made: Any) -> None:
 def is_encoder(config: Any) -> bool:
     """Are hidden states its answers?"""
     both_ways = getattr(config, _BOTH_WAYS, None) is True or getattr(config, "is_causal", None) is False
-    return both_ways or config.model_type in OF_ENCODERS
+    return both_ways or config.model_type in OF_ENCODERS or _is_part(config)
+
+
+def _is_part(config: Any) -> bool:
+    """Is it the encoder of a model that writes?"""
+    return bool(config.architectures) and config.architectures[0].endswith("EncoderModel")
 
 
 def folder_of(config: Any) -> Path:
@@ -127,7 +135,7 @@ def _untie(model: Any) -> None:
 
 def source_ids(config: Any) -> np.ndarray | None:
     """What an encoder reads; None for a model that has none."""
-    if not config.is_encoder_decoder:
+    if not config.is_encoder_decoder or is_encoder(config):
         return None
     return np.random.default_rng(11).integers(3, vocab_size(config), SOURCE)
 

@@ -11,6 +11,16 @@ _SMALL: dict[str, Any] = {
     "max_position_embeddings": 66,
 }
 
+_SMALL_T5: dict[str, Any] = {
+    "vocab_size": 160,
+    "d_model": 64,
+    "d_kv": 24,
+    "d_ff": 96,
+    "num_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 20,
+}
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {**_SMALL, "layer_norm_eps": 1e-12}),
     "bert_tanh": ("bert", {**_SMALL, "hidden_act": "gelu_new", "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
@@ -98,6 +108,11 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_both_ways": (
         "qwen3",
         {**_SMALL, "num_key_value_heads": 2, "head_dim": 24, "is_causal": False, "tie_word_embeddings": True},
+    ),
+    "t5_encoder": ("t5", {**_SMALL_T5, "architectures": ["T5EncoderModel"]}),
+    "umt5_encoder": (
+        "umt5",
+        {**_SMALL_T5, "feed_forward_proj": "gated-gelu", "architectures": ["UMT5EncoderModel"]},
     ),
     "embedding_gemma": (
         "gemma3_text",

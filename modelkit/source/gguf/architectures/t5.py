@@ -2,12 +2,16 @@
 
 llama.cpp has one architecture for them. UMT5 is told by biases of positions in every block; mT5 is T5 with a
 head of its own. What a file does not say is whether hidden states are scaled before the head: T5's and UMT5's
-are where the head is the embedding, and others are refused.
+are where the head is the embedding, and others are refused. The encoder by itself has an architecture of its
+own; llama.cpp's converter does not write that its tokens see those behind them, and llama.cpp's way to
+embeddings then masks these, so it is written here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind, Stack
+from modelkit.source.gguf.architectures.encoders import CAUSAL
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Link
@@ -37,11 +41,25 @@ def _kind(facts: Facts) -> str:
     return str(facts.get("model_type", default="t5"))
 
 
+def _read_decoder(file: Reading) -> None:
+    file.config["num_decoder_layers"] = file.count("decoder_block_count", file.blocks)
+    file.config["is_encoder_decoder"] = True
+
+
+def _write_decoder(out: Writing) -> None:
+    facts = out.facts
+    out.put("decoder_block_count", _decoder_layers(facts))
+    tied = facts.get("tie_word_embeddings", default=True)
+    scaled = _kind(facts) != "mt5" and facts.get("scale_decoder_outputs", default=tied)
+    if scaled != tied:
+        out.refuse(
+            "hidden states are scaled before the head in another way than T5's are, which GGUF cannot say"
+        )
+
+
 def _read_blocks(file: Reading) -> None:
     del file.config["num_hidden_layers"]
     file.config["num_layers"] = file.blocks
-    file.config["num_decoder_layers"] = file.count("decoder_block_count", file.blocks)
-    file.config["is_encoder_decoder"] = True
     file.config["feed_forward_proj"] = "gated-gelu" if _GATES in file.shapes else "relu"
     size = file.count("attention.key_length")
     file.config["d_kv"] = size
@@ -51,7 +69,6 @@ def _read_blocks(file: Reading) -> None:
 
 def _write_blocks(out: Writing) -> None:
     facts = out.facts
-    out.put("decoder_block_count", _decoder_layers(facts))
     size = facts.count("d_kv", default=64)
     out.put("attention.key_length", size)
     out.put("attention.value_length", size)
@@ -61,12 +78,6 @@ def _write_blocks(out: Writing) -> None:
         out.refuse(
             f"the feed-forward computes {activation[0]!r:.40}, {'gated' if activation[1] else 'not gated'}; "
             "llama.cpp knows relu, and gelu_new with a gate"
-        )
-    tied = facts.get("tie_word_embeddings", default=True)
-    scaled = _kind(facts) != "mt5" and facts.get("scale_decoder_outputs", default=tied)
-    if scaled != tied:
-        out.refuse(
-            "hidden states are scaled before the head in another way than T5's are, which GGUF cannot say"
         )
 
 
@@ -108,24 +119,37 @@ def _block(norms: Sequence[str], forward: int) -> tuple[Rule, ...]:
     )
 
 
+def _is_encoder(config: Mapping[str, Any]) -> bool:
+    return str((config.get("architectures") or [""])[0]).endswith("EncoderModel")
+
+
+_SETTINGS = (
+    Same("context_length", ("n_positions",), default=512),
+    Same("embedding_length", ("d_model",), needed=True),
+    Same("feed_forward_length", ("d_ff",), needed=True),
+    Same("attention.head_count", ("num_heads",), needed=True),
+    Special(lambda file: file.skip("attention.layer_norm_rms_epsilon"), lambda _: None),
+    Same(LAYER_NORM, ("layer_norm_epsilon",), default=1e-6, absent=1e-6),
+    Same("attention.relative_buckets_count", ("relative_attention_num_buckets",), default=32, needed=True),
+    Always("relative_attention_max_distance", 128),
+    Special(_read_blocks, _write_blocks),
+)
+_ENCODER = Stack("enc.blk.{}.", "encoder.block.{}.", _block(("attn_norm", "ffn_norm"), 1))
+
+
+def _has_biases(file: Reading) -> bool:
+    return _BIASES.format(1) in file.shapes
+
+
 T5 = Architecture(
     "t5",
     (
-        Kind("umt5", "UMT5ForConditionalGeneration", lambda file: _BIASES.format(1) in file.shapes),
+        Kind("umt5", "UMT5ForConditionalGeneration", _has_biases),
         Kind("t5", "T5ForConditionalGeneration", aliases=("mt5",)),
     ),
     (
-        Same("context_length", ("n_positions",), default=512),
-        Same("embedding_length", ("d_model",), needed=True),
-        Same("feed_forward_length", ("d_ff",), needed=True),
-        Same("attention.head_count", ("num_heads",), needed=True),
-        Special(lambda file: file.skip("attention.layer_norm_rms_epsilon"), lambda _: None),
-        Same(LAYER_NORM, ("layer_norm_epsilon",), default=1e-6, absent=1e-6),
-        Same(
-            "attention.relative_buckets_count", ("relative_attention_num_buckets",), default=32, needed=True
-        ),
-        Always("relative_attention_max_distance", 128),
-        Special(_read_blocks, _write_blocks),
+        *_SETTINGS,
+        Special(_read_decoder, _write_decoder),
         Special(
             lambda file: file.config.update(decoder_start_token_id=file.count("decoder_start_token_id", 0)),
             lambda out: out.put("decoder_start_token_id", _start(out.facts)),
@@ -139,7 +163,7 @@ T5 = Architecture(
     """),
     (),
     stacks=(
-        Stack("enc.blk.{}.", "encoder.block.{}.", _block(("attn_norm", "ffn_norm"), 1)),
+        _ENCODER,
         Stack(
             "dec.blk.{}.",
             "decoder.block.{}.",
@@ -150,4 +174,22 @@ T5 = Architecture(
             _decoder_layers,
         ),
     ),
+    condition=lambda config: not _is_encoder(config),
+)
+ENCODER = Architecture(
+    "t5encoder",
+    (
+        Kind("umt5", "UMT5EncoderModel", _has_biases),
+        Kind("t5", "T5EncoderModel", aliases=("mt5",)),
+    ),
+    (*_SETTINGS, CAUSAL),
+    rules("""
+        token_embd.weight = shared.weight
+        enc.output_norm.weight = encoder.final_layer_norm.weight
+    """),
+    (),
+    stacks=(_ENCODER,),
+    condition=_is_encoder,
+    looks_ahead=True,
+    always_ahead=True,
 )

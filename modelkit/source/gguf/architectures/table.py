@@ -132,6 +132,7 @@ ROWS: tuple[Architecture, ...] = (
     nemotron_h.NEMOTRON_H,
     nemotron_h.NEMOTRON_H_MOE,
     t5.T5,
+    t5.ENCODER,
     dflash.DFLASH,
     encoders.BERT,
     encoders.DISTILBERT,

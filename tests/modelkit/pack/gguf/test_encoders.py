@@ -33,6 +33,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "modernbert": {},
     "embedding_gemma": GEMMA,
     "eurobert": {},
+    "t5_encoder": {"relative_attention_max_distance": 128},
+    "umt5_encoder": {"relative_attention_max_distance": 128},
     "llama_both_ways": {},
     "qwen2_both_ways": {},
     "qwen3_both_ways": {},
