@@ -34,7 +34,8 @@ _LAUNCHED = "`mlx.launch --hostfile` sets both on each machine."
 _HUB = "https://huggingface.co"
 SERVER_HOST, SERVER_PORT = "127.0.0.1", 11434
 _SERVER = re.compile(
-    r"(?:https?://)?(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::([0-9]{1,5}))?/?"
+    r"(?:https?://)?(?:\[([0-9A-Fa-f:.]{2,45})\]|((?:[\w-]{1,63}\.)*[\w-]{1,63}\.?))(?::([0-9]{1,5}))?/?",
+    re.ASCII,
 )
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 

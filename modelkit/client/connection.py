@@ -43,8 +43,12 @@ class Connection:
         self.address = address
         uds = found[2]
         authorization = {b"authorization": f"Bearer {key}".encode()} if key else {}
+        try:
+            base = httpx2.URL("http://localhost" if uds else address)
+        except httpx2.InvalidURL as error:
+            raise ModelkitError(f"{shown(address)} is no address of a server") from error
         self._client = httpx2.Client(
-            base_url="http://localhost" if uds else address,
+            base_url=base,
             transport=httpx2.HTTPTransport(uds=uds) if uds else None,
             verify=httpx2.create_ssl_context() if found[1] == "https" else True,  # SSL_CERT_FILE counts
             headers={b"x-modelkit-priority": b"interactive", **authorization},

@@ -72,17 +72,18 @@ def _listen_at_port(host: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(_BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the second of what can be no name of a machine: a..b
         if listener is not None:
             listener.close()
-        said = f"cannot listen on {host}:{port}: {(error.strerror or str(error)).lower()}"
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        said = f"cannot listen on {host}:{port}: {why.lower()}"
         raise ModelkitError(said, hint=_what_to_do(error)) from error
     listener.setblocking(False)
     return listener
 
 
-def _what_to_do(error: OSError) -> str | None:
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+def _what_to_do(error: OSError | UnicodeError) -> str | None:
+    if isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL:
         return (
             "--host takes an address of this machine: 127.0.0.1 for its own programs, 0.0.0.0 for everybody. "
             "The port goes to --port."

@@ -207,7 +207,7 @@ def asking(address: HubAddress, endpoint: str, file: str | None = None) -> Gener
         raise Unreachable(f"{address} cannot be fetched: HF_HUB_OFFLINE is set") from error
     except hub.HfHubHTTPError as error:
         _explain(error, address, endpoint, file)
-    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError) as error:
+    except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, UnicodeError) as error:
         why = shown(str(error)) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in why:
             raise unvouched(urlsplit(endpoint).hostname or endpoint, why) from error

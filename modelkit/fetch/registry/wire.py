@@ -258,7 +258,10 @@ def _translated(url: Url, limit: Patience) -> Generator[None]:
         raise Silent(f"{url.netloc} said nothing, or too little, for {_since(began)}") from error
     except httpcore2.RemoteProtocolError as error:
         raise Interrupted(f"{url.netloc} broke off, or spoke no proper HTTP: {_words(error)}") from error
-    except (httpcore2.NetworkError, httpcore2.ProxyError, httpcore2.ProtocolError, ssl.SSLError) as error:
+    except (
+        *(httpcore2.NetworkError, httpcore2.ProxyError, httpcore2.ProtocolError, ssl.SSLError),
+        UnicodeError,  # of a proxy whose name can be none
+    ) as error:
         if "CERTIFICATE_VERIFY_FAILED" in str(error):  # behind a proxy, no SSLError is its cause
             raise unvouched(url.host, _words(error)) from error
         raise Interrupted(f"cannot reach {url.netloc}: {_words(error)}") from error

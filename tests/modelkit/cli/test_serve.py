@@ -259,13 +259,14 @@ def test_a_model_that_is_loaded_shows_a_sign_of_life(stored: Path, monkeypatch: 
     ("error", "said"),
     [
         (socket.gaierror(-2, "Name or service not known"), "The port goes to --port"),
+        (UnicodeError("label empty or too long"), "The port goes to --port"),
         (OSError(errno.EADDRNOTAVAIL, "Cannot assign"), "--host takes an address of this machine"),
         (OSError(errno.EACCES, "Permission denied"), "--port takes a higher number"),
         (OSError(errno.EADDRINUSE, "Address already in use"), "Another server may be there"),
     ],
 )
 def test_why_it_cannot_listen_says_what_to_do(
-    error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
+    error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> Any:
         raise error
@@ -286,6 +287,9 @@ def test_why_it_cannot_listen_says_what_to_do(
         ("a b", None),
         ("x:99999", None),
         ("studio:", None),
+        ("a.b.:1", ("a.b.", 1)),
+        ("a..b", None),
+        ("a" * 64, None),
     ],
 )
 def test_the_surroundings_say_where(text: str, place: tuple[str, int] | None) -> None:

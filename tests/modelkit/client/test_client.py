@@ -291,6 +291,11 @@ def test_the_environment_says_where_it_is(monkeypatch: pytest.MonkeyPatch, host:
     assert wire.find_server(Settings.from_environment()) == address
 
 
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(ModelkitError, match="is no address of a server"):
+        wire.Connection("http://[::::]:1")
+
+
 def test_fields_are_of_their_types() -> None:
     said = Said({"a": True, "b": 2**70, "c": [1, "x"], "d": {"e": 1.5}})
     reads = [

@@ -162,3 +162,12 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
         modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home")
     assert not any("s3cret" in f"{error.value}{error.value.hint}" for error in (told, said))
     assert proxy.asked == []
+
+
+def test_a_proxy_of_no_possible_name_is_not_reached(
+    store: Store, proxy: TlsProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://a..b:1")
+    put(store, "story", format="safetensors")
+    with pytest.raises(FetchError, match=r"cannot reach registry\.test"):
+        push("story", ADDRESS, store, Access(), limits=SHORT)

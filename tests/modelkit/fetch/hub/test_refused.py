@@ -175,6 +175,16 @@ def test_an_endpoint_that_cannot_be_read(
         assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["HF_ENDPOINT", "HTTP_PROXY"])
+def test_a_machine_of_no_possible_name_cannot_be_reached(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.test")
+    monkeypatch.setenv(name, "http://a..b:1")
+    with pytest.raises(FetchError, match="cannot be reached"):
+        modelkit.pull(STORY, home=tmp_path)
+
+
 @pytest.mark.parametrize("place", ["http://[", "http://localhost:99999", "http://localhost:x"])
 def test_a_server_that_sends_on_to_what_is_no_address(hub: Hub, tmp_path: Path, place: str) -> None:
     hub.cdn = place
