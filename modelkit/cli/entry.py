@@ -1,8 +1,8 @@
 """Where the `modelkit` command begins: what must hold before anything else is imported.
 
 Standard input, output and error are open, whatever the caller closed: otherwise the next file that is opened
-gets the number 0, which MLX takes for a failure. An interrupt is quiet from here on. What is piped
-out is UTF-8 in every locale, and a terminal that cannot show a letter is no reason to stop.
+gets the number 0, which MLX takes for a failure. An interrupt is quiet from here on. What is piped in
+or out is UTF-8 in every locale, and a terminal that cannot show a letter is no reason to stop.
 
 Nothing on standard error is what a command is run for. Where it cannot be written (it is closed, its disk is
 full, its reader gone), what would be said is lost, and the command does its work and ends with the code that
@@ -85,6 +85,8 @@ def settle_encodings() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+    if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
 
 
 class _MayBeLost(io.FileIO):

@@ -101,6 +101,13 @@ def test_a_licence_that_is_not_utf8_is_exact_too(
     assert shell('"$@" | cat', "show", "story", "--license", home=home).stdout == b"Lizenz f\xfcr alle\n"
 
 
+def test_what_is_piped_in_is_utf8_in_every_locale(home: Path, created: Create) -> None:
+    created("story")
+    piped = r'printf "\357\273\277f\303\274r\n" | "$@"'
+    found = shell(piped, "embed", "story", home=home, encoding="latin-1").stdout
+    assert found == shell('"$@"', "embed", "story", "für", home=home).stdout
+
+
 def test_under_json_a_failure_leaves_standard_output_empty(home: Path) -> None:
     for arguments in (("show", "nothing"), ("run", "nothing", "x"), ("rm", "nothing"), ("list", "--nope")):
         ran = shell('"$@"', *arguments, "--json", home=home)
