@@ -72,6 +72,11 @@ class LazyGroup(Group):
     Whatever a command raises on purpose leaves here as a message and an exit code.
     """
 
+    def main(self, *arguments: Any, **settings: Any) -> Any:
+        if "_MODELKIT_COMPLETE" in os.environ:
+            import_module("modelkit.cli.completing")
+        return super().main(*arguments, **settings)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 

@@ -14,12 +14,14 @@ from modelkit.cli.main import cli
 from modelkit.modelfile import PARAMETERS
 
 
-def completed(line: str, shell: str = "bash") -> list[str]:
-    """The words that complete the last word of `line`."""
+def completed(line: str, shell: str = "bash", breaks: str = "") -> list[str]:
+    """The words that complete the last word of `line`. breaks: letters at which bash parts words."""
     words = line.split(" ")
     given = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_MODELKIT_COMPLETE": f"{shell}_complete"}
     if shell == "fish":
         given["COMP_CWORD"] = words[-1]
+    if shell == "bash":
+        given = {**given, "COMP_LINE": line, "COMP_WORDBREAKS": breaks}
     output = CliRunner().invoke(cli, prog_name="modelkit", env=given).output
     lines = [line for line in output.splitlines() if line]
     match shell:
@@ -45,6 +47,26 @@ def test_the_words_of_a_choice_are_completed() -> None:
     assert completed("modelkit run story -p nothing=") == []
 
 
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        ("run story -p kv_format=q", ["q8", "q4"]),
+        ("run story -p think=m", ["minimal", "medium", "max"]),
+        ("create story --quality=me", ["measured"]),
+        ("run story:q", ["q4"]),
+        ("run STORY:", ["q4"]),
+        ("run sto", ["story:q4", "story"]),
+        ("rm story amy/story:v", ["v2"]),
+    ],
+)
+def test_bash_is_told_what_comes_behind_its_own_marks(
+    line: str, rest: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["story:q4", "story", "amy/story:v2"]
+    monkeypatch.setattr("modelkit.cli.home.stored_names", lambda: names)
+    assert completed(f"modelkit {line}", breaks=" \t\n\"'@><=;|&(:") == rest
+
+
 def test_formats_and_commands_are_completed() -> None:
     assert completed("modelkit create x -q mx") == ["mxfp4", "mxfp8"]
     assert completed("modelkit ca") == ["cache"]
@@ -60,7 +82,7 @@ def test_bash_completes_names_and_parameters(
     script = """
 eval "$(_MODELKIT_COMPLETE=bash_source modelkit)"
 complete_line() {
-    COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
+    COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
     _modelkit_completion modelkit
     echo "${COMPREPLY[@]}"
 }
