@@ -254,14 +254,14 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
     from modelkit.settings import Settings
 
     home = Settings.from_environment().home
-    earlier = last(home, wanted.name) if wanted.go_on else None
+    earlier = last(home, model.name) if wanted.go_on else None
     session = Session(
         model,
         wanted.name,
         system=wanted.system,
         raw=wanted.raw,
         verbose=wanted.verbose,
-        kept=Kept(home, wanted.name, earlier.path if earlier else None),
+        kept=Kept(home, model.name, earlier.path if earlier else None),
         load=lambda name: _load(replace(wanted, name=name)),
     )
     if earlier is not None:

@@ -46,7 +46,8 @@ class Answer:
 class Model:
     """Says how many messages it was asked with; calls a tool where there are any and no result is there."""
 
-    name, has_template, adapters, threads = "story", True, (), None
+    name = "story"
+    has_template, adapters, threads = True, (), None
     thinking: Offered | None = None
     context_length = 64
 

@@ -59,9 +59,9 @@ class Kept:
         except OSError as error:
             self.fault = f"this conversation is not kept: {error.strerror or error}"
 
-    def anew(self) -> None:
-        """What follows is another conversation."""
-        self._path = None
+    def anew(self, model: str) -> None:
+        """What follows is another conversation, with that model."""
+        self._model, self._path = model, None
 
 
 def last(home: Path, model: str) -> Earlier:

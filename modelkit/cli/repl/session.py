@@ -94,7 +94,7 @@ class Session:
         self.talk.clear()
         self._dropped = 0
         if self._kept:
-            self._kept.anew()
+            self._kept.anew(self.model.name)
 
     def check_tools(self, tools: list[Any]) -> None:
         """What this model does not take is said at once, and not with the next message."""

@@ -3,12 +3,15 @@
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from modelkit.chat.message import Message
+from modelkit.cli import run
 from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.kept import MOST_KEPT, Kept, last
+from modelkit.cli.run import Wanted
 from modelkit.errors import RequestError
 from tests.support.talking import Model, talk
 from tests.support.typed import typed
@@ -27,6 +30,24 @@ def test_a_conversation_goes_on_another_day(home: Path) -> None:
     assert len(list(earlier.path.parent.iterdir())) == 3
     with pytest.raises(RequestError, match="no earlier conversation with nothing"):
         last(home, "nothing")
+
+
+def test_any_spelling_of_the_name_goes_on(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk(Model(), "one", kept=Kept(home, "story"))
+    monkeypatch.setattr("modelkit.cli.terminal.open_reader", lambda *_: typed())
+    plain = dict.fromkeys(("raw", "hide_thinking", "verbose", "local", "as_json"), False)
+    nothing: Any = {"text": None, "system": None, "form": {}, "settings": {}, "adapters": None, **plain}
+    run._converse(Model(), Wanted(name="STORY:latest", go_on=True, **nothing))  # type: ignore[arg-type]
+    assert "going on with a conversation of 2 messages" in capsys.readouterr().err
+
+
+def test_what_is_said_to_another_model_is_kept_as_its_own(home: Path) -> None:
+    other = Model()
+    other.name = "other"
+    talk(Model(), "one", "/load other", "two", kept=Kept(home, "story"), load=lambda _: other)
+    assert [last(home, name).messages[0].content for name in ("story", "other")] == ["one", "two"]
 
 
 def test_kept_files_that_are_damaged_are_passed_over(home: Path) -> None:
