@@ -71,7 +71,6 @@ class Session:
         self.read: Reader = input
         self.load, self.raw = load, raw
         self._kept, self._dropped = kept, 0
-        self._first = model
 
     @property
     def messages(self) -> list[Message]:
@@ -84,8 +83,7 @@ class Session:
 
     def switch(self, model: "Offers", name: str) -> None:
         """From now on another model answers, and the conversation starts anew."""
-        if self.model is not self._first:
-            self.model.close()
+        self.model.close()
         self.model, self.name = model, name
         self.wishes.adapters = None
         self.start_anew()
@@ -104,9 +102,8 @@ class Session:
         self.model.chat(hello, stream=True, tools=tools, num_predict=0, truncate=False).close()
 
     def close(self) -> None:
-        """Give back what /load has loaded."""
-        if self.model is not self._first:
-            self.model.close()
+        """Give back the model that answers now."""
+        self.model.close()
 
     def ask(self, text: str, **once: Any) -> None:
         """Say something, and print the answer. Calls of tools are shown, and their results asked for. once:

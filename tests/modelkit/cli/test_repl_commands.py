@@ -206,9 +206,10 @@ def test_a_form_that_no_model_takes_is_refused_at_once(form: str, capsys: pytest
 
 
 def test_another_model_starts_anew() -> None:
-    other = Model()
-    session = talk(Model(), "one", "/load other", "two", load=lambda name: other)
+    first, other = Model(), Model()
+    session = talk(first, "one", "/load other", "two", load=lambda name: other)
     assert (said(session), session.name) == (["two", "answer 1"], "other")
+    assert (first.closed, other.closed) == (True, False)
     session.close()
     assert other.closed
 
