@@ -158,6 +158,12 @@ def _load(wanted: Wanted) -> "Offers":
     return model
 
 
+def _another(wanted: Wanted) -> "Offers":
+    """In the middle of a conversation, which there is to lose: an interrupt ends the loading alone."""
+    with interrupts.InOrder():
+        return _load(wanted)
+
+
 def _served(wanted: Wanted) -> "Offers | None":
     from modelkit.cli.served import served_model
 
@@ -262,7 +268,7 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
         raw=wanted.raw,
         verbose=wanted.verbose,
         kept=Kept(home, model.name, earlier.path if earlier else None),
-        load=lambda name: _load(replace(wanted, name=name)),
+        load=lambda name: _another(replace(wanted, name=name)),
     )
     if earlier is not None:
         session.talk.add(*earlier.messages)

@@ -66,6 +66,17 @@ def test_where_there_is_nothing_to_lose_it_ends_at_once() -> None:
     assert run(AT_ONCE, interrupts=1) == (130, ["ready"], "")
 
 
+def test_a_model_that_is_loaded_in_a_conversation_is_given_up_alone() -> None:
+    loading = IN_ORDER.replace("wait()", "run._another(wanted)")
+    body = f"""
+import modelkit
+from modelkit.cli import run
+modelkit.load = lambda *_, **__: wait()
+wanted = run.Wanted("x", None, None, {{}}, {{}}, None, False, False, False, False, True, False)
+{loading}"""
+    assert run(body, interrupts=1) == (130, ["ready", "put away"], "")
+
+
 def test_work_is_put_away() -> None:
     assert run(IN_ORDER, interrupts=1) == (130, ["ready", "put away"], "")
 
