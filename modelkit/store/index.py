@@ -69,7 +69,7 @@ class Index:
     @classmethod
     def parse(cls, raw: bytes) -> Self:
         value = parse_object(raw, "the store's index.json", INDEX_LIMIT_BYTES)
-        manifests = value.get("manifests", [])
+        manifests = value.get("manifests")
         if not isinstance(manifests, list) or not all(isinstance(entry, dict) for entry in manifests):
             raise StoreError("the store's index.json has no list of manifests")
         return cls(tuple(Entry.parse(entry) for entry in manifests))

@@ -112,7 +112,7 @@ class Layout:
     def read_index(self) -> Index:
         path = self.root / "index.json"
         with self._mended_by_hand(), storing(path):
-            if not self._is_layout():
+            if not self._is_layout() and not path.exists():
                 return Index(())  # nobody has written here yet
             return Index.parse(read_small(path, INDEX_LIMIT_BYTES))
 

@@ -58,7 +58,9 @@ def test_a_time_that_is_none_reads_as_none(created: object):
     assert entry.modified_s is None or created == "0001-01-01T00:00:00+23:59"
 
 
-@pytest.mark.parametrize("raw", ["", "[]", "{", '{"manifests":7}', '{"manifests":[7]}', '{"manifests":{}}'])
+@pytest.mark.parametrize(
+    "raw", ["", "[]", "{", "{}", '{"manifests":7}', '{"manifests":[7]}', '{"manifests":{}}']
+)
 def test_a_damaged_index_stops_everything_and_deletes_nothing(store: Store, raw: str):
     put(store, "mine")
     (store.root / "index.json").write_text(raw)
@@ -74,6 +76,14 @@ def test_a_missing_index_is_damage_not_an_empty_store(store: Store):
     (store.root / "index.json").unlink()
     with pytest.raises(StoreError, match=r"index\.json"):
         store.prune()
+
+
+def test_a_missing_mark_of_the_layout_hides_nothing(store: Store):
+    put(store, "mine")
+    (store.root / "oci-layout").unlink()
+    assert [str(package.name) for package in store.packages()] == ["mine"]
+    put(store, "other")
+    assert len(store.packages()) == 2
 
 
 def test_an_index_too_large_to_be_ours_is_refused(store: Store):
