@@ -60,6 +60,7 @@ class Layout:
                 self.slices,
             ):
                 make_folder(folder)
+            self._check_own_folders()
             self._check_owner()
             if not self._is_layout():
                 with self.changing():
@@ -160,6 +161,15 @@ class Layout:
                 f"Put back an earlier copy of the file. Without one, move {self.root} away and create anew."
             )
             raise StoreError(error.message, hint=hint) from error
+
+    def _check_own_folders(self) -> None:
+        """What lies in these and is nobody's is removed; behind a link it may be the user's."""
+        for folder in (self.ingest, self.partial, self.conversions, self.slices):
+            if folder.is_symlink():
+                raise StoreError(
+                    f"{folder} is a link to {folder.readlink()}, where files of others would be cleared away",
+                    hint="Remove the link. A store on another disk is moved as a whole: MODELKIT_HOME.",
+                )
 
     def _check_owner(self) -> None:
         if self.root.stat().st_uid != os.geteuid():

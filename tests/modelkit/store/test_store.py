@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -35,6 +36,20 @@ def test_reading_a_store_that_does_not_exist_creates_nothing(store: Store):
     with pytest.raises(ModelNotFound):
         store.remove("a")
     assert not store.root.exists()
+
+
+@pytest.mark.parametrize("place", ["ingest", "partial", "conversions", "slices"])
+def test_nothing_is_cleared_away_behind_a_link(store: Store, tmp_path: Path, place: str):
+    put(store, "mine")
+    mine = tmp_path / "others"
+    mine.mkdir()
+    (mine / "notes").write_text("of somebody")
+    shutil.rmtree(store.root / place)
+    (store.root / place).symlink_to(mine)
+    for action in (store.prune, lambda: store.remove("mine"), lambda: put(store, "other")):
+        with pytest.raises(StoreError, match=f"{place} is a link to"):
+            action()
+    assert (mine / "notes").read_text() == "of somebody"
 
 
 @pytest.mark.parametrize("home", ["file", "file/below", "link"])
