@@ -168,6 +168,18 @@ def rank_patience_s(environment: dict[str, str] | None = None) -> float:
     return patience_s
 
 
+def knows_escapes(environment: dict[str, str] | None = None) -> bool:
+    """Does the terminal, if there is one, act on escape sequences? TERM=dumb, as in editors, shows them."""
+    env = os.environ if environment is None else environment
+    return env.get("TERM") != "dumb"
+
+
+def wants_color(environment: dict[str, str] | None = None) -> bool:
+    """Does it, and has nobody asked for none? NO_COLOR, as no-color.org says it."""
+    env = os.environ if environment is None else environment
+    return knows_escapes(environment) and not env.get("NO_COLOR")
+
+
 @contextmanager
 def surroundings(more: dict[str, str]) -> Generator[None]:
     """Inside, the environment has these too."""

@@ -22,6 +22,7 @@ import click
 from modelkit.cli import interrupts
 from modelkit.cli.ui import printable, wrapped
 from modelkit.errors import readable
+from modelkit.settings import knows_escapes, wants_color
 
 OUTPUT = "standard output"
 _LONGEST_MESSAGE = 4000
@@ -131,9 +132,8 @@ class Waiting:
     def __init__(self, label: str, *, enabled: bool = True, more: Callable[[], str] = lambda: "") -> None:
         self._label, self._more = printable(label), more
         self._over = threading.Event()
-        self._thread = (
-            threading.Thread(target=self._run, daemon=True) if enabled and sys.stderr.isatty() else None
-        )
+        shown = enabled and sys.stderr.isatty() and knows_escapes()
+        self._thread = threading.Thread(target=self._run, daemon=True) if shown else None
 
     def __enter__(self) -> "Waiting":
         if self._thread is not None:
@@ -195,7 +195,9 @@ def _message(word: str, color: str, text: str, file: IO[Any]) -> None:
     said = wrapped(f"{word} {_shortened(printable(text))}", _columns(file), "  ")
     with _LINE:
         _clear_line()
-        click.echo(click.style(word, fg=color) + said.removeprefix(word), file=file)
+        click.echo(
+            (click.style(word, fg=color) if wants_color() else word) + said.removeprefix(word), file=file
+        )
 
 
 def _shortened(text: str) -> str:

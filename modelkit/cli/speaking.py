@@ -8,6 +8,7 @@ from modelkit.cli.screen import Waiting, echo
 from modelkit.cli.ui import count, printable
 from modelkit.cli.wrapping import Wrapping
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.settings import knows_escapes, wants_color
 
 if TYPE_CHECKING:
     from modelkit.client.offers import Answer
@@ -63,7 +64,7 @@ class Speaker:
 
     def __init__(self, *, thinking: bool) -> None:
         self._thinking = thinking
-        self._wrapping = Wrapping()
+        self._wrapping = Wrapping() if knows_escapes() else Wrapping(lambda: 0)
         self._grey = self._thought = False
         self._call: tuple[str, list[str]] | None = None
 
@@ -107,7 +108,7 @@ class Speaker:
         echo()
 
     def _color(self, *, grey: bool) -> None:
-        if grey != self._grey:
+        if grey != self._grey and wants_color():
             self._grey = grey
             echo(end=_GREY if grey else _PLAIN)
 

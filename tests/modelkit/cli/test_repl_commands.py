@@ -294,6 +294,18 @@ def test_the_screen_shows_thinking_in_grey_and_calls_on_their_lines(
         assert capsys.readouterr().out == f'{begins}\ncalls add {{"a": 1}}'
 
 
+@pytest.mark.parametrize(("name", "value", "words"), [("NO_COLOR", "1", 1), ("TERM", "dumb", 40)])
+def test_a_terminal_without_colours_gets_the_words_alone(
+    name: str, value: str, words: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(name, value)
+    speaker = Speaker(thinking=True)
+    for event in (Thinking("hm " * words), Text("Well")):
+        speaker.take(event)
+    speaker.end()
+    assert capsys.readouterr().out.replace("\n", " ").split() == ["hm"] * words + ["Well"]
+
+
 def test_open_calls_are_those_without_results() -> None:
     calls = (ToolCall("f", {}, "1"), ToolCall("g", {}, "2"))
     spoken = Talk([Message("user", "x"), Message("assistant", "", None, calls)])

@@ -106,6 +106,16 @@ def test_bars_show_bytes_and_time_left_on_a_terminal(monkeypatch: pytest.MonkeyP
     assert "1.00M/2.00M" in shown
 
 
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("NO_COLOR", "")])
+def test_messages_are_coloured_where_that_is_wanted(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    screen.note("so it is")
+    assert sys.stderr.getvalue().startswith("note: " if value else "\x1b[33mnote:\x1b[0m ")  # type: ignore[attr-defined]
+
+
 def test_json_output_has_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     with progress.bar("reading", 10, enabled=False) as advance:
