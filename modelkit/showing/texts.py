@@ -44,7 +44,13 @@ def modelfile(package: Package, store: Store) -> str:
         comments = list(_sources(package, lines))
     if has_draft and not any(one.keyword == "DRAFT" for one in first):
         comments.append("The draft comes with FROM.")
-    text = str(Modelfile((*first, *_directives(package, clear=based))))
+    try:
+        told = [*_directives(package, clear=based)]
+    except ModelfileError as error:  # a saved conversation about code
+        first, told = [Directive("FROM", package.name.short)], []
+        why = error.message.partition(": ")[2]
+        comments = [*_sources(package, lines), f"All of it comes with FROM: {why}"]
+    text = str(Modelfile((*first, *told)))
     return "".join(f"# {comment}\n" for comment in comments) + text
 
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -179,20 +180,24 @@ def _load(session: "Session", name: str) -> None:
 
 
 def _save(session: "Session", name: str) -> None:
-    """As a package: FROM this model, with what was set, and the conversation as MESSAGEs."""
-    import modelkit
+    """As a package: FROM this model, with what was set, and the conversation as MESSAGEs. These go into the
+    recipe as they are, since a Modelfile cannot hold every text: code has lines that end in three quotes.
+    """
+    from modelkit.cli.home import open_store
+    from modelkit.pack.build import build
+    from modelkit.store import Name
 
     if not name:
         raise RequestError("/save as what?", hint="Example: /save my-story")
     said = [one for one in session.messages if one.content and one.role in ("user", "assistant")]
-    lines: list[tuple[str, str, str | None]] = [("FROM", session.name, None)]
-    if session.wishes.system is not None:
-        lines.append(("SYSTEM", session.wishes.system, None))
-    lines += [("PARAMETER", text, key) for key, text in _set_parameters(session).texts()]
-    lines += [("MESSAGE", one.content, one.role) for one in said]
-    made = modelkit.create(
-        Modelfile(tuple(Directive(word, text, name=key) for word, text, key in lines)), name=name
+    named = Name.parse(name)
+    recipe = replace(
+        Modelfile((Directive("FROM", session.name),)).recipe(),
+        system=session.wishes.system,
+        parameters=_set_parameters(session),
+        messages=tuple((one.role, one.content) for one in said),
     )
+    made = build(recipe, named, open_store())
     for sentence in made.notes:
         note(sentence)
     for what in _unsaved(session, said):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from click.testing import Result
 
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.styles.thinking import Thinking as Offered
@@ -16,6 +17,8 @@ from modelkit.cli.speaking import Speaker, say
 from modelkit.errors import ModelClosed, RequestError
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.showing.texts import recipe
+from modelkit.store import Store
 from tests.support.talking import Answer, Model, said, talk
 from tests.support.typed import typed
 
@@ -225,6 +228,21 @@ def test_a_session_becomes_a_package(
     assert "created mine" in shown
     for line in ("SYSTEM Be brief.", "PARAMETER top_k 3", "MESSAGE user one", "MESSAGE assistant answer 2"):
         assert line in shown
+
+
+def test_a_session_about_code_becomes_a_package_that_can_be_made_again(
+    created: Callable[..., None], modelkit: Callable[..., Result], home: Path, tmp_path: Path
+) -> None:
+    """No Modelfile can hold a text with a line that ends in three quotes."""
+    created("story")
+    (tmp_path / "code.py").write_text('def f():\n    """One."""\n    return 1\n')
+    session = talk(Model(), f"see @{tmp_path / 'code.py'}", "/save mine")
+    store = Store(home)
+    saved = store.resolve("mine")
+    assert recipe(saved).messages == tuple((one.role, one.content) for one in session.messages)
+    (tmp_path / "again").write_text(modelkit("show", "mine", "--modelfile").stdout)
+    assert modelkit("create", "again", "-f", str(tmp_path / "again")).exit_code == 0
+    assert store.digest("again") == saved.digest
 
 
 def test_parameters_of_the_command_line_are_saved(
