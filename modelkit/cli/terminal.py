@@ -1,6 +1,7 @@
 """Reading lines from a person: prompt_toolkit's editor with a history, or plain `input`."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from modelkit.settings import Settings
@@ -47,8 +48,15 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
 
 
 def open_history() -> Any:
-    """Kept in MODELKIT_HOME for its owner only; where that cannot be written, for this session only."""
+    """Kept in MODELKIT_HOME for its owner only. Where that cannot be written (the disk may fill up),
+    it is this session's.
+    """
     from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    class MayBeLost(FileHistory):
+        def store_string(self, string: str) -> None:
+            with suppress(OSError):
+                super().store_string(string)
 
     path = Settings.from_environment().home / HISTORY
     try:
@@ -57,7 +65,7 @@ def open_history() -> Any:
         path.open("ab").close()
     except OSError:
         return InMemoryHistory()
-    return FileHistory(path)
+    return MayBeLost(path)
 
 
 def _completer(offers: Offers) -> "Completer":

@@ -349,6 +349,14 @@ def test_the_history_is_the_owners_alone(home: Path) -> None:
     assert (home / "history").stat().st_mode & 0o077 == 0
 
 
+def test_a_history_that_cannot_be_kept_any_more_stops_nobody(home: Path) -> None:
+    history = terminal.open_history()
+    (home / "history").unlink()
+    (home / "history").mkdir()
+    history.append_string("a secret")
+    assert history.get_strings() == ["a secret"]
+
+
 def test_a_history_that_cannot_be_kept_is_forgotten(home: Path) -> None:
     (home / "history").mkdir(parents=True)
     terminal.open_history().store_string("a secret")
