@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from modelkit import __version__
-from modelkit.errors import PlanError, TemplateError, TokenizerError
+from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
@@ -174,6 +174,17 @@ def check_template(
             f"the model's chat template does not work here, so it takes plain prompts only: {error.message}"
         )
         return Template(None, None, (note,))
+
+
+def check_thinking(ready: "Ready", can: "Capabilities | None", think: str) -> None:
+    """Raise PlanError for a parameter think with which each answer would be refused. can: of the template."""
+    from modelkit.chat.styles.thinking import thinking_variables
+
+    if can is not None and ready.template is not None:
+        try:
+            thinking_variables(can.style.style, ready.template, think)
+        except RequestError as error:
+            raise PlanError(error.message, hint=error.hint) from error
 
 
 def check_placed(template: Template, metadata: Metadata, tokenizer: "Tokenizer") -> tuple[str, ...]:

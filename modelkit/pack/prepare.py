@@ -187,6 +187,8 @@ def _prepare(
     with recipe.at("TEMPLATE"):
         writes = describe(target.plan.config).writes
         template = checks.check_template(ready, recipe.template, metadata.parser, writes=writes)
+    with recipe.at("PARAMETER think"):
+        checks.check_thinking(ready, template.capabilities, metadata.parameters.resolved().think)
     texts = license_files(target.source.inventory.files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()

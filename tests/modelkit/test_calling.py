@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 import modelkit
-from modelkit.errors import RequestError
+from modelkit.errors import PlanError, RequestError
 from modelkit.model import Model
 from tests.support.tiny import write_model
 
@@ -86,6 +86,28 @@ def test_thinking_ends_where_its_budget_does(tmp_path: Path) -> None:
     assert answer.text.startswith("{")
     assert len(free.thinking or "") > len(answer.thinking or "") > 0
     assert not none.thinking
+
+
+@pytest.mark.parametrize(
+    ("think", "end", "said"),
+    [
+        ("on", "", "think cannot be on: .* does not think"),
+        ("high", "", "think cannot be on: .* does not think"),
+        ("off", "", None),
+        ("off", "<think>\n", "think cannot be off: .* has no switch"),
+        ("on", "<think>\n", None),
+    ],
+)
+def test_create_refuses_a_think_with_which_no_answer_would_come(
+    tmp_path: Path, think: str, end: str, said: str | None
+) -> None:
+    write_model(tmp_path / "model", template=TEMPLATE.replace("<assistant>{%", f"<assistant>{end}{{%"))
+    (tmp_path / "Modelfile").write_text(f"FROM ./model\nPARAMETER think {think}\n")
+    if said is None:
+        modelkit.create(tmp_path / "Modelfile", name="story", home=tmp_path / "home")
+        return
+    with pytest.raises(PlanError, match=f"Modelfile:2:1: {said}"):
+        modelkit.create(tmp_path / "Modelfile", name="story", home=tmp_path / "home")
 
 
 def test_a_model_that_does_not_think_is_given_no_budget(tmp_path: Path) -> None:
