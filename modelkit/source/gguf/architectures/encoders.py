@@ -15,6 +15,7 @@ from modelkit.source.gguf.architectures.parts import (
     LAYER_NORM,
     MLP,
     NORMS,
+    ROWS,
     TOP,
     UNSCALED,
     decoder,
@@ -71,9 +72,9 @@ def _positions(tensor: str, field: str) -> Setting:
 
 def _rows(file: Reading, tensor: str) -> int:
     shape = file.shapes.get(f"{tensor}.weight")
-    if shape is None or len(shape) != 2:
+    if shape is None or len(shape) > 2:
         file.refuse(f"there is no tensor `{tensor}.weight`, so this is no whole model")
-    return shape[0]
+    return shape[0] if len(shape) > 1 else 1
 
 
 def _read_types(file: Reading) -> None:
@@ -127,6 +128,7 @@ _TOP: tuple[Rule, ...] = (
     rule("position_embd.weight", "embeddings.position_embeddings.weight", _FromTheFirst()),
     *rules("token_embd_norm.* = embeddings.LayerNorm.*"),
 )
+_TYPE_ROWS = rule("token_types.weight", "embeddings.token_type_embeddings.weight", ROWS)
 
 
 def _has_types(file: Reading) -> bool:
@@ -142,7 +144,7 @@ BERT = Architecture(
         _TYPES,
         Always("hidden_act", "gelu"),
     ),
-    (*_TOP, *rules("token_types.weight = embeddings.token_type_embeddings.weight")),
+    (*_TOP, _TYPE_ROWS),
     rules("""
         attn_q.* = attention.self.query.*
         attn_k.* = attention.self.key.*
@@ -212,11 +214,13 @@ NOMIC_BERT = Architecture(
         Rope(theta=1000.0, dimensions=False),
         Always("hidden_act", "silu", unless=("swish",)),
     ),
-    rules("""
-        token_embd.weight = embeddings.word_embeddings.weight
-        token_types.weight = embeddings.token_type_embeddings.weight
-        token_embd_norm.* = emb_ln.*
-    """),
+    (
+        _TYPE_ROWS,
+        *rules("""
+            token_embd.weight = embeddings.word_embeddings.weight
+            token_embd_norm.* = emb_ln.*
+        """),
+    ),
     rules("""
         attn_qkv.weight = attn.Wqkv.weight
         attn_q.weight = self_attn.q_proj.weight

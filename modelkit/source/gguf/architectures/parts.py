@@ -6,6 +6,7 @@ from typing import Any
 from modelkit.source.gguf.architectures.changes import PLUS_ONE
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
+from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.rope import rope_block
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Move, Parted, Regrouped, Rule
 from modelkit.source.gguf.architectures.settings import Same, Setting, Special, Written
@@ -17,6 +18,16 @@ SHIFTED = Kept(change=PLUS_ONE)
 
 
 """Norms that the file has whole and the checkpoint less one."""
+
+
+def _with_rows(shape: Shape, _: Facts) -> Shape:
+    return shape if len(shape) > 1 else (1, *shape)
+
+
+ROWS = Kept(to_ours=_with_rows)
+
+
+"""A matrix that may have one row, and is a vector in a file then."""
 
 
 def rule(

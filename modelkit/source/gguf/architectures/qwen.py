@@ -20,6 +20,7 @@ from modelkit.source.gguf.architectures.parts import (
     INNER,
     MLP,
     NORMS,
+    ROWS,
     TOP,
     decoder,
     rule,
@@ -115,7 +116,7 @@ _EXPERTS = (
     MOE_INNER,
     *_ALL_SPARSE,
 )
-SHARED_GATE = rule("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight")
+SHARED_GATE = rule("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", ROWS)
 
 QWEN2MOE = Architecture(
     "qwen2moe",
