@@ -11,12 +11,12 @@ from modelkit.source.gguf.architectures.moe import (
     has_experts,
 )
 from modelkit.source.gguf.architectures.parts import (
+    BIASES,
     MLP,
     NORMS,
     PAIRED_ATTENTION,
     TOP,
     VOCAB,
-    bias_flag,
     decoder,
     put_nothing,
     rule,
@@ -55,12 +55,11 @@ MULTIPLIERS = (
     ),
     Same("logit_scale", ("logits_scaling",), default=1.0, absent=1.0, kind=float),
 )
-_BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
 
 GRANITE = Architecture(
     "granite",
     (Kind("granite", "GraniteForCausalLM"),),
-    decoder(Rope(), VOCAB, *MULTIPLIERS, *_BIASES, Special(_rotated, put_nothing)),
+    decoder(Rope(), VOCAB, *MULTIPLIERS, *BIASES, Special(_rotated, put_nothing)),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )
@@ -105,7 +104,7 @@ MINICPM = Architecture(
         VOCAB,
         Special(_attention, put_nothing),
         Special(_read_minicpm, _write_minicpm),
-        *_BIASES,
+        *BIASES,
     ),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
@@ -150,7 +149,7 @@ GRANITEMOE = Architecture(
         ),
         Kind("granitemoe", "GraniteMoeForCausalLM"),
     ),
-    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *SOFTMAX, *MULTIPLIERS, _BIASES[0]),
+    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *SOFTMAX, *MULTIPLIERS, BIASES[0]),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MIXTURE),
 )
@@ -187,7 +186,7 @@ GRANITE_SWA = Architecture(
             has_experts,
             settings=(*expert_settings("num_local_experts"), *SOFTMAX, SHARED),
         ),
-        Kind("granite_swa", "GraniteSWAForCausalLM", settings=(_BIASES[1],)),
+        Kind("granite_swa", "GraniteSWAForCausalLM", settings=(BIASES[1],)),
     ),
     decoder(
         Rope(),
@@ -195,7 +194,7 @@ GRANITE_SWA = Architecture(
         Special(_read_bases, _write_bases),
         *windows(period=4, full_first=True),
         *MULTIPLIERS,
-        _BIASES[0],
+        BIASES[0],
     ),
     TOP,
     (

@@ -5,6 +5,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts, has_experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
+    BIASES,
     CONTEXT,
     FUSED_QKV,
     HEAD_DIM,
@@ -31,8 +32,6 @@ from modelkit.source.gguf.architectures.rules import Joined, OneByOne, Parted
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
-_BIASES = (bias_flag("attention_bias", "attn_q"), bias_flag("mlp_bias", "ffn_gate"))
-
 _UNBIASED = Always("attention_bias", False), Always("mlp_bias", False)
 
 _EXPERTS = 8
@@ -56,9 +55,7 @@ LLAMA = Architecture(
             has_experts,
             settings=(*expert_settings("num_local_experts"), *SOFTMAX),
         ),
-        Kind(
-            "llama", "LlamaForCausalLM", aliases=("internlm3", "iquestcoder", "telechat3"), settings=_BIASES
-        ),
+        Kind("llama", "LlamaForCausalLM", aliases=("internlm3", "iquestcoder", "telechat3"), settings=BIASES),
         Kind("mistral", "MistralForCausalLM", aliases=("ministral",)),
     ),
     decoder(Rope(), VOCAB, NO_WINDOW),
@@ -91,7 +88,7 @@ NANBEIGE = Architecture(
         VOCAB,
         Same("num_loops", ("num_loops",), default=1),
         Same("skip_loop_final_norm", ("skip_loop_final_norm",), default=False),
-        *_BIASES,
+        *BIASES,
     ),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
@@ -126,7 +123,7 @@ INTERNLM2 = Architecture(
 PANGU = Architecture(
     "pangu-embedded",
     (Kind("llama", "LlamaForCausalLM"),),
-    decoder(Rope(), _BIASES[0]),
+    decoder(Rope(), BIASES[0]),
     TOP,
     (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
     exact="function, as Llama",
@@ -207,8 +204,7 @@ SMOLLM3 = Architecture(
             ),
             lambda out: _every_fourth(out),
         ),
-        bias_flag("attention_bias", "attn_q"),
-        bias_flag("mlp_bias", "ffn_gate"),
+        *BIASES,
         NO_WINDOW,
     ),
     TOP,
@@ -247,7 +243,7 @@ def _write_xielu(out: Writing) -> None:
 APERTUS = Architecture(
     "apertus",
     (Kind("apertus", "ApertusForCausalLM"),),
-    decoder(Rope(theta=12000000.0), VOCAB, Special(_read_xielu, _write_xielu), _BIASES[0]),
+    decoder(Rope(theta=12000000.0), VOCAB, Special(_read_xielu, _write_xielu), BIASES[0]),
     TOP,
     (
         *rules("""

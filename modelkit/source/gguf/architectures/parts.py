@@ -1,6 +1,8 @@
 """What many rows of the table share: settings of a decoder, and rules for its usual tensors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from modelkit.source.gguf.architectures.changes import PLUS_ONE
@@ -183,16 +185,33 @@ def decoder(*more: Setting, rms: Setting = RMS, inner: Setting = INNER) -> tuple
     return (CONTEXT, HIDDEN, inner, *HEADS, HEAD_DIM, rms, *more)
 
 
-def bias_flag(name: str, tensor: str) -> Setting:
-    """A field that says whether there are biases; the tensors do in GGUF."""
+def bias_flag(name: str, tensor: str, parts: Mapping[str, str] = MappingProxyType({})) -> Setting:
+    """A field that says whether there are biases; the tensors do in GGUF.
+
+    parts: of every matrix that the field speaks of, with its name in a checkpoint's layer. A file may have
+    biases of some alone, and the others' are zeros.
+    """
+    told = (*(parts or (tensor,)), *(("attn_qkv",) if tensor == "attn_q" else ()))
 
     def read(file: Reading) -> None:
-        parts = (tensor, "attn_qkv") if tensor == "attn_q" else (tensor,)
-        file.config[name] = any(
-            f"blk.{i}.{part}.bias" in file.shapes for i in range(file.layers) for part in parts
-        )
+        layers = range(file.layers)
+        file.config[name] = any(f"blk.{i}.{part}.bias" in file.shapes for i in layers for part in told)
+        for layer, part in product(layers, parts if file.config[name] else ()):
+            rows = file.rows(layer, part)
+            if rows and f"blk.{layer}.{part}.bias" not in file.shapes:
+                file.constants[f"model.layers.{layer}.{parts[part]}.bias"] = (rows,), (0.0,) * rows
 
     return Special(read, lambda _: None)
+
+
+BIASES = (
+    bias_flag(
+        "attention_bias",
+        "attn_q",
+        {f"attn_{part}": f"self_attn.{part[0]}_proj" for part in ("q", "k", "v", "output")},
+    ),
+    bias_flag("mlp_bias", "ffn_gate", {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")}),
+)
 
 
 def put_nothing(_: Any) -> None:

@@ -2,13 +2,15 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.gguf.architectures.kinds import BY_LAYER
+from runtime.models import find_family
 from runtime.models.wrapper import text_config
 from tests.support.gguf_entries import ABSENT
-from tests.support.gguf_references import GgufReference, describe, read
+from tests.support.gguf_references import GgufReference, describe, differences, loaded, read, undone
 
 
 def _config(name: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +75,29 @@ def test_a_number_that_all_layers_have_may_be_listed(name: str) -> None:
     lists = {key: [value] * blocks for key, value in told.items() if type(value) is int}
     assert lists
     assert _config(name, lists) == _config(name, {})
+
+
+@pytest.mark.parametrize(
+    "told",
+    [["attn_q", "attn_k", "attn_v"], ["attn_output"], ["ffn_down"], ["ffn_up", "attn_k"]],
+    ids=lambda told: told[-1],
+)
+def test_biases_of_some_matrices_alone_are_all_that_there_are(told: list[str]) -> None:
+    """As llama.cpp adds them; a config says only that a layer's attention, or its MLP, has biases."""
+    reference = GgufReference("llama_biases_tied")
+    biases = {name for name in reference.shapes if name.endswith(".bias")}
+    gone = {name for name in biases if name.split(".")[2] not in told}
+    shapes = {name: shape for name, shape in reference.shapes.items() if name not in gone}
+    found = read(reference.metadata, shapes, reference.exported, "model.gguf")
+    zeros = {name: np.zeros_like(array) for name, array in reference.exported.items() if name in gone}
+    _, ours = loaded(found.config, undone(found, reference.exported))
+    _, wanted = loaded(reference.imported.config, undone(reference.imported, reference.exported | zeros))
+    assert {name for name, array in ours.items() if array.any()} == {
+        name for name, array in wanted.items() if array.any()
+    }
+    assert not differences(ours, {name: array for name, array in wanted.items() if name in ours})
+    parsed = find_family(found.config).parse(found.config)
+    assert parsed.qkv_bias == any(part.startswith("attn") for part in told)
 
 
 def test_settings_of_experts_say_nothing_where_there_are_none() -> None:
