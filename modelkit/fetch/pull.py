@@ -84,7 +84,7 @@ def name_for(address: Address, quantize: str | None = None) -> Name:
 
 def _stem(file: str | None) -> str:
     """A file without its ending and the number of its shard; folders are part of it."""
-    return re.sub(r"(?:-[0-9]{5}-of-[0-9]{5})?\.[^./]+$", "", file or "")
+    return re.sub(r"(?i)(?:-[0-9]{5}-of-[0-9]{5})?\.[^./]+$", "", file or "")
 
 
 def _short(revision: str | None) -> str:

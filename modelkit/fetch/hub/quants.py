@@ -17,7 +17,7 @@ from modelkit.source.gguf.folder import is_beside, is_gguf
 from runtime.records import dataclass
 
 _DEFAULTS = ("Q4_K_M", "Q8_0")
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})", re.ASCII)
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})", re.ASCII | re.IGNORECASE)
 _QUANT = re.compile(
     r"(?:^|[-_.])((?:UD[-_])?(?:I?Q\d(?:_[A-Z0-9]{1,3}){0,3}|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?|NVFP4))"
     r"(?=$|[-.])",

@@ -15,6 +15,7 @@ from modelkit.fetch.pull import Make, Pulled
 from modelkit.fetch.registry.source import Source, fetch
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Recipe, Reference
+from modelkit.source.gguf.folder import is_later_shard
 from modelkit.store.digest import Blob
 from modelkit.store.name import Name
 from modelkit.store.store import Store
@@ -66,7 +67,7 @@ def make_package(
     weights = [path for path in sorted(files) if path.lower().endswith(".gguf")]
     images = [path for path in weights if "mmproj" in path.lower()]
     models = [path for path in weights if path not in images]
-    first = [path for path in models if "-of-" not in path or "-00001-of-" in path]
+    first = [path for path in models if not is_later_shard(path)]
     if len(first) != 1:
         raise FetchError(f"{source.address} holds {len(first)} models in GGUF; exactly one is read")
     with TemporaryFolder("pull", "links to what was fetched") as folder:

@@ -16,9 +16,7 @@ from runtime.records import dataclass
 
 MAX_SHARDS = 1000
 
-_SHARD = re.compile(
-    r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})(?P<ending>\.gguf)", re.ASCII | re.IGNORECASE
-)
+_SHARD = re.compile(r".+-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,8 @@ def _split(part: GgufPart) -> _Split | None:
 
 
 def _sibling(named: "re.Match[str]", number: int) -> str:
-    return f"{named['stem']}-{number:05}-of-{named['count']}{named['ending']}"
+    start, stop = named.span("number")
+    return f"{named[0][:start]}{number:05}{named[0][stop:]}"
 
 
 def _siblings(path: Path, named: "re.Match[str]", split: _Split) -> tuple[GgufPart, ...]:

@@ -24,6 +24,11 @@ def is_gguf(name: str) -> bool:
     return name.lower().endswith(".gguf")
 
 
+def is_later_shard(name: str) -> bool:
+    """Of several files of one model, is it another than the first?"""
+    return _LATER_SHARD.fullmatch(name) is not None
+
+
 def is_gguf_file(path: Path) -> bool:
     """By its name, or where that says nothing, as of Ollama's blobs, by its first bytes."""
     if is_gguf(path.name) or path.suffix == ".safetensors" or not path.is_file():
@@ -48,7 +53,7 @@ def gguf_in(files: Files, folder: Path) -> Path | None:
     """
     if any(name.endswith(".safetensors") for name in files):
         return None
-    every = [name for name in files if is_gguf(name) and not _LATER_SHARD.fullmatch(name)]
+    every = [name for name in files if is_gguf(name) and not is_later_shard(name)]
     models = [name for name in every if not is_beside(name)] or every
     if len(models) > 1:
         listed = ", ".join(map(shown, models[:_SHOWN]))
