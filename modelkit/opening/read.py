@@ -31,7 +31,7 @@ from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import CodeWeights, GgufWeights
 from modelkit.source.tensor import TensorInfo
-from modelkit.source.tree import Files, is_own, read_directory, subtree
+from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
 from modelkit.store.name import as_name
 from modelkit.store.outline import outlined, refuse_outline
 from modelkit.store.package import Package
@@ -161,7 +161,7 @@ def _refusing() -> Generator[None]:
 def _open_path(path: Path, label: str, more: Sequence[Path]) -> Opened:
     gguf = gguf_at(path)
     if gguf is None:
-        return _open(_read_tree(path), label, more)
+        return _open(read_single_file(path) if path.is_file() else _read_tree(path), label, more)
     target = decide(open_gguf(gguf, label), "target")
     return _opened(target, None, Metadata(), label, (more, {}))
 

@@ -17,12 +17,18 @@ PICKLE_HINT = (
     "(transformers: `model.save_pretrained(folder, safe_serialization=True)`)."
 )
 GGUF_HINT = "A GGUF file is a model by itself. Name it: FROM path/to/model.gguf"
+_GGML_HINT = (
+    "llama.cpp left GGML for GGUF in August 2023. Take the model's safetensors or GGUF; of a Llama "
+    "its convert_llama_ggml_to_gguf.py makes GGUF."
+)
 
+_IS_GGML = re.compile(r"(?:.*[-_.])?ggml(?:v\d)?[-_.].*\.bin|.+\.ggml", re.IGNORECASE)
 _CUT = re.compile(r"(.+\.gguf)([.-](?:part|split))\W?\w+", re.ASCII)  # by `split`, not llama.cpp
 _LFS = b"version https://git-lfs.github.com/spec/"
 
 _MAGIC: tuple[tuple[bytes, str, str], ...] = (
     (b"GGUF", "a GGUF file", GGUF_HINT),
+    *((magic, "a GGML file", _GGML_HINT) for magic in (b"lmgg", b"fmgg", b"tjgg", b"algg")),
     (b"PK\x03\x04", "a ZIP archive, as PyTorch writes its pickles", PICKLE_HINT),
     (b"PK\x05\x06", "an empty ZIP archive", PICKLE_HINT),
     (b"\x80\x02", "a Python pickle", PICKLE_HINT),
@@ -37,7 +43,7 @@ _MAGIC: tuple[tuple[bytes, str, str], ...] = (
 _PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 _OTHER_WEIGHTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (_PICKLE_SUFFIXES, "Python pickles", PICKLE_HINT),
-    ((".gguf", ".ggml"), "GGUF", GGUF_HINT),
+    ((".gguf",), "GGUF", GGUF_HINT),
     ((".h5", ".hdf5", ".keras"), "Keras (HDF5)", "Convert the model to safetensors."),
     ((".onnx", ".onnx_data"), "ONNX", "Use the safetensors files that it was exported from."),
     ((".npz", ".npy"), "NumPy arrays", "Convert the model to safetensors."),
@@ -55,6 +61,8 @@ def weights_kind(name: str) -> tuple[str, str] | None:
     if cut := _CUT.fullmatch(name):
         whole = shown(cut[1])
         return "parts of a GGUF file", f"Join them in their order: cat {whole}{cut[2]}* > {whole}"
+    if _IS_GGML.fullmatch(name):
+        return "GGML", _GGML_HINT
     for suffixes, kind, hint in _OTHER_WEIGHTS:
         if lowered.endswith(suffixes):
             return kind, hint

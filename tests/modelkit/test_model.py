@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 import modelkit
-from modelkit.errors import LoadError, ModelNotFound, ParameterError, RequestError, TemplateError
+from modelkit.errors import (
+    LoadError,
+    ModelNotFound,
+    ParameterError,
+    RequestError,
+    TemplateError,
+    UnsupportedSource,
+)
 from tests.support.drafting import always_drafting
 from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
@@ -207,6 +214,14 @@ def test_a_packaged_draft_changes_no_token(
             got = pair.generate("Once", raw=True, num_predict=120, **parameters)
             assert got.ids == alone.generate("Once", raw=True, num_predict=120, **parameters).ids
             assert got.usage.drafted_tokens > 0
+
+
+def test_a_file_of_weights_is_what_from_takes_it_for(folder: Path, tmp_path: Path) -> None:
+    with modelkit.load(folder / "model.safetensors") as one, modelkit.load(folder) as whole:
+        assert np.array_equal(one.logits([1, 2]), whole.logits([1, 2]))
+    (tmp_path / "pytorch_model.bin").touch()
+    with pytest.raises(UnsupportedSource, match="Python pickles"):
+        modelkit.load(tmp_path / "pytorch_model.bin")
 
 
 def test_an_unknown_name_offers_close_ones(tmp_path: Path, folder: Path) -> None:

@@ -158,6 +158,8 @@ def test_weights_without_tensors_are_no_model(tmp_path: Path) -> None:
     ("name", "error", "said"),
     [
         ("pytorch_model.bin", UnsupportedSource, "Python pickles"),
+        ("ggml-model-f16.bin", UnsupportedSource, "weights as GGML only"),
+        ("story.ggmlv3.q4_0.bin", UnsupportedSource, "weights as GGML only"),
         ("consolidated.00.pth", UnsupportedSource, "Python pickles"),
         ("model.gguf", UnsupportedSource, "GGUF"),
         ("model.h5", UnsupportedSource, "Keras"),

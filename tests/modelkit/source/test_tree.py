@@ -134,6 +134,8 @@ def test_one_shard_of_several_is_no_model(tmp_path: Path) -> None:
     [
         ("m.gguf", "GGUF"),
         ("m.bin", "Python pickles"),
+        ("ggml-m-q4_0.bin", "GGML"),
+        ("m.ggmlv3.q4_0.bin", "GGML"),
         ("m.md", "else"),
         ("m.Q8_0.gguf.part1of2", "parts of a GGUF file"),
         ("m.Q8_0.gguf-split-a", "parts of a GGUF file"),

@@ -86,6 +86,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
     ),
     "empty file": (b"", "0 bytes"),
     "four bytes": (b"GGUF", "4 bytes"),
+    "GGML": (b"tjgg" + bytes(30), "a GGML file, not GGUF"),
     "another file": (b"hello world, this is text", "no GGUF file"),
     "LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid", "Git-LFS pointer"),
     "web page": (b"<!doctype html><html>", "web page"),
