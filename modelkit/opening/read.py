@@ -29,7 +29,6 @@ from modelkit.pack.worded import worded
 from modelkit.prefixes import model_digest
 from modelkit.settings import Settings
 from modelkit.source.inventory import Inventory
-from modelkit.source.prequantized import CodeWeights, GgufWeights
 from modelkit.source.tensor import TensorInfo
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
 from modelkit.store.name import as_name
@@ -219,7 +218,7 @@ def _opened(
 def _as_loaded(part: Part) -> Inventory:
     """The source with the tensors that are loaded: those of its package, where that has others."""
     inventory = part.source.inventory
-    if not isinstance(part.source.kind, GgufWeights | CodeWeights):
+    if not part.as_planned:
         return inventory
     path = inventory.weights[0].path
     stored = part.plan.stored().items()

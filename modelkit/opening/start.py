@@ -23,7 +23,6 @@ from modelkit.pack.ready import kept_format
 from modelkit.prefixes import Keeping, keeping
 from modelkit.ranks.present import present
 from modelkit.settings import Settings
-from modelkit.source.prequantized import CodeWeights, GgufWeights
 from runtime import cpu, device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
@@ -219,7 +218,7 @@ def stored_weights(
     opened: Opened, part: Part
 ) -> tuple[Mapping[str, Any], Sequence[Path] | Mapping[str, mx.array], bool]:
     """The config, where the tensors are, and whether nobody will ever change them."""
-    if isinstance(part.source.kind, GgufWeights | CodeWeights):
+    if part.as_planned:
         from modelkit.pack.arrays import read_arrays
 
         return part.plan.config, read_arrays(part), False

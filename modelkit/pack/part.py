@@ -9,6 +9,7 @@ from modelkit.pack.planned import Plan
 from modelkit.pack.slabs import Piece
 from modelkit.pack.sources import Source
 from modelkit.pack.write import header_of
+from modelkit.source.prequantized import CodeWeights, FloatWeights, GgufWeights
 from modelkit.source.shards import INDEX
 from modelkit.store.digest import Digest
 from runtime.records import dataclass
@@ -67,6 +68,13 @@ class Part:
     def paths(self) -> set[str]:
         """Of all its files, in its folder of the package."""
         return {CONFIG, INDEX, *(file.path for file in self.plan.files), *self.source.inventory.files}
+
+    @property
+    def as_planned(self) -> bool:
+        """Where it runs without being packaged: are its tensors those of the plan, and not its files'?"""
+        if isinstance(self.source.kind, FloatWeights):  # a file may have what MLX reads none of
+            return any(file.source is None for file in self.plan.files)
+        return isinstance(self.source.kind, GgufWeights | CodeWeights)
 
     @property
     def write_bytes(self) -> int:

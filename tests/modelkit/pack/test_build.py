@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
+import modelkit
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import find_template
 from modelkit.modelfile import Recipe
@@ -71,7 +73,11 @@ def test_a_buffer_of_a_type_that_is_not_read_stands_in_nobodys_way(
     header, end = json.loads(data[8:stop]), len(data) - stop
     header[table] = {"dtype": "F64", "shape": [4], "data_offsets": [end, end + 32]}
     text = json.dumps(header).encode()
+    with modelkit.load(path.parent) as before:
+        wanted_logits = before.logits([1, 2])
     path.write_bytes(len(text).to_bytes(8, "little") + text + data[stop:] + bytes(32))
+    with modelkit.load(path.parent) as folder:
+        assert np.array_equal(folder.logits([1, 2]), wanted_logits)
     notes = make("FROM ./target", quantize=wanted).notes
     assert "1 stored buffer is left out, which follow from the positions" in notes
     files = store.resolve(NAME).files
