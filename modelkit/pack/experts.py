@@ -65,6 +65,11 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
     return matrices
 
 
+def one_by_one(tensors: Iterable[TensorInfo]) -> list[TensorInfo]:
+    """Those that are of one expert alone."""
+    return [tensor for tensor in tensors if _ONE.fullmatch(tensor.name)]
+
+
 def _packed(tensor: TensorInfo, files: Checkpoint) -> re.Match[str] | None:
     """Whose stack it is, and of what, if it is one by its name."""
     name = tensor.name

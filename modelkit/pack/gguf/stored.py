@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from modelkit.errors import UnsupportedSource
-from modelkit.pack.experts import gather
+from modelkit.pack.experts import gather, one_by_one
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.slabs import Columns, Slab, whole
 from modelkit.pack.sources import Source
@@ -89,7 +89,7 @@ def stored_tensors(source: Source) -> Tensors:
     unread = tuple(name for name in text if checkpoint.never_read(name))
     kept = [one for name, one in text.items() if name not in clusters and name not in unread]
     if isinstance(kind, MlxWeights):
-        stored = _packed_and_plain(kept, kind, inventory)
+        stored = _with_experts(_packed_and_plain(kept, kind, inventory), one_by_one(kept), checkpoint)
     elif isinstance(kind, FloatWeights):
         stored = _plain(kept, checkpoint)
     else:
@@ -155,6 +155,34 @@ def _packed(tensor: TensorInfo, packing: Packing | BlockType, tensors: Mapping[s
     else:
         width = tensor.shape[-1] * 32 // packing.bits
     return Stored(name, (*tensor.shape[:-1], width), _part(tensor), packing, scales, biases, factor)
+
+
+def _with_experts(
+    found: list[tuple[str, Stored]], alone: list[TensorInfo], checkpoint: Checkpoint
+) -> list[tuple[str, Stored]]:
+    """With experts that lie one by one (DBRX's, packed by mlx-lm) in stacks."""
+    each = {name: one for name, one in found if name in {tensor.name for tensor in alone}}
+    stacks: list[tuple[str, Stored]] = []
+    for matrix in gather(alone, checkpoint, {}):
+        members = [each[slab.tensor.name] for slab in matrix.slabs]
+        first, name = members[0], flat_name(matrix.name)
+        if any((one.shape, one.packing) != (first.shape, first.packing) for one in members):
+            raise UnsupportedSource(f"the experts that {name} is made of are not all packed alike")
+        data, scales, biases = (
+            _stack([part for one in members if (part := getattr(one, field))])
+            for field in ("data", "scales", "biases")
+        )
+        assert data is not None
+        shape = (len(members), *first.shape)
+        stacks.append((matrix.name, Stored(name, shape, data, first.packing, scales, biases)))
+    return [*((name, one) for name, one in found if name not in each), *stacks]
+
+
+def _stack(parts: list[Part]) -> Part | None:
+    if not parts:
+        return None
+    shape = (len(parts), *parts[0].shape)
+    return Part(parts[0].dtype, shape, tuple(slab for part in parts for slab in part.slabs))
 
 
 def norm_of_head(name: str) -> tuple[str, int] | None:

@@ -21,6 +21,7 @@ from runtime.loaded import load_model
 from tests.modelkit.pack.test_gguf import PROCESSOR
 from tests.modelkit.pack.test_mlx_lm_limits import FOUND
 from tests.support.checkpoints import random_tensor, write_checkpoint
+from tests.support.gguf_round import file_numbers
 from tests.support.parity import Reference, bar, full_logits
 from tests.support.tiny import write_tokenizer
 
@@ -142,6 +143,16 @@ def test_experts_that_mlx_lm_has_one_by_one(tmp_path: Path) -> None:
 
         theirs = np.array(load(folder, strict=True)[0](mx.array(ids)[None])[0].astype(mx.float32))
         assert np.abs(theirs - ours).max() < 1e-2 * ours.std()
+
+
+def test_experts_that_mlx_lm_has_one_by_one_are_stacks_in_a_gguf_file(tmp_path: Path) -> None:
+    folder = exported("dbrx", tmp_path, "q4g32")
+    modelkit.create(modelkit.Modelfile.parse(f"FROM {folder}"), name="apart", home=tmp_path / "home")
+    for name in ("it", "apart"):
+        modelkit.export_gguf(name, tmp_path / f"{name}.gguf", home=tmp_path / "home")
+    (stacked, _), (apart, _) = file_numbers(tmp_path / "it.gguf"), file_numbers(tmp_path / "apart.gguf")
+    assert stacked.keys() == apart.keys()
+    assert all(np.array_equal(stacked[name], apart[name]) for name in stacked)
 
 
 def test_packed_latent_heads_are_packed_once(tmp_path: Path) -> None:
