@@ -28,6 +28,13 @@ _TWO_LISTS = {
     "long_factor": [1.0, 1.5, 3.0, 9.0],
     "original_max_position_embeddings": 256,
 }
+_LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 2.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
 _SHARPENED = _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 
 GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -141,6 +148,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "bloom": ("bloom", {"seq_length": 2048}),
     "dbrx": ("dbrx", {}),
+    "step3p5": ("step3p5", {"rope_scaling": _LLAMA3}),
     "mpt": ("mpt_clipped", {"attn_config": {"clip_qkv": 0.4, "alibi_bias_max": 16}}),
     "gpt_bigcode": ("gpt_bigcode", {}),
     "muse_glimmer": ("muse_glimmer", {}),

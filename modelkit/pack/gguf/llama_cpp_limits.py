@@ -258,7 +258,7 @@ ROWS = (
 _READS_BANDS = ("mistral3",)
 _READS_FACTORS = (
     "apertus", "deci", "exaone", "exaone-moe", "exaone4", "gemma4", "gemma4-assistant", "granite",
-    "granitehybrid", "granitemoe", "llama", "llama4", "mistral3", "nanbeige",
+    "granitehybrid", "granitemoe", "llama", "llama4", "mistral3", "nanbeige", "step35",
 )  # fmt: skip
 _YARN = "rope.scaling.yarn_"
 _BAND = {"beta_fast": 32.0, "beta_slow": 1.0}

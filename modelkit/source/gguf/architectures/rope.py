@@ -81,15 +81,15 @@ class Rope:
             out.put("rope.dimension_count", int(out.facts.head_dim * share))
 
 
-def read_scaling(file: Reading) -> dict[str, Any]:
-    """`rope_type` and what belongs to it."""
+def read_scaling(file: Reading, rotated: int | None = None) -> dict[str, Any]:
+    """`rope_type` and what belongs to it. rotated: how many numbers of a head, if not all, have factors."""
     kind = file.get("rope.scaling.type", str) or "linear"  # as llama.cpp takes it
     factor, older = file.get("rope.scaling.factor"), file.get("rope.scale_linear")
     factor = (older if factor is None else factor) or None
     original = file.get("rope.scaling.original_context_length", int)
     more = {name: file.get(key) for key, name in _YARN}
     if FREQS in file.shapes:
-        return _llama3(file, kind, factor)
+        return _llama3(file, kind, factor, rotated or Facts(file.config).head_dim)
     if kind == "none" or (kind == "linear" and factor in (None, 1.0)):
         return {"rope_type": "default"}
     if kind == "linear":
@@ -143,20 +143,20 @@ def _write_yarn(out: Writing, block: Mapping[str, Any], *, mscale: bool) -> None
             out.put(key, float(told[name]))
 
 
-def _llama3(file: Reading, kind: str, factor: float | None) -> dict[str, Any]:
-    """Llama 3's rotation, told by its factors."""
+def _llama3(file: Reading, kind: str, factor: float | None, rotated: int) -> dict[str, Any]:
+    """Llama 3's rotation, told by its factors. Behind those of what is rotated there may be ones."""
     file.used_tensors.add(FREQS)
     stored = [float(number) for number in file.values(FREQS)]
     if kind not in ("none", "linear") or (kind == "linear" and factor not in (None, 1.0)):
         file.unsupported(f"`{FREQS}` stands beside a rotation that is scaled, {kind!r:.80} by {factor}")
     if all(number == 1.0 for number in stored):
         return {"rope_type": "default"}
-    if 2 * len(stored) != Facts(file.config).head_dim:
-        file.refuse(f"`{FREQS}` has {len(stored)} numbers, and a head has {Facts(file.config).head_dim}")
+    if 2 * len(stored) < rotated or any(number != 1.0 for number in stored[rotated // 2 :]):
+        file.refuse(f"`{FREQS}` has {len(stored)} numbers, and {rotated} of a head are rotated")
     base = file.number("rope.freq_base", 10000.0)
     if base <= 0:
         file.refuse(f"`{file.full('rope.freq_base')}` is {base}; a number above 0 was expected")
-    found = llama3_block(stored, base, file.count("context_length"))
+    found = llama3_block(stored[: rotated // 2], base, file.count("context_length"))
     if found is None:
         file.unsupported(f"the factors in `{FREQS}` are not Llama 3's with any parameters")
     return found

@@ -32,6 +32,7 @@ from modelkit.source.gguf.architectures import (
     qwen,
     qwen_next,
     state,
+    step,
     t5,
 )
 from modelkit.source.gguf.architectures.architecture import Architecture
@@ -123,6 +124,7 @@ ROWS: tuple[Architecture, ...] = (
     layered.LAGUNA,
     layered.MELLUM,
     layered.MIMO2,
+    step.STEP35,
     state.MAMBA,
     state.MAMBA2,
     hybrid.JAMBA,
