@@ -148,6 +148,8 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "bloom": ("bloom", {"seq_length": 2048}),
     "dbrx": ("dbrx", {}),
+    "plamo2": ("plamo2", {"full_attention_idx": [1, 3]}),
+    "plamo3": ("plamo3", {}),
     "step3p5": ("step3p5", {"rope_scaling": _LLAMA3}),
     "mpt": ("mpt_clipped", {"attn_config": {"clip_qkv": 0.4, "alibi_bias_max": 16}}),
     "gpt_bigcode": ("gpt_bigcode", {}),
@@ -254,6 +256,12 @@ LOST: dict[str, set[str]] = {
     "falcon_h1": {"times"},
     "gemma4_assistant": {"tower"},  # a size of vectors per layer, which it has not
 }
+
+OTHERWISE: dict[str, set[str]] = {
+    # 0 for Mamba's layers, and with no heads in the first llama.cpp turns nothing, and its kernel never ends
+    "plamo2": {"attention.head_count"},
+}
+"""Keys that we write with another value than the converter."""
 
 # Keys that we write and the converter does not, for configs of transformers 5.
 MORE: dict[str, set[str]] = (

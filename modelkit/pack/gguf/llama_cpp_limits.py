@@ -167,6 +167,10 @@ def _uneven_heads(config: Config, _: Collection[str]) -> bool:
     return keys != config.get("linear_value_head_dim", 128)
 
 
+def _stretched(config: Config, _: Collection[str]) -> bool:
+    return config.get("rope_scaling_factor", 1) != 1
+
+
 _MLP = ("ffn_gate", "ffn_up", "ffn_down")
 
 ROWS = (
@@ -252,6 +256,7 @@ ROWS = (
     Limit(("mamba2",), _missing("ssm_conv1d.bias"), "does not load it without biases in its filters"),
     Limit(("nemotron", "xverse"), _narrow_heads, "loads heads only that share the hidden state among them"),
     Limit(("phi",), _other_width, "loads MLPs only that are four times as wide as the hidden state"),
+    Limit(("plamo3",), _stretched, "begins and ends YaRN's band at whole pairs of a head"),
     Limit(("jais2", "starcoder2"), _missing("attn_output.bias"), "does not load it without biases"),
 )
 

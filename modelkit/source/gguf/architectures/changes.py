@@ -28,7 +28,7 @@ class Added:
     In float32: for weights of at least 0.5 less one is exact, below that it is off by 3e-8 at most.
     """
 
-    number: int
+    number: float
 
     @property
     def backwards(self) -> "Added":

@@ -17,6 +17,7 @@ from modelkit.source.gguf.architectures.parts import (
     MLP,
     NORMS,
     RMS,
+    ROWS,
     SHIFTED,
     TOP,
     UNSCALED,
@@ -126,8 +127,8 @@ STABLELM = Architecture(
         *NORMS,
         *ATTENTION,
         FUSED_QKV,
-        rule("attn_q_norm.weight", "self_attn.q_norm.weight"),
-        rule("attn_k_norm.weight", "self_attn.k_norm.weight"),
+        rule("attn_q_norm.weight", "self_attn.q_norm.weight", ROWS),
+        rule("attn_k_norm.weight", "self_attn.k_norm.weight", ROWS),
         *MLP,
     ),
 )
@@ -289,7 +290,14 @@ COMMAND_R = Architecture(
         _BIAS,
     ),
     TOP,
-    (rule("attn_norm.*", "input_layernorm.*"), *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP),
+    (
+        rule("attn_norm.*", "input_layernorm.*"),
+        *ATTENTION,
+        FUSED_QKV,
+        rule("attn_q_norm.weight", "self_attn.q_norm.weight", ROWS),
+        rule("attn_k_norm.weight", "self_attn.k_norm.weight", ROWS),
+        *MLP,
+    ),
 )
 COHERE2 = Architecture(
     "cohere2",
