@@ -167,6 +167,10 @@ def _uneven_heads(config: Config, _: Collection[str]) -> bool:
     return keys != config.get("linear_value_head_dim", 128)
 
 
+def _other_heads(config: Config, _: Collection[str]) -> bool:
+    return config.get("head_dim", 64) != 64 or not isclose(config.get("norm_eps", 1e-5), 1e-5)
+
+
 def _stretched(config: Config, _: Collection[str]) -> bool:
     return config.get("rope_scaling_factor", 1) != 1
 
@@ -188,7 +192,7 @@ ROWS = (
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
-        ("apertus", "dots1", "gpt_neox", "mellum", "minimax_m2", "nemotron", "stablelm", "xverse"),
+        ("apertus", "dots1", "gpt_neox", "mellum", "minimax_m2", "nemotron", "rwkv7", "stablelm", "xverse"),
         _no_head,
         "does not load it without an output head of its own",
     ),
@@ -256,6 +260,7 @@ ROWS = (
     Limit(("mamba2",), _missing("ssm_conv1d.bias"), "does not load it without biases in its filters"),
     Limit(("nemotron", "xverse"), _narrow_heads, "loads heads only that share the hidden state among them"),
     Limit(("phi",), _other_width, "loads MLPs only that are four times as wide as the hidden state"),
+    Limit(("rwkv7",), _other_heads, "computes heads of 64 numbers, and norms them by norm_eps of 0.00001"),
     Limit(("plamo3",), _stretched, "begins and ends YaRN's band at whole pairs of a head"),
     Limit(("jais2", "starcoder2"), _missing("attn_output.bias"), "does not load it without biases"),
 )

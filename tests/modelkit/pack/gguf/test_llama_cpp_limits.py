@@ -42,6 +42,8 @@ _KEYS_OF_ALL = {f"blk.{layer}.attn_k.weight" for layer in range(35)}
         ),
         ({"model_type": "qwen3_5_text", "linear_value_head_dim": 128}, set(), None),
         ({"model_type": "llama"}, {"blk.0.ffn_up.bias"}, None),
+        ({"model_type": "rwkv7", "head_dim": 32}, {"output.weight"}, "heads of 64 numbers"),
+        ({"model_type": "rwkv7", "head_dim": 64}, {"output.weight"}, None),
         ({"model_type": "plamo3", "rope_scaling_factor": 4.0}, set(), "YaRN's band"),
         ({"model_type": "plamo3", "rope_scaling_factor": 1}, set(), None),
         ({"model_type": "t5"}, set(), "a factor before the head"),

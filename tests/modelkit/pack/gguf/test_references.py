@@ -95,6 +95,7 @@ REFUSED = {
     "youtu": "mscale and mscale_all_dim differ",
     "youtu_halves": "halves of a head are rotated",
     "umt5": "relative_attention_max_distance is 20",
+    "step3p7": "attention_bias is True",
 }
 """References that GGUF cannot say, or that llama.cpp does not compute: what the sentence has to name."""
 
