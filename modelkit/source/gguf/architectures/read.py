@@ -82,15 +82,15 @@ def _without_ones(shape: Shape) -> Shape:
 
 
 def _name(metadata: Mapping[str, Any], label: str) -> str:
-    name = metadata.get("general.architecture")
-    if not isinstance(name, str):
-        raise MalformedFile(f"{label}: the metadata has no `general.architecture`")
     kind = metadata.get("general.type", "model")
     if kind != "model":
         raise UnsupportedSource(
             f"{label} is no model: its `general.type` is {shown(str(kind))}",
             hint="FROM takes the model's own file.",
         )
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str):
+        raise MalformedFile(f"{label}: the metadata has no `general.architecture`")
     if name in ELSEWHERE:
         raise UnsupportedSource(f"{label}: {ELSEWHERE[name]}")
     if name not in NAMES:

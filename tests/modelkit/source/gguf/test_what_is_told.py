@@ -36,6 +36,11 @@ def test_a_key_that_nothing_reads_is_refused_by_name() -> None:
         _changed("llama", llama__attention__stripes=3)
 
 
+def test_an_importance_matrix_is_called_so_though_it_has_no_architecture() -> None:
+    with pytest.raises(UnsupportedSource, match="is no model: its `general.type` is imatrix"):
+        _changed("llama", general__architecture=None, general__type="imatrix")
+
+
 @pytest.mark.parametrize(
     ("key", "value", "kind"),
     [
