@@ -53,9 +53,12 @@ def stated_block(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def stated_by_gptq(block: Mapping[str, Any], origin: str) -> Stated:
     """Raises UnsupportedSource."""
-    for key in ("dynamic", "is_marlin_format", "planar"):
+    for key in ("is_marlin_format", "planar"):
         if block.get(key):
             raise _refused(origin, "GPTQ", key, block[key])
+    dynamic = block.get("dynamic") or {}
+    if not isinstance(dynamic, Mapping) or any(_changes(*rule) for rule in dynamic.items()):
+        raise _refused(origin, "GPTQ", "dynamic", dynamic, "rules that leave modules out are read")
     form = block.get("checkpoint_format", block.get("format")) or "gptq"
     if form not in ("gptq", "gptq_v2"):
         raise _refused(origin, "GPTQ", "checkpoint_format", form, "gptq and gptq_v2 are read")
@@ -72,6 +75,13 @@ def stated_by_gptq(block: Mapping[str, Any], origin: str) -> Stated:
         # Groups that were fixed before inputs were sorted are those of inputs as they stand.
         by_activation=block.get("desc_act") is True and block.get("static_groups") is not True,
     )
+
+
+def _changes(pattern: str, fields: object) -> bool:
+    """Does a rule of GPTQModel's store modules in another way? What it leaves out (`-:`) is floats, which
+    tensors say.
+    """
+    return not pattern.startswith("-:") and bool(fields)
 
 
 def stated_by_awq(block: Mapping[str, Any], origin: str) -> Stated:

@@ -320,6 +320,24 @@ def test_what_autoround_says_of_single_layers(tmp_path: Path) -> None:
     assert apart(logits(coded), logits(plain)) < 1e-3
 
 
+def test_modules_that_gptqmodel_left_out_are_floats(tmp_path: Path) -> None:
+    """As Qwen publishes its own: attention stays as it was."""
+    own, shapes = llama()
+    rules = {"lm_head": {}, "-:.*attn.*": {}, "-:.*mtp.*": {}, "+:.*down.*": {}}
+    coded, plain = two(
+        tmp_path,
+        own,
+        shapes,
+        {**gptq_config(), "dynamic": rules},
+        lambda name, shape: random_codes(name, shape, 4, 32),
+        gptq,
+        [name for name in linear(shapes) if "attn" not in name],
+    )
+    create(coded)
+    create(plain)
+    assert apart(logits(coded), logits(plain)) < 1e-3
+
+
 @pytest.mark.parametrize("right", [True, False])
 def test_zero_points_of_symmetric_matrices_are_looked_at(right: bool, tmp_path: Path) -> None:
     """Older versions of compressed-tensors write them, one byte each."""
