@@ -39,7 +39,7 @@ class Rows:
         return self._echoes[number]
 
     def _echo(self, model: Model, prompt: Prompt) -> Echo:
-        text = prompt if isinstance(prompt, str) else model.decode(prompt)
+        text = prompt if isinstance(prompt, str) else model.decode(prompt, skip_special=False)
         top = self._asked.options.get("top_logprobs")
         if top is None:
             return Echo(text)
@@ -51,9 +51,11 @@ class Rows:
             raise refused("invalid_request", f"echo with logprobs: {why}", "echo")
         chosen = {name: own for name, own in self._asked.options.items() if name == "adapters"}
         scores = _scores(model, ids, top, chosen)
-        framed = not model.decode(ids[:1])  # BOS is no part of the text, and the next token is told after it
+        # BOS in front of a text is no part of it, and the next token is told after it.
+        plain = model.encode(prompt, add_special=False) if isinstance(prompt, str) else ids
+        framed = ids[: len(plain)] != plain
         lists, spell = Lists(), model.token_bytes
-        for place, told in enumerate(Tokens(spell).add(text, scores[framed:])):
+        for place, told in enumerate(Tokens(spell, every=True).add(text, scores[framed:])):
             lists.add(told, told.start, spell, known=place > 0 or framed)
         return Echo(text, lists)
 

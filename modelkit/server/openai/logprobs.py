@@ -33,10 +33,11 @@ class Tokens:
 
     Both are read in characters. Bytes that are none stand in the text as U+FFFD: one for each piece of a
     character, or for each byte where the tokenizer falls back to bytes, which then come late.
+    every: one that has nothing but blanks in front of the text is told, too, as a token without text.
     """
 
-    def __init__(self, spell: Spell) -> None:
-        self._spell = spell
+    def __init__(self, spell: Spell, *, every: bool = False) -> None:
+        self._spell, self._every = spell, every
         self._unfinished = b""  # of a character, by tokens that came
         self._ahead = ""  # text still to come that belongs to tokens that came
         self._begun = False
@@ -45,6 +46,7 @@ class Tokens:
         """Those of a piece's tokens that are part of its text or of what follows it."""
         left, start = text[len(self._ahead) :], len(self._ahead)
         self._ahead = self._ahead[len(text) :]
+        lacks = 0 if self._begun else self._lacks(text, logprobs)
         told: list[Told] = []
         for logprob in logprobs:
             own, before = self._spell(logprob.id), bool(self._unfinished)
@@ -53,10 +55,9 @@ class Tokens:
                 # Bytes fall back in a run: one that is no text as a whole costs the characters in it, too.
                 lost = _NONE * (len(self._unfinished + own) - len(rest))
                 said = lost if left.startswith(lost) else said
-            if not self._begun and not _fits(said, left):
-                # Texts begin without the blank of their first token.
-                own, said = own.lstrip(), said.lstrip()
-                if not own:
+            if cut := min(lacks, _blanks(said)):
+                own, said, lacks = own[len(said[:cut].encode()) :], said[cut:], lacks - cut
+                if not own and not self._every:
                     continue
             none = len(said) - len(said.lstrip(_NONE))
             if not left and said[none:] and not (before and none == 0):
@@ -73,6 +74,13 @@ class Tokens:
                 left = left[late + len(said) :]
         return told
 
+    def _lacks(self, text: str, logprobs: Sequence[TokenLogprob]) -> int:
+        """How many blanks of its tokens a text begins without: that of the first one, and those around marks.
+        One that is all blanks may be held back in part, and so lacks a space at most.
+        """
+        said = readable(b"".join(self._spell(one.id) for one in logprobs))
+        return said == " " + text if not text.strip() else max(_blanks(said) - _blanks(text), 0)
+
 
 def token(told: Told, spell: Spell) -> dict[str, Any]:
     """One token, with its alternatives: chat completions and responses."""
@@ -87,6 +95,11 @@ def readable(data: bytes) -> str:
 
 def _one(data: bytes, logprob: float) -> dict[str, Any]:
     return {"token": readable(data), "logprob": max(logprob, -9999.0), "bytes": list(data)}
+
+
+def _blanks(text: str) -> int:
+    """How many it begins with."""
+    return len(text) - len(text.lstrip())
 
 
 def _fits(said: str, left: str) -> bool:

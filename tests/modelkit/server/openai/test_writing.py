@@ -34,7 +34,7 @@ from modelkit.tokenizer.decoding import (
 )
 from runtime.engine.request import TokenLogprob, Usage
 
-WORDS = {1: b"Hel", 2: b"lo", 3: b"\xe2\x82", 4: b"\xac", 5: b" more", 6: b"STOP", 7: b"\n\n"}
+WORDS = {1: b"Hel", 2: b"lo", 3: b"\xe2\x82", 4: b"\xac", 5: b" more", 6: b"STOP", 7: b"\n\n", 8: b"  "}
 USAGE = Usage(prompt_tokens=9, cached_tokens=4, generated_tokens=7, decode_s=0.5, prefill_s=0.1)
 
 THOUGHT = [Thinking("hm", (1,)), Thinking(" so", (2,))]
@@ -251,6 +251,8 @@ TOLD = [
     [Text("Hello", (1, 2, 6), logprobs(1, 2, 6))],  # a stop string behind it
     [Text("", (7,), logprobs(7)), Text("Hello", (1, 2), logprobs(1, 2))],  # blanks around a mark
     [Text("more", (5,), logprobs(5))],  # the blank that texts begin without
+    [Text("  more", (8, 5), logprobs(8, 5))],  # one of more of them
+    [Text(" ", (8,), logprobs(8)), Text(" more", (5,), logprobs(5))],
 ]
 
 
