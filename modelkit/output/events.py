@@ -18,7 +18,7 @@ class Thinking:
 
     text: str
     ids: tuple[int, ...] = ()
-    """The tokens whose text begins in this piece."""
+    """The tokens whose text begins in this piece, or in a mark that ends where it begins."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """One for each of the ids, where they were asked for."""
 

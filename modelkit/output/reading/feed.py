@@ -18,8 +18,8 @@ LONGEST_HEAD = 65_536  # characters that are kept until it is clear that they ar
 LONGEST_CALL = 1_000_000  # the same, where it is clear at the call's end
 
 
-_Token = tuple[int, int, TokenLogprob | None]
-"""(where its text begins among all characters, id, log-probability where these are told)."""
+_Token = tuple[int, int, int, TokenLogprob | None]
+"""(where its text begins among all characters, where it ends, id, log-probability where these are told)."""
 _Taken = tuple[str, tuple[int, ...], tuple[TokenLogprob, ...]]
 
 
@@ -53,7 +53,7 @@ class Feed:
         self._kept_tokens: list[_Token] = []
         self._last: list[_Token] = []  # of what was taken last
         self._base = 0  # of all characters that ever came, how many lie before `text`
-        self._ids: deque[tuple[int, int]] = deque()
+        self._ids: deque[tuple[int, int, int]] = deque()
         self._logprobs: deque[TokenLogprob] = deque()
         self._special: deque[tuple[int, int]] = deque()
 
@@ -63,7 +63,7 @@ class Feed:
 
     def push(self, text: str, ids: tuple[int, ...], logprobs: tuple[TokenLogprob, ...]) -> None:
         end = self._compact()
-        self._ids.extend((end, token) for token in ids)
+        self._ids.extend((end, end + len(text), token) for token in ids)
         self._logprobs.extend(logprobs)
         self.text += text
 
@@ -80,11 +80,11 @@ class Feed:
         return self._base + len(self.text)
 
     def take(self, count: int) -> str:
-        """The next characters, as they are. Their tokens are markup: nobody hears of them, unless the
-        characters are given back.
+        """The next characters, as they are. The tokens that end in them are markup: nobody hears of them,
+        unless the characters are given back.
         """
         taken = self.text[self.at : self.at + count]
-        self._last = self._tokens_before(self._base + self.at + count)
+        self._last = self._tokens_before(self._base + self.at + count, whole=True)
         self._advance(count)
         if self.kept is not None:
             self.kept.append(taken)
@@ -104,7 +104,9 @@ class Feed:
         """What is written down, as text with its tokens: nothing where a call was told of it. No more is
         written down.
         """
-        tokens = self._kept_tokens if self.kept is not None else []
+        tokens = list[_Token]()
+        if self.kept is not None:
+            tokens = [*self._kept_tokens, *self._tokens_before(self._base + self.at)]
         text, self.kept = "".join(self.kept or ()), None
         return text, *_apart(tokens)
 
@@ -117,7 +119,9 @@ class Feed:
         self._most_kept = LONGEST_CALL
 
     def take_text(self, count: int) -> _Taken:
-        """The next characters without special tokens, and the tokens that begin in them."""
+        """The next characters without special tokens, and the tokens that begin in them, or in the markup in
+        front and end in them.
+        """
         begin, end = self._base + self.at, self._base + self.at + count
         text = self.text[self.at : self.at + count]
         for start, stop in reversed(self._special):
@@ -131,9 +135,10 @@ class Feed:
         """Tokens without text, at the end."""
         return _apart(self._tokens_before(self._base + len(self.text) + 1))
 
-    def _tokens_before(self, end: int) -> list[_Token]:
+    def _tokens_before(self, end: int, *, whole: bool = False) -> list[_Token]:
+        """Those that begin there; whole: and end there."""
         tokens: list[_Token] = []
-        while self._ids and self._ids[0][0] < end:
+        while self._ids and self._ids[0][0] < end and not (whole and self._ids[0][1] > end):
             logprob = self._logprobs.popleft() if self._logprobs else None
             tokens.append((*self._ids.popleft(), logprob))
         return tokens
@@ -203,4 +208,4 @@ class Feed:
 
 def _apart(tokens: list[_Token]) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
     """Their ids and log-probabilities."""
-    return tuple(id for _, id, _ in tokens), tuple(one for _, _, one in tokens if one is not None)  # noqa: A001
+    return tuple(id for *_, id, _ in tokens), tuple(one for *_, one in tokens if one is not None)  # noqa: A001

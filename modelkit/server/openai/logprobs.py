@@ -44,6 +44,8 @@ class Tokens:
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
+        if text and not _fits(self._ahead, text):
+            self._ahead = ""  # it was the beginning of a mark
         left, start = text[len(self._ahead) :], len(self._ahead)
         self._ahead = self._ahead[len(text) :]
         lacks = 0 if self._begun else self._lacks(text, logprobs)
@@ -59,6 +61,9 @@ class Tokens:
                 own, said, lacks = own[len(said[:cut].encode()) :], said[cut:], lacks - cut
                 if not own and not self._every:
                     continue
+            if not before and _NONE not in said and not _fits(said, left):  # it begins in a mark
+                cut = next((one for one in range(1, len(said)) if _fits(said[one:], left)), 0)
+                own, said = own[len(said[:cut].encode()) :], said[cut:]
             none = len(said) - len(said.lstrip(_NONE))
             if not left and said[none:] and not (before and none == 0):
                 self._unfinished = b""

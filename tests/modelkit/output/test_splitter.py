@@ -256,6 +256,27 @@ def test_ids_and_log_probabilities_stay_with_their_text() -> None:
     ]
 
 
+@pytest.mark.parametrize("end", [">Hel", "ink>\n\nHel"])
+def test_a_token_that_a_mark_ends_in_stays_with_the_text_behind(end: str) -> None:
+    parts = ["<think>", "hm", "</think>".removesuffix(end.split(">")[0] + ">"), end, "lo"]
+    pieces = [Piece(part, (at,), None, (TokenLogprob(at, -1.0),)) for at, part in enumerate(parts)]
+    told = [event for event in events_of(row("qwen3"), pieces) if isinstance(event, Text)]
+    assert [(event.text, event.ids) for event in told] == [("Hel", (3,)), ("lo", (4,))]
+    assert [one.id for event in told for one in event.logprobs] == [3, 4]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 11, 12])
+def test_text_that_was_no_call_shares_its_tokens_with_what_follows(cut: int) -> None:
+    text = "<tool_call>\nnot so"
+    parts = [text[:cut], text[cut : cut + 3], text[cut + 3 :]]
+    pieces = [Piece(part, (at,), None, (TokenLogprob(at, -1.0),)) for at, part in enumerate(parts)]
+    splitter = splitter_for(row("hermes"), Opening(), TOOLS)
+    events = [event for piece in pieces for event in splitter.push(piece)] + splitter.finish()
+    told = [event for event in events if isinstance(event, Text)]
+    assert "".join(event.text for event in told) == text
+    assert [one.id for event in told for one in event.logprobs] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

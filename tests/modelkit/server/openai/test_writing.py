@@ -34,7 +34,18 @@ from modelkit.tokenizer.decoding import (
 )
 from runtime.engine.request import TokenLogprob, Usage
 
-WORDS = {1: b"Hel", 2: b"lo", 3: b"\xe2\x82", 4: b"\xac", 5: b" more", 6: b"STOP", 7: b"\n\n", 8: b"  "}
+WORDS = {
+    1: b"Hel",
+    2: b"lo",
+    3: b"\xe2\x82",
+    4: b"\xac",
+    5: b" more",
+    6: b"STOP",
+    7: b"\n\n",
+    8: b"  ",
+    9: b">Hel",
+    10: b"lo<",
+}
 USAGE = Usage(prompt_tokens=9, cached_tokens=4, generated_tokens=7, decode_s=0.5, prefill_s=0.1)
 
 THOUGHT = [Thinking("hm", (1,)), Thinking(" so", (2,))]
@@ -253,6 +264,7 @@ TOLD = [
     [Text("more", (5,), logprobs(5))],  # the blank that texts begin without
     [Text("  more", (8, 5), logprobs(8, 5))],  # one of more of them
     [Text(" ", (8,), logprobs(8)), Text(" more", (5,), logprobs(5))],
+    [Text("Hello", (9, 2), logprobs(9, 2))],  # a mark ends in its first token
 ]
 
 
@@ -314,6 +326,10 @@ def test_bytes_that_are_no_characters_cost_no_other_token(
         ([Text("Hello\u20ac more", (1, 2, 3, 4, 5), logprobs(1, 2, 3, 4, 5))], [0, 3, 5, 5, 6]),
         ([Text("\u20ac", (3, 4), logprobs(3, 4)), Text("Hel", (1,), logprobs(1))], [0, 0, 1]),
         ([Text("He", (1,), logprobs(1)), Text("llo", (2,), logprobs(2))], [0, 3]),  # an l was held back
+        (
+            [Text("lo", (10,), logprobs(10)), Text("Hello", (1, 2), logprobs(1, 2))],
+            [0, 2, 5],
+        ),  # a mark between
     ],
 )
 def test_a_tokens_offset_is_where_its_text_begins(events: list[Text], offsets: list[int]) -> None:
