@@ -140,8 +140,9 @@ class Usage:
     decode_s: float = 0.0
     """From the first token to the last."""
     rounds: int = 0
-    """Passes of the target after the prompt was read. One without drafts makes one token, and the first token
-    comes out of the prompt's own pass.
+    """Passes of the target after the prompt was read, with those that read anew what a full context has left
+    over. One that decodes without drafts makes one token, and the first token comes out of the prompt's own
+    pass.
     """
     dropped_tokens: int = 0
     """Tokens that were forgotten while answering, as the context was full."""

@@ -275,6 +275,7 @@ class Steps:
         if begins:
             self._sources.keep(row, place)
         row.tell_progress()
+        row.rounds += bool(row.generated)  # it is read anew
         if row.unread:
             self._chunk = place, row
             return []

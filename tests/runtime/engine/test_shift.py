@@ -80,6 +80,15 @@ def fed(model: LoadedModel, memory: LayerMemory, ids: Sequence[int], *, long: bo
     return model.network.logits(hidden[:, -1:])
 
 
+@pytest.mark.parametrize(("kind", "anew"), [("llama", False), ("fold", True), ("learned", True)])
+def test_what_is_read_anew_took_passes(folders: Folders, kind: str, anew: bool) -> None:
+    engine = start(kind, folders)
+    ids, finish = answer(engine, asked(1, 30, 60, 8))
+    engine.close()
+    assert (finish.usage.rounds > len(ids) - 1) is anew
+    assert finish.usage.rounds >= len(ids) - 1
+
+
 def by_hand(model: LoadedModel, one: Request, context: int = CONTEXT) -> list[int]:
     """The answer, one token at a time over layer memory, without an engine."""
     assert one.keep is not None
