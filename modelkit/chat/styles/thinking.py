@@ -137,7 +137,7 @@ def _without(found: Thinking, template: ChatTemplate) -> dict[str, Any]:
         return {}
     if found.off is not None:
         return {**found.off}
-    hint = f"Ask for less: think='{next(iter(found.levels))}'." if found.levels else "Leave think out."
+    hint = f"The least that it does is '{next(iter(found.levels))}'." if found.levels else "Leave think out."
     if "/no_think" in template.source:
         hint = "Write /no_think into the system message."
     raise RequestError(

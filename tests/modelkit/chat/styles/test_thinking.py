@@ -117,7 +117,7 @@ def test_a_refusal_says_what_can_be_done() -> None:
     effort, told = ChatTemplate(OFFERED["any effort"][0]), ChatTemplate(SAID + "<think>{# /no_think #}")
     with pytest.raises(RequestError) as refused:
         thinking_variables(style_named("qwen3"), effort, False)
-    assert refused.value.hint == "Ask for less: think='low'."
+    assert refused.value.hint == "The least that it does is 'low'."
     with pytest.raises(RequestError) as refused:
         thinking_variables(style_named("qwen3"), told, False)
     assert refused.value.hint == "Write /no_think into the system message."
