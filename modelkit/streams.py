@@ -301,7 +301,8 @@ class GenerationStream:
         """The engine gives no more; what was held back is ready, unless somebody has left."""
         self._over, self._holder = True, None
         if not self._stream.cancelled:
-            self._ready.extend(self._parting.finish())
+            cut = self._stream.finish is not None and self._stream.finish.reason == "length"
+            self._ready.extend(self._parting.finish(cut=cut))
 
 
 class Events:

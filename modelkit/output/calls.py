@@ -54,6 +54,8 @@ class Calls:
         form = style.form if isinstance(style.form, JsonCall) else JsonCall()
         self._objects = Objects(form, Told(self._told, self._write))
         self._usual = re.compile(r"\{" if form.name_is_key else rf'\{{\s*"{re.escape(form.name)}"\s*:\s*"')
+        self.certain = False
+        """A mark or a call is in front: what is read belongs to a call, wherever it is cut."""
         self._begun = 0
         self._unsure: tuple[str, str | None, list[str]] | None = None
         self._marked = None
@@ -64,6 +66,8 @@ class Calls:
         self._again = tuple(mark for mark in begins if mark)
         inner = (core(style.form.close),) if isinstance(style.form, MarkedCall) else ()
         self._stops = Marks(one for one in (*self._closes, *self._again, *ends, *inner) if one)
+        tag = style.form.tag if isinstance(style.form, MarkedCall) else None
+        self._marks = (*self._stops.cores, core(tag.open) if tag else "")
 
     @property
     def _prefix(self) -> str:
@@ -73,7 +77,7 @@ class Calls:
         """All calls behind the mark `opened` ("" for none), to where none follows. known_only: it takes a
         tool's name to be one. Raises NoCall where there is not one call, and Cut at the answer's end.
         """
-        self._known_only = known_only
+        self._known_only, self.certain = known_only, bool(opened) and not known_only
         if opened in self._sections:
             opened = (yield from self._feed.expect(self._opens)) or opened
         yield from self._one_or_list(opened)
@@ -98,7 +102,7 @@ class Calls:
                 self._fenced, closed = False, True
                 continue
             if found is None:
-                if not closed and (yield from self._ends_in_close()):
+                if (yield from self._ends_in_mark(closed)):
                     raise Cut
                 return "" if (yield from self._goes_on(closed)) else None
             if found in self._again:
@@ -106,11 +110,14 @@ class Calls:
                 return inner or found
             closed = closed or found in self._closes
 
-    def _ends_in_close(self) -> Waiting[bool]:
-        """Is the answer cut off in the mark that closes a call? What came of it is nobody's text."""
+    def _ends_in_mark(self, closed: bool) -> Waiting[bool]:
+        """Is the answer cut off in a mark that may stand in or behind a call? What came of it is nobody's
+        text. closed: the one that closes it is read.
+        """
         feed, place = self._feed, (yield from self._feed.blanks())
         rest = feed.text[feed.at + place :] if feed.ended else ""
-        if not rest or not any(mark.startswith(rest) for mark in self._closes):
+        marks = self._marks if feed.cut else () if closed else self._closes
+        if not rest or not any(mark.startswith(rest) for mark in marks):
             return False
         feed.take(place + len(rest))
         return True
@@ -227,7 +234,7 @@ class Calls:
     def _start(self, name: str, written: str | None) -> None:
         if name not in self._tools and (self._known_only or not _NAME.fullmatch(name)):
             raise NoCall
-        self._feed.kept = None
+        self._feed.kept, self.certain = None, True
         self._sink.start(self._ids.of(name, written), name)
 
     def _arguments(self, reading: Reading) -> Waiting[None]:

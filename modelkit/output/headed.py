@@ -40,6 +40,7 @@ class Headed(Machine):
         before, _, _ = header.call.partition("{name}")
         self._of_tools = before.partition(header.recipient)[2] if header.recipient else ""
         heads = (header.thinking, header.text, before, header.recipient, header.start)
+        self._begins = tuple(core(head) for head in heads[:-1] if core(head))
         self._heads = tuple({_first_mark(core(head)) for head in heads})
         self._in_text = opening.place == "text" and not opening.written
         self._begin(opening.written)
@@ -85,8 +86,7 @@ class Headed(Machine):
     def _unfinished(self) -> None:
         """The answer ends in what may be a header: it is one where it begins with a mark."""
         begun = self._feed.text[self._feed.at :].strip(BLANKS)
-        marks = [self._style.header.thinking, self._style.header.text] if self._style.header else []
-        if any(core(mark).startswith(begun) or begun.startswith(core(mark)) for mark in marks if core(mark)):
+        if any(mark.startswith(begun) or begun.startswith(mark) for mark in self._begins):
             raise Cut
 
     def _recipient(self, said: str) -> str | None:
@@ -136,6 +136,8 @@ class Headed(Machine):
                     raise NoCall
                 yield from self._calls.read(opened)
         except (NoCall, Cut) as error:
+            if feed.cut:
+                raise Cut from None  # in a call's head, which is nobody's text
             self._sink.text(Text, *feed.give_back())
             if isinstance(error, Cut):
                 raise

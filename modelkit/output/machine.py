@@ -49,8 +49,8 @@ class Machine(ABC):
         )
         return [event for piece in pieces for event in self.push(piece)]
 
-    def finish(self) -> list[Event]:
-        self._feed.ended = True
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        self._feed.ended, self._feed.cut = True, cut
         self._resume()
         return self._sink.take()
 

@@ -72,10 +72,10 @@ class Parting:
                 for out in self.take(delta):
                     yield from out.events
 
-    def finish(self) -> list[Out]:
-        """What was held back. No token comes after it."""
+    def finish(self, *, cut: bool = False) -> list[Out]:
+        """What was held back. No token comes after it. cut: as for a splitter."""
         last = [self._out(piece, self._splitter.push(piece)) for piece in self._pieces.finish()]
-        return [*last, self._out(None, self._splitter.finish()), Out(None, self._stopping.finish())]
+        return [*last, self._out(None, self._splitter.finish(cut=cut)), Out(None, self._stopping.finish())]
 
     def _out(self, piece: Piece | None, events: Sequence[Event]) -> Out:
         if not self._stopping.looks:

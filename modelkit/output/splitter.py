@@ -25,8 +25,8 @@ class Splitter(Protocol):
         """
         ...
 
-    def finish(self) -> list[Event]:
-        """What was held back. Nothing comes after it."""
+    def finish(self, *, cut: bool = False) -> list[Event]:
+        """What was held back. Nothing comes after it. cut: the model had not ended."""
         ...
 
 
@@ -41,7 +41,7 @@ class Plain:
     ) -> list[Event]:
         return [Text("".join(texts), tuple(ids), tuple(logprobs))]
 
-    def finish(self) -> list[Event]:
+    def finish(self, *, cut: bool = False) -> list[Event]:
         return []
 
 

@@ -191,14 +191,18 @@ class Split(Machine):
         return char == "[" if form.list else char.isalpha()
 
     def _call(self, mark: str, before: str, *, known_only: bool = False) -> Waiting[None]:
-        """Calls behind a mark; what is none is given back as the text that it is."""
+        """Calls behind a mark; what is none is given back as the text that it is. One that is cut in
+        its head is neither.
+        """
         feed, form = self._feed, self._style.form
         bare = isinstance(form, MarkedCall) and self._style.bare and core(mark) == core(form.prefix)
         feed.keep(before)
         try:
             yield from self._calls.read(core(mark), known_only=known_only or bare)
         except (NoCall, Cut) as error:
-            if feed.kept is not None:
+            if feed.cut and self._calls.certain:
+                feed.take(len(feed.text) - feed.at)
+            elif feed.kept is not None:
                 self._sink.text(Thinking if self._thinking else Text, *feed.give_back())
                 self._fresh = False
             if isinstance(error, Cut):

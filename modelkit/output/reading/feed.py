@@ -47,6 +47,8 @@ class Feed:
         self.at = 0
         """Everything before it is read. Moves only by `take`."""
         self.ended = False
+        self.cut = False
+        """Ended, where the model had not: it would have gone on."""
         self.kept: list[str] | None = None
         """Where it is a list, what is read is written down there, to be given back."""
         self._kept_length, self._most_kept = 0, LONGEST_HEAD

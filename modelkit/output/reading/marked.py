@@ -4,7 +4,7 @@ from collections.abc import Container
 
 from modelkit.chat.styles.style import MarkedCall
 from modelkit.output.reading import tags, values
-from modelkit.output.reading.feed import BLANKS, Feed, NoCall, Waiting
+from modelkit.output.reading.feed import BLANKS, Cut, Feed, NoCall, Waiting
 from modelkit.output.reading.marks import core
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.reading.values import Notation, Write
@@ -41,15 +41,18 @@ class Marked:
         self._name_ends = tuple(dict.fromkeys((*self._suffix[:1], *own, *self._after)))
 
     def head(self, tools: Container[str], *, prefixed: bool) -> Waiting[Head]:
-        """Up to the arguments. prefixed: the prefix is read already. Raises NoCall."""
+        """Up to the arguments. prefixed: the prefix is read already. Raises NoCall, and Cut."""
         before = self.prefix if prefixed else ""
         if not prefixed and self.prefix:
             before = (yield from self._feed.expect((self.prefix,))) or ""
             if not before and not (self._lenient and self._id_mark):
                 raise NoCall
         written, ended = yield from self._up_to(self._name_ends)
+        whole = ended
         for part in self._suffix:
-            yield from self._feed.expect((part,))
+            whole = (yield from self._feed.expect((part,))) is not None and whole
+        if self._feed.cut and not whole:
+            raise Cut
         name, _, identity = written.rpartition(self._id_mark) if self._id_mark else (written, "", "")
         name, identity = (name, identity) if name else (identity, "")
         name = name.strip(BLANKS)

@@ -55,6 +55,10 @@ def _another(feed: Feed, how: Tagged, schema: Schema) -> Waiting[bool]:
     """
     place = yield from feed.blanks()
     found = yield from feed.starts((how.next, *how.after), place)
+    if feed.cut and found is None:
+        rest = feed.text[feed.at + place :]
+        if any(mark.startswith(rest) for mark in (how.next, *how.after)):
+            raise Cut
     if found is None or (found != how.next and not _is_argument(found, how, schema)):
         return False
     feed.take(place + len(how.next))

@@ -44,6 +44,20 @@ def test_every_chunking_gives_the_same_events(name: str) -> None:
         assert_chunking_does_not_matter(case)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_that_is_cut_is_neither_text_nor_whole(name: str) -> None:
+    for case in [one for one in cases(name) if one.calls and not one.content][:2]:
+        calls = [(name, arguments) for name, arguments, *_ in case.calls]
+        for end in range(1, len(case.text)):
+            splitter = splitter_for(case.style, case.opening, list(case.tools))
+            events = [event for piece in plain([case.text[:end]]) for event in splitter.push(piece)]
+            found = collected([*events, *splitter.finish(cut=True)])
+            whole = [(one.name, one.arguments) for one in found.tool_calls if one.written is None]
+            assert whole == calls[: len(whole)], (case.label, end)
+            marks = (mark.strip() for mark in case.style.begins if not case.style.bare)
+            assert not any(mark and mark in found.text for mark in marks), (case.label, end)
+
+
 def assert_chunking_does_not_matter(case: Case) -> None:
     text, random_ = case.text, random.Random(case.label)
     whole = folded(split(case, plain([text])))
