@@ -1,6 +1,6 @@
 """Which model a request means, and what it is told where its prompt is too long."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from starlette.requests import Request
@@ -58,12 +58,18 @@ def able(model: Model, options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in ("think", "think_tokens")}
 
 
-def chat(model: Model, messages: list[Message], options: dict[str, Any], name: str = "") -> GenerationStream:
-    """The model's answer, with a note on what it was not asked for. name: the client's for the model."""
+def chat(
+    model: Model, messages: list[Message], options: dict[str, Any], name: str = "", notes: Iterable[str] = ()
+) -> GenerationStream:
+    """The model's answer, with a note on what it was not asked for. name: the client's for the model. notes:
+    others that it has.
+    """
     left = able(model, options)
     stream = model.chat(messages, stream=True, **left)
     if left is not options:
         stream.note(f"{name or model.name} does not think: how hard to was left out")
+    for note in notes:
+        stream.note(note)
     return stream
 
 

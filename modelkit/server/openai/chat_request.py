@@ -1,11 +1,13 @@
 """A request for a chat completion: its JSON in, keyword arguments of `Model.chat` out."""
 
+from dataclasses import field, replace
 from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, sampling, thinking, tools
+from modelkit.server.openai.guises import Guise, Guises
 from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.turns import Priority
 from runtime.records import dataclass
@@ -43,6 +45,7 @@ class Style:
     progress: bool = False
     """A stream tells now and then how much of the prompt was read, as llama.cpp does."""
     logprobs: bool = False
+    guises: Guises = field(default_factory=dict[str, Guise])
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,8 @@ class ChatRequest:
     """Who goes first where many wait."""
     hints: tuple[str, ...]
     """Fields that were given and change nothing."""
+    notes: tuple[str, ...] = ()
+    """What cannot be enforced."""
 
 
 def read_chat(body: Fields, most_rows: int) -> ChatRequest:
@@ -76,7 +81,8 @@ def read_chat(body: Fields, most_rows: int) -> ChatRequest:
         **sampling.read_sampling(body),
         **thinking.read_thinking(body),
     }
-    options |= forms.read_form(body) | tools.read_tools(body)
+    offered = tools.read_tools(body)
+    options |= forms.read_form(body) | tools.chosen(body, offered)
     if continues:
         options["continue_final"] = True
     if (top := sampling.read_top_logprobs(body)) is not None:
@@ -87,10 +93,11 @@ def read_chat(body: Fields, most_rows: int) -> ChatRequest:
         messages=messages,
         options=options,
         rows=rows,
-        style=read_style(body, logprobs=top is not None),
+        style=replace(read_style(body, logprobs=top is not None), guises=offered.guises),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
+        notes=tuple(offered.notes),
     )
 
 

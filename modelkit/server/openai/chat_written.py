@@ -16,6 +16,7 @@ from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.errors import error_event
+from modelkit.server.openai.guises import Guise, Input, guise_of
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE, new_id
@@ -36,6 +37,7 @@ class Choice:
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[tuple[CallStart, list[str]]] = []
+        self._input = Input()
         self._logprobs: list[dict[str, Any]] = []
 
     def delta(self, event: Event) -> tuple[dict[str, Any], Any] | None:
@@ -52,13 +54,16 @@ class Choice:
                 return (thought, None) if event.text else None
             case CallStart():
                 self._calls.append((event, []))
-                function = {"name": event.name, "arguments": ""}
-                call = {"index": event.index, "id": event.id, "type": "function", "function": function}
+                self._input = Input()
+                call = {"index": event.index, **self._call(event, "")}
                 return {"tool_calls": [call]}, None
             case CallArguments():
-                self._calls[-1][1].append(event.text)
-                piece = {"index": event.index, "function": {"arguments": event.text}}
-                return ({"tool_calls": [piece]}, None) if event.text else None
+                start, texts = self._calls[-1]
+                custom = self._guise(start).custom
+                text = self._input.add(event.text) if custom else event.text
+                texts.append(text)
+                said = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
+                return ({"tool_calls": [{"index": event.index, **said}]}, None) if text else None
             case _:
                 return None
 
@@ -69,7 +74,7 @@ class Choice:
             message |= {"reasoning_content": thinking, "reasoning": thinking}
         if self._calls:
             message["content"] = message["content"] or None
-            message["tool_calls"] = [_call(start, "".join(pieces)) for start, pieces in self._calls]
+            message["tool_calls"] = [self._call(start, "".join(texts)) for start, texts in self._calls]
         return {
             "index": self.index,
             "message": message,
@@ -83,6 +88,15 @@ class Choice:
         if answer is None or answer.reason == "length":
             return "length"
         return "tool_calls" if self._calls else "stop"
+
+    def _guise(self, start: CallStart) -> Guise:
+        return guise_of(self._style.guises, start.name)
+
+    def _call(self, start: CallStart, written: str) -> dict[str, Any]:
+        guise = self._guise(start)
+        if guise.custom:
+            return {"id": start.id, "type": "custom", "custom": {"name": guise.name, "input": written}}
+        return {"id": start.id, "type": "function", "function": {"name": start.name, "arguments": written}}
 
     def _told(self, event: Text) -> dict[str, Any] | None:
         told = [token(one, self._spell) for one in self._tokens.add(event.text, event.logprobs)]
@@ -174,7 +188,3 @@ class ChatStream:
             "system_fingerprint": self._head.fingerprint,
             "choices": choices,
         }
-
-
-def _call(start: CallStart, written: str) -> dict[str, Any]:
-    return {"id": start.id, "type": "function", "function": {"name": start.name, "arguments": written}}

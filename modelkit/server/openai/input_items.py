@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from modelkit.server.openai.guises import inner_name
 from modelkit.server.openai.messages import call_of, text_of
 from modelkit.server.openai.response_items import SEAL
 
@@ -98,6 +99,7 @@ def _message(item: Fields, turns: Turns) -> None:
 
 def _call(item: Fields, kind: str) -> ToolCall:
     name, id = item.needed_text("name"), item.text("call_id") or None  # noqa: A001
+    name = inner_name(name, item.text("namespace"))
     if kind == "custom_tool_call":
         return ToolCall(name, {"input": item.text("input", "")}, id)
     return call_of(name, item.raw("arguments"), id, item.name("arguments"))

@@ -3,6 +3,7 @@
     reasoning      added, part added, delta*, text done, part done, done
     message        added, part added, delta*, text done, part done, done
     function_call  added, delta*, arguments done, done
+    custom_tool_call  as a function_call, with its input for arguments
 
 Clients insist on the order: no delta before its part, no part before its item, each item at a place of its
 own. One item is open at a time.
@@ -14,6 +15,7 @@ from typing import Any
 
 from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.server.openai.guises import Guise, Guises, Input, guise_of
 from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.wire import new_id
 from runtime.records import dataclass
@@ -36,6 +38,7 @@ class Telling:
     encrypted: bool = False
     """Thinking also comes in the field that clients without a store send back as it is."""
     logprobs: bool = False
+    guises: Guises = field(default_factory=dict[str, Guise])
 
 
 @dataclass(slots=True)
@@ -46,6 +49,8 @@ class _Open:
     place: int
     id: str
     call: CallStart | None = None
+    input: Input = field(default_factory=Input)
+    """Of a custom tool's call."""
     texts: list[str] = field(default_factory=list)
     logprobs: Said = field(default_factory=list)
 
@@ -68,9 +73,11 @@ class Items:
                 self.thinking_tokens += len(event.ids)
                 return [*self._turn("reasoning", "rs_"), *self._delta(event.text)] if event.text else []
             case CallStart():
-                return self._turn("function_call", "fc_", event)
+                custom = self._guise(event).custom
+                kind, prefix = ("custom_tool_call", "ctc_") if custom else ("function_call", "fc_")
+                return self._turn(kind, prefix, event)
             case CallArguments():
-                return self._delta(event.text) if event.text else []
+                return self._arguments(event.text)
             case CallEnd():
                 return self.close(self._ended())
 
@@ -89,10 +96,17 @@ class Items:
         said = [] if self.done or self._open else self._turn("message", "msg_")
         return said + self.close(status)
 
+    def _arguments(self, written: str) -> Said:
+        custom = self._open is not None and self._open.kind == "custom_tool_call"
+        text = self._open.input.add(written) if custom and self._open else written
+        return self._delta(text) if text else []
+
     def _ended(self) -> str:
         """How the open call has ended: one that was cut is not to be run."""
-        written = "" if self._open is None else "".join(self._open.texts)
-        return "incomplete" if arguments_of(written) is None else "completed"
+        item = self._open
+        if item is None or item.kind == "custom_tool_call":
+            return "incomplete" if item is None or not item.input.whole else "completed"
+        return "incomplete" if arguments_of("".join(item.texts)) is None else "completed"
 
     def _text(self, event: Text) -> Said:
         told: Said = []
@@ -129,7 +143,9 @@ class Items:
     def _closing(self, item: _Open) -> Said:
         at, text, names = self._at(item), "".join(item.texts), self._names(item)
         if item.call is not None:
-            return [{**at, "type": names[2], "name": item.call.name, "arguments": text}]
+            if item.kind == "custom_tool_call":
+                return [{**at, "type": names[2], "input": text}]
+            return [{**at, "type": names[2], "name": self._guise(item.call).name, "arguments": text}]
         more = {"logprobs": item.logprobs} if item.kind == "message" else {}
         return [
             {**at, "type": names[2], "text": text, **more},
@@ -138,20 +154,24 @@ class Items:
 
     def _at(self, item: _Open) -> dict[str, Any]:
         place = {"item_id": item.id, "output_index": item.place}
-        if item.kind == "function_call":
+        if item.call is not None:
             return place
         summary = item.kind == "reasoning" and self._telling.summary
         return {**place, "summary_index" if summary else "content_index": 0}
 
     def _names(self, item: _Open) -> tuple[str, ...]:
-        if item.kind == "function_call":
-            kind = "response.function_call_arguments"
+        if item.call is not None:
+            custom = item.kind == "custom_tool_call"
+            kind = f"response.{item.kind}_{'input' if custom else 'arguments'}"
             return "", f"{kind}.delta", f"{kind}.done"
         if item.kind == "reasoning" and self._telling.summary:
             kind = "response.reasoning_summary"
             return f"{kind}_part.added", f"{kind}_text.delta", f"{kind}_text.done", f"{kind}_part.done"
         kind, part = "output" if item.kind == "message" else "reasoning", "response.content_part"
         return f"{part}.added", f"response.{kind}_text.delta", f"response.{kind}_text.done", f"{part}.done"
+
+    def _guise(self, call: CallStart) -> Guise:
+        return guise_of(self._telling.guises, call.name)
 
     def _part(self, item: _Open, text: str) -> dict[str, Any]:
         if item.kind == "message":
@@ -163,7 +183,8 @@ class Items:
         """begun: with what it holds."""
         text, named = "".join(item.texts), {"id": item.id, "type": item.kind, "status": status}
         if item.call is not None:
-            return {**named, "call_id": item.call.id, "name": item.call.name, "arguments": text}
+            said = "input" if item.kind == "custom_tool_call" else "arguments"
+            return {**named, "call_id": item.call.id, **self._guise(item.call).named, said: text}
         parts = [self._part(item, text)] if begun else []
         if item.kind == "message":
             return {**named, "role": "assistant", "content": parts}

@@ -4,7 +4,7 @@ Its `input` is a text or a list of items; those of one turn of the assistant (re
 put together into one message.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -72,6 +72,8 @@ class ResponseRequest:
     """Fields that were given and change nothing."""
     dropped: tuple[str, ...] = field(default=())
     """Types of tools that only OpenAI's own servers run."""
+    notes: tuple[str, ...] = ()
+    """What cannot be enforced."""
 
 
 def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | None]) -> ResponseRequest:
@@ -80,7 +82,8 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
     """
     sampling.refuse_unknown(body, KNOWN)
     _refuse_stored(body)
-    found, dropped = _tools(body)
+    offered, listed, dropped = _tools(body)
+    found = tools.chosen(body, offered)
     include = body.texts("include")
     options, hints = _options(body) | found, {one for one in _HINTS if body.has(one)}
     top = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS)
@@ -102,12 +105,13 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
         options=options,
         stream=body.flag("stream", default=False),
         store=body.flag("store", default=True),
-        telling=Telling(summary, _SEALED in include, _LOGPROBS in include),
-        echo=_echo(body, options),
+        telling=Telling(summary, _SEALED in include, _LOGPROBS in include, offered.guises),
+        echo=_echo(body, listed),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
         hints=tuple(sorted({*sampling.hints_in(body), *hints} - {"store"})),
         dropped=dropped,
+        notes=tuple(offered.notes),
     )
 
 
@@ -168,24 +172,29 @@ def _check_results(said: Sequence[Message]) -> None:
             raise refused("invalid_request", f"input: {told}; {hint}", "input")
 
 
-def _tools(body: Fields) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Functions stand flat here. Tools that run on OpenAI's servers are not there, as agents always send
-    some; the log names them.
+def _tools(body: Fields) -> tuple[tools.Offered, list[Mapping[str, Any]], tuple[str, ...]]:
+    """Those that there are; the same as the answer's object says them again; and types of those that run on
+    OpenAI's servers, which are not there: agents always send some, and the log names them.
     """
-    kept: list[dict[str, Any]] = []
-    dropped: list[str] = []
+    offered, listed, dropped = tools.Offered(), list[Mapping[str, Any]](), list[str]()
     for one in body.each("tools", tools.MOST_TOOLS):
         kind = one.needed_text("type")
-        if kind == "function":
-            kept.append(tools.function(one.fields("function") or one))
+        within = list(one.each("tools", tools.MOST_TOOLS)) if kind == "namespace" else []
+        for inner in within:
+            offered.add(inner, inner.choice("type", tools.KINDS, "function"), one)
+        if kind in tools.KINDS:
+            offered.add(one, kind)
+        if kind == "function":  # strict clients want all of its fields
+            listed.append({"type": kind, "strict": None, **offered.functions[-1]["function"]})
+        elif kind in tools.KINDS or within:
+            listed.append(one.peek)
         else:
             dropped.append(kind[:40])
-    return tools.chosen(body, kept), tuple(dropped)
+    return offered, listed, tuple(dropped)
 
 
-def _echo(body: Fields, options: dict[str, Any]) -> dict[str, Any]:
+def _echo(body: Fields, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     reasoning, text = body.fields("reasoning"), body.fields("text")
-    functions = [one["function"] for one in options.get("tools", ())]
     given: dict[str, Any] = {
         "instructions": body.raw("instructions"),
         "max_output_tokens": body.raw("max_output_tokens"),
@@ -201,7 +210,7 @@ def _echo(body: Fields, options: dict[str, Any]) -> dict[str, Any]:
         "temperature": body.raw("temperature"),
         "text": {"format": {"type": "text"}, **(text.peek if text else {})},
         "tool_choice": body.raw("tool_choice") or "auto",
-        "tools": [{"type": "function", "strict": None, **one} for one in functions],
+        "tools": listed,
         "top_logprobs": body.raw("top_logprobs"),
         "top_p": body.raw("top_p"),
         "truncation": body.raw("truncation") or "disabled",

@@ -38,7 +38,7 @@ async def chat_completions(request: Request) -> Response:
     asked, names = await read(request, lambda body: (read_chat(body, most), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
-        return chat(model, asked.messages, seeds(asked.options, row), asked.model)
+        return chat(model, asked.messages, seeds(asked.options, row), asked.model, asked.notes)
 
     ask = Ask(
         model_of(request, asked.model), told(start, names), asked.rows, asked.keep_alive, asked.priority
@@ -65,7 +65,7 @@ async def responses(request: Request) -> Response:
     asked, names = await read(request, lambda body: (read_response(body, kept.conversation), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
-        return chat(model, asked.messages, asked.options, asked.model)
+        return chat(model, asked.messages, asked.options, asked.model, asked.notes)
 
     ask = Ask(
         model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority

@@ -1,26 +1,63 @@
 """Tools that the model may call, and whether it may or must."""
 
 from collections.abc import Iterable
+from dataclasses import field
 from typing import Any
 
 from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from modelkit.server.openai.guises import Guise, custom, inner_name
+from runtime.records import dataclass
 
 FIELDS = frozenset({"tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"})
 _WORDS = ("none", "auto", "required")
+KINDS = ("function", "custom")
 
 
-def read_tools(body: Fields) -> dict[str, Any]:
-    """tools, tool_choice and parallel_tool_calls: keyword arguments of `Model.chat`."""
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The tools of a request."""
+
+    functions: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """As the model knows them."""
+    guises: dict[str, Guise] = field(default_factory=dict[str, Guise])
+    notes: list[str] = field(default_factory=list[str])
+    """What cannot be enforced of them."""
+
+    def add(self, given: Fields, kind: str, space: Fields | None = None) -> None:
+        """One of KINDS. space: the namespace that it stands in."""
+        inner = given.fields(kind) or (given if given.has("name") else given.inner(kind))
+        tool, note = custom(inner) if kind == "custom" else (function(inner), None)
+        told, namespace = tool["function"], None if space is None else space.needed_text("name")
+        guise = Guise(told["name"], namespace, kind == "custom")
+        told["name"] = inner_name(guise.name, namespace)
+        if space is not None and (about := space.text("description")):
+            told["description"] = "\n\n".join(filter(None, (about, told.get("description"))))
+        if told["name"] != guise.name or guise.custom:
+            self.guises[told["name"]] = guise
+        self.functions.append(tool)
+        self.notes.extend([note] if note else [])
+
+
+def read_tools(body: Fields) -> Offered:
+    """Of chat completions."""
     if body.raw("functions") and body.raw("function_call") != "none":
         raise refused("invalid_request", "functions is not offered; give them as tools", "functions")
-    return chosen(body, [_tool(one) for one in body.each("tools", MOST_TOOLS)])
+    offered = Offered()
+    for one in body.each("tools", MOST_TOOLS):
+        kind = one.text("type", "function")
+        if kind not in KINDS:
+            name = one.name("type")
+            said = f"{name} is {kind[:40]!r}; only functions and custom tools are offered"
+            raise refused("invalid_request", said, name)
+        offered.add(one, kind)
+    return offered
 
 
-def chosen(body: Fields, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """With what `tool_choice` and `parallel_tool_calls` say of these tools."""
-    choice, allowed = _choice(body)
+def chosen(body: Fields, offered: Offered) -> dict[str, Any]:
+    """tools, tool_choice and parallel_tool_calls: keyword arguments of `Model.chat`."""
+    tools, (choice, allowed) = offered.functions, _choice(body)
     names = {tool["function"]["name"] for tool in tools}
     for name in allowed or [choice]:
         if name not in names and name not in _WORDS:
@@ -53,14 +90,6 @@ def function(given: Fields) -> dict[str, Any]:
     return {"type": "function", "function": written}
 
 
-def _tool(given: Fields) -> dict[str, Any]:
-    kind = given.text("type", "function")
-    if kind != "function":
-        name = given.name("type")
-        raise refused("invalid_request", f"{name} is {kind[:40]!r}; only functions are offered", name)
-    return function(given.inner("function"))
-
-
 def _choice(body: Fields) -> tuple[str, list[str] | None]:
     """A word of _WORDS or a tool's name; and which tools are open, where not all are."""
     value = body.raw("tool_choice")
@@ -70,21 +99,25 @@ def _choice(body: Fields) -> tuple[str, list[str] | None]:
         return body.choice("tool_choice", _WORDS, "auto"), None
     given = body.inner("tool_choice")
     kind = given.text("type", "function")
-    if kind == "function":
-        inner = given.fields("function")
+    if kind in KINDS:
+        inner = given.fields(kind)
         if inner is None and not given.has("name"):
-            raise refused("invalid_request", "tool_choice names no function", "tool_choice")
-        return (inner or given).needed_text("name"), None
+            raise refused("invalid_request", f"tool_choice names no {kind}", "tool_choice")
+        return _named(inner or given), None
     if kind == "allowed_tools":
         inner = given.fields("allowed_tools") or given
         return inner.choice("mode", ("auto", "required"), "auto"), [*_names(inner)]
     if kind in _WORDS:
         return kind, None
-    raise given.wrong("type", "function or allowed_tools")
+    raise given.wrong("type", "function, custom or allowed_tools")
 
 
 def _names(given: Fields) -> Iterable[str]:
-    """Of functions: tools that run elsewhere are not there, and a request without them goes on."""
+    """Tools that run elsewhere are not there, and a request without them goes on."""
     for one in given.each("tools", MOST_TOOLS):
-        if one.text("type", "function") == "function":
-            yield (one.fields("function") or one).needed_text("name")
+        if (kind := one.text("type", "function")) in KINDS:
+            yield _named(one.fields(kind) or one)
+
+
+def _named(given: Fields) -> str:
+    return inner_name(given.needed_text("name"), given.text("namespace"))

@@ -20,7 +20,7 @@ from modelkit.server.fields import Fields, wrong
 from modelkit.server.openai import thinking
 from modelkit.server.openai.asking import able, model_of, spelt
 from modelkit.server.openai.messages import goes_on, read_messages
-from modelkit.server.openai.tools import read_tools
+from modelkit.server.openai.tools import chosen, read_tools
 from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import naming, read
 from modelkit.server.writing import written
@@ -73,7 +73,10 @@ async def apply_template(request: Request) -> Response:
 
     def reader(body: Fields) -> tuple[str, Any, dict[str, Any], dict[str, str], tuple[str, ...]]:
         messages = read_messages(body)
-        frame = {"tools": read_tools(body).get("tools"), "continue_final": goes_on(body, messages)}
+        frame = {
+            "tools": chosen(body, read_tools(body)).get("tools"),
+            "continue_final": goes_on(body, messages),
+        }
         frame |= thinking.read_thinking(body)
         frame.pop("think_tokens", None)  # how long to think stands in no prompt
         return body.text("model", ""), messages, frame, spelt(body), body.unknown(_CONVERSATION)

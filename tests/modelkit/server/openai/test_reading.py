@@ -159,7 +159,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("response_format.json_schema.schema", {"response_format": {"type": "json_schema", "json_schema": {}}}),
     ("guided_json", {"guided_json": "{"}),
     ("None", {"response_format": {"type": "json_object"}, "guided_regex": "a"}),
-    ("tools[0].type", {"tools": [{"type": "custom", "custom": {"name": "x"}}]}),
+    ("tools[0].type", {"tools": [{"type": "web_search"}]}),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {}}]}),
     ("tool_choice", {"tool_choice": "required"}),
     ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
