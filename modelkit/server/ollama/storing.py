@@ -34,6 +34,8 @@ from modelkit.store import Name, Store
 
 T = TypeVar("T")
 _MOVING = NAMES | {"insecure", "stream"}
+SPOKEN = "0.32.0"
+"""The version of Ollama whose interface this is. Programs made for Ollama ask, and refuse older ones."""
 
 
 async def list_tags(request: Request) -> Response:
@@ -154,8 +156,7 @@ async def blob(request: Request) -> Response:
 
 async def version(request: Request) -> Response:
     """Three numbers: clients cut it at the dots."""
-    numbers = [part for part in __version__.split(".") if part.isdecimal()]
-    return JSONResponse({"version": ".".join([*numbers, "0", "0"][:3])})
+    return JSONResponse({"version": SPOKEN, "modelkit": __version__})
 
 
 def _address(name: str) -> str:

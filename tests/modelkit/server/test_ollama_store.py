@@ -400,7 +400,8 @@ def test_the_version_is_three_numbers(address: str) -> None:
     for method in ("GET", "HEAD"):
         assert httpx.request(method, f"{address}/api/version").status_code == 200
     parts = httpx.get(f"{address}/api/version").json()["version"].split(".")
-    assert len([int(part) for part in parts]) == 3
+    assert [int(part) for part in parts] >= [0, 13, 4]  # what Codex wants; VS Code wants 0.6.4
+    assert len(parts) == 3
     assert httpx.get(f"{address}/").text == "Ollama is running"
     assert httpx.post(f"{address}/api/version").status_code == 405
     assert httpx.get(f"{address}/api/none").json().keys() == {"error"}
