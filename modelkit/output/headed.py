@@ -66,8 +66,9 @@ class Headed(Machine):
         if self._listed:
             found = yield from feed.expect(self._listed)
             return None if found is None else found.removeprefix(self._header.start).strip(BLANKS)
-        if self._start:
-            yield from feed.expect((self._start,))
+        started = bool(self._start) and (yield from feed.expect((self._start,))) is not None
+        if feed.cut and not started and self._start.startswith(feed.text[feed.at :].lstrip(BLANKS)):
+            raise Cut
         first = yield from feed.blanks()
         if not (yield from feed.char(first)):
             raise Cut

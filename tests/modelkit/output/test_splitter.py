@@ -58,6 +58,21 @@ def test_a_call_that_is_cut_is_neither_text_nor_whole(name: str) -> None:
             assert not any(mark and mark in found.text for mark in marks), (case.label, end)
 
 
+def test_the_words_of_a_header_that_is_cut_are_no_text() -> None:
+    style = row("harmony")
+    start = [Piece("", (1,), "<|channel|>"), *plain(["analysis"]), Piece("", (2,), "<|message|>")]
+    rest = [
+        *plain(["hm"]),
+        Piece("", (3,), "<|end|>"),
+        Piece("", (4,), "<|start|>"),
+        *plain(["ass", "istant"]),
+    ]
+    for count in range(1, len(start + rest)):
+        splitter = splitter_for(style, Opening(), TOOLS)
+        events = [event for piece in [*start, *rest][:count] for event in splitter.push(piece)]
+        assert collected([*events, *splitter.finish(cut=True)]).text == "", count
+
+
 def assert_chunking_does_not_matter(case: Case) -> None:
     text, random_ = case.text, random.Random(case.label)
     whole = folded(split(case, plain([text])))
