@@ -51,11 +51,11 @@ class Rows:
             raise refused("invalid_request", f"echo with logprobs: {why}", "echo")
         chosen = {name: own for name, own in self._asked.options.items() if name == "adapters"}
         scores = _scores(model, ids, top, chosen)
-        # BOS in front of a text is no part of it, and the next token is told after it.
+        # BOS in front of a text, and EOS behind it, are no part of it; the next token is told after BOS.
         plain = model.encode(prompt, add_special=False) if isinstance(prompt, str) else ids
         framed = ids[: len(plain)] != plain
         lists, spell = Lists(), model.token_bytes
-        for place, told in enumerate(Tokens(spell, every=True).add(text, scores[framed:])):
+        for place, told in enumerate(Tokens(spell, every=True).add(text, scores[framed:][: len(plain)])):
             lists.add(told, told.start, spell, known=place > 0 or framed)
         return Echo(text, lists)
 

@@ -33,7 +33,7 @@ class Tokens:
 
     Both are read in characters. Bytes that are none stand in the text as U+FFFD: one for each piece of a
     character, or for each byte where the tokenizer falls back to bytes, which then come late.
-    every: one that has nothing but blanks in front of the text is told, too, as a token without text.
+    every: all tokens are the text's, and are told, one of blanks in front of it as a token without text.
     """
 
     def __init__(self, spell: Spell, *, every: bool = False) -> None:
@@ -65,7 +65,7 @@ class Tokens:
                 cut = next((one for one in range(1, len(said)) if _fits(said[one:], left)), 0)
                 own, said = own[len(said[:cut].encode()) :], said[cut:]
             none = len(said) - len(said.lstrip(_NONE))
-            if not left and said[none:] and not (before and none == 0):
+            if not left and said[none:] and not (before and none == 0) and not self._every:
                 self._unfinished = b""
                 continue
             late = 0  # what stands in the text for bytes that came before

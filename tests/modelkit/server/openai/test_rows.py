@@ -15,7 +15,7 @@ from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.tokenizer import load_tokenizer
 
-PIECES = ["<unk>", "<s>", "<|end|>", "▁", "▁▁", "▁▁▁", "a", "▁a", "\n"]
+PIECES = ["<unk>", "<s>", "<|end|>", "▁", "▁▁", "▁▁▁", "a", "▁a", "\n", "<0xE2>", "<0x61>"]
 MERGES = [("▁", "▁"), ("▁▁", "▁"), ("▁", "a")]
 
 
@@ -71,6 +71,14 @@ def test_each_token_of_a_prompt_is_told_where_its_text_begins(
     assert "".join(tokens) == echo.text
     assert echo.lists.tokens == tokens
     assert echo.lists.text_offset == [len("".join(tokens[:place])) for place in range(len(tokens))]
+
+
+def test_ids_that_are_no_text_are_told_each(sentencepiece: Any) -> None:
+    ids = [9, 10, 10, 10, 9, 10, 9]
+    asked = rows(ids)
+    asked.start(sentencepiece, 0)
+    assert asked.echo(0).text == "\ufffd" * 7
+    assert len(asked.echo(0).lists.tokens) == 7
 
 
 def start(prompt: str, start_id: int | None = None) -> Any:
