@@ -183,7 +183,7 @@ def _tools(body: Fields) -> tuple[tools.Offered, list[Mapping[str, Any]], tuple[
         for inner in within:
             offered.add(inner, inner.choice("type", tools.KINDS, "function"), one)
         if kind in tools.KINDS:
-            offered.add(one, kind)
+            offered.add(one.fields(kind) or one, kind)
         if kind == "function":  # strict clients want all of its fields
             listed.append({"type": kind, "strict": None, **offered.functions[-1]["function"]})
         elif kind in tools.KINDS or within:

@@ -27,8 +27,7 @@ class Offered:
 
     def add(self, given: Fields, kind: str, space: Fields | None = None) -> None:
         """One of KINDS. space: the namespace that it stands in."""
-        inner = given.fields(kind) or (given if given.has("name") else given.inner(kind))
-        tool, note = custom(inner) if kind == "custom" else (function(inner), None)
+        tool, note = custom(given) if kind == "custom" else (function(given), None)
         told, namespace = tool["function"], None if space is None else space.needed_text("name")
         guise = Guise(told["name"], namespace, kind == "custom")
         told["name"] = inner_name(guise.name, namespace)
@@ -51,7 +50,7 @@ def read_tools(body: Fields) -> Offered:
             name = one.name("type")
             said = f"{name} is {kind[:40]!r}; only functions and custom tools are offered"
             raise refused("invalid_request", said, name)
-        offered.add(one, kind)
+        offered.add(one.inner(kind), kind)
     return offered
 
 
