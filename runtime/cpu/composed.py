@@ -156,5 +156,5 @@ class Composed:
 
 
 def _by_heads(flat: mx.array, size: int) -> mx.array:
-    """[B, L, heads * D] -> [B, heads, L, D]."""
-    return mx.unflatten(flat, 2, (-1, size)).swapaxes(1, 2)
+    """[B, L, heads * D] -> [B, heads, L, D], which may be there already."""
+    return flat if flat.ndim == 4 else mx.unflatten(flat, 2, (-1, size)).swapaxes(1, 2)

@@ -65,6 +65,8 @@ ARCHITECTURES: dict[str, str] = {
     "qwen3_5_moe_text": "qwen3_5",
     "Phi3ForCausalLM": "phi3",
     "phi3": "phi3",
+    "Phi3SmallForCausalLM": "phi3small",
+    "phi3small": "phi3small",
     "SmolLM3ForCausalLM": "smollm3",
     "smollm3": "smollm3",
     "OpenELMForCausalLM": "openelm",

@@ -59,7 +59,7 @@ class Rope:
         """Signed frequencies [R], or [B, 1, R] where rows differ."""
         if self._spec.long_wavelengths is None:
             return self._frequencies
-        long = self._are_long(step)
+        long = self.are_long(step)
         if len(set(long)) == 1:
             return self._long_frequencies if long[0] else self._frequencies
         return mx.where(mx.array(long)[:, None, None], self._long_frequencies, self._frequencies)
@@ -68,7 +68,7 @@ class Rope:
         """What a table is made of where angles are worked out in double."""
         frequencies = self._exact
         if self._spec.long_wavelengths is not None:
-            long = self._are_long(step)
+            long = self.are_long(step)
             of_rows = [self._long_exact if is_long else self._exact for is_long in long]
             frequencies = of_rows[0] if len(set(long)) == 1 else mx.concatenate(of_rows)
         if step.moved or (len(frequencies) > 1 and len(set(step.starts)) == 1):
@@ -80,7 +80,7 @@ class Rope:
         offset = step.offset + self.ahead
         if self._spec.long_wavelengths is None:
             return self._at(x, offset)
-        long = self._are_long(step)
+        long = self.are_long(step)
         if len(set(long)) == 1:
             return self._at(x, offset, long=long[0])
         which = mx.array(long)[:, None, None, None]
@@ -107,7 +107,7 @@ class Rope:
         )
         return turned.reshape(keys.shape)
 
-    def _are_long(self, step: Step) -> tuple[bool, ...]:
+    def are_long(self, step: Step) -> tuple[bool, ...]:
         """Which rows take the long factors: those that the step says (`Step.long`), or whose tokens, with
         those of this step, are more than `long_after`.
 

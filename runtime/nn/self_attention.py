@@ -27,6 +27,7 @@ from runtime.step import Step
 
 if TYPE_CHECKING:
     from runtime.nn.alibi import Alibi
+    from runtime.nn.block_sparse import BlockSparse
 
 Projected = tuple[mx.array, mx.array, mx.array]
 """queries [B, H, L, K], keys [B, G, L, K], values [B, G, L, K]; flat ones are [B, L, H * K] and [B, L, G * K]
@@ -48,7 +49,7 @@ class HeadShape(Protocol):
 
 class Attention(Attending):
     """[B, L, D] -> [B, L, D], but for `flat`. rope None: positions are left out (NoPE), or scores have a bias
-    by them (alibi). scale None: 1 / sqrt(K).
+    by them (alibi), whether they turn or not. scale None: 1 / sqrt(K).
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Attention(Attending):
         output_bias: bool = False,
         scale: float | None = None,
         softcap: float | None = None,
-        alibi: "Alibi | None" = None,
+        alibi: "Alibi | BlockSparse | None" = None,
     ) -> None:
         super().__init__()
         self.o_proj = nn.Linear(shape.heads * shape.head_dim, shape.hidden_size, bias=output_bias)
@@ -317,7 +318,7 @@ class GroupedAttention(Attention):
         bias: bool = False,
         output_bias: bool | None = None,
         scale: float | None = None,
-        alibi: "Alibi | None" = None,
+        alibi: "Alibi | BlockSparse | None" = None,
     ) -> None:
         """output_bias None: as `bias`."""
         output_bias = bias if output_bias is None else output_bias

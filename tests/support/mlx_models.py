@@ -25,7 +25,7 @@ import numpy as np
 import torch
 import transformers
 from mlx.utils import tree_flatten
-from mlx_lm.models import plamo2, plamo3
+from mlx_lm.models import phi3small, plamo2, plamo3
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.utils import _get_classes
 from safetensors.torch import save_file
@@ -39,7 +39,10 @@ _FILES: dict[str, tuple[tuple[str, str], ...]] = {
     "nemotron-nas": ((".self_attn.linear.", ".self_attn.linear_attn."), (".mlp.linear.", ".mlp.linear_mlp.")),
 }
 # Fields that it does not compute as the authors' class does.
-_OTHERWISE: dict[str, set[str]] = {"minicpm": {"tie_word_embeddings"}}
+_OTHERWISE: dict[str, set[str]] = {
+    "minicpm": {"tie_word_embeddings"},
+    "phi3small": {"blocksparse_vert_stride", "dense_attention_every_n_layers"},
+}
 # The same where `sanitize` knows, and does more with it.
 _PUBLISHED: dict[str, tuple[tuple[str, str], ...]] = {
     "step3p5": (
@@ -49,6 +52,8 @@ _PUBLISHED: dict[str, tuple[tuple[str, str], ...]] = {
         (".mlp.share_expert.", ".share_expert."),
     ),
 }
+# What it takes alone of a field whose other values it computes as well.
+_TAKEN: dict[str, dict[str, Any]] = {"phi3small": {"blocksparse_block_size": 32}}
 # What files have flat and its `sanitize` gives an axis for heads, by model_type.
 _FLAT = {"rwkv7": re.compile(r"\.(?:k_k|k_a|g_norm\.weight|g_norm\.bias)$")}
 
@@ -91,7 +96,7 @@ class MlxModel:
     def __init__(self, config: MlxConfig) -> None:
         self.config, raw = config, config.to_dict()
         model, arguments = _get_classes(raw)
-        self._model = model(arguments.from_dict(copy.deepcopy(raw)))
+        self._model = model(arguments.from_dict({**copy.deepcopy(raw), **_TAKEN.get(config.model_type, {})}))
         if config.model_type == "bailing_moe_linear":  # whose first layer forgets as the second to mlx-lm
             first, layers = self._model.layers[0].attention, raw["num_hidden_layers"]
             if hasattr(first, "_slope"):
@@ -99,6 +104,10 @@ class MlxModel:
         if config.model_type == "rwkv7":  # whose norms of heads divide by what suits heads of 64, to mlx-lm
             for layer in self._model.layers:
                 layer.attn.g_norm.eps = raw["head_dim"] * raw["norm_eps"]
+        if config.model_type == "phi3small":
+            for layer in self._model.layers[::2]:
+                layer.self_attn.blocksparse_block_size = raw["blocksparse_block_size"]
+            self._model._dummy_tokenizer_ids = mx.array([], mx.int32)  # its own are beyond a small vocabulary
         own = {name: tuple(array.shape) for name, array in tree_flatten(self._model.parameters())}
         self._tensors = {name: torch.empty(shape) for name, shape in _of_a_file(config.model_type, own)}
 
@@ -152,6 +161,16 @@ def _by_its_authors(raw: Mapping[str, Any]) -> AbstractContextManager[Any]:
             )
 
         return patch.object(plamo3, "create_attention_mask", masked)
+    if raw["model_type"] == "phi3small":
+        # Whose queries see later tokens of their blocks, and stand in later blocks where none ends with them.
+        of_blocks, size = phi3small.Attention._block_sparse_mask, raw["blocksparse_block_size"]
+
+        def seen(layer: Any, queries: int, keys: int) -> tuple[mx.array, mx.array]:
+            whole = -(-keys // size) * size
+            blocks, tokens = of_blocks(layer, whole, whole)
+            return blocks, tokens[..., :queries, :keys] & create_causal_mask(queries)
+
+        return patch.object(phi3small.Attention, "_block_sparse_mask", seen)
     if raw["model_type"] != "plamo2":
         return nullcontext()
     window = raw["attention_window_size"] + 1  # a token, and as many before it

@@ -53,7 +53,8 @@ Rows whose architecture is followed by * are of kinds that transformers has no c
 their checkpoints. They are compared with mlx-lm's classes in float32, and each was read beside a second
 program: its authors' or llama.cpp's. Where those differ, the authors' counts: a tied head of MiniCPM reads
 what is scaled, DeepSeekMoE divides the weights of chosen experts by their sum if it is told so
-(norm_topk_prob), and the first Qwen ends at seq_length, behind which its class rescales rotation and scores.
+(norm_topk_prob), the first Qwen ends at seq_length, behind which its class rescales rotation and scores, and
+Phi-3-small's sparse layers see blocks of the past alone, where mlx-lm's see later tokens of a block too.
 
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on

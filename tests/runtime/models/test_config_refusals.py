@@ -45,6 +45,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}},
         "short_factor",
     ),
+    ("phi3small", {"hidden_act": "gelu"}, "hidden_act"),
+    ("phi3small", {"gegelu_limit": None}, "gegelu_limit is None"),
+    ("phi3small", {"ff_dim_multiplier": 4}, "ff_dim_multiplier is 4, expected null"),
+    ("phi3small", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
     ("lfm3", {"layer_types": ["conv"] * 4}, "layer_types"),
     ("lfm3", {"rope_parameters": {"rope_type": "default"}}, "rope_parameters .* a block for each"),
     (
