@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, BitNetQuantConfig
 from transformers.integrations.bitnet import replace_with_bitnet_linear
 
 from tests.support.checkpoints import random_state
-from tests.support.mlx_models import configured
+from tests.support.configured import configured
 from tests.support.parity import Reference
 
 OUTCOME = Path(__file__).resolve().parents[1] / "data" / "bitnet.npz"

@@ -1,4 +1,5 @@
-"""Ask transformers (or mlx-lm, see mlx_models) which fields of a config change its answer: tests/data/fields.
+"""Ask transformers (or whose class it is, see `configured`) which fields of a config change its answer:
+tests/data/fields.
 
     python -m tests.support.make_field_references [ENTRY ...]
 
@@ -23,6 +24,7 @@ import transformers
 
 from tests.support import field_changes
 from tests.support.checkpoints import random_state
+from tests.support.configured import configured, source_of
 from tests.support.make_references import (
     ENCODERS,
     _is_tied,
@@ -32,7 +34,7 @@ from tests.support.make_references import (
     source_ids,
 )
 from tests.support.make_references import FOLDER as REFERENCES
-from tests.support.mlx_models import VERSION, MlxConfig, configured
+from tests.support.mlx_models import MlxConfig
 
 FOLDER = REFERENCES.parent / "fields"
 PLACES = (31, 47)
@@ -131,7 +133,7 @@ def _write(name: str) -> None:
         case: dict[str, Any] = {"field": ".".join(path), "value": value}
         moving.append(case | ({"tensors": tensors} if tensors else {}))
         rows.append(logits[list(PLACES)][:, columns] / logits.std())
-    head = {"mlx_lm": VERSION} if theirs else {"transformers": transformers.__version__}
+    head = source_of(_made(made)) if theirs else source_of(None)
     _store(name, {**head, "aliases": aliases}, still, moving)
     logits = np.array(rows, np.float32).reshape(-1, len(PLACES), len(columns))
     np.savez_compressed(FOLDER / f"{name}.npz", columns=columns, logits=logits)

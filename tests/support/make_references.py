@@ -1,5 +1,5 @@
 """Compute the reference logits of tests/data/references with transformers; those of kinds that it has no
-class for with mlx-lm's (see mlx_models).
+class for with mlx-lm's (see mlx_models), or their authors' (authors_models).
 
     python -m tests.support.make_references [--half] [ENTRY ...]
 
@@ -32,8 +32,9 @@ from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 from tests.support import entries as entries_package
 from tests.support.checkpoints import random_state
 from tests.support.conditioning import sensitivity
+from tests.support.configured import configured, source_of
 from tests.support.entries import SMALL
-from tests.support.mlx_models import VERSION, MlxConfig, MlxModel, configured
+from tests.support.mlx_models import MlxConfig
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FOLDER, HALF, ENCODERS = DATA / "references", DATA / "half", DATA / "encoders"
@@ -88,7 +89,7 @@ def _reference_model(model_type: str, overrides: dict[str, Any]) -> Any:
 def _made(config: Any) -> Any:
     """float32, of random weights. An encoder comes without a pooler."""
     if isinstance(config, MlxConfig):
-        return MlxModel(config)
+        return config.made()
     kind = config.model_type
     more = {"add_pooling_layer": False} if kind in _WITH_POOLERS else {}
     way = "sdpa" if kind == "falcon" else "eager"  # its eager way adds ALiBi's bias twice
@@ -217,14 +218,14 @@ def _write(name: str, model: Any) -> None:
     columns = np.sort(rng.choice(logits.shape[1], COLUMNS, replace=False))
     folder = folder_of(model.config)
     config = {key: value for key, value in model.config.to_dict().items() if key != "transformers_version"}
-    theirs = isinstance(model, MlxModel)
+    theirs = isinstance(model.config, MlxConfig)
     config["architectures"] = config["architectures"] if theirs else [type(model).__name__]
     if config["model_type"] == "t5":  # as files say it; see _untie
         config["tie_word_embeddings"] = "lm_head.weight" not in model.saved_shapes
     record = {
         "config": config,
         "tensors": model.saved_shapes,
-        **({"mlx_lm": VERSION} if theirs else {"transformers": transformers.__version__}),
+        **source_of(model),
         "sensitivity": sensitivity(model, ids, columns, logits[:, columns], float(logits.std())),
     }
     text = json.dumps(record, indent=1, default=str)

@@ -17,20 +17,18 @@ from dataclasses import fields as fields_of
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import mlx.core as mx
 import numpy as np
 import torch
-import transformers
 from mlx.utils import tree_flatten
 from mlx_lm.models import phi3small, plamo2, plamo3
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.utils import _get_classes
 from safetensors.torch import save_file
 
-VERSION = version("mlx-lm")
 mx.disable_compile()  # routers of one expert end the process otherwise
 _STACKED = re.compile(r"\.switch_mlp\.")
 # What published files call otherwise and its `sanitize` does not know, by model_type: (its name, the file's).
@@ -74,6 +72,9 @@ class MlxConfig:
     def get_text_config(self) -> "MlxConfig":
         return self
 
+    def made(self) -> Any:
+        return MlxModel(self)
+
     @property
     def asked(self) -> set[str]:
         """Names of the fields that mlx-lm's class takes, without that which no checkpoint has and those that
@@ -83,15 +84,10 @@ class MlxConfig:
         return {field.name for field in fields_of(_get_classes(self._fields)[1])} - others
 
 
-def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:
-    """transformers' config of this kind, with the fields of `small` besides; where it has none, mlx-lm's."""
-    if model_type in transformers.CONFIG_MAPPING and model_type != "step3p5":  # in a wrapper alone
-        return transformers.AutoConfig.for_model(model_type, **{**small, **fields})
-    return MlxConfig({**fields, "model_type": model_type})
-
-
 class MlxModel:
     """mlx-lm's model over weights that torch holds, under the names of a file."""
+
+    source: ClassVar[Mapping[str, str]] = {"mlx_lm": version("mlx-lm")}
 
     def __init__(self, config: MlxConfig) -> None:
         self.config, raw = config, config.to_dict()

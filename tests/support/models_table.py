@@ -50,11 +50,12 @@ read it, and modelkit does. transformers 5.24 reads it there no longer and takes
 says one base there and another beside it is refused.
 
 Rows whose architecture is followed by * are of kinds that transformers has no class for: their code came with
-their checkpoints. They are compared with mlx-lm's classes in float32, and each was read beside a second
-program: its authors' or llama.cpp's. Where those differ, the authors' counts: a tied head of MiniCPM reads
-what is scaled, DeepSeekMoE divides the weights of chosen experts by their sum if it is told so
-(norm_topk_prob), the first Qwen ends at seq_length, behind which its class rescales rotation and scores, and
-Phi-3-small's sparse layers see blocks of the past alone, where mlx-lm's see later tokens of a block too.
+their checkpoints. They are compared with mlx-lm's classes in float32, Baichuan 1 and 2 with their authors',
+and each was read beside a second program: its authors', vLLM's or llama.cpp's. Where those differ, the
+authors' counts: a tied head of MiniCPM reads what is scaled, DeepSeekMoE divides the weights of chosen
+experts by their sum if it is told so (norm_topk_prob), the first Qwen ends at seq_length, behind which its
+class rescales rotation and scores, and Phi-3-small's sparse layers see blocks of the past alone, where
+mlx-lm's see later tokens of a block too.
 
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on
@@ -118,7 +119,7 @@ def drafts(name: str) -> str:
 
 def named(reference: Reference) -> str:
     """Its architecture, with the mark of those that are compared with mlx-lm's class."""
-    return architecture_name(reference.record["config"]) + "*" * ("mlx_lm" in reference.record)
+    return architecture_name(reference.record["config"]) + "*" * ("transformers" not in reference.record)
 
 
 def measure(name: str) -> Line:

@@ -1,0 +1,25 @@
+"""The config that makers of references build a model from: transformers' own, or fields of a file whose class
+is mlx-lm's or its authors' (run by hand, where torch, transformers and mlx-lm are installed).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import transformers
+
+from tests.support import authors_models
+from tests.support.authors_models import AuthorsConfig
+from tests.support.mlx_models import MlxConfig
+
+
+def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:
+    """transformers' config of this kind, with the fields of `small` besides; where it has none, a file's."""
+    if model_type in transformers.CONFIG_MAPPING and model_type != "step3p5":  # in a wrapper alone
+        return transformers.AutoConfig.for_model(model_type, **{**small, **fields})
+    kind = AuthorsConfig if model_type in authors_models.KINDS else MlxConfig
+    return kind({**fields, "model_type": model_type})
+
+
+def source_of(model: Any) -> dict[str, str]:
+    """Whose class a model is, and which release of it."""
+    return dict(getattr(model, "source", {"transformers": transformers.__version__}))
