@@ -75,17 +75,23 @@ _HEAD = "lm_head.weight"
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     adapted = respelled(without_spares(config, weights), _NAMES, trunk="")
-    if config.normed_head and _HEAD in adapted and "lm_head.scales" not in adapted:
-        adapted[_HEAD] = unit_rows(adapted[_HEAD])
-    return adapted
+    return normed_head(adapted) if config.normed_head else adapted
 
 
-def unit_rows(matrix: mx.array, eps: float = 1e-12) -> mx.array:
-    """Each of length 1."""
-    wide = matrix.astype(mx.float32)
-    return wide / mx.maximum(mx.linalg.norm(wide, axis=-1, keepdims=True), eps)
+def normed_head(weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """With the head's rows of length 1, where it is not packed."""
+    if _HEAD not in weights or "lm_head.scales" in weights:
+        return weights
+    wide = weights[_HEAD].astype(mx.float32)
+    return {**weights, _HEAD: wide / mx.maximum(mx.linalg.norm(wide, axis=-1, keepdims=True), 1e-12)}
 
 
-_FILES = Checkpoint(rows=(Row(lambda t, _: t.name.startswith("lm_head."), SOURCE, "rows that are normed"),))
+HEAD_FILES = (Row(lambda t, _: t.name.startswith("lm_head."), SOURCE, "rows that are normed"),)
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(_FILES))
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(rows=HEAD_FILES)),
+)

@@ -68,6 +68,8 @@ ARCHITECTURES: dict[str, str] = {
     "BaichuanForCausalLM": "baichuan",
     "BaiChuanForCausalLM": "baichuan",
     "baichuan": "baichuan",
+    "BaichuanM1ForCausalLM": "baichuan_m1",
+    "baichuan_m1": "baichuan_m1",
     "Phi3SmallForCausalLM": "phi3small",
     "phi3small": "phi3small",
     "SmolLM3ForCausalLM": "smollm3",

@@ -122,6 +122,12 @@ def answers_of(model: LoadedModel, hidden: mx.array) -> np.ndarray:
     return np.array(found[0].astype(mx.float32))
 
 
+def scales_head(config: Mapping[str, Any]) -> bool:
+    """Is its head scaled by its own numbers when it is loaded? Then no program packs it as it is."""
+    told = config.get("norm_head") or config.get("z_loss_weight") is not None
+    return bool(told) or config.get("model_type") == "baichuan_m1"
+
+
 def full_logits(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
     """float32 [T, V] without any layer memory: the plainest form of the network."""
     step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array(ids)[None]))

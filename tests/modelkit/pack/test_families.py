@@ -20,7 +20,7 @@ from runtime.quality.owners import owners
 from runtime.quant import find_format
 from tests.runtime.models.test_quantized import one_of_each
 from tests.runtime.models.test_spellings import SPELLINGS
-from tests.support.parity import Reference
+from tests.support.parity import Reference, scales_head
 
 SENSITIVE, ROBUST = 8, 9  # of 30 layers, one that gets more bits and one that does not
 
@@ -183,7 +183,7 @@ def test_what_a_network_joins_has_one_format(name: str) -> None:
     config, shapes = record["config"], {name: tuple(shape) for name, shape in record["tensors"].items()}
     request, rows = request_for(row, config), checkpoint_of(config).rows
     for module, parts in owners(describe(config), shapes).items():
-        if module == "lm_head" and config.get("norm_head"):
+        if module == "lm_head" and scales_head(config):
             continue  # scaled by its own numbers: nobody says whose rows it has
         chosen = {choose(Tensor(part, "F32", shapes[part]), request, rows).format for part in parts}
         assert len(chosen) == 1, (module, parts, chosen)

@@ -109,7 +109,7 @@ def test_what_is_tapped_behind_the_last_layer_is_normed_as_the_answer_is(name: s
     model = reference.load(tmp_path)
     assert isinstance(model.network.model, Taps)
     trunk: Any = model.network.model
-    last = len(model.described.layout) - 1
+    last = len(trunk[trunk.in_turn]) - 1
     ids = mx.array(reference.answers["ids"][:6])[None]
     untapped, step = model.network(*fresh(model, ids)), fresh(model, ids)
     trunk.tap((0, last))
