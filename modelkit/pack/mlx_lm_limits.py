@@ -19,7 +19,7 @@ _BARE = [[name] for name in HEADLESS.values()]
 
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
-    arcee aya_vision baichuan bamba bert bloom camembert codegen cohere2_moe cohere2_vision cwm
+    arcee aya_vision baichuan bamba bert bloom camembert codegen cohere2_moe cohere2_vision cwm deci
     deepseek_vl deepseek_vl_hybrid diffllama distilbert eurobert exaone4_5 falcon fast_vlm flex_olmo
     gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v glm4v glm4v_moe
     glm4v_moe_text glm4v_text got_ocr2 gpt_neo granite_speech granite_swa granitemoe_swa granitemoeshared

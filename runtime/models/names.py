@@ -164,6 +164,7 @@ ARCHITECTURES: dict[str, str] = {
     "falcon_h1": "falcon_h1",
     "DeciLMForCausalLM": "nemotron_nas",
     "nemotron-nas": "nemotron_nas",
+    "deci": "nemotron_nas",
     "NemotronHForCausalLM": "nemotron_h",
     "nemotron_h": "nemotron_h",
     "NemotronH_Nano_VL_V2": "nemotron_h",

@@ -2,7 +2,7 @@
 what could be spared.
 
 Layers differ in their number of key heads and in the size of their MLP; in place of either there may be one
-matrix, or nothing (arXiv 2411.19146).
+matrix, or nothing (arXiv 2411.19146). In DeciLM 7B, which came before, only the number of key heads differs.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from runtime.cache.protocol import StepCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Block, Place
@@ -45,27 +45,50 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    fields.choice("model_type", ("nemotron-nas",))
-    hidden = fields.count("hidden_size", high=1 << 20)
-    heads, layers = fields.count("num_attention_heads", high=4096), layer_count(fields)
-    blocks = fields.raw.get("block_configs")
-    if not isinstance(blocks, list) or len(blocks) != layers:
-        fields.refuse("block_configs", f"a block for each of {layers} layers")
-    key_heads = tuple(_key_heads(_part(blocks, i, "attention"), heads) for i in range(layers))
-    inner = tuple(_inner(_part(blocks, i, "ffn"), hidden) for i in range(layers))
-    most = {"num_key_value_heads": max(filter(None, key_heads), default=heads)}
-    most |= {"intermediate_size": max(filter(None, inner), default=hidden)}
+    first = fields.choice("model_type", ("nemotron-nas", "deci")) == "deci"
+    layers = layer_count(fields)
+    counts, inner = _listed(fields, layers) if first else _searched(fields, layers)
+    most = {"num_key_value_heads": max(filter(None, counts), default=1)}
+    most |= {"intermediate_size": max(filter(None, inner), default=1)}
     shape = read_shape(Fields({**fields.raw, **most}))
     rope = one_rope(fields, shape)
     return Config(
         **shape,
         windows=(None,) * layers,
-        ropes=tuple(rope if count else None for count in key_heads),
-        key_heads=key_heads,
+        ropes=tuple(rope if count else None for count in counts),
+        key_heads=counts,
         inner=inner,
         attention_bias=fields.flag("attention_bias"),
         mlp_bias=fields.flag("mlp_bias"),
     )
+
+
+Sizes = tuple[int | None, ...]
+
+
+def _blocks(fields: Fields, name: str, layers: int) -> list[Any]:
+    blocks = fields.raw.get(name)
+    if not isinstance(blocks, list) or len(blocks) != layers:
+        what = "a block" if name == "block_configs" else "a number"
+        fields.refuse(name, f"{what} for each of {layers} layers")
+    return blocks
+
+
+def _listed(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
+    """Key heads, and sizes of MLPs, which are all the same."""
+    name, heads = "num_key_value_heads_per_layer", fields.count("num_attention_heads", high=4096)
+    fields.only({"attention_bias": False, "mlp_bias": False})
+    blocks = [Fields({name: count}) for count in _blocks(fields, name, layers)]
+    inner = fields.count("intermediate_size", high=1 << 22)
+    return tuple(key_heads(block, heads, name=name) for block in blocks), (inner,) * layers
+
+
+def _searched(fields: Fields, layers: int) -> tuple[Sizes, Sizes]:
+    hidden = fields.count("hidden_size", high=1 << 20)
+    heads = fields.count("num_attention_heads", high=4096)
+    blocks = _blocks(fields, "block_configs", layers)
+    counts = tuple(_key_heads(_part(blocks, i, "attention"), heads) for i in range(layers))
+    return counts, tuple(_inner(_part(blocks, i, "ffn"), hidden) for i in range(layers))
 
 
 def _part(blocks: list[Any], place: int, name: str) -> Fields:

@@ -85,7 +85,7 @@ def _only_block(
     block = checked(old, "rope_scaling")
     for name, default in (("rope_theta", theta), ("partial_rotary_factor", 1.0)):
         falls_to = default if raw.get(name) is None else raw[name]
-        if name not in block and replaced.get(name, falls_to) != falls_to:
+        if name in replaced and name not in block and replaced[name] != falls_to:
             raise UnsupportedModel(
                 f"config.json: rope_scaling takes the place of rope_parameters, and only that one gives "
                 f"{name} ({shown(replaced[name])}); write all of it into rope_parameters"

@@ -81,7 +81,17 @@ class MlxConfig:
         it computes otherwise.
         """
         others = {"rope_traditional", *_OTHERWISE.get(self.model_type, ())}
-        return {field.name for field in fields_of(_get_classes(self._fields)[1])} - others
+        return {field.name for field in fields_of(_get_classes(_known(self._fields))[1])} - others
+
+
+def _known(raw: dict[str, Any]) -> dict[str, Any]:
+    """As a kind that it has: DeciLM 7B as a Nemotron NAS whose layers differ in their key heads alone."""
+    if raw["model_type"] != "deci":
+        return raw
+    mult = 1.5 * raw["intermediate_size"] / raw["hidden_size"]
+    shares = (raw["num_attention_heads"] // count for count in raw["num_key_value_heads_per_layer"])
+    blocks = [{"attention": {"n_heads_in_group": share}, "ffn": {"ffn_mult": mult}} for share in shares]
+    return {**raw, "model_type": "nemotron-nas", "block_configs": blocks}
 
 
 class MlxModel:
@@ -91,8 +101,9 @@ class MlxModel:
 
     def __init__(self, config: MlxConfig) -> None:
         self.config, raw = config, config.to_dict()
-        model, arguments = _get_classes(raw)
-        self._model = model(arguments.from_dict({**copy.deepcopy(raw), **_TAKEN.get(config.model_type, {})}))
+        own = _known(raw)
+        model, arguments = _get_classes(own)
+        self._model = model(arguments.from_dict({**copy.deepcopy(own), **_TAKEN.get(config.model_type, {})}))
         if config.model_type == "bailing_moe_linear":  # whose first layer forgets as the second to mlx-lm
             first, layers = self._model.layers[0].attention, raw["num_hidden_layers"]
             if hasattr(first, "_slope"):

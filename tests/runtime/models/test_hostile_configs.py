@@ -79,6 +79,11 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("qwen3_5", _rope(partial_rotary_factor=1e9), r"rope_parameters\.partial_rotary_factor is 1000000000"),
     ("glm4_moe", _rope(partial_rotary_factor=1.5), r"rope_parameters\.partial_rotary_factor is 1\.5"),
+    (
+        "llama_yarn_rope",
+        {"rope_scaling": {"type": "linear", "factor": 2.0}, "partial_rotary_factor": math.nan},
+        "partial_rotary_factor is nan",
+    ),
     ("phi3_window", _rope(partial_rotary_factor=math.nan), r"partial_rotary_factor is nan"),
     ("gemma4_text", {"rope_parameters": {"full_attention": {"partial_rotary_factor": -1}}}, "is -1"),
     ("granite", {"logits_scaling": 1e-300}, "logits_scaling is 1e-300"),

@@ -1,4 +1,6 @@
-"""Nemotron NAS: few and many key heads, small and large MLPs, one matrix or nothing in their place."""
+"""Nemotron NAS: few and many key heads, small and large MLPs, one matrix or nothing in their place. And
+DeciLM 7B, whose layers differ in their key heads alone.
+"""
 
 from typing import Any
 
@@ -40,6 +42,8 @@ def _fields(*blocks: tuple[Part, Part], **more: Any) -> dict[str, Any]:
 
 _LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
+_FIRST = ("block_configs", "num_key_value_heads")
+
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "nemotron_nas": (
         "nemotron-nas",
@@ -64,5 +68,14 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             mlp_bias=True,
             tie_word_embeddings=True,
         ),
+    ),
+    "decilm": (
+        "deci",
+        {
+            **{name: value for name, value in _fields().items() if name not in _FIRST},
+            "num_hidden_layers": 4,
+            "num_key_value_heads_per_layer": [4, 1, 2, 1],
+            "intermediate_size": 256,
+        },
     ),
 }
