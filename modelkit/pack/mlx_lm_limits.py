@@ -326,6 +326,7 @@ ROWS: tuple[Limit, ...] = (
         when.equals("tie_word_embeddings", True),
         "it does not scale what a tied head reads",
     ),
+    Limit(("minicpm",), when.above_one("num_experts"), NO_EXPERTS),
     Limit(("minicpm3",), when.equals("q_lora_rank", None), "it makes queries in two steps always"),
     Limit(("minicpm3",), when.equals("mlp_bias", True), "its MLPs have no biases"),
     Limit(("minicpm3",), when.other_values, "its values are as wide as hidden_size over the heads"),

@@ -24,12 +24,14 @@ import mlx.core as mx
 import numpy as np
 import torch
 from mlx.utils import tree_flatten
-from mlx_lm.models import phi3small, plamo2, plamo3
+from mlx_lm.models import mixtral, phi3small, plamo2, plamo3
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.utils import _get_classes
 from safetensors.torch import save_file
 
 mx.disable_compile()  # routers of one expert end the process otherwise
+_ONE = re.compile(r"\.experts\.(\d+)\.(w\d)\.")
+_NUMBERED = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 _STACKED = re.compile(r"\.switch_mlp\.")
 # What published files call otherwise and its `sanitize` does not know, by model_type: (its name, the file's).
 _FILES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -43,6 +45,11 @@ _OTHERWISE: dict[str, set[str]] = {
 }
 # The same where `sanitize` knows, and does more with it.
 _PUBLISHED: dict[str, tuple[tuple[str, str], ...]] = {
+    "minicpm": (
+        (".switch_mlp.gate_proj.", ".switch_mlp.w1."),
+        (".switch_mlp.up_proj.", ".switch_mlp.w3."),
+        (".switch_mlp.down_proj.", ".switch_mlp.w2."),
+    ),
     "step3p5": (
         (".mlp.switch_mlp.", ".moe."),
         (".mlp.gate.gate.", ".moe.gate."),
@@ -115,11 +122,17 @@ class MlxModel:
             for layer in self._model.layers[::2]:
                 layer.self_attn.blocksparse_block_size = raw["blocksparse_block_size"]
             self._model._dummy_tokenizer_ids = mx.array([], mx.int32)  # its own are beyond a small vocabulary
+        if config.model_type == "minicpm" and raw.get("num_experts"):  # of which it has the MLPs alone
+            sizes = SimpleNamespace(**raw, num_local_experts=raw["num_experts"])
+            for layer in self._model.layers:
+                layer.mlp = mixtral.MixtralSparseMoeBlock(sizes)
         own = {name: tuple(array.shape) for name, array in tree_flatten(self._model.parameters())}
         self._tensors = {name: torch.empty(shape) for name, shape in _of_a_file(config.model_type, own)}
 
     def __call__(self, ids: torch.Tensor) -> Any:
         arrays = {self._own(name): mx.array(tensor.numpy()) for name, tensor in self._tensors.items()}
+        if self.config.model_type == "minicpm":
+            arrays = _stacked(arrays)
         if hasattr(self._model, "sanitize"):
             arrays = self._model.sanitize(arrays)
         self._model.eval().load_weights(list(arrays.items()), strict=True)
@@ -184,6 +197,18 @@ def _by_its_authors(raw: Mapping[str, Any]) -> AbstractContextManager[Any]:
     return patch.object(
         plamo2, "create_attention_mask", lambda x, _: create_causal_mask(x.shape[1], window_size=window)
     )
+
+
+def _stacked(arrays: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Experts that lie one by one, under Mixtral's names, as mlx-lm has them."""
+    found: dict[str, Any] = {}
+    for name, array in arrays.items():  # a layer's experts come in order
+        parts = _ONE.split(name)
+        if len(parts) == 1:
+            found[name] = array
+        else:
+            found.setdefault(f"{parts[0]}.switch_mlp.{_NUMBERED[parts[2]]}.{parts[3]}", []).append(array)
+    return {name: mx.stack(each) if isinstance(each, list) else each for name, each in found.items()}
 
 
 def _of_a_file(kind: str, own: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:

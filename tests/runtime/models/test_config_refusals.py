@@ -177,7 +177,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("qwen", {"no_bias": False}, "no_bias"),
     ("qwen", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
     ("qwen", {"rotary_pct": 0.5}, "rotary_pct"),
-    ("minicpm", {"num_experts": 8}, "num_experts is 8"),
+    ("minicpm", {"num_experts": 8}, "num_experts_per_tok is None"),
     ("minicpm", {"sparse_config": {"kernel_size": 32}}, "sparse_config"),
     ("minicpm", {"scale_depth": "1.4"}, "scale_depth"),
     ("deepseek", {"scoring_func": "sigmoid"}, "scoring_func"),

@@ -42,4 +42,5 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_scaling": {"rope_type": "linear", "factor": 4.0},
         },
     ),
+    "minicpm_moe": ("minicpm", {**_COMMON, "num_experts": 4, "num_experts_per_tok": 2}),
 }

@@ -77,6 +77,8 @@ def _read_minicpm(file: Reading) -> None:
 
 
 def _write_minicpm(out: Writing) -> None:
+    if out.facts.get("num_experts"):
+        out.refuse("it has experts, which llama.cpp's converter does not write for MiniCPM")
     for key, name in (
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
