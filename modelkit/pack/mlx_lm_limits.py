@@ -162,6 +162,11 @@ ROWS: tuple[Limit, ...] = (
         "it knows published files' fields alone (num_attention_groups, rope_theta by layer, ...)",
     ),
     Limit(("bitnet",), when.ever, "it takes packed weights alone, and its kernels are for Metal"),
+    Limit(
+        ("bailing_hybrid",),
+        when.said("group_norm_size"),
+        "its linear layers forget as the next ones do, as the authors count them",
+    ),
     Limit(("phi3small",), when.ever, "tokens of a prompt see later ones of their blocks"),
     Limit(("plamo3",), when.slides_by_plamo, "prompts see one token more than its window"),
     Limit(("plamo2",), when.attends_by_window, _WINDOW),

@@ -2,7 +2,7 @@
 attention at the end of each group of layers.
 
 Mixtures are DeepSeek-V3's, behind first layers without. Published files store queries, keys and values of KDA
-apart. Ling 2.5, which has lightning attention under the same model type, is refused by name.
+apart. Ling 2.5 has the same model_type; it is Ring-linear's kin.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from typing import Any
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
+from runtime.models import ring_linear
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
@@ -75,8 +76,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def _refuse_unknown(fields: Fields) -> None:
-    if fields.has("group_norm_size"):
-        fields.refuse("group_norm_size", "none: lightning attention (Ling 2.5) is not computed here")
     for name in ("rope_interleave", "no_kda_lora"):
         if not fields.flag(name, True):
             raise UnsupportedModel(f"config.json: {name} is False, and only True is computed here")
@@ -180,12 +179,18 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".A_log", ".dt_bias", ".mlp.gate.weight", ".e_score_correction_bias"))
 
 
+def _second(config: Mapping[str, Any]) -> Family | None:
+    """Ling 2.5's, whose lightning attention norms groups of heads."""
+    return ring_linear.FAMILY if config.get("group_norm_size") is not None else None
+
+
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
+    variant=_second,
     checkpoint=always(
         Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,), heads_behind=True, default_layers=42)
     ),

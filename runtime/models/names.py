@@ -320,6 +320,7 @@ ARCHITECTURES: dict[str, str] = {
     "longcat_flash": "longcat_flash",
     "BailingHybridForCausalLM": "bailing_hybrid",
     "BailingMoeV3ForCausalLM": "bailing_hybrid",
+    "BailingMoeV2_5ForCausalLM": "bailing_hybrid",
     "bailing_hybrid": "bailing_hybrid",
     "BailingMoeLinearForCausalLM": "ring_linear",
     "BailingMoeLinearV2ForCausalLM": "ring_linear",

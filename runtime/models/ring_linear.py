@@ -1,11 +1,14 @@
 """Ring-linear 2.0 (and Ling-linear): lightning attention, softmax attention every few layers, and mixtures of
-DeepSeek-V3's kind behind the first layers.
+DeepSeek-V3's kind behind the first layers. Ling 2.5 and Ring 2.5 have latent attention in those layers; their
+files say the model_type that Ling 3's do.
 
 How fast a layer forgets is counted from one layer too early, as in the authors' own modeling file, so the
-first layer forgets faster than any slope of ALiBi; mlx-lm gives it that of the second.
+first layer forgets faster than any slope of ALiBi; mlx-lm gives it that of the second, and each of Ling 2.5's
+layers that of the next.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -13,6 +16,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.deepseek import read_latent
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
@@ -22,6 +26,7 @@ from runtime.nn.alibi import slopes
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.lightning import LightningSpec, TurnedLightning
+from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.self_attention import FusedAttention, FusedHeadNormAttention
@@ -39,6 +44,8 @@ class Config(DecoderConfig):
     dense: int
     """So many first layers have plain MLPs, the others mixtures."""
     mixture: MixtureSpec
+    latent: LatentShape | None
+    """Of attention in layers that are not linear; None: all heads have keys and values of their own."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -46,6 +53,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape = _shape(fields)
     layers = layer_count(fields, 20)
     _refuse_unknown(fields)
+    recurrent, rope = _recurrent(fields, layers), _rope(fields, shape)
+    latent, own = _latent(fields, shape) if fields.raw.get("model_type") == "bailing_hybrid" else (None, rope)
     bias, head_norm = fields.flag("use_qkv_bias"), fields.flag("use_qk_norm", True)
     inner = shape["heads"] * shape["head_dim"]
     groups = fields.count("group_norm_size", 1, high=1 << 16)
@@ -54,7 +63,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return Config(
         **shape,
         windows=(None,) * layers,
-        ropes=(_rope(fields, shape),) * layers,
+        ropes=tuple(rope if folds else own for folds in recurrent),
         linear=LightningSpec(
             hidden=shape["hidden_size"],
             heads=shape["heads"],
@@ -64,12 +73,20 @@ def parse(raw: Mapping[str, Any]) -> Config:
             head_norm=head_norm,
             bias=bias,
         ),
-        recurrent=_recurrent(fields, layers),
+        recurrent=recurrent,
         head_norm=head_norm,
         qkv_bias=bias,
         dense=fields.count("first_k_dense_replace", 1, low=0),
         mixture=_mixture(fields),
+        latent=latent,
     )
+
+
+def _latent(fields: Fields, shape: dict[str, Any]) -> tuple[LatentShape, RopeSpec]:
+    if fields.rope_parameters()["rope_type"] != "default":
+        fields.refuse("rope_scaling", "none: how latent attention is scaled is not said")
+    latent, rope = read_latent(fields, shape, "bailing_hybrid", ranks=(None, 512), theta=600000.0)
+    return replace(latent, norm_eps=shape["norm_eps"], bias=fields.flag("use_qkv_bias")), rope
 
 
 def _shape(fields: Fields) -> dict[str, Any]:
@@ -142,6 +159,8 @@ def _mixture(fields: Fields) -> MixtureSpec:
 
 def layout(config: Config) -> list[LayerSpec]:
     attention = attention_layout(config)
+    if config.latent is not None:
+        attention = [config.latent.memory] * config.layers
     return [
         config.linear.memory if folds else own for folds, own in zip(config.recurrent, attention, strict=True)
     ]
@@ -152,6 +171,8 @@ def _mixer(config: Config, rope: Rope | None, place: int) -> Mixer:
         assert rope is not None
         share = 1 - (place - 1) / max(config.layers - 1, 1) + 1e-5
         return TurnedLightning(config.linear, [share * float(one) for one in slopes(config.heads)], rope)
+    if config.latent is not None:
+        return LatentAttention(config.latent, rope)
     if config.head_norm:
         return FusedHeadNormAttention(
             config, rope, head_norms(config), bias=config.qkv_bias, output_bias=False
@@ -187,8 +208,8 @@ _RENAMED = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    kept = respelled(without_spares(config, weights), _RENAMED, trunk="")
-    return to_switch(kept, config.mixture.experts)
+    kept = to_switch(respelled(without_spares(config, weights), _RENAMED, trunk=""), config.mixture.experts)
+    return kept if config.latent is None else split_latent_heads(kept, config.latent)
 
 
 def keeps_dtype(name: str) -> bool:

@@ -14,7 +14,8 @@ from tests.support.mlx_models import MlxConfig
 
 def configured(model_type: str, fields: Mapping[str, Any], small: Mapping[str, Any] = {}) -> Any:
     """transformers' config of this kind, with the fields of `small` besides; where it has none, a file's."""
-    if model_type in transformers.CONFIG_MAPPING and model_type != "step3p5":  # in a wrapper alone
+    others = model_type == "step3p5" or "group_norm_size" in fields  # in a wrapper alone; Ling 2.5
+    if model_type in transformers.CONFIG_MAPPING and not others:
         return transformers.AutoConfig.for_model(model_type, **{**small, **fields})
     kind = AuthorsConfig if model_type in authors_models.KINDS else MlxConfig
     return kind({**fields, "model_type": model_type})

@@ -35,6 +35,7 @@ _NUMBERED = {"w1": "gate_proj", "w3": "up_proj", "w2": "down_proj"}
 _STACKED = re.compile(r"\.switch_mlp\.")
 # What published files call otherwise and its `sanitize` does not know, by model_type: (its name, the file's).
 _FILES: dict[str, tuple[tuple[str, str], ...]] = {
+    "bailing_hybrid": ((".mlp.gate.gate_proj.weight", ".mlp.gate.weight"),),
     "bailing_moe": ((".mlp.gate.gate_proj.weight", ".mlp.gate.weight"),),
     "nemotron-nas": ((".self_attn.linear.", ".self_attn.linear_attn."), (".mlp.linear.", ".mlp.linear_mlp.")),
 }
@@ -115,6 +116,10 @@ class MlxModel:
             first, layers = self._model.layers[0].attention, raw["num_hidden_layers"]
             if hasattr(first, "_slope"):
                 first._slope = first._slope / (1 + 1e-5) * (1 + 1 / (layers - 1) + 1e-5)
+        if config.model_type == "bailing_hybrid":  # whose layers all forget as the next ones to mlx-lm
+            for layer in (layer.attention for layer in self._model.layers if not layer.is_global):
+                layer.layer_idx -= 1
+                layer._slope = layer._get_slopes()
         if config.model_type == "rwkv7":  # whose norms of heads divide by what suits heads of 64, to mlx-lm
             for layer in self._model.layers:
                 layer.attn.g_norm.eps = raw["head_dim"] * raw["norm_eps"]
@@ -153,6 +158,7 @@ class MlxModel:
         self, state: Mapping[str, torch.Tensor], *, strict: bool
     ) -> tuple[list[str], list[str]]:
         for name, tensor in state.items():
+            assert self._tensors[name].shape == tensor.shape, name
             self._tensors[name].copy_(tensor)
         assert not strict
         return [name for name in self._tensors if name not in state], []
@@ -216,7 +222,13 @@ def _of_a_file(kind: str, own: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[
     for name, shape in own.items():
         for ours, theirs in (*_FILES.get(kind, ()), *_PUBLISHED.get(kind, ())):
             name = name.replace(ours, theirs)
-        if kind in _FLAT and _FLAT[kind].search(name):
+        if name.endswith(".unembed_out.weight"):
+            continue
+        if name.endswith(".embed_q.weight"):  # which lies in one matrix with the other
+            heads, rank, content = shape
+            values = own[name.replace(".embed_q.", ".unembed_out.")][1]
+            yield name.replace(".embed_q.", ".kv_b_proj."), (heads * (content + values), rank)
+        elif kind in _FLAT and _FLAT[kind].search(name):
             yield name, (math.prod(shape),)
         elif _STACKED.search(name):
             yield from ((_STACKED.sub(f".experts.{i}.", name), shape[1:]) for i in range(shape[0]))

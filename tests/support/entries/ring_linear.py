@@ -1,5 +1,6 @@
 """Ring-linear: lightning attention in groups of layers, with softmax attention behind each and at the end;
-corrections, groups of experts, norms of heads and without, heads turned in part.
+corrections, groups of experts, norms of heads and without, heads turned in part. And Ling 2.5, where
+latent attention takes that place.
 """
 
 from typing import Any
@@ -33,6 +34,19 @@ _SIZES: dict[str, Any] = {
     "head_dim": 16,
 }
 
+_LING: dict[str, Any] = {
+    **_SIZES,
+    "architectures": ["BailingMoeV2_5ForCausalLM"],
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 5,
+    "kv_lora_rank": 32,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 24,
+    "rope_interleave": True,
+    "tie_word_embeddings": False,
+}
+
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "ring_linear": ("bailing_moe_linear", _SIZES),
     "ring_linear_biases": (
@@ -55,5 +69,10 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": True,
             "partial_rotary_factor": 1.0,
         },
+    ),
+    "ling2_5": ("bailing_hybrid", _LING),
+    "ling2_5_ranked": (
+        "bailing_hybrid",
+        {**_LING, "num_hidden_layers": 4, "layer_group_size": 3, "q_lora_rank": 24, "use_qkv_bias": True},
     ),
 }
