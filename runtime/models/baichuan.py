@@ -28,7 +28,8 @@ from runtime.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
-    normed_head: bool
+    unit_head: bool
+    """Rows of the output head are divided by their lengths."""
 
 
 _OF_OTHERS = ("num_key_value_heads", "head_dim")
@@ -53,7 +54,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if shape["tied"] and second:
         fields.refuse("tie_word_embeddings", "false: a head that is normed is no table of embeddings")
     rope = one_rope(own, shape) if rotates else None
-    return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, normed_head=second)
+    return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, unit_head=second)
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -75,7 +76,7 @@ _HEAD = "lm_head.weight"
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     adapted = respelled(without_spares(config, weights), _NAMES, trunk="")
-    return normed_head(adapted) if config.normed_head else adapted
+    return normed_head(adapted) if config.unit_head else adapted
 
 
 def normed_head(weights: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -44,6 +44,8 @@ TAPS = 2
 class Config(DecoderConfig):
     window_heads: tuple[int, int]
     """Of queries, and of keys and values, in layers with a window."""
+    unit_head: bool = True
+    """As Baichuan 2's."""
 
     def of_layer(self, place: int) -> "Config":
         """With that layer's own heads."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from runtime.cache.build import build_memory
 from runtime.loaded import LoadedModel, load_model
+from runtime.models import describe
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import write_checkpoint
@@ -124,8 +125,7 @@ def answers_of(model: LoadedModel, hidden: mx.array) -> np.ndarray:
 
 def scales_head(config: Mapping[str, Any]) -> bool:
     """Is its head scaled by its own numbers when it is loaded? Then no program packs it as it is."""
-    told = config.get("norm_head") or config.get("z_loss_weight") is not None
-    return bool(told) or config.get("model_type") == "baichuan_m1"
+    return bool(getattr(describe(config).config, "unit_head", False))
 
 
 def full_logits(model: LoadedModel, ids: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ PLAIN: dict[str, Any] = Reference("baichuan").record["config"]
     [({}, False), ({"z_loss_weight": 0}, True), ({"vocab_size": 125696}, True), ({"vocab_size": 64000}, 0)],
 )
 def test_the_second_is_known_by_its_loss_or_its_vocabulary(told: dict[str, Any], normed: bool) -> None:
-    assert describe({**PLAIN, **told}).config.normed_head == normed
+    assert describe({**PLAIN, **told}).config.unit_head == normed
 
 
 def test_a_packed_head_is_normed_already() -> None:
