@@ -9,6 +9,7 @@ token after the next.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
@@ -212,7 +213,8 @@ _ROWS: tuple[Row, ...] = (
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     settled = config.get("model_type") == "qwen3_next"
-    return Checkpoint(rows=_ROWS, settled=settled, towers=USUAL, heads=("mtp.",))
+    towers = replace(USUAL, projectors=(*USUAL.projectors, "merger."))  # MiniCPM-V's
+    return Checkpoint(rows=_ROWS, settled=settled, towers=towers, heads=("mtp.",))
 
 
 FAMILY = Family(

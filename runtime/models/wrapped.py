@@ -40,6 +40,7 @@ class Wrapper:
 
 # By model_type.
 WRAPPERS: dict[str, Wrapper] = {
+    "audioflamingo3": Wrapper("qwen2"),
     "aya_vision": Wrapper("cohere2"),
     "cohere2_vision": Wrapper("cohere2"),
     "deepseek_vl": Wrapper("llama"),
@@ -49,8 +50,12 @@ WRAPPERS: dict[str, Wrapper] = {
     "glm46v": Wrapper("glm4v_text"),
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
+    "fuyu": Wrapper("persimmon"),
+    "glmasr": Wrapper("llama"),
     "got_ocr2": Wrapper("qwen2"),
     "granite_speech": Wrapper("granite"),
+    "granite_speech_plus": Wrapper("granite"),
+    "hyperclovax_vision_v2": Wrapper("hyperclovax"),
     "idefics2": Wrapper("mistral", inside="model.text_model."),
     "idefics3": Wrapper("llama", inside="model.text_model."),
     "internvl": Wrapper("qwen2"),
@@ -62,7 +67,10 @@ WRAPPERS: dict[str, Wrapper] = {
     "llava_next": Wrapper("llama"),
     "llava_next_video": Wrapper("llama", "either"),
     "llava_onevision": Wrapper("qwen2", "either"),
+    "musicflamingo": Wrapper("qwen2"),
     "ovis2": Wrapper("qwen2"),
+    "perception_lm": Wrapper("llama"),
+    "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_audio": Wrapper("qwen2"),
     "smolvlm": Wrapper("llama", inside="model.text_model."),
     "step3p7": Wrapper("step3p5"),
@@ -99,6 +107,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "gpt_oss": {},
     "granite": {},
     "hunyuan_v1_dense": {},
+    "hyperclovax": {},
     "internlm2": {},
     "kimi_k2": {},
     "llama": _LLAMA,
@@ -107,6 +116,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "mixtral": {},
     "olmo2": {},
     "olmo3": {},
+    "persimmon": {},
     "phi3": {},
     "qwen2": _QWEN,
     "qwen2_moe": {},
@@ -126,7 +136,7 @@ ALL_TOWERS = Towers(
     images=(
         *USUAL.images,
         *("image_tower.", "video_tower.", "high_res_vision_", "vqmodel.", "generation_"),
-        *("vision_projection.", "visual_embeddings_table.", "image_newline"),
+        *("vision_projection.", "visual_embeddings_table.", "image_newline", "vision_embed_tokens."),
     ),
     sound=(*USUAL.sound, "encoder."),
     projectors=(

@@ -84,6 +84,16 @@ def test_layers_that_transformers_saves_as_blocks(tmp_path: Path) -> None:
     assert np.array_equal(got, logits(config, tensors, tmp_path))
 
 
+@pytest.mark.parametrize("wrapper", ["minicpmv4_6", "minicpmv4_7", "minicpm_ocr"])
+def test_minicpm_v_with_qwen3_5_inside(wrapper: str, tmp_path: Path) -> None:
+    record = Reference("qwen3_5").record
+    config, tensors = record["config"], random_state(record["tensors"])
+    names = {named(n, "model.language_model.", "lm_head."): x for n, x in tensors.items()}
+    names["model.merger.mlp.0.pre_norm.weight"] = np.ones(4, np.float32)
+    inside = {"model_type": wrapper, "text_config": config, "tie_word_embeddings": False}
+    assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
+
+
 def test_internvl_with_internlm2_inside(tmp_path: Path) -> None:
     """As InternVL2 8B is published."""
     config, tensors = text("internlm2")
@@ -103,6 +113,7 @@ def test_every_class_stands_beside_its_type() -> None:
         *("vision_tower.norm.weight", "multi_modal_projector.linear_1.bias", "image_newline"),
         *("model.image_newline", "model.vision_model.norm.weight", "model.connector.proj.weight"),
         *("mlp1.0.weight", "mm_projector.proj.0.bias", "model.aligner.fc1.weight", "encoder.out.bias"),
+        "model.vision_embed_tokens.weight",
         *("model.visual.merger.norm.weight", "image_tower.norm.bias", "model.generation_head.bias"),
     ],
 )
