@@ -193,7 +193,7 @@ def keeps_dtype(name: str) -> bool:
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     raw = Row(lambda tensor, _: tensor.has("lm_head."), SOURCE, "its columns are scaled when it is loaded")
-    return Checkpoint(rows=(raw,) if config.get("norm_head") else (), heads_behind=True)
+    return Checkpoint(rows=(raw,) if config.get("norm_head") else (), heads_behind=True, singles=True)
 
 
 FAMILY = Family(

@@ -61,6 +61,11 @@ class Checkpoint:
     """mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
     [channels, taps, 1] and norms are stored whole, not less one."""
 
+    modules: tuple[tuple[str, str], ...] = ()
+    """(the checkpoint's, transformers') names of modules, where its class calls them otherwise than files do:
+    beginnings, or parts that begin with a dot."""
+    singles: bool = False
+    """Has its class a module for each expert? The others hold them in stacks, whatever files do."""
     inside: tuple[str, str] = ("model.language_model.", "")
     """In a wrapper: what transformers 5 has before the names of the text model, and before the head's."""
     towers: Towers = Towers()  # frozen

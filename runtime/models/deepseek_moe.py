@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -83,4 +84,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(without_spares(config, weights), config.mixture.experts)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(singles=True))
+)

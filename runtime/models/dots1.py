@@ -261,11 +261,11 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
     return SelfAttention(config, rope, qkv_bias=bias, output_bias=output_bias)
 
 
+_MODULES = ((".mlp.router.gate.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts."))
 _RENAMED = (
     (".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"),
     (".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),
-    (".mlp.router.gate.", ".mlp.gate."),
-    (".mlp.shared_mlp.", ".mlp.shared_experts."),
+    *_MODULES,
 )
 
 
@@ -283,7 +283,7 @@ def keeps_dtype(name: str) -> bool:
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     kind = config.get("model_type")
     if kind == "hy_v3":
-        return Checkpoint(heads_behind=True)
+        return Checkpoint(heads_behind=True, modules=_MODULES)
     return Checkpoint(experts="experts" if kind == "dots1" else "switch_mlp", heads=("mtp.",))
 
 

@@ -83,8 +83,10 @@ def output_first(weights: Weights) -> Weights:
     }
 
 
+MODULES = ((".block_sparse_moe.", ".mlp."),)
+"""What transformers 5 calls otherwise than files with these names."""
 _NUMBERED = (
-    (".block_sparse_moe.", ".mlp."),
+    *MODULES,
     (".w1.", ".gate_proj."),
     (".w3.", ".up_proj."),
     (".w2.", ".down_proj."),

@@ -197,6 +197,7 @@ FAMILY = Family(
         Checkpoint(
             input_first=(".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),
             prefix="model.",
+            modules=(("model.", "transformer."),),
             spare=(".attn.bias", ".attn.masked_bias"),
         )
     ),

@@ -188,6 +188,12 @@ def _named(name: str) -> str:
     return name
 
 
+CHECKPOINT = Checkpoint(spare=_BUFFERS, modules=(("embed_out.", "lm_head."),))
+
 FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_BUFFERS))
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(CHECKPOINT),
 )

@@ -20,7 +20,7 @@ from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, split_gate_up, to_switch
 from runtime.models.family import Family
-from runtime.models.granitemoe import STACKS
+from runtime.models.granitemoe import MODULES, STACKS
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
@@ -196,7 +196,7 @@ def keeps_dtype(name: str) -> bool:
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     """Without experts MLX has an ordinary MLP where the checkpoint has the shared expert alone."""
     if config.get("num_local_experts"):
-        return Checkpoint(stacks=STACKS)
+        return Checkpoint(stacks=STACKS, modules=MODULES)
     return Checkpoint(
         halved=((".shared_mlp.input_linear.", (".mlp.gate_proj.", ".mlp.up_proj.")),),
         renamed=((".shared_mlp.output_linear.", ".mlp.down_proj."),),

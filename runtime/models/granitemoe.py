@@ -98,11 +98,16 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return split_gate_up(to_switch(adapted, config.experts))
 
 
+MODULES = ((".block_sparse_moe.router.layer.", ".block_sparse_moe.router."),)
 STACKS = (
     (".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"),
     (".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"),
 )
 
 FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(stacks=STACKS))
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(stacks=STACKS, modules=MODULES)),
 )

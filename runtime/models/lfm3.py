@@ -131,6 +131,6 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, [Block(config, rope, conv) for rope, conv in kinds], rms_norms(config)())
 
 
-CHECKPOINT = Checkpoint(towers=USUAL)
+CHECKPOINT = Checkpoint(modules=((".self_attn.gate_proj.", ".self_attn.g_proj."),), towers=USUAL)
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=own_names, checkpoint=always(CHECKPOINT))

@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
@@ -84,4 +85,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return llama.adapt(config, respelled(weights, _NAMES, trunk=""))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(modules=_NAMES))
+)

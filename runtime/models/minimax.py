@@ -17,7 +17,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
@@ -162,5 +162,9 @@ def adapt(config: Config, weights: Weights) -> Weights:
 
 
 FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_COMPUTED))
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(spare=_COMPUTED, modules=MODULES)),
 )

@@ -9,10 +9,11 @@ from typing import Any
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import without_spares
@@ -92,4 +93,11 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith(".e_score_correction_bias")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(modules=MODULES)),
+)

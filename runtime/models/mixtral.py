@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
@@ -63,4 +64,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(numbered_names(without_spares(config, weights)), config.experts)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(modules=MODULES))
+)

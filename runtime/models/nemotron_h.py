@@ -206,7 +206,11 @@ FAMILY = Family(
     keeps_dtype=keeps_dtype,
     checkpoint=always(
         Checkpoint(
-            rows=_ROWS, matrices=(("up_proj", "fc1"), ("down_proj", "fc2")), towers=_TOWERS, heads=("mtp.",)
+            rows=_ROWS,
+            matrices=(("up_proj", "fc1"), ("down_proj", "fc2")),
+            modules=(("backbone.", "model."),),
+            towers=_TOWERS,
+            heads=("mtp.",),
         )
     ),
 )

@@ -15,6 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import attention_layout, layer_norms, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_older_shape
@@ -131,4 +132,10 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return respelled(without_spares(config, weights), _NAMES, trunk="model.")
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(modules=(("decoder.", "model.decoder."),))),
+)

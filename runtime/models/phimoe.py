@@ -10,10 +10,11 @@ from typing import Any
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.experts import Weights, numbered_names, to_switch
+from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
@@ -97,4 +98,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(named, config.experts)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+_MODULES = (*MODULES, (".mlp.gate.", ".mlp.router."))
+
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(modules=_MODULES))
+)

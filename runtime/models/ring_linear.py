@@ -223,5 +223,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
-    checkpoint=always(Checkpoint(heads_behind=True, default_layers=20)),
+    checkpoint=always(Checkpoint(heads_behind=True, default_layers=20, singles=True)),
 )

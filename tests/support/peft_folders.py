@@ -6,14 +6,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 from safetensors.numpy import save_file
 
+from runtime.models import Described
+from runtime.models.unused import without_unused
 from tests.support.checkpoints import random_tensor
 
 Shape = tuple[int, ...]
 
 _STACK = re.compile(r"\.experts\.(gate_up_proj|down_proj)$")
+_HALF_READ = (".mlp.experts.gate_up_proj", "longcat_flash")
+"""transformers has rows in it for experts without matrices, too: a pair for all of them is refused."""
 
 
 def matrices(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -24,6 +29,36 @@ def matrices(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
         if (len(shape) == 2 and name.endswith(".weight") and "conv" not in name and "norm" not in name)
         or (len(shape) == 3 and _STACK.search(name))
     }
+
+
+def computed_matrices(described: Described, shapes: dict[str, Shape]) -> dict[str, Shape]:
+    """Matrices that the family computes with: not those of towers, and of tied heads."""
+    kept = matrices({name: shapes[name] for name in without_unused(described, shapes)})
+    placeholders = {name: mx.zeros(shape) for name, shape in shapes.items()}
+    alive: dict[str, Shape] = {}
+    whole = described.family.adapt(described.config, placeholders)
+    for name, shape in kept.items():
+        rest = {other: array for other, array in placeholders.items() if other != name}
+        if name == "lm_head.weight" and getattr(described.config, "unit_head", False):
+            continue  # what is scaled by its own numbers takes no pair
+        half_read = name.endswith(_HALF_READ[0]) and described.config.__class__.__module__.endswith(
+            _HALF_READ[1]
+        )
+        if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole) and not half_read:
+            alive[name] = shape
+    return alive
+
+
+def _shapes(weights: dict[str, mx.array]) -> dict[str, Shape]:
+    return {name: tuple(array.shape) for name, array in weights.items()}
+
+
+def holds_input_first(described: Described, name: str) -> bool:
+    """Does the checkpoint hold it [in, out]?"""
+    kind = described.config.__class__.__module__.rpartition(".")[2]
+    if name.endswith("_proj") and not name.endswith(".weight"):
+        return kind in ("gpt_oss", "llama4") or "VLMoe" in described.name
+    return kind == "gpt2" and ".c_" in name
 
 
 def is_table(name: str) -> bool:

@@ -1,21 +1,28 @@
 """An adapter in PEFT's form, which transformers, PEFT and whoever reads those take.
 
-Names are those of the package's own checkpoint, which are transformers', too. Ranks and scales that differ
-from module to module become `rank_pattern` and `alpha_pattern`. PEFT has names for a head and an embedding
-that are one, and keeps apart what is said of either, as a package does; rows of the embedding hold for both.
-Of a model in a wrapper names are those of transformers 5, whichever its files have.
+Names are those of transformers' classes (`peft_names`), to whose matrices the numbers are taken back
+(`taken_back`). Ranks and scales that differ from module to module become `rank_pattern` and `alpha_pattern`.
+Stacks of experts and routers are parameters (`target_parameters`), for which PEFT has no DoRA and no bias; of
+several in one module the first lie inside, in the order in which PEFT wraps them. PEFT has names for a head
+and an embedding that are one, and keeps apart what is said of either, as a package does; rows of the
+embedding hold for both.
 """
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import HEAD_WEIGHT, Given, as_it_is, folder_files
+from modelkit.pack.adapters.peft_names import called, in_transformers
 from modelkit.pack.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
-from runtime.models.towers import unwrapped
+from modelkit.source.tensor import TensorInfo
+from runtime.models.checkpoint import Checkpoint
+from runtime.models.passage import is_stack, stack_layouts
 from runtime.models.wrapper import text_block
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -24,112 +31,155 @@ if TYPE_CHECKING:
 
 _ROUTERS = (".gate", ".router")
 """Ends of names of what is no layer in transformers, but a module with a parameter."""
-_OWNERS = ("model.", "lm_head", "language_model.")
+_OF_EXPERTS = (".gate_proj", ".up_proj", ".down_proj", ".w1", ".w2", ".w3")
+"""Layers that PEFT takes for experts' of transformers 4 wherever there are experts, whatever stands before
+the name. Said as parameters they are what they are.
+"""
+_INSIDE = ("gate_up_proj", "up_proj", "down_proj")
+"""Parameters of one module, in the order in which PEFT wraps them."""
+_WRITER = "0.19.1"
+"""The first of PEFT's versions that takes pairs of stacks as they are written here."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What the adapter says, by names of transformers' tensors."""
+
+    pairs: "dict[str, LowRank]" = field(default_factory=dict)
+    whole: "dict[str, mx.array]" = field(default_factory=dict)
+    rows: "dict[str, Rows]" = field(default_factory=dict)
+    tables: set[str] = field(default_factory=set[str])
 
 
 def peft_files(given: Given) -> dict[str, bytes]:
     """Raises PlanError for what PEFT's form cannot say."""
-    _check(given)
-    called, brought = _names(given), given.brought
-    tensors = {f"{PREFIX}{_place(name, given, called)}": array for name, array in brought.whole.items()}
-    for name, pair in brought.pairs.items():
-        module = _module(called[f"{name}.weight"])
-        leaves = _leaves(pair, given.kinds.get(name) == "table")
-        tensors |= {f"{PREFIX}{module}.{leaf}": array for leaf, array in leaves.items()}
-    for name, rows in _rows(given).items():
-        tensors[f"{PREFIX}{_module(called[name])}{TOKENS}"] = rows.values
-    return folder_files(CONFIG, _config(given, called), WEIGHTS, tensors)
-
-
-def _place(name: str, given: Given, called: Mapping[str, str]) -> str:
-    """Where a whole parameter lies: a module that has a pair holds its own inside."""
-    module, _, leaf = called[name].rpartition(".")
-    return f"{module}.base_layer.{leaf}" if _module(name) in given.brought.pairs else called[name]
-
-
-def _check(given: Given) -> None:
-    both = [name for name in _rows(given) if _module(name) in given.brought.pairs]
+    told = _told(given)
+    both = sorted(told.rows.keys() & told.pairs.keys())
     if both:
-        given.refuse(f"has a pair and rows of its own for {both[0]}")
-    for name, pair in given.brought.pairs.items():
-        if pair.down.ndim > 2 or pair.up.ndim > 2:
-            given.refuse(f"has pairs for a stack, {name}")
+        given.refuse(f"has a pair and rows of its own for {_module(both[0])}")
+    targets = {name: _target(name, told, given) for name in told.pairs}
+    for name in told.pairs:
+        pair = told.pairs[name]
+        if (pair.bias is not None or pair.magnitude is not None) and targets[name] == name:
+            given.refuse(f"has a bias or a magnitude for {name}, which is no layer in transformers")
+    tensors = {PREFIX + _place(name, told): array for name, array in told.whole.items()}
+    for name, pair in told.pairs.items():
+        module = PREFIX + _owner(name, targets)
+        tensors |= {f"{module}.{leaf}": array for leaf, array in _leaves(name, pair, told, given).items()}
+    for name, rows in told.rows.items():
+        tensors[f"{PREFIX}{_module(name)}{TOKENS}"] = rows.values
+    return folder_files(CONFIG, _config(given, told, targets), WEIGHTS, tensors)
 
 
-def _names(given: Given) -> dict[str, str]:
-    """What transformers calls the parameters that the adapter changes."""
+def _told(given: Given) -> _Told:
+    """Raises PlanError for what the checkpoint has otherwise."""
+    from modelkit.pack.adapters.taken_back import Untold, pair_of, shared_places, whole_of
+
     inventory = unpacked(given.origin.source)
-    known = given.ways(inventory, apart=True)
-    stored = {int(way.parameter.flat[0]): name for name, way in known.of.items()}
-    config = inventory.config
-    inside = checkpoint_of(config).inside if text_block(config) else None
-    found = {HEAD_WEIGHT: f"{inside[1] if inside else ''}{HEAD_WEIGHT}"}
-    for place, parameter in enumerate(known.parameters):
-        name = stored.get(place, "")
-        if not name.startswith(_OWNERS) or not as_it_is(known.of.get(name), place):
-            given.refuse(f"changes {parameter}, which checkpoints of this model have otherwise")
-        found[parameter] = _called(name, inside)
-        if found[parameter] != parameter and inside is None:
-            given.refuse(f"changes {parameter}, which checkpoints of this model have otherwise")
-    return found
+    shapes = in_transformers(inventory, writes=given.described.writes)
+    some = next(iter(inventory.tensors.values()))
+    made = {name: TensorInfo(name, "F32", shape, some.path, 0, 0) for name, shape in shapes.items()}
+    known = given.ways(replace(inventory, tensors=made), apart=True)
+    shared, told, brought = shared_places(known.of), _Told(), given.brought
+    for name, way in known.of.items():
+        try:
+            pair = pair_of(way, shapes[name], known, brought, shared) if _is_matrix(name) else None
+            whole = whole_of(way, shapes[name], known, brought)
+        except Untold as untold:
+            given.refuse(f"changes {name}, which {untold}")
+        told.pairs |= {} if pair is None else {name: pair}
+        told.whole |= {} if whole is None else {name: whole}
+        place = int(way.parameter.max())
+        parameter = known.parameters[place]
+        if parameter in known.tables:
+            told.tables.add(name)
+        if parameter in brought.rows:
+            if not as_it_is(way, place):
+                given.refuse(f"has rows of {name}, which transformers has otherwise")
+            told.rows[name] = brought.rows[parameter]
+    if given.table is not None:
+        _tell_head(given, told)
+    return told
 
 
-def _called(name: str, inside: tuple[str, str] | None) -> str:
-    if inside is None:
-        return name
-    bare = unwrapped(name)
-    return inside[bare == HEAD_WEIGHT] + bare
-
-
-def _rows(given: Given) -> "Mapping[str, Rows]":
-    """By the table's parameter. Those of an embedding that is the head, too, hold for both in PEFT, unless
-    the head has some for other ids.
+def _tell_head(given: Given, told: _Told) -> None:
+    """What is said of a head that is the embedding, too. Rows of the embedding hold for it in PEFT, unless it
+    has some for other ids.
     """
-    rows = dict(given.brought.rows)
-    table, head = (rows.get(name) for name in (given.table or "", HEAD_WEIGHT))
-    if table and head and table.ids.tolist() == head.ids.tolist():
-        del rows[HEAD_WEIGHT]
-    return rows
+    brought, files = given.brought, _files(given)
+    wrapped = text_block(given.origin.source.inventory.config)
+    name = called(HEAD_WEIGHT, files, files.inside if wrapped else None)
+    module = HEAD_WEIGHT.removesuffix(".weight")
+    told.pairs |= {name: brought.pairs[module]} if module in brought.pairs else {}
+    told.whole |= {name: brought.whole[HEAD_WEIGHT]} if HEAD_WEIGHT in brought.whole else {}
+    table, head = (brought.rows.get(one) for one in (given.table or "", HEAD_WEIGHT))
+    if head and not (table and table.ids.tolist() == head.ids.tolist()):
+        told.rows[name] = head
 
 
-def _config(given: Given, called: Mapping[str, str]) -> dict[str, Any]:
-    brought = given.brought
-    pairs = {_target(_module(called[f"{name}.weight"]), given): pair for name, pair in brought.pairs.items()}
-    ranks = {name: pair.down.shape[-1] for name, pair in pairs.items()}
+def _files(given: Given) -> Checkpoint:
+    return checkpoint_of(given.origin.source.inventory.config)
+
+
+def _is_matrix(name: str) -> bool:
+    return name.endswith(".weight") or is_stack(name) or name.rpartition(".")[2] in _INSIDE
+
+
+def _place(name: str, told: _Told) -> str:
+    """Where a whole parameter lies: a module that has a pair holds its own inside."""
+    module, _, leaf = name.rpartition(".")
+    return f"{module}.base_layer.{leaf}" if f"{module}.weight" in told.pairs else name
+
+
+def _target(name: str, told: _Told, given: Given) -> str:
+    """What PEFT is told of a pair: a layer, or a parameter."""
+    module, _, leaf = name.rpartition(".")
+    if leaf != "weight" or told.pairs[name].down.ndim > 2:
+        return name
+    plain = all(pair.bias is None and pair.magnitude is None for pair in told.pairs.values())
+    mixed = "experts" in given.kinds.values() and not _files(given).singles
+    return name if plain and module.endswith((*_ROUTERS, *(_OF_EXPERTS if mixed else ()))) else module
+
+
+def _owner(name: str, targets: Mapping[str, str]) -> str:
+    """The module that the pair's tensors lie in: of several parameters of one, the last is outside."""
+    module, _, leaf = name.rpartition(".")
+    if leaf == "weight":
+        return module
+    outside = [one for one in _INSIDE[_INSIDE.index(leaf) + 1 :] if f"{module}.{one}" in targets]
+    return module + ".base_layer" * len(outside)
+
+
+def _config(given: Given, told: _Told, targets: Mapping[str, str]) -> dict[str, Any]:
+    pairs = {targets[name]: pair for name, pair in told.pairs.items()}
+    ranks = {name: pair.up.shape[-2] for name, pair in pairs.items()}
     alphas = {name: pair.scale * ranks[name] for name, pair in pairs.items()}
     rank, alpha = (Counter(of.values()).most_common(1)[0][0] if of else 1 for of in (ranks, alphas))
-    saved = {_module(name) for name in brought.whole if name.endswith(".weight")} - brought.pairs.keys()
-    whole = {_module(called[f"{name}.weight"]) for name in saved}
-    biases = {_module(name) for name in brought.whole if name.endswith(".bias")} - saved
-    paired = biases <= brought.pairs.keys()
-    tokens = {_module(called[name]): rows.ids.tolist() for name, rows in sorted(_rows(given).items())}
+    own = {_module(name) for name in told.pairs}
+    whole = {_module(name) for name in told.whole if name.endswith(".weight")} - own
+    biases = {_module(name) for name in told.whole if name.endswith(".bias")} - whole
     return {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "peft_version": _WRITER,
+        "task_type": "CAUSAL_LM" if given.described.writes else "FEATURE_EXTRACTION",
         "base_model_name_or_path": given.adapter.base,
-        "target_modules": sorted(name for name in pairs if not name.endswith(".weight")),
-        "target_parameters": sorted(name for name in pairs if name.endswith(".weight")) or None,
+        "target_modules": sorted(name for name in pairs if name not in told.pairs),
+        "target_parameters": sorted(name for name in pairs if name in told.pairs) or None,
         "r": rank,
         "lora_alpha": _number(alpha),
         "rank_pattern": {name: its for name, its in sorted(ranks.items()) if its != rank},
         "alpha_pattern": {name: _number(its) for name, its in sorted(alphas.items()) if its != alpha},
         "lora_dropout": 0.0,
-        "bias": "none" if not biases else "lora_only" if paired else "all",
-        "lora_bias": any(pair.bias is not None for pair in brought.pairs.values()),
-        "use_dora": any(pair.magnitude is not None for pair in brought.pairs.values()),
+        "bias": "none" if not biases else "lora_only" if biases <= own else "all",
+        "lora_bias": any(pair.bias is not None for pair in told.pairs.values()),
+        "use_dora": any(pair.magnitude is not None for pair in told.pairs.values()),
         "use_rslora": False,
         "fan_in_fan_out": False,
         "modules_to_save": sorted(whole) or None,
-        "trainable_token_indices": tokens or None,
+        "trainable_token_indices": {_module(n): its.ids.tolist() for n, its in sorted(told.rows.items())}
+        or None,
         "inference_mode": True,
     }
-
-
-def _target(module: str, given: Given) -> str:
-    """What PEFT is told of a pair: a layer, or a parameter, for which it has no DoRA and no bias."""
-    every = given.brought.pairs.values()
-    plain = all(pair.bias is None and pair.magnitude is None for pair in every)
-    return f"{module}.weight" if plain and module.endswith(_ROUTERS) else module
 
 
 def _module(parameter: str) -> str:
@@ -141,14 +191,29 @@ def _number(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def _leaves(pair: "LowRank", table: bool) -> "Mapping[str, mx.array]":
+def _leaves(name: str, pair: "LowRank", told: _Told, given: Given) -> "Mapping[str, mx.array]":
     """As PEFT calls and turns them: outputs first, of a table's two the ranks first and last."""
-    if table:
+    if name in told.tables:
         found = {"lora_embedding_A": pair.down.T, "lora_embedding_B": pair.up.T}
+        last = {"lora_magnitude_vector": pair.magnitude}
+    elif pair.down.ndim > 2:
+        return _of_stack(name, pair, given)
     else:
         found = {"lora_A.weight": pair.down.T, "lora_B.weight": pair.up.T}
-    if pair.magnitude is not None:
-        found["lora_magnitude_vector" if table else "lora_magnitude_vector.weight"] = pair.magnitude
-    if pair.bias is not None:
-        found["lora_B.bias"] = pair.bias
-    return found
+        last = {"lora_magnitude_vector.weight": pair.magnitude, "lora_B.bias": pair.bias}
+    return found | {leaf: array for leaf, array in last.items() if array is not None}
+
+
+def _of_stack(name: str, pair: "LowRank", given: Given) -> "Mapping[str, mx.array]":
+    """PEFT takes a stack's third axis for its input, but of modules that say otherwise, as GPT-OSS's does and
+    Llama 4's does not.
+    """
+    down, up = pair.down, pair.up
+    experts, width, rank = down.shape
+    held = stack_layouts(given.described, name, (experts, up.shape[-1], width)) if is_stack(name) else ()
+    if held == (True,) and not _files(given).alternate:
+        down, up = up.swapaxes(-1, -2), down.swapaxes(-1, -2)
+    return {
+        "lora_A.weight": down.swapaxes(-1, -2).reshape(experts * rank, -1),
+        "lora_B.weight": up.transpose(2, 1, 0).reshape(-1, rank * experts),
+    }

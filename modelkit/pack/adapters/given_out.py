@@ -1,11 +1,10 @@
 """An adapter of a package -> a folder in the form of another program: PEFT's, or mlx-lm's.
 
-A package has pairs by the modules of our network. They are given out where the other program's checkpoint has
-the module's matrix, row by row as it is. What was cut, joined, permuted or stacked on the way is refused by
-name; so are parts that the form has no word for.
+A package has pairs by the modules of our network. They go back to the matrices that the other program has
+them in. Refused by name is what a form has no word for, and for mlx-lm what its classes have otherwise.
 
-    as_peft      under transformers' names: those of the package's own checkpoint
-    as_mlx_lm    under the names of mlx-lm's classes
+    as_peft      to transformers' matrices (`peft_names`, `taken_back`)
+    as_mlx_lm    under the names of mlx-lm's classes, row by row as they are
 """
 
 from modelkit.errors import ModelkitError, PlanError

@@ -14,11 +14,16 @@ from runtime.models.unused import without_unused
 from runtime.nn.low_rank import LowRank, LowRanks
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference
-from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
+from tests.support.peft_folders import (
+    computed_matrices,
+    delta_of,
+    holds_input_first,
+    pair_for,
+    peft_tensors,
+    write_peft,
+)
 
 SCALE = 2.0  # 6 / 3
-HALF_READ = (".mlp.experts.gate_up_proj", "longcat_flash")
-"""transformers has rows in it for experts without matrices, too: a pair for all of them is refused."""
 
 
 @pytest.mark.parametrize("name", Reference.names())
@@ -26,11 +31,11 @@ def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     described = describe(reference.record["config"])
     state = random_state(reference.record["tensors"])
-    taken = _taken(described, {n: tuple(a.shape) for n, a in state.items()})
+    taken = computed_matrices(described, {n: tuple(a.shape) for n, a in state.items()})
     tensors: dict[str, np.ndarray] = {}
     fused = dict(state)
     for matrix, shape in taken.items():
-        first = _input_first(described, matrix)
+        first = holds_input_first(described, matrix)
         left, right = pair_for(matrix, shape, 3, input_first=first)
         tensors |= peft_tensors(matrix, left, right)
         fused[matrix] = state[matrix] + delta_of(left, right, SCALE, input_first=first)
@@ -47,36 +52,6 @@ def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
         wanted = after[f"{one.module}.weight"] - before[f"{one.module}.weight"]
         got = _delta(found.pairs[one.module], table=one.kind == "table")
         np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-4, err_msg=one.module)
-
-
-def _taken(described: Described, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Matrices that the family computes with: not those of towers, and of tied heads."""
-    kept = matrices({name: shapes[name] for name in without_unused(described, shapes)})
-    placeholders = {name: mx.zeros(shape) for name, shape in shapes.items()}
-    alive: dict[str, tuple[int, ...]] = {}
-    whole = described.family.adapt(described.config, placeholders)
-    for name, shape in kept.items():
-        rest = {other: array for other, array in placeholders.items() if other != name}
-        if name == "lm_head.weight" and getattr(described.config, "unit_head", False):
-            continue  # what is scaled by its own numbers takes no pair
-        half_read = name.endswith(HALF_READ[0]) and described.config.__class__.__module__.endswith(
-            HALF_READ[1]
-        )
-        if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole) and not half_read:
-            alive[name] = shape
-    return alive
-
-
-def _shapes(weights: dict[str, mx.array]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(array.shape) for name, array in weights.items()}
-
-
-def _input_first(described: Described, name: str) -> bool:
-    """Does the checkpoint hold it [in, out]?"""
-    kind = described.config.__class__.__module__.rpartition(".")[2]
-    if name.endswith("_proj") and not name.endswith(".weight"):
-        return kind in ("gpt_oss", "llama4") or "VLMoe" in described.name
-    return kind == "gpt2" and ".c_" in name
 
 
 def _adapted(described: Described, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

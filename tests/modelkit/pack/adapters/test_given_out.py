@@ -7,30 +7,42 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import modelkit
 from modelkit.cli.main import cli
 from modelkit.errors import ModelkitError
+from modelkit.pack.adapters.stored import read_stored
 from modelkit.source.adapters.opened import read_adapter
 from modelkit.store.store import Store
+from runtime.models import describe
+from runtime.models.passage import parameters
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_tensor, write_checkpoint
 from tests.support.parity import Reference
-from tests.support.peft_folders import write_peft
+from tests.support.peft_folders import (
+    computed_matrices,
+    holds_input_first,
+    pair_for,
+    peft_tensors,
+    write_peft,
+)
 from tests.support.tiny import write_tokenizer
 
 SAME = [
     *("llama_lora", "llama_dora", "llama_lora_bias", "llama_patterns", "llama_rslora", "llama_untied_saved"),
     *("phi3_fused", "mlx/llama_lora", "mlx/llama_dora"),
     *("llama_tied_table", "llama_tied_tokens", "llama_tokens_apart", "gpt_oss_router", "mlx/llama_table"),
+    *("codegen_fused", "dbrx_dora", "deepseek_v3_latent", "falcon_grouped", "glm4_moe_layers", "gpt2_dora"),
+    *("gpt2_ensured", "gpt2_tokens_of_the_head", "gpt_oss_parameters", "gptj_table", "lfm3_gates"),
+    *("minimax_lightning", "mixtral_down", "olmo_hybrid_joined", "qwen3_moe_parameters"),
+    *("qwen3_next_hybrid", "encoders/bert_lora", "encoders/distilbert_dora", "encoders/modernbert_saved"),
 ]
-REFUSED = {
-    "gpt2_dora": "which checkpoints of this model have otherwise",
-    "mixtral_down": "which checkpoints of this model have otherwise|a stack",
-    "qwen3_moe_parameters": "which checkpoints of this model have otherwise|a stack",
-    "gpt_oss_parameters": "which checkpoints of this model have otherwise|a stack",
-}
+PACKED = ("llama_lora", "gpt2_dora", "mixtral_down", "qwen3_next_hybrid", "gpt_oss_parameters")
+EVERY = [
+    *("bailing_moe", "gemma4_moe", "granitemoehybrid_dense", "lfm2_moe", "llama4_text", "nemotron_h"),
+    *("nemotron_nas", "plamo2", "rwkv7", "step3p7", "internlm2", "kimi_linear"),
+]
 
 
 def package(name: str, tmp_path: Path, quantize: str | None = None) -> Path:
@@ -44,7 +56,7 @@ def package(name: str, tmp_path: Path, quantize: str | None = None) -> Path:
 
 @pytest.mark.parametrize("name", SAME)
 def test_it_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
-    home = package(name, tmp_path, "q8g32" if name == "llama_lora" else None)
+    home = package(name, tmp_path, "q8g32" if name in PACKED else None)
     assert modelkit.export_adapter("it", "lora", tmp_path / "out", home=home) == (
         "adapter_config.json",
         "adapter_model.safetensors",
@@ -127,17 +139,88 @@ def test_routers_are_parameters_in_transformers(tmp_path: Path) -> None:
     routers = [f"model.layers.{layer}.mlp.router.weight" for layer in range(4)]
     assert told["target_parameters"] == routers
     assert all(name.endswith("q_proj") for name in told["target_modules"])
-    assert told["r"] == 2
-    assert told["rank_pattern"] == dict.fromkeys(routers, 3)
-    assert told["alpha_pattern"] == dict.fromkeys(routers, 5)
+    for name in (*routers, *told["target_modules"]):
+        rank, alpha = (told[f"{one}_pattern"].get(name) for one in ("rank", "alpha"))
+        assert (rank or told["r"], alpha or told["lora_alpha"]) == ((3, 5) if name in routers else (2, 8))
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_peft_has_no_word_for_is_refused_by_name(name: str, tmp_path: Path) -> None:
-    home = package(name, tmp_path)
-    with pytest.raises(ModelkitError, match=REFUSED[name]) as refused:
-        modelkit.export_adapter("it", "lora", tmp_path / "out", home=home)
-    assert "adapter lora" in str(refused.value)
+@pytest.mark.parametrize("quantize", [None, "q8g32"])
+@pytest.mark.parametrize("name", EVERY)
+def test_every_matrix_goes_back_to_where_transformers_has_it(
+    name: str, quantize: str | None, tmp_path: Path
+) -> None:
+    """Under the very keys, whether the package has the files' names or MLX's, and all products the same."""
+    reference = Reference(name).record
+    described, shapes = describe(reference["config"]), reference["tensors"]
+    brought: dict[str, np.ndarray] = {}
+    taken = computed_matrices(described, {n: tuple(shape) for n, shape in shapes.items()})
+    for matrix, shape in taken.items():
+        left, right = pair_for(matrix, shape, 3, input_first=holds_input_first(described, matrix))
+        brought |= peft_tensors(matrix, left, right)
+    config = {key: value for key, value in reference["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, shapes), tokens=128)
+    stacks = [matrix for matrix in taken if matrix.endswith("_proj")]
+    write_peft(tmp_path / "lora", brought, target_parameters=stacks or None)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, quantize=quantize)
+    modelkit.export_adapter("it", "lora", tmp_path / "out", home=tmp_path)
+    found = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert found.keys() == brought.keys()
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./out\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="again", home=tmp_path, quantize=quantize)
+    before, after = (
+        read_stored(Store(tmp_path).resolve(one).files, one)[folder].load().pairs
+        for one, folder in (("it", "lora"), ("again", "out"))
+    )
+    assert before.keys() == after.keys()
+    for module, pair in before.items():
+        other = after[module]
+        np.testing.assert_allclose(
+            np.array(pair.down @ pair.up) * pair.scale,
+            np.array(other.down @ other.up) * other.scale,
+            atol=1e-5,
+            err_msg=module,
+        )
+
+
+def test_layers_that_are_called_like_experts_are_parameters(tmp_path: Path) -> None:
+    """PEFT takes `gate_proj` of a shared expert or of a dense layer for the stack's, and drops its pair."""
+    record = Reference("glm4_moe").record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    named = [f"model.layers.{place}" for place in ("0.self_attn.q_proj", "1.mlp.shared_experts.gate_proj")]
+    brought: dict[str, np.ndarray] = {}
+    for name in named:
+        shape = tuple(record["tensors"][f"{name}.weight"])
+        left, right = pair_for(name, shape, 3, input_first=False)
+        brought |= peft_tensors(f"{name}.weight", left, right)
+    write_peft(tmp_path / "lora", brought, target_modules=named)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    modelkit.export_adapter("it", "lora", tmp_path / "out", home=tmp_path)
+    told = json.loads((tmp_path / "out" / "adapter_config.json").read_text(encoding="utf-8"))
+    assert told["target_modules"] == named[:1]
+    assert told["target_parameters"] == [f"{named[1]}.weight"]
+
+
+def test_experts_whose_module_peft_cannot_wrap_are_refused_by_name(tmp_path: Path) -> None:
+    record = Reference("dbrx").record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, record["tensors"]), tokens=128)
+    module, inside = "transformer.blocks.0.ffn.switch_mlp.up_proj", "model.layers.0.mlp.switch_mlp.up_proj"
+    experts, rows, columns = parameters(describe(config))[f"{inside}.weight"]
+    (tmp_path / "lora").mkdir()
+    said = {"fine_tune_type": "lora", "lora_parameters": {"rank": 2, "scale": 1.0}}
+    (tmp_path / "lora" / "adapter_config.json").write_text(json.dumps(said), encoding="utf-8")
+    pair = {
+        f"{module}.lora_a": random_tensor("a", (experts, 2, columns)),
+        f"{module}.lora_b": random_tensor("b", (experts, rows, 2)),
+    }
+    save_file(pair, tmp_path / "lora" / "adapters.safetensors")
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    with pytest.raises(ModelkitError, match=f"adapter lora: .*{inside}") as refused:
+        modelkit.export_adapter("it", "lora", tmp_path / "out", home=tmp_path)
     assert "--fuse-adapters" in str(refused.value.hint)
     assert not (tmp_path / "out").exists()
 

@@ -1,0 +1,60 @@
+"""Whatever files call a matrix, it is told by the name that transformers' class has for it."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from modelkit.pack.adapters.peft_names import in_transformers
+from modelkit.source.tensor import TensorInfo
+from runtime.models import describe
+from tests.runtime.models.test_published_forms import FORMS
+from tests.support.checkpoints import random_state
+from tests.support.parity import Reference
+from tests.support.peft_folders import computed_matrices
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+RARE = {
+    "gemma4 experts one by one": "a spelling from before its release",
+    "gpt_neox by MLX": "names of mlx-lm's class, which no file has",
+    "longcat_flash saved": "experts without matrices have some",
+    "ring_linear published": "the reference's class has a name of its own for the gate",
+    "step3p5 by MLX": "names of mlx-lm's class, which no file of the hub has",
+}
+
+
+def told(config: Mapping[str, Any], shapes: Shapes) -> Shapes:
+    made = {
+        name: TensorInfo(name, "F32", tuple(shape), Path("x"), 0, 4 * math.prod(shape))
+        for name, shape in shapes.items()
+    }
+    inventory: Any = SimpleNamespace(config=config, tensors=made)
+    return in_transformers(inventory, writes=describe(config).writes)
+
+
+def wanted(reference: Reference) -> dict[str, tuple[int, ...]]:
+    """The matrices that an adapter may change, by the names of transformers 5; shapes as stored."""
+    shapes = {name: tuple(shape) for name, shape in reference.record["tensors"].items()}
+    return computed_matrices(describe(reference.record["config"]), shapes)
+
+
+@pytest.mark.parametrize("name", Reference.names())
+def test_the_names_of_transformers_stay(name: str) -> None:
+    reference = Reference(name)
+    found = told(reference.record["config"], reference.record["tensors"])
+    for matrix, shape in wanted(reference).items():
+        assert sorted(found[matrix]) == sorted(shape), matrix
+
+
+@pytest.mark.parametrize("form", sorted(FORMS.keys() - RARE))
+def test_published_names_are_found_again(form: str) -> None:
+    name, refield, respell = FORMS[form]
+    reference = Reference(name)
+    state = respell(random_state(reference.record["tensors"]))
+    found = told(refield(reference.record["config"]), {key: array.shape for key, array in state.items()})
+    missing = wanted(reference).keys() - found.keys()
+    assert not missing
