@@ -50,6 +50,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"r": 2, "target_modules": ["k_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
     ),
     "llama_tied_table": ("llama_biases_tied", {"r": 2, "target_modules": ["embed_tokens", "q_proj"]}),
+    "llama_tied_parameter": (
+        "llama_biases_tied",
+        {
+            "r": 2,
+            "target_modules": ["q_proj"],
+            "target_parameters": ["embed_tokens.weight", "up_proj.weight"],
+        },
+    ),
     "llama_tied_tokens": (
         "llama_biases_tied",
         {"r": 2, "target_modules": ["q_proj"], "trainable_token_indices": [3, 17, 90, 5, 60, 61]},

@@ -85,7 +85,7 @@ def _options(pair: Pair, adapter: AdapterSource, tables: Collection[str]) -> lis
     if adapter.kind == "mlx-lm":
         table = pair.names[0].removesuffix(".weight") in tables and pair.magnitude is None
         return [replace(_turned(one[0]), table=True)] if table else one
-    return [*one, *map(_turned, one)] if pair.either_way else one
+    return [*one, *(_turned(option) for option in one if option.either_way)]
 
 
 def _each(pair: Pair) -> list[Pair]:

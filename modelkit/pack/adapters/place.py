@@ -113,10 +113,12 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     asked = {name: pair.shape for name, pair in pairs.items() if name not in heads}
     passage = trace(described, asked, stored, adapter.form)
     refuse(adapter.label, _lost(passage), HINT)
+    looked = {name for one in passage.arrivals if _module(one) in tables for name in one.sources}
+    pairs |= {name: replace(pairs[name], table=True) for name in looked if pairs[name].parameter}
     placed = [Placed(HEAD, "linear", _identity(name, pairs[name].shape), (pairs[name],)) for name in heads]
     problems: list[str] = []
     for arrival in passage.arrivals:
-        module = arrival.name.removesuffix(".weight")
+        module = _module(arrival)
         own = tuple(pairs[name] for name in arrival.sources)
         kind = kinds.get(module)
         if own[0].table and kind != "table" and _has_table(passage, arrival, kinds):
@@ -133,6 +135,10 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
     whole = _whole(adapter, described, stored, tied, network)
     rows = _rows(adapter, described, network, tied)
     return Placement(adapter, tuple(placed), whole, rows, tied)
+
+
+def _module(arrival: Arrival) -> str:
+    return arrival.name.removesuffix(".weight")
 
 
 def _with_trunk(adapter: AdapterSource, network: Shapes) -> AdapterSource:
@@ -208,7 +214,7 @@ def _problem(arrival: Arrival, pairs: tuple[Pair, ...], kind: Kind | None) -> st
 def _has_table(passage: Passage, arrival: Arrival, kinds: Mapping[str, Kind]) -> bool:
     """Does the same tensor arrive in a table as well?"""
     others = (one for one in passage.arrivals if one.sources == arrival.sources)
-    return any(kinds.get(one.name.removesuffix(".weight")) == "table" for one in others)
+    return any(kinds.get(_module(one)) == "table" for one in others)
 
 
 def _whole(

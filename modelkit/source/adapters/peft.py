@@ -144,8 +144,7 @@ def _pair(
     elif targets:
         made = _of_parameters(module, a, b, targets, config, problems)
     else:
-        scale = config.scale_of(_key(module, config))
-        made = [Pair((f"{module}.weight",), Factor(b), Factor(a), scale)]
+        made = [Pair((f"{module}.weight",), Factor(b), Factor(a), config.scale_of(module))]
     if not made:
         return None
     first, *others = [_checked(one, parts, config, problems) for one in made]
@@ -182,14 +181,16 @@ def _of_parameters(
     config: PeftConfig,
     problems: list[str],
 ) -> list[Pair]:
-    """The pairs that they may be, of stacks of experts: by each one's own rank."""
+    """The pairs that they may be, of a matrix or of stacks of experts: by each one's own rank."""
     made: list[Pair] = []
     for name in names:
-        rank = config.rank_of(name)
-        if a.shape[0] == b.shape[1] and not a.shape[0] % rank:
+        rank, scale = config.rank_of(name), config.scale_of(name)
+        if name.endswith(".weight") and a.shape[0] == b.shape[1] == rank:
+            made.append(Pair((name,), Factor(b), Factor(a), scale, parameter=True))
+        elif a.shape[0] == b.shape[1] and not a.shape[0] % rank:
             experts = a.shape[0] // rank
             left, right = Factor(b, experts=experts, rank_last=True), Factor(a, experts=experts)
-            made.append(Pair((name,), left, right, config.scale_of(name), either_way=True))
+            made.append(Pair((name,), left, right, scale, either_way=True))
     if not made:
         problems.append(
             f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}, which are no pairs "
@@ -199,7 +200,7 @@ def _of_parameters(
 
 
 def _targets(owner: str, config: PeftConfig) -> tuple[str, ...]:
-    """The parameters of this module that are targets, but for `weight`, which is a linear layer's.
+    """The parameters of this module that are targets.
 
     A target may be a parameter's name alone (`down_proj`), as PEFT itself writes it of a mixture whose
     experts were named as layers. Layers of that name are none of it; what owns stacks is called `experts`.
@@ -208,7 +209,7 @@ def _targets(owner: str, config: PeftConfig) -> tuple[str, ...]:
     for target in config.targets:
         module, _, leaf = target.rpartition(".")
         fits = owner == module or owner.endswith(f".{module}" if module else "experts")
-        if leaf != "weight" and fits:
+        if fits:
             found.append(f"{owner}.{leaf}")
     return tuple(found)
 

@@ -74,6 +74,8 @@ class Pair:
     """[R]: added with the pair, times its scale."""
     table: bool = False
     """Is the matrix looked up by its rows?"""
+    parameter: bool = False
+    """Is it said of a parameter, whatever module has it? Then a table's pair is like a layer's."""
     either_way: bool = False
     """May it be meant for the transpose of the matrix? Some versions of PEFT do so for stacks."""
     made: Made | None = None

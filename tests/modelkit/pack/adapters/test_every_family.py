@@ -12,7 +12,7 @@ from modelkit.source.adapters.opened import read_adapter
 from runtime.models import Described, describe
 from runtime.models.unused import without_unused
 from runtime.nn.low_rank import LowRank, LowRanks
-from tests.support.checkpoints import random_state
+from tests.support.checkpoints import random_state, random_tensor
 from tests.support.parity import Reference
 from tests.support.peft_folders import (
     computed_matrices,
@@ -52,6 +52,31 @@ def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
         wanted = after[f"{one.module}.weight"] - before[f"{one.module}.weight"]
         got = _delta(found.pairs[one.module], table=one.kind == "table")
         np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-4, err_msg=one.module)
+
+
+def test_stacks_may_be_called_weights(tmp_path: Path) -> None:
+    """Step 3.5's class has a parameter `weight` for the experts of each projection."""
+    reference = Reference("step3p5").record
+    described, state = describe(reference["config"]), random_state(reference["tensors"])
+    stacks = {name: array for name, array in state.items() if ".moe." in name and array.ndim == 3}
+    tensors: dict[str, np.ndarray] = {}
+    fused = dict(state)
+    for name, stack in stacks.items():
+        experts, rows, columns = stack.shape
+        left, right = random_tensor("l", (experts, rows, 3)), random_tensor("r", (experts, 3, columns))
+        module = f"base_model.model.{name.removesuffix('.weight')}"
+        tensors[f"{module}.lora_A.weight"] = right.reshape(-1, columns)
+        tensors[f"{module}.lora_B.weight"] = left.transpose(1, 2, 0).reshape(rows, -1)
+        fused[name] = stack + np.float32(SCALE) * (left @ right)
+    folder = write_peft(tmp_path / "lora", tensors, target_parameters=sorted(stacks))
+    placement = place(read_adapter(folder), described, {n: tuple(a.shape) for n, a in state.items()})
+    filled, scales = fill(placement, described)
+    found = LowRanks.of(as_arrays(filled), scales)
+    before, after = _adapted(described, state), _adapted(described, fused)
+    assert len(found.pairs) == len(stacks)
+    for module, pair in found.pairs.items():
+        wanted = after[f"{module}.weight"] - before[f"{module}.weight"]
+        np.testing.assert_allclose(_delta(pair, table=False), wanted, atol=2e-5, rtol=1e-4)
 
 
 def _adapted(described: Described, state: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -36,7 +36,13 @@ SAME = [
     *("codegen_fused", "dbrx_dora", "deepseek_v3_latent", "falcon_grouped", "glm4_moe_layers", "gpt2_dora"),
     *("gpt2_ensured", "gpt2_tokens_of_the_head", "gpt_oss_parameters", "gptj_table", "lfm3_gates"),
     *("minimax_lightning", "mixtral_down", "olmo_hybrid_joined", "qwen3_moe_parameters"),
-    *("qwen3_next_hybrid", "encoders/bert_lora", "encoders/distilbert_dora", "encoders/modernbert_saved"),
+    *(
+        "qwen3_next_hybrid",
+        "llama_tied_parameter",
+        "encoders/bert_lora",
+        "encoders/distilbert_dora",
+        "encoders/modernbert_saved",
+    ),
 ]
 PACKED = ("llama_lora", "gpt2_dora", "mixtral_down", "qwen3_next_hybrid", "gpt_oss_parameters")
 EVERY = [
