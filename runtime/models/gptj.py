@@ -88,7 +88,12 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    kept = {name: array for name, array in weights.items() if not name.endswith(_SPARE)}
+    """mlx-lm's class calls the trunk model."""
+    kept = {
+        name.replace("model.", "transformer.") if name.startswith("model.") else name: array
+        for name, array in weights.items()
+        if not name.endswith(_SPARE)
+    }
     named = respelled(without_spares(config, kept), _NAMES)
     return {name: _in_order(x, config.cuts) if ".qkv_proj." in name else x for name, x in named.items()}
 
@@ -99,6 +104,6 @@ def _in_order(matrix: mx.array, cuts: int) -> mx.array:
     return mx.concatenate([parts[:, part].reshape(-1, *matrix.shape[1:]) for part in (0, 2, 1)])
 
 
-FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_SPARE))
-)
+CHECKPOINT = Checkpoint(spare=_SPARE, modules=(("model.", "transformer."),))
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(CHECKPOINT))

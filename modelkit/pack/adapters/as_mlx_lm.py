@@ -36,8 +36,16 @@ if TYPE_CHECKING:
     from runtime.nn.low_rank import LowRank
 
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|blocks|h)\.(?P<place>\d+)\.(?P<key>.+)", re.ASCII)
-_RENAMED = (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model."))
-"""What a class of mlx-lm calls otherwise than any file."""
+_RENAMED = {
+    "gpt_neox": (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model.")),
+    "gptj": (("transformer.", "model."),),
+    "step3p5": (
+        (".moe.gate.", ".mlp.gate.gate."),
+        (".moe.", ".mlp.switch_mlp."),
+        (".share_expert.", ".mlp.share_expert."),
+    ),
+}
+"""What a class of mlx-lm calls otherwise than any file, by model type."""
 _MISCOUNTED = (3, 5, 6)
 """Bits of packed matrices whose width its DoRA computes wrongly (32 // bits numbers in a word)."""
 
@@ -124,14 +132,14 @@ def _names(given: Given) -> dict[str, str]:
     shapes = {matrix.name: matrix.shape for matrix in matrices}
     known = given.ways(_with(inventory, shapes), apart=False)  # `_check_tied` has seen to it
     stored = {place: name for name, way in known.of.items() for place in (int(way.parameter.flat[0]),)}
-    wrapped = text_block(inventory.config) is not None
+    wrapped, kind = text_block(inventory.config) is not None, inventory.config.get("model_type")
     _check_form(given, set(stored.values()))
     found: dict[str, str] = {}
     for place, parameter in enumerate(known.parameters):
         name = stored.get(place)
         if name is None or not name.endswith(".weight") or not as_it_is(known.of[name], place):
             given.refuse(f"changes {parameter}, which mlx-lm's class of this model has otherwise")
-        found[parameter] = _called(name, wrapped=wrapped).removesuffix(".weight")
+        found[parameter] = _called(name, kind, wrapped=wrapped).removesuffix(".weight")
     return found
 
 
@@ -155,9 +163,10 @@ def _check_form(given: Given, touched: set[str]) -> None:
         )
 
 
-def _called(name: str, *, wrapped: bool) -> str:
+def _called(name: str, kind: object, *, wrapped: bool) -> str:
     if not wrapped:
-        return next((new + name.removeprefix(old) for old, new in _RENAMED if name.startswith(old)), name)
+        pairs = _RENAMED.get(str(kind), ())
+        return next((name.replace(old, new) for old, new in pairs if old in name), name)
     inside = unwrapped(name)
     return f"language_model.{inside}" if inside.startswith(HEAD) else f"language_model.model.{inside}"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from modelkit.source.adapters.value import AdapterSource, Factor, Pair, refuse
 from modelkit.source.display import shown
 from runtime.models import Described
-from runtime.models.passage import is_stack, stack_layouts, trace
+from runtime.models.passage import is_stack, parameters, stack_layouts, trace
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -29,10 +29,11 @@ def oriented(
     network's modules that are looked up in. Raises SourceError, WeightMismatch.
     """
     settled: dict[str, Pair] = {}
+    looked_up = _looked_up(adapter, described, stored, tables)
     waiting: _Waiting = []
     square: list[Pair] = []
     for pair in adapter.pairs:
-        options = _options(pair, adapter, tables)
+        options = _options(pair, looked_up)
         if len(options) == 1:
             _claim(settled, options[0], adapter)
         elif pair.shape[-1] == pair.shape[-2]:
@@ -80,11 +81,27 @@ def _without(waiting: _Waiting, settled: Collection[str]) -> _Waiting:
     return [(pair, [one for one in options if one.names[0] not in settled]) for pair, options in waiting]
 
 
-def _options(pair: Pair, adapter: AdapterSource, tables: Collection[str]) -> list[Pair]:
+def _looked_up(
+    adapter: AdapterSource, described: Described, stored: Shapes, tables: Collection[str]
+) -> set[str]:
+    """Which of mlx-lm's pairs, that say so by their shapes alone, are for tables."""
+    if adapter.kind != "mlx-lm":
+        return set()
+    network = parameters(described)
+    shapes = {network[f"{table}.weight"] for table in tables}
+    asked = {
+        pair.names[0]: pair.shape[::-1]
+        for pair in adapter.pairs
+        if pair.magnitude is None and pair.shape[::-1] in shapes
+    }
+    arrivals = trace(described, asked, stored, adapter.form).arrivals if asked else ()
+    return {name for one in arrivals if one.name.removesuffix(".weight") in tables for name in one.sources}
+
+
+def _options(pair: Pair, looked_up: Collection[str]) -> list[Pair]:
     one = _each(pair)
-    if adapter.kind == "mlx-lm":
-        table = pair.names[0].removesuffix(".weight") in tables and pair.magnitude is None
-        return [replace(_turned(one[0]), table=True)] if table else one
+    if pair.names[0] in looked_up:
+        return [replace(_turned(one[0]), table=True)]
     return [*one, *(_turned(option) for option in one if option.either_way)]
 
 

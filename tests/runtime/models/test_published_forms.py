@@ -243,6 +243,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "falcon_rw of old": ("falcon_rw", falcon_of_old("RefinedWebModel"), same),
     "bloom without its head": ("bloom", without(), renamed(("transformer.", ""))),
     "gpt_bigcode of old": ("gpt_bigcode", without(), with_triangle("transformer.h.0.attn.bias")),
+    "gptj by MLX": ("gptj", without(), renamed(("transformer.", "model."))),
     "gptj of old": ("gptj", without(), with_triangle("transformer.h.0.attn.bias")),
     "codegen of old": ("codegen", without(), with_triangle("transformer.h.0.attn.causal_mask")),
     "xglm of old": ("xglm", without(), with_triangle("model.embed_positions.weights")),

@@ -93,12 +93,29 @@ def test_a_wrapped_model(tmp_path: Path) -> None:
     assert np.abs(ours - theirs).max() / ours.std() < 1e-3
 
 
+@with_mlx_lm
+def test_experts_and_what_they_share_by_names_of_the_class(tmp_path: Path) -> None:
+    ids = with_pairs("step3p5", tmp_path, "share_expert.up_proj.weight").answers["ids"]
+    ours, theirs = by_modelkit(tmp_path, ids), by_mlx_lm(tmp_path, ids)
+    assert np.abs(ours - theirs).max() / ours.std() < 1e-3
+
+
 def test_a_class_with_names_of_its_own(tmp_path: Path) -> None:
     with_pairs("gpt_neox_sequential", tmp_path, "attention.dense.weight")
     modelkit.export_adapter("it", "lora", tmp_path / "out", form="mlx-lm", home=tmp_path)
     tensors = mx.load(str(tmp_path / "out" / "adapters.safetensors"), format="safetensors")
     assert isinstance(tensors, dict)
     assert "model.h.0.attention.dense.lora_a" in tensors
+
+
+@with_mlx_lm
+def test_a_table_is_one_whatever_the_class_calls_it(tmp_path: Path) -> None:
+    """And ours, of another name, is found when the adapter is read again: shapes alone say that it is one."""
+    ids = with_pairs("gptj", tmp_path, "wte.weight").answers["ids"]
+    theirs = by_mlx_lm(tmp_path, ids)
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./out\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    assert np.abs(by_modelkit(tmp_path, ids) - theirs).max() / theirs.std() < 1e-3
 
 
 def test_ranks_and_scales_become_one(tmp_path: Path) -> None:
