@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from runtime.nn.low_rank import LowRanks
 
 
+_EMPTY = (
+    "DeepSpeed's ZeRO 3 and FSDP leave files without numbers where weights were not gathered before saving."
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Carried:
     """One adapter of the package."""
@@ -195,6 +200,8 @@ def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fus
     adapter, notes = settle_saved(adapter, target.source)
     adapter = replace(adapter, notes=(*adapter.notes, *left_out, *notes))
     placement = place(adapter, described, shapes)
+    if not placement.parameters:
+        refuse(adapter.label, ["it changes nothing of the base: no tensor in it would"], _EMPTY)
     if not fuse:
         require_attachable(placement, described)
     return placement

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import mlx.core as mx
 import numpy as np
 
+from modelkit.errors import MalformedFile
 from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.pack.adapters.words import Words, of_floats, read_words
 from modelkit.pack.reader import Reader
@@ -25,6 +26,13 @@ _NAMES = {kind: name for name, kind in _MLX.items()}
 
 def fill(placement: Placement, described: Described) -> tuple[dict[str, Words], dict[str, float]]:
     """(tensors, scales by module). Raises SourceError, MalformedFile."""
+    try:
+        return _filled(placement, described)
+    except MalformedFile as error:
+        raise MalformedFile(f"{placement.source.label}: {error.message}", hint=error.hint) from error
+
+
+def _filled(placement: Placement, described: Described) -> tuple[dict[str, Words], dict[str, float]]:
     tensors: dict[str, Words] = {}
     scales: dict[str, float] = {}
     with Reader([placement.source.file]) as reader:

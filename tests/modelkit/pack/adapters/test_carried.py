@@ -353,8 +353,9 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "nan": (
         _tensors(lambda t: t[f"{Q}.lora_A.weight"].__setitem__((0, 0), np.nan)),
-        "NaN or infinite",
+        f"/lora: `{Q}.lora_A.weight` has numbers that are NaN or infinite",
     ),
+    "no tensors": (_tensors(lambda t: t.clear()), "it changes nothing of the base"),
     "dtype": (
         _tensors(lambda t: t.update({f"{Q}.lora_A.weight": np.zeros((3, 64), np.int32)})),
         "is I32",
