@@ -51,7 +51,8 @@ _BASE = re.compile(r"(?:\.token_adapter)?\.base_layer(?=\.weight$)")
 _TRAINING = ".lora_velora_embed"
 _WRAPPED = re.compile(r"(?:^module\.|(?<![^.])_(?:orig_mod|(?:checkpoint|fsdp)_wrapped_module)\.)")
 _NAMED = re.compile(
-    r"(\.lora_(?:[AB]|embedding_[AB]|magnitude_vector))\.(?!weight$|bias$)[^.]+(?=\.weight$|\.bias$|$)"
+    r"(\.lora_(?:[AB]|embedding_[AB]|magnitude_vector)|\.trainable_tokens_delta|\.modules_to_save)"
+    r"\.(?!weight$|bias$)[^.]+(?=\.weight$|\.bias$|$)"
 )
 _KNOWN = ("r", "lora_alpha", "use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
 
@@ -107,7 +108,7 @@ def _bare(key: str) -> str:
     """The name in a checkpoint. Files that were made without PEFT's wrapper lack its prefix; those of a
     running model's own state have what it was wrapped in to be trained, and the adapter's name.
     """
-    key = _NAMED.sub(r"\1", _WRAPPED.sub("", key))
+    key = _NAMED.sub(lambda found: found[1].removesuffix(".modules_to_save"), _WRAPPED.sub("", key))
     return key.removeprefix(PREFIX).removeprefix("base_model.")
 
 

@@ -139,6 +139,22 @@ def test_keys_of_a_running_models_state_are_pefts(folder: Path, spell: Callable[
     np.testing.assert_array_equal(np.array(pair.down), TENSORS[f"{Q}.lora_A.weight"].T)
 
 
+def test_saved_modules_and_tokens_of_a_running_model_are_pefts(folder: Path) -> None:
+    """Of modules_to_save the base's own lies beside where frozen parameters were not left out."""
+    head, rows = random_tensor("head", (160, 64)), random_tensor("rows", (2, 64))
+    stem = "base_model.model"
+    named = {
+        f"{stem}.lm_head.modules_to_save.default.weight": head,
+        f"{stem}.lm_head.original_module.weight": random_tensor("own", (160, 64)),
+        f"{stem}.model.embed_tokens.token_adapter.trainable_tokens_delta.default": rows,
+    }
+    write_peft(folder / "it", {**TENSORS, **named}, trainable_token_indices=[3, 5])
+    create(folder, "FROM ./model\nADAPTER ./it\n")
+    found = read_stored(Store(folder).resolve("it").files, "it")["it"].load()
+    np.testing.assert_array_equal(np.array(found.whole["lm_head.weight"]), head)
+    np.testing.assert_array_equal(np.array(found.rows["model.embed_tokens.weight"].values), rows)
+
+
 def test_what_an_encoder_has_for_other_tasks_is_left_out_and_told(tmp_path: Path) -> None:
     """`dense` and `all-linear` are layers of its pooler, too."""
     reference = AdapterReference("encoders/bert_lora")
