@@ -26,6 +26,7 @@ from modelkit.source.prequantized import (
     MlxWeights,
     SourceKind,
 )
+from modelkit.tokenizer.tokenizer import MOST_CHARS
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import Format, find_format
 from runtime.records import dataclass
@@ -279,8 +280,8 @@ def prompt_end(ready: "Ready") -> int:
 
 
 def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
-    """A text in pieces of `tokens` ids, spread evenly over it. width: ids below it can be read."""
-    text = _beginning(path)
+    """A text in pieces of `tokens` ids, spread evenly over as much as is tokenized at once. width: ids below it can be read."""
+    text = _beginning(path)[:MOST_CHARS]
     try:
         ids = ready.tokenizer.encode(text, add_special=False)
     except ModelkitError as error:

@@ -17,6 +17,7 @@ from modelkit.pack.quality import reading, search
 from modelkit.pack.quality.report import check_report, warnings
 from modelkit.pack.quality.sensitivity import Costs
 from modelkit.store.store import Store
+from modelkit.tokenizer import tokenizer
 from tests.support.tiny import write_model
 
 ISLAND = Path(__file__).resolve().parents[4] / "examples" / "island"
@@ -139,6 +140,16 @@ def test_a_long_text_may_be_cut_inside_a_letter(
     (home / "text.txt").write_text("é" * 200)
     monkeypatch.setattr(reading, "_MOST_TEXT_BYTES", 101)
     assert create("x", "QUANTIZE 9 bits from ./text.txt").exit_code == 0
+
+
+def test_of_a_text_that_is_longer_than_any_prompt_the_beginning_is_looked_at(
+    create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "text.txt").write_text("once upon " * 200)
+    for module in (reading, tokenizer):
+        monkeypatch.setattr(module, "MOST_CHARS", 1500)
+    result = create("x", "QUANTIZE 9 bits from ./text.txt")
+    assert result.exit_code == 0, result.stderr
 
 
 def test_a_packed_source_is_said_to_be_packed(create: Run) -> None:
