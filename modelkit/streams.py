@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
@@ -24,6 +24,7 @@ from runtime.engine.request import Delta, PromptProgress
 from runtime.engine.stream import Stream
 
 T = TypeVar("T")
+Way = Literal["text", "pieces"]
 
 
 class GenerationStream:
@@ -56,6 +57,7 @@ class GenerationStream:
         self._given = Collected()
         self._over = self._left = self._finished = False
         self._fault: ModelkitError | None = None
+        self._way: Way | None = None
         self._holder = holder
         # One reader at a time. A signal handler may come back to a stream that its own thread is reading.
         self._reading = threading.RLock()
@@ -64,7 +66,7 @@ class GenerationStream:
         return self
 
     def __next__(self) -> str:
-        while (out := self._next()) is not None:
+        while (out := self._next("text")) is not None:
             if out.text:
                 return out.text
         raise StopIteration
@@ -73,8 +75,11 @@ class GenerationStream:
         """What the model writes as it is, special tokens, marks and log-probabilities included, from where
         reading has got to: this, `events` and the plain loop read the same answer, once. Where a stop string
         ends the answer, it and the rest of its last token are still here.
+
+        Stop strings, and marks of thinking and calls, hold back from loops what pieces have at once. So an
+        answer that may have such is read in one way to its end: RequestError in the other.
         """
-        while (out := self._next()) is not None:
+        while (out := self._next("pieces")) is not None:
             if out.piece is not None:
                 yield out.piece
 
@@ -82,13 +87,13 @@ class GenerationStream:
         """Thinking, text and calls as they come, and last of all a Finish unless somebody has left: for
         `for`, and for `async for`.
         """
-        return Events(self._next, self.batches, self._finish)
+        return Events(lambda: self._next("text"), self.batches, self._finish)
 
     async def __aiter__(self) -> AsyncIterator[str]:
         """As the plain loop, for event loops: what it waits for is one call of the engine per step at most,
         and the loop's thread never stands still. Leaving this loop, too, cancels the generation.
         """
-        async for outs in self._following(self._take_ready):
+        async for outs in self._following(lambda: self._take_ready("text")):
             for out in outs:
                 if out.text:
                     yield out.text
@@ -139,14 +144,15 @@ class GenerationStream:
 
     def take(self) -> list[Piece]:
         """What is there, without waiting; [] where there is none, or no more. Not beside a thread that reads.
-        Raises what the generation failed with.
+        Raises what the generation failed with, and RequestError as `pieces` does.
         """
-        return [out.piece for out in self._take_ready() if out.piece is not None]
+        return [out.piece for out in self._take_ready("pieces") if out.piece is not None]
 
     def _take_joined(self) -> list[Event]:
         if self._ready:  # somebody has read piece by piece until now
-            return joined(event for out in self._take_ready() for event in out.events)
+            return joined(event for out in self._take_ready("text") for event in out.events)
         with self._reading:
+            self._read_as("text")
             deltas = self._read(self._stream.take)
             events = self._parting.take_joined(deltas) if deltas and not self._over else []
             if self._parting.stop is not None and not self._over:
@@ -162,8 +168,9 @@ class GenerationStream:
                 self._given.add(event)
             return events
 
-    def _take_ready(self) -> list[Out]:
+    def _take_ready(self, way: Way) -> list[Out]:
         with self._reading:
+            self._read_as(way)
             for delta in self._read(self._stream.take):
                 if not self._over and self._take(delta):
                     self._stream.cancel()
@@ -248,13 +255,14 @@ class GenerationStream:
     def whole(self) -> Generation:
         """Wait for the end."""
         with self:
-            for _ in self:
+            while self._next() is not None:
                 pass
         return self.result
 
-    def _next(self) -> Out | None:
+    def _next(self, way: Way | None = None) -> Out | None:
         """Wait for what comes next; None at the end."""
         with self._reading:
+            self._read_as(way)
             try:
                 while not self._ready and not self._over:
                     self._advance()
@@ -266,6 +274,17 @@ class GenerationStream:
                 self._stream.cancel()  # Ctrl-C may strike between two steps: going on would leave a gap
                 raise
             return out
+
+    def _read_as(self, way: Way | None) -> None:
+        """Raises RequestError where it was read in the other way, and more comes. None: it is not given."""
+        if way is None or (self._over and not self._ready):
+            return
+        if self._way not in (way, None) and self._parting.holds:
+            raise RequestError(
+                f"the answer was read as {self._way} so far; as {way}, characters would be missing, or twice",
+                hint="Go on with pieces() or take()." if way == "text" else "Go on with a loop or events().",
+            )
+        self._way = way
 
     def _finish(self) -> Finish | None:
         """None where somebody has left before the end was read."""

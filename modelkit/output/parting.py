@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from modelkit.output.events import Event, Text
 from modelkit.output.joining import joined
-from modelkit.output.splitter import Splitter
+from modelkit.output.splitter import Plain, Splitter
 from modelkit.output.stopping import Stopping
 from modelkit.pieces import Piece, Pieces
 from runtime.engine.request import Delta, TokenLogprob
@@ -17,7 +17,7 @@ from runtime.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Out:
-    """What one piece let out; without a piece, what the end did."""
+    """What one piece let out, one event at most; without a piece, more of it, or what the end did."""
 
     piece: Piece | None
     events: Sequence[Event]
@@ -38,6 +38,11 @@ class Parting:
         self._pieces, self._splitter, self._stopping = pieces, splitter, Stopping(stops)
 
     @property
+    def holds(self) -> bool:
+        """May events come later than the pieces that they are made of?"""
+        return self._stopping.looks or not isinstance(self._splitter, Plain)
+
+    @property
     def stop(self) -> str | None:
         """The stop string that has ended the answer, if one has. Tokens behind it are not taken."""
         return self._stopping.matched
@@ -50,7 +55,8 @@ class Parting:
             logprob = delta.logprobs[place] if delta.logprobs else None
             if logprob is not None:
                 self.logprobs.append(logprob)
-            outs += [self._out(one, self._splitter.push(one)) for one in self._pieces.push(token, logprob)]
+            for one in self._pieces.push(token, logprob):
+                outs += self._outs(one, self._splitter.push(one))
             if self.stop is not None:
                 break
         return outs
@@ -74,10 +80,14 @@ class Parting:
 
     def finish(self, *, cut: bool = False) -> list[Out]:
         """What was held back. No token comes after it. cut: as for a splitter."""
-        last = [self._out(piece, self._splitter.push(piece)) for piece in self._pieces.finish()]
-        return [*last, self._out(None, self._splitter.finish(cut=cut)), Out(None, self._stopping.finish())]
+        last: list[Out] = []
+        for piece in self._pieces.finish():
+            last += self._outs(piece, self._splitter.push(piece))
+        last += self._outs(None, self._splitter.finish(cut=cut))
+        return [*last, *(Out(None, [event]) for event in self._stopping.finish())]
 
-    def _out(self, piece: Piece | None, events: Sequence[Event]) -> Out:
-        if not self._stopping.looks:
-            return Out(piece, events)
-        return Out(piece, [one for event in events for one in self._stopping.push(event)])
+    def _outs(self, piece: Piece | None, events: Sequence[Event]) -> list[Out]:
+        if self._stopping.looks:
+            events = [one for event in events for one in self._stopping.push(event)]
+        # Each event by itself: whoever stops reading between two of them may go on in another loop.
+        return [Out(piece, events[:1]), *(Out(None, [event]) for event in events[1:])]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import modelkit
 from modelkit.errors import Busy, ParameterError, RequestError
+from modelkit.output.events import Text
 from modelkit.pieces import Piece, Pieces
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from runtime.engine.request import TokenLogprob
@@ -120,6 +121,36 @@ def test_plain_and_full_reading_share_one_answer(model: modelkit.Model) -> None:
     text = next(stream)
     text += "".join(piece.text for piece in stream.pieces())
     assert text == stream.result.text == model.generate("Once", raw=True, seed=2, num_predict=30).text
+
+
+def test_what_stop_strings_hold_back_comes_once(model: modelkit.Model) -> None:
+    """Pieces have at once what loops may have to wait for."""
+    bias = dict.fromkeys(model.encode("abc"), 4000.0)
+
+    def begin(**options: object) -> modelkit.GenerationStream:
+        drawn = {"seed": 3, "temperature": 40.0, "num_predict": 40, "logit_bias": bias, **options}
+        return model.generate("Once", raw=True, stream=True, **drawn)  # pyright: ignore
+
+    text = begin().whole().text
+    stop = text[6:9]
+    told = before_stop(text, [stop])
+    for way in (lambda stream: [*stream.pieces()], modelkit.GenerationStream.take):
+        stream = begin(stop=[stop])
+        next(stream)
+        with pytest.raises(RequestError, match="read as text so far"):
+            way(stream)
+        assert stream.whole().text == told
+    stream = begin(stop=[stop])
+    next(stream.pieces())
+    for read in (next, lambda stream: next(iter(stream.events())), modelkit.GenerationStream.take_events):
+        with pytest.raises(RequestError, match="read as pieces so far"):
+            read(stream)
+    assert stream.whole().text == told
+    assert [*stream] == []
+    stream, got = begin(stop=[stop]), ""
+    while event := next((event for event in stream.events() if isinstance(event, Text)), None):
+        got += event.text  # a loop that was left is gone on with by the next
+    assert got == stream.result.text == told
 
 
 def test_leaving_ends_the_pieces(model: modelkit.Model) -> None:
