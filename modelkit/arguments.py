@@ -109,6 +109,17 @@ def path(value: object, where: str) -> str | os.PathLike[str]:
     return value if isinstance(value, Path) else plain
 
 
+def absolute(path: str | os.PathLike[str]) -> Path:
+    """The path from the root on. Raises RequestError where that cannot be told."""
+    try:
+        return Path(path).absolute()
+    except OSError as error:
+        raise RequestError(
+            f"where {os.fspath(path)!r:.200} lies cannot be told: the current folder is gone",
+            hint="Change to a folder that is there, or give the path from / on.",
+        ) from error
+
+
 def function(value: object, where: str) -> Callable[..., Any]:
     if not callable(value):
         raise refused(where, value, "a function")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from modelkit.arguments import path, shown
+from modelkit.arguments import absolute, path, shown
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ModelkitError, ParameterError
 from runtime.records import dataclass
@@ -80,7 +80,7 @@ class Settings:
         for name, words in _KERNELS.items():  # `runtime.cpu.native` reads them, and would pass over others
             _word_in(env, name, words)
         return cls(
-            home=home.absolute(),
+            home=absolute(home),
             cache_memory_bytes=_size_in(env, "MODELKIT_CACHE_MEMORY"),
             cache_disk_bytes=_size_in(env, "MODELKIT_CACHE_DISK") or 0,
             operations=_operations_in(env, "MODELKIT_OPS"),
@@ -91,7 +91,7 @@ class Settings:
 def settings_at(home: str | os.PathLike[str] | None) -> Settings:
     """What the surroundings decide, but for the folder where a caller names another."""
     surroundings = Settings.from_environment()
-    return surroundings if home is None else replace(surroundings, home=Path(path(home, "home")).absolute())
+    return surroundings if home is None else replace(surroundings, home=absolute(path(home, "home")))
 
 
 def launched(environment: dict[str, str] | None = None) -> bool:

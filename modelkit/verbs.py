@@ -67,11 +67,11 @@ def create(
     told = None if progress is None else _Told(progress, callbacks)
     with translated(callbacks):
         if isinstance(modelfile, Modelfile):
-            folder = Path(modelfile.file).absolute().parent
+            folder = arguments.absolute(modelfile.file).parent
             recipe = modelfile.recipe(folder, check_template=check_explicit)
         else:
             path = arguments.path(modelfile, "modelfile")
-            folder = Path(path).absolute().parent
+            folder = arguments.absolute(path).parent
             recipe = read_recipe(path, folder, check_template=check_explicit)
         named = given(arguments.text, name, "name")
         target = valid_name_from(folder.name) if named is None else Name.parse(named)

@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from modelkit import words
+from modelkit.arguments import absolute
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.progress import Bars
@@ -172,7 +173,7 @@ def _wanted(
             raise click.UsageError("--quality and --calibration go with --target-bits, --target-size or -q")
         return None
     words = [quantize or (f"{target_bits} bits" if target_bits else target_size or ""), quality or ""]
-    words.append(f"from {calibration.absolute()}" if calibration else "")
+    words.append(f"from {absolute(calibration)}" if calibration else "")
     return " ".join(word for word in words if word)
 
 
@@ -181,7 +182,7 @@ def _name(text: str | None, file: Path) -> "Name":
 
     if text is not None:
         return Name.parse(text)
-    return valid_name_from(Path(os.path.abspath(file)).parent.name)
+    return valid_name_from(Path(os.path.normpath(absolute(file))).parent.name)
 
 
 def _plans(prepared: "Preparation") -> "list[Plan]":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from modelkit.arguments import absolute
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.progress import bar
 from modelkit.cli.screen import echo, emit_json, note, state
@@ -142,7 +143,7 @@ def _lay_out(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy: bool,
             {
                 "name": str(package.name),
                 "digest": str(package.digest),
-                "folder": str(folder.absolute()),
+                "folder": str(absolute(folder)),
                 "size_bytes": total_bytes,
                 **made,
                 "blocks": [kind.to_json() for kind in planned.kinds],
@@ -177,7 +178,7 @@ def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: 
             {
                 "name": str(package.name),
                 "digest": str(package.digest),
-                "file": str(target.absolute()),
+                "file": str(absolute(target)),
                 "size_bytes": size_bytes,
                 "architecture": planned.metadata["general.architecture"],
                 "tensors": planned.to_json(),

@@ -11,6 +11,7 @@ from dataclasses import field
 from pathlib import Path
 
 from modelkit.address import Address, HubAddress, looks_like_path, read_address
+from modelkit.arguments import absolute
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 from runtime.records import dataclass
@@ -49,7 +50,7 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     except (RuntimeError, ValueError):
         hint = "For a file whose name begins with ~ write ./~name."
         raise refuse(f"{directive.keyword} {_shown(text)}: no such user", hint) from None
-    path = folder.absolute() / expanded
+    path = absolute(folder / expanded)
     problem = _problem(path)
     if problem is None:
         return Reference(text, path, None, directive.line, directive.column)

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from modelkit.errors import ModelkitError, ParameterError
-from modelkit.settings import Settings, check_launched, launched, one_of_several, read_size
+from modelkit.modelfile.quantizing import parse_quantizing
+from modelkit.settings import Settings, check_launched, launched, one_of_several, read_size, settings_at
+from modelkit.source.adapters.opened import adapter_name
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,22 @@ def test_the_disk_is_off_unless_it_is_asked_for() -> None:
 def test_limits_come_from_the_environment() -> None:
     settings = Settings.from_environment({"MODELKIT_CACHE_MEMORY": "0", "MODELKIT_CACHE_DISK": "10GB"})
     assert (settings.cache_memory_bytes, settings.cache_disk_bytes) == (0, 10**10)
+
+
+def test_a_current_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert settings_at("/there").home == Path("/there")
+    for asked in (
+        lambda: settings_at("store"),
+        lambda: Settings.from_environment({"MODELKIT_HOME": "store"}),
+        lambda: parse_quantizing("4.5 bits from chat.txt"),
+        lambda: adapter_name(Path("law")),
+    ):
+        with pytest.raises(ModelkitError, match="the current folder is gone"):
+            asked()
 
 
 def test_operations_are_those_of_the_device_unless_a_column_is_named() -> None:

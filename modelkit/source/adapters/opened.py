@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from modelkit.arguments import absolute
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.adapters.value import AdapterSource
@@ -62,7 +63,7 @@ _READERS = {peft.WEIGHTS: peft.read_peft, mlx.WEIGHTS: mlx.read_mlx}
 
 def adapter_name(path: Path) -> str:
     """What an adapter at this path is called: its folder's or file's name, of letters, digits and `._-`."""
-    place = Path(os.path.abspath(path))  # `..` has a name as well
+    place = Path(os.path.normpath(absolute(path)))  # `..` has a name as well
     name = place.name if path.is_dir() else place.stem
     if not path.is_dir() and path.name in _READERS:
         name = place.parent.name
