@@ -12,6 +12,7 @@ from typing import overload
 
 import mlx.core as mx
 
+from runtime import host
 from runtime.cache.absent import KVElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
@@ -24,6 +25,9 @@ from runtime.cache.snapshot import Snapshot, resumable
 from runtime.errors import CacheFull, NotSupported
 from runtime.records import dataclass
 from runtime.step import Step
+
+MUCH_BYTES = 4 << 20
+"""What layers have given up is returned to the system by so much at a time."""
 
 OwnCache = KVCache | RecurrentCache | EncoderCache
 """The kinds of memory that a layer can own: each a LayerCache, and what a layer of its kind calls."""
@@ -284,15 +288,21 @@ class LayerMemory(Sequence[OwnCache | None]):
 
     def _one_by_one(self, change: Callable[[LayerCache], None]) -> None:
         """In every layer. What is copied is copied before the next one's turn, and the old memory goes. Left
-        to the step that needs it, all layers would have both at once.
+        to the step that needs it, all layers would have both at once; left to the C library, much of the old,
+        since blocks that grow do not fit where smaller ones were.
         """
+        left = 0
         for cache in self.caches:
-            before = cache.arrays
+            before, had = cache.arrays, cache.nbytes
             change(cache)
             copied = any(new is not old for new, old in zip(cache.arrays, before, strict=False))
             del before
             if copied:
                 mx.eval(cache.arrays)
+                left += had
+            if left >= MUCH_BYTES:
+                host.trim()
+                left = 0
 
     @property
     def elsewhere(self) -> frozenset[int]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from runtime import device
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import sequence_bytes
@@ -69,6 +70,7 @@ def furnish(
     crew: "Leading | None" = None,
 ) -> Room:
     """learned, sources, crew: as in Engine. release, bell: as in Steps."""
+    device.spare_little()
     lead = None if crew is None else crew(model)
     try:
         return _furnished(model, options, drafters, learned, release, bell, sources, lead)

@@ -10,6 +10,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.device import KEPT_IN, describe, device, give_back, keep_compiled
+from runtime.device import KEPT_IN, SPARE_BYTES, describe, device, keep_compiled, spare_little
 from runtime.nn import ops
 
 
@@ -31,6 +32,21 @@ def test_a_processor_wants_float32_and_plain_weights_unless_kernels_multiply_the
     with ops.using("blas"):
         found = device()
         assert (found.fast_dtype, found.fast_quantized, found.as_stored) == ("float32", False, False)
+
+
+def test_mlx_keeps_little_for_reuse() -> None:
+    """Twice, as each engine says it; and no more than somebody else has asked for."""
+    if device().kind != "cpu":
+        pytest.skip("a GPU's buffers are dear")
+    before = mx.set_cache_limit(1 << 25)
+    try:
+        spare_little()
+        spare_little()
+        assert mx.set_cache_limit(1 << 20) == SPARE_BYTES
+        spare_little()
+        assert mx.set_cache_limit(0) == 1 << 20
+    finally:
+        mx.set_cache_limit(before)
 
 
 def test_memory_mlx_holds_for_reuse_stays_available(monkeypatch: pytest.MonkeyPatch) -> None:

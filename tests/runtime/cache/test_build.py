@@ -6,8 +6,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from runtime import host
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory, build_memory, donors
+from runtime.cache.build import MUCH_BYTES, LayerMemory, build_memory, donors
 from runtime.cache.layout import (
     Encoder,
     Full,
@@ -245,3 +246,15 @@ def test_layers_grow_one_after_the_other() -> None:
     memory.evaluate()
     assert memory.nbytes >= 2 * held
     assert mx.get_peak_memory() - mx.get_active_memory() < held // 4
+
+
+def test_what_growing_layers_had_goes_back_as_they_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[None] = []
+    monkeypatch.setattr(host, "trim", lambda: given.append(None))
+    memory = build_memory([Full(HEADS, 64)] * 6)
+    slots = MUCH_BYTES // (memory.caches[0].wanted_bytes(256, 1) // 256)
+    for tokens in (256, 512, slots):
+        memory.reserve(tokens)
+    assert not given, "they had nothing, or little"
+    memory.reserve(2 * slots)
+    assert len(given) == 6
