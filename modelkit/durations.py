@@ -7,8 +7,6 @@ has a date behind. And the one for how long a server asks to wait.
 
 import math
 import re
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 from modelkit.arguments import refused
 
@@ -41,6 +39,9 @@ def read_retry_after(said: str | None) -> float | None:
     text = (said or "").strip()
     if _SECONDS.fullmatch(text):
         return float(text)
+    from datetime import UTC, datetime  # both only here: 18 modules, which every start would read
+    from email.utils import parsedate_to_datetime
+
     try:
         until = parsedate_to_datetime(text)
     except (ValueError, TypeError, OverflowError):

@@ -11,7 +11,17 @@ import modelkit
 from tests.support.tiny import write_model
 
 # Whole libraries, and rooms that only other models, other commands or other answers need.
-EVER = ("asyncio", "httpx2", "huggingface_hub", "importlib.metadata", "llguidance", "numpy", "ssl", "torch")
+EVER = (
+    "asyncio",
+    "email",
+    "httpx2",
+    "huggingface_hub",
+    "importlib.metadata",
+    "llguidance",
+    "numpy",
+    "ssl",
+    "torch",
+)
 FOR_A_TEMPLATE = ("jinja2", "modelkit.chat.guarded")
 FOR_OTHERS = (
     "gguf",
