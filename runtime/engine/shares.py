@@ -56,6 +56,8 @@ class Shares:
         given = min(missing, before - min(self._keep(before - missing), before))
         self._borrowed += given
         self._budget.limit_bytes = limit_bytes + given
+        if given < missing:
+            self._keep(self.kept_limit)
         return given == missing
 
     def give_back(self) -> None:

@@ -9,9 +9,10 @@ class Kept:
     """What is kept of earlier sequences, of which rows stand on `needed` bytes."""
 
     def __init__(self, size: int, needed: int = 0) -> None:
-        self.size, self.needed = size, needed
+        self.size, self.needed, self.limit = size, needed, size
 
     def keep(self, limit: int) -> int:
+        self.limit = limit
         self.size = max(min(self.size, limit), self.needed)
         return self.size
 
@@ -36,7 +37,10 @@ def test_what_rows_stand_on_is_not_counted_twice() -> None:
     budget, kept = Budget(100), Kept(200, needed=180)
     shares = Shares(budget, 200, kept.keep)
     assert not shares.borrow(CacheFull(150, 100))
-    assert (budget.limit_bytes, shares.kept_limit) == (120, 180)
+    assert (budget.limit_bytes, shares.kept_limit, kept.limit) == (120, 180, 180)
+    kept.needed = 180
+    assert not shares.borrow(CacheFull(150, 100))
+    assert kept.limit == 180, "as much may be kept as before, once nobody stands on it, too"
 
 
 def test_it_goes_back_once_layer_memory_holds_it_no_more() -> None:
