@@ -137,8 +137,10 @@ def _encodable(name: str) -> bool:
 
 def as_number(value: object) -> float | None:
     """A number, numpy's included; None for anything else."""
+    if isinstance(value, bool | str | bytes) or getattr(value, "dtype", None) == "bool":
+        return None
     try:
-        return None if isinstance(value, bool | str | bytes) else float(value)  # pyright: ignore[reportArgumentType]
+        return float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError, OverflowError):
         return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
-from modelkit.arguments import absolute, path, shown
+from modelkit.arguments import absolute, as_whole, path, shown
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ModelkitError, ParameterError
 from runtime.records import dataclass
@@ -358,12 +358,8 @@ def read_size(value: str | int, source: str) -> int:
 
     source: the option or variable that it came from, for the message. Raises ParameterError.
     """
-    found: int | None = None
-    if isinstance(value, str):
-        found = _parsed(value)
-    elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_BYTES:
-        found = value
-    if found is None:
+    found = _parsed(value) if isinstance(value, str) else as_whole(value)
+    if found is None or not 0 <= found < _MOST_BYTES:
         raise ParameterError(
             f"{source} is {shown(value)}, expected a number of bytes", hint="Examples: 2GB, 500MB, 0."
         )

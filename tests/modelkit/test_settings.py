@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from modelkit.errors import ModelkitError, ParameterError
@@ -24,13 +25,16 @@ from modelkit.source.adapters.opened import adapter_name
         ("5.7265 GiB", 57265 * (1 << 30) // 10_000),
         ("0", 0),
         (7, 7),
+        (np.int64(7), 7),
     ],
 )
 def test_sizes(text: str | int, nbytes: int) -> None:
     assert read_size(text, "x") == nbytes
 
 
-@pytest.mark.parametrize("value", ["", "lots", "-1", "1e9", "2 G B", "GB", "9" * 16, -1, True])
+@pytest.mark.parametrize(
+    "value", ["", "lots", "-1", "1e9", "2 G B", "GB", "9" * 16, -1, True, np.True_, 2**63]
+)
 def test_what_is_no_size_names_its_source(value: str | int) -> None:
     with pytest.raises(ParameterError, match=r"--cache-memory is .*expected a number of bytes"):
         read_size(value, "--cache-memory")

@@ -130,6 +130,7 @@ def test_text_that_spells_no_such_value_is_refused(name: str, text: str):
     [
         ("temperature", "0.7"),
         ("temperature", True),
+        ("temperature", np.True_),
         ("temperature", math.nan),
         ("temperature", math.inf),
         ("temperature", None),
