@@ -279,6 +279,7 @@ ABOUT_FAMILIES = {
     "modelkit.source.gguf.vocabulary.pieces",  # kinds of vocabularies are called after their first model
     "modelkit.source.gguf.vocabulary.special",  # what tokens of one family take of the text behind them
     "modelkit.source.gguf.vocabulary.splitting",  # pre-tokenizers are called after their first model
+    "modelkit.source.vocabularies.tiktoken",  # how each family's code cuts a text
     "runtime.models.mamba_fields",  # "mamba" is a kind of layer there
     "modelkit.server.openai.thinking",  # "deepseek" is a form of answers to llama.cpp
 }

@@ -13,7 +13,7 @@ from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planned import Plan
 from modelkit.pack.sources import Source
-from modelkit.source.inventory import require_tokenizer
+from modelkit.source.vocabularies.made import require_tokenizer
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from modelkit.source.gguf.folder import gguf_in, is_gguf_file
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
+from modelkit.source.vocabularies.made import with_tokenizer
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.outline import refuse_outline
@@ -204,8 +205,8 @@ def open_files(files: Files, label: str, known: Mapping[Path, Digest]) -> Origin
 
 def open_source(files: Files, label: str, known: Mapping[Path, Digest]) -> Source:
     """One model. `label` is how messages call it."""
-    inventory = read_inventory(files, label)
+    inventory, notes = with_tokenizer(read_inventory(files, label))
     kind = recognise(inventory)
     if isinstance(kind, CodeWeights):
         inventory = kind.as_floats(inventory)
-    return Source(inventory, kind, known)
+    return Source(inventory, kind, known, notes)

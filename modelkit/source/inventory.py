@@ -84,24 +84,6 @@ def read_inventory(files: Files, origin: str) -> Inventory:
     return Inventory(origin, config, generation, tensors, kept, weights, notes, seen=seen)
 
 
-def require_tokenizer(inventory: Inventory) -> None:
-    """Raise SourceError unless the source has a tokenizer.json (a draft may do without)."""
-    if "tokenizer.json" in inventory.files:
-        return
-    convert = "`AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)`"
-    for name, kind in (("tokenizer.model", "SentencePiece "), ("vocab.json", "")):
-        if name in inventory.files:
-            raise UnsupportedSource(
-                f"{inventory.origin} has a {kind}{name} only; tokenizer.json is needed",
-                hint=f"Convert it with transformers: {convert}.",
-            )
-    raise SourceError(
-        f"{inventory.origin} has no tokenizer.json",
-        hint="Copy it from the repository that the model came from; where that has tekken.json or vocab.txt, "
-        f"write it with transformers: {convert}.",
-    )
-
-
 def _config(top: Files, origin: str) -> dict[str, Any]:
     config = _optional(top, "config.json", origin)
     if config is None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
-from modelkit.source.inventory import read_inventory, require_tokenizer
+from modelkit.source.inventory import read_inventory
 from modelkit.source.tree import read_directory
 from tests.modelkit.source.files import WEIGHTS, Specs, safetensors, take_stock, write_source
 
@@ -211,6 +211,8 @@ def test_what_belongs_to_a_model_is_kept(tmp_path: Path) -> None:
         "chat_template.jinja",
         "merges.txt",
         "tokenizer.model",
+        "qwen.tiktoken",
+        "tokenizer.jsonl",
     ]
     for name in kept:
         (tmp_path / name).write_text("text")
@@ -258,22 +260,6 @@ def test_a_source_without_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").unlink()
     with pytest.raises(SourceError, match=r"no config.json"):
         take_stock(tmp_path)
-
-
-def test_a_tokenizer_is_required_where_asked_for(tmp_path: Path) -> None:
-    write_source(tmp_path)
-    require_tokenizer(take_stock(tmp_path))
-    (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(SourceError, match=r"no tokenizer.json"):
-        require_tokenizer(take_stock(tmp_path))
-    (tmp_path / "vocab.json").write_text("{}")
-    with pytest.raises(UnsupportedSource, match=r"has a vocab\.json only") as caught:
-        require_tokenizer(take_stock(tmp_path))
-    assert "save_pretrained" in str(caught.value)
-    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
-    with pytest.raises(UnsupportedSource, match="SentencePiece") as caught:
-        require_tokenizer(take_stock(tmp_path))
-    assert "save_pretrained" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["index_escape", "index_missing_shard", "only_pickle"])

@@ -28,6 +28,7 @@ from modelkit.source.gguf.vocabulary.special import Special, read_special
 from modelkit.source.gguf.vocabulary.splitting import splitting_of
 from modelkit.source.gguf.vocabulary.words import word_document, word_pieces
 from modelkit.source.strict_json import parse_json
+from modelkit.source.vocabularies.document import added, frame
 from runtime.records import dataclass
 
 _MOST_SPARE = 65_536
@@ -160,13 +161,8 @@ def _added(vocabulary: Vocabulary, special: Special) -> list[dict[str, Any]]:
     """The tokens that are found in a text before it is cut."""
     return [
         {
-            "id": one,
-            "content": vocabulary.pieces[one],
-            "single_word": False,
-            "lstrip": False,
+            **added(one, vocabulary.pieces[one], special=one in special.hidden),
             "rstrip": one in special.stripping,
-            "normalized": False,
-            "special": one in special.hidden,
         }
         for one in sorted(special.hidden | special.whole)
     ]
@@ -178,24 +174,8 @@ def _post_processor(vocabulary: Vocabulary, special: Special, framing: _Framing)
     last = roles.get("sep", roles.get("eos")) if framing.separates else None
     if last is None and framing.ends:
         last = roles.get("eos")
-    if first is None and last is None:
-        return None
-
-    def token(one: int | None, kind: int) -> list[dict[str, Any]]:
-        return [] if one is None else [{"SpecialToken": {"id": vocabulary.pieces[one], "type_id": kind}}]
-
-    def text(name: str, kind: int) -> list[dict[str, Any]]:
-        return [*token(first, kind), {"Sequence": {"id": name, "type_id": kind}}, *token(last, kind)]
-
-    used = {vocabulary.pieces[one]: one for one in (first, last) if one is not None}
-    return {
-        "type": "TemplateProcessing",
-        "single": text("A", 0),
-        "pair": [*text("A", 0), *text("B", 1)],
-        "special_tokens": {
-            piece: {"id": piece, "ids": [one], "tokens": [piece]} for piece, one in sorted(used.items())
-        },
-    }
+    before, after = (None if one is None else vocabulary.pieces[one] for one in (first, last))
+    return frame(before, after, vocabulary.ids)
 
 
 def _config(

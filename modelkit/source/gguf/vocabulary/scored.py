@@ -22,7 +22,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
 )
 
 _BLANK = "\u2581"
-_MOST_WORK = 1_000_000_000
+MOST_WORK = 1_000_000_000
 """Sum of squared lengths: what cutting every piece everywhere costs. Large vocabularies have 30 million."""
 _CHARSMAP_BYTES = 1 << 20
 
@@ -122,7 +122,7 @@ def _refuse_equal(vocabulary: Vocabulary, scores: list[float], label: str) -> No
 
 def _merges(vocabulary: Vocabulary, scores: list[float], label: str) -> list[tuple[str, str]]:
     ids, usable = vocabulary.ids, (0, NORMAL, USER_DEFINED, UNUSED)
-    if sum(len(piece) ** 2 for piece in vocabulary.pieces) > _MOST_WORK:
+    if sum(len(piece) ** 2 for piece in vocabulary.pieces) > MOST_WORK:
         raise MalformedFile(f"{label} has pieces so long that there are too many ways to join them")
     found: list[tuple[float, int, int, int, str, str]] = []
     for one, piece in enumerate(vocabulary.pieces):

@@ -1,0 +1,9 @@
+"""A tokenizer.json for models that bring their vocabulary in another file: made of it, or refused.
+
+    tiktoken        bytes and their ranks (`qwen.tiktoken`, `hy.tiktoken`, `tiktoken.model`)
+    sentencepiece   a model of that library (`tokenizer.model`, `spiece.model`); `wire` reads its coding
+    made            which file a source has, and its inventory with the tokenizer.json
+
+Plain documents come out, so nothing here imports the tokenizer library; what reads anybody's tokenizer.json
+reads these, with the same checks. Ids are those of the library that the authors use, on every text.
+"""

@@ -1,0 +1,61 @@
+"""What every tokenizer.json that is made of another file has."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def document(
+    *,
+    normalizer: Mapping[str, Any] | None,
+    pre_tokenizer: Mapping[str, Any] | None,
+    model: Mapping[str, Any],
+    decoder: Mapping[str, Any],
+    added_tokens: Sequence[Mapping[str, Any]],
+    first: str | None = None,
+    last: str | None = None,
+) -> dict[str, Any]:
+    """first, last: special tokens that a bare prompt gets around it."""
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": list(added_tokens),
+        "normalizer": normalizer,
+        "pre_tokenizer": pre_tokenizer,
+        "post_processor": frame(first, last, {token["content"]: token["id"] for token in added_tokens}),
+        "decoder": decoder,
+        "model": model,
+    }
+
+
+def added(one: int, content: str, *, special: bool) -> dict[str, Any]:
+    """A token that is found in a text before it is cut."""
+    return {
+        "id": one,
+        "content": content,
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": special,
+    }
+
+
+def frame(first: str | None, last: str | None, ids: Mapping[str, int]) -> dict[str, Any] | None:
+    """The post-processor that puts special tokens around a bare prompt."""
+
+    def token(text: str | None, kind: int) -> list[dict[str, Any]]:
+        return [] if text is None else [{"SpecialToken": {"id": text, "type_id": kind}}]
+
+    def framed(name: str, kind: int) -> list[dict[str, Any]]:
+        return [*token(first, kind), {"Sequence": {"id": name, "type_id": kind}}, *token(last, kind)]
+
+    used = sorted({text for text in (first, last) if text is not None})
+    if not used:
+        return None
+    return {
+        "type": "TemplateProcessing",
+        "single": framed("A", 0),
+        "pair": [*framed("A", 0), *framed("B", 1)],
+        "special_tokens": {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in used},
+    }

@@ -1,0 +1,154 @@
+"""Vocabularies that come in other files than tokenizer.json: the ids are those of their own libraries.
+
+The references are tiktoken's and sentencepiece's (tests/support/make_vocabulary_references.py).
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
+from modelkit.source.inventory import Inventory, read_inventory
+from modelkit.source.tree import read_directory
+from modelkit.source.vocabularies.made import require_tokenizer, with_tokenizer
+from modelkit.tokenizer import Tokenizer, load_tokenizer
+from tests.modelkit.source.files import write_source
+
+FILE = Path(__file__).resolve().parents[2] / "data" / "vocabularies.json"
+REFERENCES: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+MODELS: dict[str, Any] = REFERENCES["sentencepiece"]
+FRAMES: dict[str, tuple[list[int], list[int]]] = {"t5": ([], [1])}
+
+
+def source(folder: Path, name: str, data: bytes, config: Mapping[str, Any] | None = None) -> Inventory:
+    write_source(folder)
+    (folder / "tokenizer.json").unlink()
+    (folder / name).write_bytes(data)
+    (folder / "tokenizer_config.json").write_text(json.dumps(config or {}))
+    return read_inventory(read_directory(folder), "source")
+
+
+def rebuilt(inventory: Inventory) -> Tokenizer:
+    made, notes = with_tokenizer(inventory)
+    require_tokenizer(made)
+    assert notes[0].startswith("tokenizer.json is made of ")
+    return load_tokenizer(made.files)
+
+
+@pytest.mark.parametrize("name", list(REFERENCES["tiktoken"]))
+def test_ranks_give_the_ids_of_tiktoken(tmp_path: Path, name: str) -> None:
+    names: dict[str, str] = REFERENCES["names"].get(name, {})
+    declared = {one: {"content": text, "special": True} for one, text in names.items()}
+    config = {"added_tokens_decoder": declared, "bos_token": "<|special_0|>"}
+    tokenizer = rebuilt(source(tmp_path, name, REFERENCES["ranks"].encode(), config if names else {}))
+    for text, ids in REFERENCES["tiktoken"][name]:
+        assert tokenizer.encode(text, add_special=False) == ids, text
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_sentencepiece_model_gives_the_ids_of_its_library(tmp_path: Path, name: str) -> None:
+    class_ = "T5Tokenizer" if name == "t5" else "LlamaTokenizer"
+    model = base64.b64decode(MODELS[name]["model"])
+    tokenizer = rebuilt(source(tmp_path, "tokenizer.model", model, {"tokenizer_class": class_}))
+    before, after = FRAMES.get(name, ([1], []))
+    for text, ids in MODELS[name]["cases"]:
+        assert tokenizer.encode(text, add_special=True) == [*before, *ids, *after], text
+    assert tokenizer.decode(tokenizer.encode("two words", add_special=True)) == "two words"
+
+
+def test_the_class_of_t5_brings_marks_that_its_file_has_not(tmp_path: Path) -> None:
+    model = base64.b64decode(MODELS["t5"]["model"])
+    config = {"tokenizer_class": "T5Tokenizer", "extra_ids": 3}
+    tokenizer = rebuilt(source(tmp_path, "spiece.model", model, config))
+    last = tokenizer.vocab_size - 1
+    assert tokenizer.encode("<extra_id_0><extra_id_2>", add_special=False) == [last, last - 2]
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_the_frame_of_a_bare_prompt_is_what_the_config_says(tmp_path: Path, said: bool) -> None:
+    model = base64.b64decode(MODELS["llama"]["model"])
+    config = {"add_bos_token": said, "bos_token": "<s>", "tokenizer_class": "InternLM2Tokenizer"}
+    tokenizer = rebuilt(source(tmp_path, "tokenizer.model", model, config))
+    assert tokenizer.encode("a", add_special=True)[:1] == (
+        [1] if said else tokenizer.encode("a", add_special=False)[:1]
+    )
+
+
+def test_a_blank_stands_behind_special_tokens_unless_the_class_is_a_new_one(tmp_path: Path) -> None:
+    model = base64.b64decode(MODELS["llama"]["model"])
+    pieces = {}
+    for legacy in (True, False):
+        folder = tmp_path / str(legacy)
+        folder.mkdir()
+        tokenizer = rebuilt(source(folder, "tokenizer.model", model, {"legacy": legacy}))
+        ids = tokenizer.encode("a<s>a", add_special=False)
+        pieces[legacy] = tokenizer.ids_to_pieces(ids)
+    assert pieces[True] == ["\u2581a", "<s>", "\u2581a"]
+    assert pieces[False] == ["\u2581a", "<s>", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("qwen.tiktoken", b"", "has no token for the byte 0x00"),
+        ("qwen.tiktoken", b"AA== 1\n", "and its rank, 0, were expected"),
+        ("qwen.tiktoken", b"AA== 0\nAA== 1\n", "a new token"),
+        ("tiktoken.model", b"A 0\n", "in base64"),
+        ("tokenizer.model", b"\n\x0e", "is cut off"),
+        ("tokenizer.model", base64.b64decode(MODELS["llama"]["model"])[:999], "is cut off"),
+        ("tokenizer.model", b"", "has no pieces"),
+    ],
+)
+def test_a_vocabulary_that_is_not_whole_is_refused(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    inventory = source(tmp_path, name, data)
+    assert with_tokenizer(inventory) == (inventory, ())
+    with pytest.raises(MalformedFile, match=said):
+        require_tokenizer(inventory)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("tokenizer.model", REFERENCES["ranks"].encode(), "does not name that of id 556"),
+        ("tokenizer.model", b"\x0a\x05\x0a\x01a\x18\x05", "pieces that are not used"),
+        ("tokenizer.model", b"\x0a\x03\x0a\x01a\x12\x02\x18\x04", "single characters"),
+        ("tokenizer.model", b"\x0a\x03\x0a\x01a\x12\x03\xc0\x01\x01", "treat_whitespace_as_suffix"),
+        ("tokenizer.model", b"\x0a\x03\x0a\x01a\x1a\x02\x28\x00", "escape_whitespaces"),
+        ("tokenizer.jsonl", b'["a", 0.0]\n', "PLaMo"),
+        ("rwkv_vocab_v20230424.txt", b"1 'a' 1\n", "longest match"),
+    ],
+)
+def test_what_no_tokenizer_json_can_say_is_refused(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    with pytest.raises(UnsupportedSource, match=said):
+        require_tokenizer(source(tmp_path, name, data))
+
+
+def test_ranks_of_a_model_that_is_not_known_are_refused(tmp_path: Path) -> None:
+    write_source(tmp_path, model_type="llama4_text")
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer.model").write_text(REFERENCES["ranks"])
+    with pytest.raises(UnsupportedSource, match="for Llama 3 only"):
+        require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
+
+
+def test_a_tokenizer_json_goes_before_other_files(tmp_path: Path) -> None:
+    write_source(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
+    inventory = read_inventory(read_directory(tmp_path), "source")
+    assert with_tokenizer(inventory) == (inventory, ())
+    require_tokenizer(inventory)
+
+
+def test_a_source_without_any_vocabulary_is_refused(tmp_path: Path) -> None:
+    write_source(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    with pytest.raises(SourceError, match=r"no tokenizer.json"):
+        require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
+    (tmp_path / "vocab.json").write_text("{}")
+    with pytest.raises(UnsupportedSource, match=r"has a vocab\.json only") as caught:
+        require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
+    assert "save_pretrained" in str(caught.value)
