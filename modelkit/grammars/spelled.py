@@ -2,16 +2,24 @@
 
 It knows anchors at the ends of a pattern, and nowhere else: those in groups are written out. A pattern that
 is not understood here is left to the library. Numbers that are multiples of a whole one are whole: where a
-token that is no text may follow them, the library gives up on the other way to say so.
+token that is no text may follow them, the library gives up on the other way to say so. A whole number that
+is left out as a bound is taken for one that is in where the other bound is less than one away (0 for "above
+0, at most 0.5"): the next number is written, as a bound that is in.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from modelkit.grammars.expressions import Anchor, Chain, Chars, Choice, NotUnderstood, Part, Repeat, read
 from modelkit.grammars.patterns import whole
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
+_ENDS = (
+    ("exclusiveMinimum", "minimum", ("maximum", "exclusiveMaximum"), 1),
+    ("exclusiveMaximum", "maximum", ("minimum", "exclusiveMinimum"), -1),
+)
+_DIGITS = 15  # of a bound, which the library keeps
+_LARGEST = 10**12
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
 
 
@@ -25,7 +33,33 @@ def spelled(schema: Any) -> Any:
     written = {key: _member(key, value) for key, value in schema.items()}
     if _whole(schema):
         written["type"] = "integer"
-    return schema if all(written[key] is value for key, value in schema.items()) else written
+    for end in _ENDS:
+        _with_next(written, *end)
+    same = written.keys() == schema.keys() and all(written[key] is value for key, value in schema.items())
+    return schema if same else written
+
+
+def _with_next(schema: dict[str, Any], out: str, inner: str, others: tuple[str, str], sign: int) -> None:
+    """sign: where numbers lie from a bound. Bounds on the other side of zero are those of the other end."""
+    bound = schema.get(out)
+    if (
+        schema.get("type") == "integer"
+        or not _is_number(bound)
+        or not 0 <= sign * bound < _LARGEST
+        or bound % 1
+    ):
+        return
+    if any(sign * (schema[key] - bound) >= 1 for key in others if _is_number(schema.get(key))):
+        return
+    following = bound + sign * 10.0 ** (len(str(abs(int(bound)))) - _DIGITS)
+    del schema[out]
+    known = schema.get(inner)
+    if not _is_number(known) or sign * (known - following) < 0:
+        schema[inner] = following
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _whole(schema: Mapping[str, Any]) -> bool:

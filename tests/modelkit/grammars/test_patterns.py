@@ -4,6 +4,7 @@ import json
 import random
 import re
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -116,21 +117,43 @@ def test_escapes_and_classes_are_those_of_the_standard(pattern: str, good: list[
     assert [text for text in bad if written.fullmatch(text)] == []
 
 
-def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
+def taken(schema: dict[str, Any], text: str) -> bool:
+    """May a whole answer in this form be this text?"""
     words = words_of(None, tokens=False)
-    schema = json.dumps({"type": "string", "pattern": "(^a|b)(c$|d)"})
-    grammar = words.grammars.compile(Form("format", "schema", schema))
+    matcher = words.grammars.compile(Form("format", "schema", json.dumps(schema))).matcher()
+    for token in words.tokenizer.encode(text, add_special=False):
+        if matcher.ended or not allows(matcher.mask(), token):
+            return False
+        matcher.advance(token)
+    return matcher.ended or allows(matcher.mask(), STOP)
 
-    def taken(text: str) -> bool:
-        matcher = grammar.matcher()
-        for token in words.tokenizer.encode(json.dumps(text), add_special=False):
-            if matcher.ended or not allows(matcher.mask(), token):
-                return False
-            matcher.advance(token)
-        return matcher.ended or allows(matcher.mask(), STOP)
 
-    assert [text for text in ("ac", "adx", "xbc", "xbdx") if not taken(text)] == []
-    assert [text for text in ("xac", "acx", "xad", "xbcx") if taken(text)] == []
+def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
+    schema = {"type": "string", "pattern": "(^a|b)(c$|d)"}
+    assert [text for text in ("ac", "adx", "xbc", "xbdx") if not taken(schema, f'"{text}"')] == []
+    assert [text for text in ("xac", "acx", "xad", "xbcx") if taken(schema, f'"{text}"')] == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "good", "bad"),
+    [
+        ({"exclusiveMinimum": 0, "maximum": 0.5}, ["0.1", "0.5"], ["0", "0.0", "-0", "0.51"]),
+        ({"exclusiveMinimum": 2, "exclusiveMaximum": 2.5}, ["2.1"], ["2", "2.0", "2.5"]),
+        ({"exclusiveMinimum": 100, "maximum": 100.5}, ["100.25"], ["100"]),
+        ({"minimum": -0.5, "exclusiveMaximum": 0}, ["-0.1", "-0.5"], ["0", "-0", "-0.6"]),
+        ({"allOf": [{"exclusiveMinimum": 0}, {"maximum": 0.5}]}, ["0.1"], ["0"]),
+        ({"exclusiveMinimum": 0, "minimum": 0.2, "maximum": 0.5}, ["0.2"], ["0", "0.1"]),
+        ({"exclusiveMinimum": 0}, ["0.1", "7"], ["0", "-1"]),
+        ({"exclusiveMaximum": 1, "minimum": 0}, ["0", "0.99"], ["1"]),
+    ],
+    ids=str,
+)
+def test_a_bound_that_is_left_out_is_no_value(
+    bounds: dict[str, Any], good: list[str], bad: list[str]
+) -> None:
+    schema = {"type": "number", **bounds}
+    assert [text for text in good if not taken(schema, text)] == []
+    assert [text for text in bad if taken(schema, text)] == []
 
 
 def test_only_patterns_are_written_out() -> None:
