@@ -99,9 +99,9 @@ _ANYWHERE: _Where = (False, False)
 _EMPTY: _Ways = {_ANYWHERE: _Way("", empty=True)}
 
 
-def whole(pattern: str) -> str:
+def whole(pattern: str | Part) -> str:
     """A regular expression of all texts that the pattern is found in. Raises NotUnderstood."""
-    ways = _of(read(pattern))
+    ways = _of(read(pattern) if isinstance(pattern, str) else pattern)
     if not ways:
         raise NotUnderstood("it fits no text")
     return "|".join(

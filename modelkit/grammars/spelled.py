@@ -1,13 +1,16 @@
 """A JSON schema as the library takes it.
 
-It knows anchors at the ends of a pattern, and nowhere else: those in groups are written out. A pattern that
-is not understood here is left to the library. Numbers that are multiples of a whole one are whole: where a
-token that is no text may follow them, the library gives up on the other way to say so. A whole number that
-is left out as a bound is taken for one that is in where the other bound is less than one away (0 for "above
-0, at most 0.5"): the next number is written, as a bound that is in.
+It knows anchors at the ends of a pattern, and nowhere else: those in groups are written out. Of characters
+that are all control characters and others it takes every escape of JSON, a quote's and a backslash's as well
+(`[^"]`): such go without U+0000, which makes it look at each. A pattern that is not understood here is left
+to the library. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
+them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
+one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
+written, as a bound that is in.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from modelkit.grammars.expressions import Anchor, Chain, Chars, Choice, NotUnderstood, Part, Repeat, read
@@ -18,6 +21,7 @@ _ENDS = (
     ("exclusiveMinimum", "minimum", ("maximum", "exclusiveMaximum"), 1),
     ("exclusiveMaximum", "maximum", ("minimum", "exclusiveMinimum"), -1),
 )
+_READ = frozenset("^$[")
 _DIGITS = 15  # of a bound, which the library keeps
 _LARGEST = 10**12
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
@@ -84,12 +88,45 @@ def _member(key: str, value: Any) -> Any:
 
 
 def _pattern(pattern: str) -> str:
-    if "^" not in pattern and "$" not in pattern:
+    if not _READ.intersection(pattern):
         return pattern
     try:
-        return f"^({whole(pattern)})$" if _anchored_inside(read(pattern)) else pattern
+        part = read(pattern)
+        quoted = _without_escapes(part)
+        changed = quoted is not part or _anchored_inside(part)
+        return f"^({whole(quoted)})$" if changed else pattern
     except NotUnderstood:
         return pattern
+
+
+def _without_escapes(part: Part) -> Part:
+    """The same part, but for characters of which the library would take every escape."""
+    match part:
+        case Chars():
+            return _less(part) if _takes_every_escape(part) else part
+        case Anchor():
+            return part
+        case Repeat():
+            inner = _without_escapes(part.part)
+            return part if inner is part.part else replace(part, part=inner)
+        case _:
+            found = tuple(map(_without_escapes, part.parts))
+            same = all(new is old for new, old in zip(found, part.parts, strict=True))
+            return part if same else replace(part, parts=found)
+
+
+def _takes_every_escape(chars: Chars) -> bool:
+    """Has it all control characters, and not both of those that JSON writes with a backslash?"""
+    within = [any(low <= code <= high for low, high in chars.ranges) != chars.negated for code in range(0x5D)]
+    return all(within[:10] + within[11:32]) and not (within[0x22] and within[0x5C])
+
+
+def _less(chars: Chars) -> Chars:
+    """Without U+0000, which no text has."""
+    if chars.negated:
+        return replace(chars, ranges=((0, 0), *chars.ranges))
+    (_, high), *others = chars.ranges
+    return replace(chars, ranges=((1, high), *others))
 
 
 def _anchored_inside(part: Part) -> bool:

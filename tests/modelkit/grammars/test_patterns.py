@@ -135,6 +135,24 @@ def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r'^[^"]+$', [r"a\\n\n", "\u00e9", r"\u0001"], [r"\"", r"a\"b"]),
+        (r"^[^\\]*$", ["", r"\"\n"], [r"\\", r"a\\"]),
+        (r'^[^"\\]{2,}$', ["ab", r"\t\t"], [r"a\"", r"\\\\"]),
+        (r'^[^"\p{L}]$', ["1", r"\\"], [r"\"", "a"]),
+        (r"^([\x00-!#-\x7f]|x)$", ["a", r"\\"], [r"\""]),
+        (r'[^"]', ["a", r"\"a"], [r"\""]),
+        ("^[^a]+$", [r"\"\\"], ["a"]),
+    ],
+)
+def test_a_quote_that_a_pattern_forbids_is_not_escaped(pattern: str, good: list[str], bad: list[str]) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    assert [text for text in good if not taken(schema, f'"{text}"')] == []
+    assert [text for text in bad if taken(schema, f'"{text}"')] == []
+
+
+@pytest.mark.parametrize(
     ("bounds", "good", "bad"),
     [
         ({"exclusiveMinimum": 0, "maximum": 0.5}, ["0.1", "0.5"], ["0", "0.0", "-0", "0.51"]),
