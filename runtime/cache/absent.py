@@ -9,6 +9,7 @@ steps `pass_by` here which it computes there.
 """
 
 from collections.abc import Sequence
+from operator import sub
 from typing import cast
 
 import mlx.core as mx
@@ -16,6 +17,7 @@ import mlx.core as mx
 from runtime.cache.attention import KVCache
 from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Parts
+from runtime.cache.lengths import rows_of
 from runtime.cache.pieces import States
 from runtime.cache.protocol import Rotate
 from runtime.cache.recurrent import RecurrentCache
@@ -55,6 +57,10 @@ class KVElsewhere(KVCache):
 
     def pass_by(self, step: Step) -> None:
         """The layer appends the tokens of this step."""
+        tail = max(map(sub, step.starts, self._bases[rows_of(step)])) + step.width
+        if tail <= self._buffer.capacity:  # as most steps do; there may be a hundred such layers
+            self._wide = None
+            return
         lanes = self.open(step)
         if not lanes.fits:
             rows, width = len(step.starts), step.width

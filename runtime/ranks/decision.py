@@ -7,6 +7,7 @@ follow as an array.
 
 import json
 from collections.abc import Hashable, Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 from runtime.records import dataclass
@@ -60,21 +61,22 @@ class Decision:
 
     def to_bytes(self) -> bytes:
         forward = self.forward
-        told = forward and [*(getattr(forward, name) for name in _TOLD)]
-        return json.dumps([self.deeds, told, self.ends], separators=(",", ":")).encode()
+        told = forward and _told(forward)
+        return _encode([self.deeds, told, self.ends]).encode()
 
     @classmethod
     def from_bytes(cls, said: bytes) -> "Decision":
         """ValueError for what is none."""
         try:
-            deeds, told, ends = json.loads(said)
+            deeds, told, ends = json.loads(said.decode())
             forward = told and _forward(*told)
             return cls(tuple(map(tuple, deeds)), forward, bool(ends))
         except (TypeError, IndexError) as error:
             raise ValueError(f"this is no decision: {said[:80]!r}") from error
 
 
-_TOLD = ("starts", "counts", "first", "long", "adapters", "memory", "kept_only")
+_told = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _forward(

@@ -60,9 +60,12 @@ class Follower:
 
     def turn(self) -> bool:
         """Do what is decided next; False for the end."""
-        if self._flying and self._lane is not None and not self._lane.comes(_SOON_S):
-            self._able(lambda: self._land([]))  # nobody may sleep without end beside what others owe to it
-        said = self._group.hear(within_s=None, by=self._lane)
+        came = False
+        if self._flying and self._lane is not None:
+            came = self._lane.comes(_SOON_S)
+            if not came:  # nobody may sleep without end beside what others owe to it
+                self._able(lambda: self._land([]))
+        said = self._group.hear(within_s=None, by=self._lane, came=came)
         return self._able(lambda: self._follow(Decision.from_bytes(said)))
 
     def _follow(self, decision: Decision) -> bool:
@@ -86,19 +89,18 @@ class Follower:
 
     def _forward(self, forward: Forward) -> None:
         ids = self._group.spread(None, forward.shape)
-        mx.async_eval(ids)  # before whatever the network exchanges
         step = forward.step(Inputs(ids), self._adapters(forward.adapters))
         its = self._memories[forward.memory]
         hidden = self._model.network(step, its.memory)
         its.pass_by(step)
         if step.kept_only:
             its.memory.evaluate()  # and nothing else: what nobody asks for is not computed
-        self._land([ids] if step.kept_only else [ids, hidden])
+        # But for what is on its way by itself: whoever shares all layers is past its sums then.
+        self._land([] if step.kept_only and self._lane is None else [hidden])
 
     def _land(self, flying: list[mx.array]) -> None:
         """Wait for the step before; this one is on its way meanwhile, where the next can be heard of then."""
         before, self._flying = self._flying, flying
-        mx.async_eval(flying)
         mx.eval(before if self._lane is not None else flying)
 
     def _adapters(self, members: Members | None) -> RowAdapters | None:

@@ -28,7 +28,7 @@ from runtime.ranks.ring import FLOATS, ONE_WAY_BYTES, Ring, own_place
 
 T = TypeVar("T")
 
-BLOCK_BYTES = 1024
+BLOCK_BYTES = 512
 """What every message takes at least: its length and, of most, all of it."""
 MOST_BYTES = 64 << 20
 """Of a message; one that says it is longer is not read."""
@@ -53,6 +53,8 @@ class Group:
         """Of this machine, where one is known by which the others have it."""
         self.shards = 1
         """Among how many ranks each stage is shared of the model that was loaded last."""
+        self.readers = self.size
+        """So many ranks, from the first on, are given the ids of a step."""
         self.alike = True
         """Do all ranks make their graphs of the same nodes? Else each sum is begun where the network asks for
         it (`runtime.ranks.seat`).
@@ -178,12 +180,16 @@ class Group:
         """May rank 0 send what belongs to one step before it receives what belongs to the step before?"""
         return self.ring is not None and self.shards == 1
 
-    def broadcast(self, x: mx.array | None, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
-        """Rank 0's x, on every rank; others give None. It passes on when what is returned is evaluated."""
+    def broadcast(
+        self, x: mx.array | None, shape: Sequence[int], dtype: mx.Dtype, to: int | None = None
+    ) -> mx.array:
+        """Rank 0's x, on every rank; others give None. It passes on when what is returned is evaluated. to:
+        the first so many ranks alone have it, and call this.
+        """
         if self.rank:
             x = self.receive(shape, dtype, self.rank - 1)
         assert x is not None, "rank 0 says what goes to all"
-        return x if self.rank == self.size - 1 else self.send(x, self.rank + 1)
+        return x if self.rank == (to or self.size) - 1 else self.send(x, self.rank + 1)
 
     def lane(self) -> Lane | None:
         """By which `tell` and `hear` need not wait for what is computed, from now on: what was begun before
@@ -196,14 +202,20 @@ class Group:
         return self.ring.lane
 
     def spread(self, ids: mx.array | None, shape: Sequence[int]) -> mx.array:
-        """Rank 0's ids int32, on every rank, as `broadcast` does; where all share all layers as a sum to
-        which others add nothing, since the way to the rank behind is for messages then. Below 2**24, which
-        float32 has exactly.
+        """Rank 0's ids int32, on all `readers`, and on others a stand-in that is never computed. As
+        `broadcast` does; where all share all layers as a sum to which others add nothing, since the way to
+        the rank behind is for messages then. Below 2**24, which float32 has exactly. They are on their way
+        at once, before whatever a network exchanges.
         """
+        if self.rank >= self.readers:
+            return mx.zeros(shape, mx.int32)
         if not self.shared:
-            return self.broadcast(ids, shape, mx.int32)
-        own = mx.zeros(shape, mx.float32) if ids is None else ids.astype(mx.float32)
-        return self.sum(own).astype(mx.int32)
+            ids = self.broadcast(ids, shape, mx.int32, self.readers)
+        else:
+            own = mx.zeros(shape, mx.float32) if ids is None else ids.astype(mx.float32)
+            ids = self.sum(own).astype(mx.int32)
+        mx.async_eval(ids)
+        return ids
 
     @property
     def nodes(self) -> str:
@@ -222,14 +234,14 @@ class Group:
             with self.bounded():
                 mx.eval(self._told)
 
-    def hear(self, within_s: float | None, by: Lane | None = None) -> bytes:
+    def hear(self, within_s: float | None, by: Lane | None = None, *, came: bool = False) -> bytes:
         """What rank 0 tells next. Sleeps until it comes, for so long at most; None: as long as there are
-        connections, which are cut where a machine is gone.
+        connections, which are cut where a machine is gone. came: by this lane something has come.
         """
         assert self.rank > 0
         self.check()
         # For the rank behind as well, which says nothing: that it is gone is noticed, too.
-        if len(self.links) and not self.links.wait(within_s):
+        if not came and len(self.links) and not self.links.wait(within_s):
             raise self.lose(f"rank 0 has said nothing for {within_s:g} s")
         with self.bounded():
             return self._hear(by)

@@ -12,6 +12,9 @@ import os
 import select
 import socket
 
+_MOST_BYTES = 1 << 20
+"""That are asked for at once."""
+
 
 class Lane:
     """From the rank before to the one behind. ConnectionError where a neighbour is gone."""
@@ -26,18 +29,18 @@ class Lane:
 
     def receive(self, count: int) -> bytes:
         """So many bytes, all of which are waited for."""
-        message = bytearray(count)
-        left = memoryview(message)
-        while left:
+        parts: list[bytes] = []
+        while count:
             try:
-                done = self._left.recv_into(left)
+                part = self._left.recv(min(count, _MOST_BYTES))
             except BlockingIOError:  # it rests for so long only (`runtime.ranks.links`)
                 _ready(self._left, select.POLLIN, None)
                 continue
-            if not done:
+            if not part:
                 raise ConnectionError("connection to a peer was lost")
-            left = left[done:]
-        return bytes(message)
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
 
     def send(self, message: bytes) -> None:
         """All of it has been given to the system."""

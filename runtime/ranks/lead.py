@@ -89,7 +89,7 @@ class Lead:
         self.group.renew()
         self._tell(Forward.of(step, memory.number))
         ids = step.ids
-        mx.async_eval(self.group.spread(ids, ids.shape))
+        self.group.spread(ids, ids.shape)
 
     def rest(self) -> None:
         """Nothing is computed for now: let the others know what was done last."""
@@ -180,8 +180,6 @@ class LeadingNetwork:
         try:
             hidden = self._network(step, memory)
             memory.pass_by(step)
-            if not (step.kept_only or self._lead.group.takes_turns):
-                mx.async_eval(hidden)  # whoever asks for it: the others compute it now
         except Exception as error:
             raise self._lead.group.lose(f"rank 0 could not do its part: {error}") from error
         return hidden

@@ -51,8 +51,10 @@ class Links:
         # Copies: theirs may be closed, and their numbers given to other files, while ours are looked at.
         copies = [socket.socket(fileno=os.dup(one)) for one in sorted(descriptors)]
         self._sockets = [one for one in copies if _is_connected(one)]
+        self._poll = select.poll()
         for one in self._sockets:
             _keep_asking(one)
+            self._poll.register(one, select.POLLIN)
 
     @classmethod
     def opened_since(cls, before: frozenset[int]) -> "Links":
@@ -81,10 +83,7 @@ class Links:
         """Sleep until one of them has something to read, or has been shut; False where none has by then.
         None: for as long as it takes.
         """
-        poll = select.poll()
-        for one in self._sockets:
-            poll.register(one, select.POLLIN)
-        return bool(poll.poll(None if seconds is None else seconds * 1000))
+        return bool(self._poll.poll(None if seconds is None else seconds * 1000))
 
     def wait_until_shut(self, seconds: float) -> None:
         """Until peers have shut all of them, so long at most."""

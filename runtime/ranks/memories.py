@@ -130,7 +130,9 @@ class FollowingMemory:
                 self.memory.hold(rows, exact=exact)
             case ("commit", kept):
                 assert self._step is not None
-                self.memory.commit(self._step, kept)
+                counts = self._step.counts
+                # Where all is kept, layers need not compare.
+                self.memory.commit(self._step, counts if (*kept,) == counts else kept)
             case ("move", src, dst):
                 self.memory.move(src, dst)
             case ("clear", row):

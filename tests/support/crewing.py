@@ -183,6 +183,7 @@ def share_of(
     """What this rank has of it."""
     config, tensors = reference.record["config"], reference.record["tensors"]
     if cut == "whole":
+        group.readers = group.size
         return reference.load(folder)
     write_checkpoint(folder, config, tensors)
     headers = {name: ("F32", tuple(shape)) for name, shape in tensors.items()}
@@ -219,6 +220,12 @@ def restarted(group: Group, kind: str, cut: str) -> object:
         said.append([ids, stream.finish.usage.cached_tokens])
         engine.close()
     return said
+
+
+def readers(group: Group, kind: str, cut: str) -> object:
+    """How many ranks are given the ids of a step."""
+    share_of(Reference(kind), Path(f"model-{group.rank}"), cut, group, {})
+    return group.readers
 
 
 def played(group: Group, kind: str, scene: str, cut: str) -> object:

@@ -122,7 +122,7 @@ def ahead(group: Group, *, without: bool = False) -> object:
     ring, shards = group.ring, group.shards
     if without and group.rank % 2:
         group.ring = None
-    group.shards = group.size
+    group.shards = group.readers = group.size
     try:
         return _ahead(group, group.size if not without else 1)
     finally:
@@ -132,6 +132,16 @@ def ahead(group: Group, *, without: bool = False) -> object:
 def ahead_without(group: Group) -> object:
     """That among ranks of which every other one has no kernels."""
     return ahead(group, without=True)
+
+
+def unread(group: Group) -> object:
+    """Ids go to those ranks alone that read them: to the others, nothing comes before the next message."""
+    group.readers = 1
+    if group.rank == 0:
+        group.spread(mx.array([[7]]), (1, 1))
+        group.tell(b"next")
+        return "told"
+    return group.hear(within_s=30).decode()
 
 
 def _ahead(group: Group, hearers: int) -> object:

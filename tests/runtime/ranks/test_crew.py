@@ -32,6 +32,17 @@ def test_others_do_what_one_decides(
     _check_kept(first["kept"], others, alike=cut == "whole")
 
 
+@pytest.mark.parametrize(
+    ("kind", "cut", "size", "count"),
+    [("llama", "stages", 2, 1), ("llama", "pairs", 4, 2), ("gemma4_text", "stages", 2, 2)],
+)
+def test_who_reads_ids_is_told_them(
+    crews: Crews, tmp_path: Path, kind: str, cut: str, size: int, count: int
+) -> None:
+    """Ranks that have the tables; all where layers are given more that is made of ids."""
+    assert crews(size).do(tmp_path, crewing.__name__, "readers", kind, cut) == [count] * size
+
+
 @pytest.mark.parametrize("cut", ["stages", "shards"])
 def test_a_block_draft_reads_between_layers_that_others_have(crews: Crews, tmp_path: Path, cut: str) -> None:
     """Whatever of its guesses is kept, what is said is what is said without, and in stages as by one."""

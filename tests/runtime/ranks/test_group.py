@@ -93,6 +93,10 @@ def test_a_long_sum_is_that_of_its_numbers(crews: Crews, tmp_path: Path, size: i
     assert crews(size).do(tmp_path, EXCHANGING, "much") == [True] * size
 
 
+def test_ids_go_to_ranks_that_read_them(crews: Crews, tmp_path: Path) -> None:
+    assert crews(2).do(tmp_path, EXCHANGING, "unread") == ["told", "next"]
+
+
 def test_a_rank_that_dies_is_noticed_and_the_group_is_over(tmp_path: Path) -> None:
     processes = ranks.start(tmp_path, 2, EXCHANGING)
     try:
