@@ -4,7 +4,7 @@
 
 or an object with such a list under "hosts". "memory" is ours: what a model may take there. The launcher
 leaves it alone, as we do with what is the launcher's. A machine that is listed more than once runs as many
-ranks, which share its memory.
+ranks, which share its memory; it need say it once.
 """
 
 import json
@@ -37,9 +37,15 @@ def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
     listed = said.get("hosts") if isinstance(said, dict) else said
     if not isinstance(listed, list) or not 0 < len(listed) <= _MOST:
         raise RequestError(f"{path} should list 1 to {_MOST} machines", hint=f"Example: {_EXAMPLE}")
-    found = [_host(path, place, one, memory_bytes) for place, one in enumerate(listed)]
-    times = Counter(host.name for host in found)
-    return tuple(replace(host, free_bytes=host.free_bytes // times[host.name]) for host in found)
+    found = [_host(path, place, one) for place, one in enumerate(listed)]
+    times, memory = Counter(host.name for host in found), dict[str, int]()
+    for place, host in enumerate(found):
+        if host.free_bytes and memory.setdefault(host.name, host.free_bytes) != host.free_bytes:
+            where = f"{path}, machine {place}: {shown(host.name)}"
+            raise RequestError(f"{where} is listed before, with another memory, of which it has one")
+    return tuple(
+        replace(host, free_bytes=memory.get(host.name, memory_bytes) // times[host.name]) for host in found
+    )
 
 
 def hosts_here(count: int, memory_bytes: int = 0) -> tuple[Host, ...]:
@@ -48,13 +54,13 @@ def hosts_here(count: int, memory_bytes: int = 0) -> tuple[Host, ...]:
     return tuple(Host(f"rank {rank}", own) for rank in range(count))
 
 
-def _host(path: Path, place: int, said: Any, memory_bytes: int) -> Host:
+def _host(path: Path, place: int, said: Any) -> Host:
     where = f"{path}, machine {place}"
     if not isinstance(said, Mapping) or not isinstance(said.get("ssh"), str) or not said["ssh"]:
         raise RequestError(f"{where} is {shown(said)}, expected an object with its name under ssh")
     memory = said.get("memory")
     if memory is None:
-        return Host(said["ssh"], memory_bytes)
+        return Host(said["ssh"])
     own = read_size(memory, f"{where}, memory")
     if own == 0:  # which would be taken for a machine that does not say it
         raise RequestError(f"{where} has no memory", hint="Leave `memory` out where it is not known.")

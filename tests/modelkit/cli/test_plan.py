@@ -94,8 +94,9 @@ def test_what_cannot_be_is_refused(modelkit: Run, story: str, arguments: tuple[s
 
 def test_a_machine_that_is_listed_twice_has_its_memory_once(modelkit: Run, story: str, hosts: Path) -> None:
     hosts.write_text('[{"ssh": "a", "memory": "2GB"}, {"ssh": "a"}]')
-    found = modelkit("plan", story, "--hosts", str(hosts), "--memory", "3GB", "--json").stdout
-    assert [one["free_bytes"] for one in json.loads(found)["shares"]] == [10**9, 15 * 10**8]
+    for more in ((), ("--memory", "3GB")):
+        found = modelkit("plan", story, "--hosts", str(hosts), "--json", *more).stdout
+        assert [one["free_bytes"] for one in json.loads(found)["shares"]] == [10**9] * 2
 
 
 @pytest.mark.parametrize(
@@ -107,6 +108,7 @@ def test_a_machine_that_is_listed_twice_has_its_memory_once(modelkit: Run, story
         ('{"hosts": [{"ips": []}]}', "expected an object with its name under ssh"),
         ('[{"ssh": "a", "memory": "much"}]', "expected a number of bytes"),
         ('[{"ssh": "a", "memory": "1GB"}, {"ssh": "b", "memory": 0}]', "machine 1 has no memory"),
+        ('[{"ssh": "a", "memory": "1GB"}, {"ssh": "a", "memory": "2GB"}]', "with another memory"),
     ],
 )
 def test_a_bad_file_of_machines_is_refused(
