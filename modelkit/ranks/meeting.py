@@ -55,6 +55,7 @@ def _met(children: Children | None) -> Group:
     """
     patience_s = rank_patience_s()
     if children is None:
+        check_leader()  # which takes its list of addresses away
         check_launched()
     met: list[Group | RankLost] = []
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from modelkit.faults import worded
+from modelkit.ranks import spawn
 from modelkit.ranks.meeting import join
 from runtime.cpu import native
 from runtime.engine.thread import ThreadEnded
@@ -53,6 +54,22 @@ def test_who_asks_is_told_in_time(
     for pid in said["pids"]:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+def test_who_starts_when_its_leader_has_ended_says_so(tmp_path: Path) -> None:
+    """As Ctrl-C ends it while the others start: its list of addresses is gone with it."""
+    gone = {"MLX_HOSTFILE": str(tmp_path / "hosts.json"), "MLX_RANK": "1", spawn.LEADER: "1234567"}
+    done = subprocess.run(
+        [sys.executable, "-m", "modelkit.ranks"],
+        env=os.environ | gone | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the process of rank 0 has ended" in done.stderr
+    assert "MLX_HOSTFILE" not in done.stderr
 
 
 def test_who_asks_too_late_is_told_the_same() -> None:
