@@ -9,8 +9,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cpu import native
-from runtime.device import KEPT_IN, describe, device, give_back, keep_compiled
-from runtime.device import KEPT_IN, SPARE_BYTES, describe, device, keep_compiled, spare_little
+from runtime.device import KEPT_IN, SPARE_BYTES, describe, device, give_back, keep_compiled, spare_little
 from runtime.nn import ops
 
 

@@ -280,7 +280,9 @@ def prompt_end(ready: "Ready") -> int:
 
 
 def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
-    """A text in pieces of `tokens` ids, spread evenly over as much as is tokenized at once. width: ids below it can be read."""
+    """A text in pieces of `tokens` ids, spread evenly over as much as is tokenized at once. width: ids below
+    it can be read.
+    """
     text = _beginning(path)[:MOST_CHARS]
     try:
         ids = ready.tokenizer.encode(text, add_special=False)
