@@ -85,6 +85,16 @@ class Reading:
             self.refuse(f"`{self.full(key)}` is {shown(repr(value))}; a number was expected")
         return value
 
+    def each_number(self, key: str) -> list[float] | None:
+        """As `each`, of numbers; None where it is missing."""
+        told = self.get(key)
+        if told is None:
+            return None
+        listed = told[: self.layers] if isinstance(told, list) else [told] * self.layers
+        if len(listed) < self.layers or any(type(one) not in (int, float) for one in listed):
+            self.refuse(f"`{self.full(key)}` is {shown(repr(told))}; a number for each layer was expected")
+        return [float(one) for one in listed]
+
     def each(self, key: str) -> list[int]:
         """A natural number for each of the model's layers: said one by one, or once for all. What a file says
         of further blocks is left out. Raises MalformedFile where it is missing.

@@ -143,10 +143,9 @@ def _limits(key: str, name: str) -> Setting:
     """One for each layer, 0 for none."""
 
     def read(file: Reading) -> None:
-        told = file.get(key)
-        if told is not None:
-            listed = told[: file.layers] if isinstance(told, list) else [told] * file.layers
-            file.config[name] = [float(one) for one in listed]
+        listed = file.each_number(key)
+        if listed is not None:
+            file.config[name] = listed
 
     def write(out: Writing) -> None:
         listed = out.facts.get(name)
