@@ -7,7 +7,6 @@ from typing import Any
 
 from runtime.cache.layout import LayerSpec, Rotating, Stateless
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.both_ways import looking_ahead
 from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.config import completed
 from runtime.models.document import check_document, refuse_both_ways
@@ -79,6 +78,8 @@ def find_family(raw: Mapping[str, Any]) -> Family:
     if variant is not None:
         return _family_in(variant) if isinstance(variant, str) else variant
     if family.both_ways and raw.get("is_causal") is False:
+        from runtime.models.both_ways import looking_ahead  # loads MLX
+
         return looking_ahead(family)
     return headless(family) if architecture_name(raw) in HEADLESS.values() else family
 

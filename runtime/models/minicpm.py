@@ -5,6 +5,7 @@ from dataclasses import fields as fields_of
 from typing import Any
 
 from runtime.models import granite
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count
 from runtime.models.experts import Weights, numbered_names, to_switch
@@ -65,4 +66,12 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(numbered_names(adapted), config.experts) if config.experts else adapted
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+_EXPERT = (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj"))
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(matrices=_EXPERT, singles=True)),
+)
