@@ -17,7 +17,7 @@ from modelkit.server.answering import Started
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.frames import MARK, Frame, utf8_text
 from modelkit.server.ollama.wire import filled, line, moment, nanoseconds
-from modelkit.server.openai.logprobs import Spell, Tokens, token
+from modelkit.server.openai.logprobs import Spell, Tokens, Told, token
 from modelkit.server.streaming import NDJSON, Wire
 from modelkit.server.trace import Trace
 from runtime.records import dataclass
@@ -72,8 +72,10 @@ class Reader:
                 self._written += event.text
             case CallEnd():
                 return self._call(event.rest)
-            case Finish() if event.answer.reason != "length":
-                return _Said(text="\n".join(self._broken))
+            case Finish():
+                text = "" if event.answer.reason == "length" else "\n".join(self._broken)
+                rest = self._tokens.finish() if self._tokens is not None else ()
+                return _Said(text=text, logprobs=self._listed(rest))
             case _:
                 pass
         return _Said()
@@ -91,9 +93,10 @@ class Reader:
         return _Said(calls=[{"id": start.id, "function": function}])
 
     def _told(self, event: Text) -> list[dict[str, Any]]:
-        if self._tokens is None or self._spell is None:
-            return []
-        return [token(told, self._spell) for told in self._tokens.add(event.text, event.logprobs)]
+        return [] if self._tokens is None else self._listed(self._tokens.add(event.text, event.logprobs))
+
+    def _listed(self, tokens: Sequence[Told]) -> list[dict[str, Any]]:
+        return [] if self._spell is None else [token(one, self._spell) for one in tokens]
 
 
 class Lines:

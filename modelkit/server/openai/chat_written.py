@@ -17,7 +17,7 @@ from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.errors import error_event
 from modelkit.server.openai.guises import Guise, Input, guise_of
-from modelkit.server.openai.logprobs import Spell, Tokens, token
+from modelkit.server.openai.logprobs import Spell, Tokens, Told, token
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse
@@ -98,8 +98,15 @@ class Choice:
             return {"id": start.id, "type": "custom", "custom": {"name": guise.name, "input": written}}
         return {"id": start.id, "type": "function", "function": {"name": start.name, "arguments": written}}
 
+    def rest(self) -> dict[str, Any] | None:
+        """Log-probabilities that its end lets out."""
+        return self._listed(self._tokens.finish())
+
     def _told(self, event: Text) -> dict[str, Any] | None:
-        told = [token(one, self._spell) for one in self._tokens.add(event.text, event.logprobs)]
+        return self._listed(self._tokens.add(event.text, event.logprobs))
+
+    def _listed(self, tokens: Sequence[Told]) -> dict[str, Any] | None:
+        told = [token(one, self._spell) for one in tokens]
         self._logprobs += told
         return {"content": told, "refusal": None} if told else None
 
@@ -129,7 +136,7 @@ class ChatStream:
         for event in events:
             if isinstance(event, Finish):
                 choice.answer = whole_answer(event)
-                said.append(({}, None, choice))
+                said.append(({}, choice.rest(), choice))
             elif (delta := choice.delta(event)) is not None:
                 said.append((*delta, None))
         return said

@@ -77,15 +77,23 @@ class Choice:
         """What a piece of the answer adds; None for nothing."""
         if self.lists is None:
             return self._said(event.text, None) if event.text else None
-        new = Lists()
-        told = self._tokens.add(event.text, event.logprobs)
-        for one in told:
-            new.add(one, len(self.text) + one.start, self._spell)
-        return self._said(event.text, new) if event.text or told else None
+        new = self._listed(self._tokens.add(event.text, event.logprobs))
+        return self._said(event.text, new) if event.text or new.tokens else None
+
+    def end(self) -> dict[str, Any]:
+        """What its end lets out: log-probabilities at most."""
+        told = self._tokens.finish()
+        return self._said("", self._listed(told) if told else None)
 
     @property
     def reason(self) -> str:
         return "length" if self.answer is None or self.answer.reason == "length" else "stop"
+
+    def _listed(self, told: Sequence[Told]) -> Lists:
+        new = Lists()
+        for one in told:
+            new.add(one, len(self.text) + one.start, self._spell)
+        return new
 
     def _said(self, text: str, new: Lists | None) -> dict[str, Any]:
         self.text += text
@@ -126,7 +134,7 @@ class CompletionStream:
         for event in events:
             if isinstance(event, Finish):
                 choice.answer = whole_answer(event)
-                said.append(({"text": "", "logprobs": None}, True))
+                said.append((choice.end(), True))
             elif isinstance(event, Text | Thinking) and (one := choice.add(event)) is not None:
                 said.append((one, False))
         return said

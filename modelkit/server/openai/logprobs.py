@@ -7,6 +7,7 @@ only is told by its bytes.
 
 import codecs
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runtime.engine.request import TokenLogprob
@@ -33,6 +34,7 @@ class Tokens:
 
     Both are read in characters. Bytes that are none stand in the text as U+FFFD: one for each piece of a
     character, or for each byte where the tokenizer falls back to bytes, which then come late.
+    One whose text has come in part is told when the rest is there, or is known to be no part of the text.
     every: all tokens are the text's, and are told, one of blanks in front of it as a token without text.
     """
 
@@ -40,16 +42,17 @@ class Tokens:
         self._spell, self._every = spell, every
         self._unfinished = b""  # of a character, by tokens that came
         self._ahead = ""  # text still to come that belongs to tokens that came
+        self._held: Told | None = None  # some of what is ahead is its own
         self._begun = False
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
-        if text and not _fits(self._ahead, text):
-            self._ahead = ""  # it was the beginning of a mark
+        told = self.finish() if text and not _fits(self._ahead, text) else []  # a mark begins in it
         left, start = text[len(self._ahead) :], len(self._ahead)
         self._ahead = self._ahead[len(text) :]
         lacks = 0 if self._begun else self._lacks(text, logprobs)
-        told: list[Told] = []
+        if self._held is not None and not self._ahead:
+            told, self._held = [self._held], None
         for logprob in logprobs:
             own, before = self._spell(logprob.id), bool(self._unfinished)
             said, rest = _read(self._unfinished + own)
@@ -77,7 +80,19 @@ class Tokens:
                 start += late + len(said)
                 self._ahead += said[len(left) - late :] if left else said
                 left = left[late + len(said) :]
+        if self._held is not None and told:
+            told, self._held = [self._held, *told], None
+        if self._ahead and text and told and not self._every:
+            self._held = told.pop()
+        if self._held is not None:
+            self._held = replace(self._held, start=self._held.start - len(text))
         return told
+
+    def finish(self) -> list[Told]:
+        """What was held back: the rest of it is not the text's."""
+        held, self._held = self._held, None
+        ahead, self._ahead = self._ahead.encode(), ""
+        return [] if held is None else [replace(held, data=held.data.removesuffix(ahead))]
 
     def _lacks(self, text: str, logprobs: Sequence[TokenLogprob]) -> int:
         """How many blanks of its tokens a text begins without: that of the first one, and those around marks.

@@ -86,6 +86,8 @@ class Items:
         item, self._open = self._open, None
         if item is None:
             return []
+        if item.kind == "message":
+            item.logprobs += [token(one, self._spell) for one in self._tokens.finish()]
         written = self._item(item, status)
         self.done.append(written)
         done = {"type": "response.output_item.done", "output_index": item.place, "item": written}

@@ -265,13 +265,16 @@ TOLD = [
     [Text("  more", (8, 5), logprobs(8, 5))],  # one of more of them
     [Text(" ", (8,), logprobs(8)), Text(" more", (5,), logprobs(5))],
     [Text("Hello", (9, 2), logprobs(9, 2))],  # a mark ends in its first token
+    [Text("Hel", (1,), logprobs(1)), Text("lo", (10,), logprobs(10))],  # a stop string begins in its last
+    [Text("lo", (10,), logprobs(10)), Text("Hel", (1,), logprobs(1))],  # a mark, between two texts
+    [Text("H", (1,), logprobs(1)), Text("el", (), ())],  # held back in part
 ]
 
 
 @pytest.mark.parametrize("events", TOLD)
 def test_the_tokens_of_logprobs_make_the_text(events: list[Text]) -> None:
     tokens = Tokens(WORDS.__getitem__)
-    told = [one for event in events for one in tokens.add(event.text, event.logprobs)]
+    told = [one for event in events for one in tokens.add(event.text, event.logprobs)] + tokens.finish()
     assert b"".join(one.data for one in told).decode() == "".join(event.text for event in events)
     body = streamed(ChatStream("m", Style(logprobs=True), 1), [[*events, finish(events)]])
     chunks = list(client(body).chat.completions.create(model="m", messages=[], stream=True))
@@ -312,6 +315,7 @@ def test_bytes_that_are_no_characters_cost_no_other_token(
         at += [len("".join(texts[:before])) + one.start for one in new]
         told += new
     tokens.add(rest, ())
+    assert not tokens.finish()
     at = at or [one.start for one in told]
     assert [one.data for one in told] == [SPELT[one] for one in ids]
     for one, place in zip(told, at, strict=True):
@@ -336,6 +340,7 @@ def test_a_tokens_offset_is_where_its_text_begins(events: list[Text], offsets: l
     choice = Choice(WORDS.__getitem__, logprobs=True)
     for event in events:
         choice.add(event)
+    choice.end()
     assert choice.lists is not None
     assert choice.lists.text_offset == offsets
 
