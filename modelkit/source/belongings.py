@@ -29,6 +29,7 @@ _KEPT = (
     "added_tokens.json",
     "vocab.json",
     "merges.txt",
+    "vocab.txt",
     "chat_template.jinja",
     "chat_template.json",
     "modules.json",  # how sentence-transformers makes embeddings of what the model says

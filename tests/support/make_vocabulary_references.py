@@ -1,4 +1,4 @@
-"""Ids of texts by the libraries that vocabularies come from (run by hand, with tiktoken and sentencepiece).
+"""Ids of texts by the libraries that vocabularies come from (run by hand, with the three of them).
 
     python -m tests.support.make_vocabulary_references
 
@@ -11,6 +11,7 @@ import base64
 import io
 import json
 import random
+import tempfile
 import unicodedata
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 import sentencepiece
 import tiktoken
+import transformers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "tests" / "data" / "vocabularies.json"
@@ -142,6 +145,53 @@ def sentencepiece_cases(lines: list[str]) -> dict[str, Any]:
     return made
 
 
+def merges_cases(mergeable: dict[bytes, int]) -> dict[str, Any]:
+    """By transformers, which has its own vocabularies of bytes."""
+    letters = bytes_to_unicode()
+    spelled = {"".join(letters[byte] for byte in token): rank for token, rank in mergeable.items()}
+    lines = ["#version: 0.2"]
+    for token in list(spelled)[256:]:
+        cuts = [(token[:at], token[at:]) for at in range(1, len(token))]
+        lines += [" ".join(pair) for pair in cuts if pair[0] in spelled and pair[1] in spelled][:1]
+    vocab = {**spelled, "<|end|>": len(spelled)}
+    more = {str(len(vocab)): {"content": "<|im_end|>", "special": True}}
+    made: dict[str, Any] = {"vocab": vocab, "merges": "\n".join(lines) + "\n", "added": more, "cases": {}}
+    for class_ in ("GPT2Tokenizer", "Qwen2Tokenizer"):
+        config = {"tokenizer_class": class_, "eos_token": "<|end|>", "added_tokens_decoder": more}
+        files = {"vocab.json": json.dumps(vocab), "merges.txt": made["merges"]}
+        made["cases"][class_] = _by_transformers(files, config, texts(["<|end|>", "<|im_end|>"]))
+    return made
+
+
+def words_cases(lines: list[str]) -> dict[str, Any]:
+    words = sorted({word for line in lines for word in line.split() if word.isalpha()})[:150]
+    signs = sorted({char for text in texts([]) for char in text if not char.isspace()})
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, *signs]
+    vocab = [
+        *dict.fromkeys([*vocab, *(f"##{word[-3:]}" for word in words), *(f"##{sign}" for sign in signs)])
+    ]
+    file = "\n".join(vocab) + "\n"
+    chosen = [*texts(["[MASK]"], 30), *lines[:10]]
+    cases = [
+        [
+            lower,
+            _by_transformers(
+                {"vocab.txt": file}, {"tokenizer_class": "BertTokenizer", "do_lower_case": lower}, chosen
+            ),
+        ]
+        for lower in (True, False)
+    ]
+    return {"vocab": file, "cases": cases}
+
+
+def _by_transformers(files: dict[str, str], config: dict[str, Any], chosen: list[str]) -> list[Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in {**files, "tokenizer_config.json": json.dumps(config)}.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        return [[text, tokenizer.encode(text)] for text in chosen]
+
+
 def main() -> None:
     corpus = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     lines = [line for line in corpus.splitlines() if len(line) > 20]
@@ -152,6 +202,8 @@ def main() -> None:
         "names": {"tiktoken.model": DECLARED, "tokenizer.model": LLAMA},
         "tiktoken": tiktoken_cases(mergeable),
         "sentencepiece": sentencepiece_cases(lines),
+        "merges": merges_cases(mergeable),
+        "words": words_cases(lines),
     }
     FILE.write_text(json.dumps(made, ensure_ascii=True, indent=None, separators=(",", ":")) + "\n")
 

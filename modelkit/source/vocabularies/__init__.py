@@ -2,6 +2,7 @@
 
     tiktoken        bytes and their ranks (`qwen.tiktoken`, `hy.tiktoken`, `tiktoken.model`)
     sentencepiece   a model of that library (`tokenizer.model`, `spiece.model`); `wire` reads its coding
+    words           what transformers' older classes read (`vocab.json` and `merges.txt`, `vocab.txt`)
     made            which file a source has, and its inventory with the tokenizer.json
 
 Plain documents come out, so nothing here imports the tokenizer library; what reads anybody's tokenizer.json

@@ -148,7 +148,47 @@ def test_a_source_without_any_vocabulary_is_refused(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(SourceError, match=r"no tokenizer.json"):
         require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
-    (tmp_path / "vocab.json").write_text("{}")
-    with pytest.raises(UnsupportedSource, match=r"has a vocab\.json only") as caught:
-        require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
-    assert "save_pretrained" in str(caught.value)
+
+
+MERGES = {"GPT2Tokenizer": "gpt2", "Qwen2Tokenizer": "qwen2"}
+
+
+@pytest.mark.parametrize("class_", list(MERGES))
+def test_a_vocabulary_with_merges_gives_the_ids_of_its_class(tmp_path: Path, class_: str) -> None:
+    known = REFERENCES["merges"]
+    config = {"tokenizer_class": class_, "eos_token": "<|end|>", "added_tokens_decoder": known["added"]}
+    (tmp_path / "merges.txt").write_text(known["merges"])
+    tokenizer = rebuilt(source(tmp_path, "vocab.json", json.dumps(known["vocab"]).encode(), config))
+    for text, ids in known["cases"][class_]:
+        assert tokenizer.encode(text, add_special=True) == ids, text
+
+
+def test_a_vocabulary_of_words_gives_the_ids_of_its_class(tmp_path: Path) -> None:
+    known = REFERENCES["words"]
+    for number, (lower, cases) in enumerate(known["cases"]):
+        config = {"tokenizer_class": "BertTokenizer", "do_lower_case": lower}
+        inventory = source(tmp_path / str(number), "vocab.txt", known["vocab"].encode(), config)
+        tokenizer = rebuilt(inventory)
+        for text, ids in cases:
+            assert tokenizer.encode(text, add_special=True) == ids, text
+
+
+@pytest.mark.parametrize(
+    ("files", "class_", "said"),
+    [
+        ({"vocab.json": "{}", "merges.txt": ""}, None, "does not name; known are GPT2Tokenizer"),
+        ({"vocab.json": "{}", "merges.txt": ""}, "BlenderbotTokenizer", "is read by BlenderbotTokenizer"),
+        ({"vocab.json": "{}"}, "GPT2Tokenizer", r"no merges\.txt beside it"),
+        ({"vocab.json": '{"a": 0}', "merges.txt": "a b\n"}, "GPT2Tokenizer", "no tokens for the merge 'a b'"),
+        ({"vocab.txt": "[UNK]\na\n"}, "BertTokenizer", r"lacks one of \[UNK\]"),
+        ({"vocab.txt": "a\na\n"}, "BertTokenizer", "a token twice"),
+    ],
+)
+def test_files_of_classes_that_do_not_fit_are_refused(
+    tmp_path: Path, files: Mapping[str, str], class_: str | None, said: str
+) -> None:
+    config = {"tokenizer_class": class_} if class_ else {}
+    for name, text in files.items():
+        inventory = source(tmp_path, name, text.encode(), config)
+    with pytest.raises(SourceError, match=said):
+        require_tokenizer(inventory)
