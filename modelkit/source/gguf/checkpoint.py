@@ -97,10 +97,11 @@ def read_checkpoint(path: Path, label: str, head: Path | None = None) -> tuple[I
     known, an adapter or another file that is no model.
     """
     from modelkit.source.gguf.architectures import read_architecture
+    from modelkit.source.gguf.architectures.ollama import in_llama_cpps_words
     from modelkit.source.gguf.file import read_gguf
     from modelkit.source.gguf.heads import refuse_alone, with_head
 
-    gguf = read_gguf(path, label)
+    gguf = in_llama_cpps_words(read_gguf(path, label))
     refuse_alone(gguf)
     if head is not None:
         gguf = with_head(gguf, read_gguf(head))

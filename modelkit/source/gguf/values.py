@@ -6,7 +6,7 @@ for: a vocabulary is half a million strings that most readers never look at.
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -78,6 +78,15 @@ class Metadata(Mapping[str, Value]):
     def having(self, more: Mapping[str, Value]) -> "Metadata":
         """With these keys in place of its own."""
         return Metadata({**self._values, **more}, self._label)
+
+    def renamed(self, name: Callable[[str], str | None]) -> "Metadata":
+        """With other names of keys, and without those that get none. A key that is there keeps its place."""
+        kept: dict[str, Value | _Array] = {}
+        for key, value in self._values.items():
+            new = name(key)
+            if new is not None and (new == key or new not in self):
+                kept[new] = value
+        return Metadata(kept, self._label)
 
     def count(self, key: str) -> int | None:
         """How many items an array has, without decoding it; None where `key` is no array."""

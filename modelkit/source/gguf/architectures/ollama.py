@@ -1,0 +1,128 @@
+"""Files that Ollama's own converter has made, in llama.cpp's words: keys and tensors by other names, and keys
+that it leaves out, tokens without a row.
+
+Source: Ollama's `convert`, and `llama/compat`, which does the same before llama.cpp reads such a file.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from modelkit.source.gguf.file import GgufFile
+from modelkit.source.gguf.header import GgufTensor
+from modelkit.source.gguf.values import Value
+
+_TOWERS = ("v.", "mm.")
+_BAND = {f"rope.scaling.beta_{end}": f"rope.scaling.yarn_beta_{end}" for end in ("fast", "slow")}
+_TOKENS = tuple(f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type"))
+
+
+def in_llama_cpps_words(file: GgufFile) -> GgufFile:
+    """The same model; a file of another converter as it is."""
+    name = file.metadata.get("general.architecture")
+    change = _CHANGES.get(name) if isinstance(name, str) else None
+    return file if change is None else change(file, f"{name}.")
+
+
+def _gemma3(file: GgufFile, prefix: str) -> GgufFile:
+    """Text models have other keys, and those with a tower lack what all have in common; older ones bound
+    logits by 30, or turn by places that are not divided by 8, which Ollama mends, too.
+    """
+    metadata = file.metadata
+    nested = {"rope.global.freq_base": "rope.freq_base", "rope.local.freq_base": "rope.freq_base_swa"}
+    eps = "attention.layer_norm_rms_epsilon"
+    towers = any(tensor.startswith(_TOWERS) for tensor in file.tensors)
+    if not towers and prefix + eps in metadata and not any(prefix + key in metadata for key in nested):
+        return file
+    absent: dict[str, Value] = {eps: 1e-6, "rope.freq_base": 1e6, "rope.freq_base_swa": 1e4}
+    context = metadata.get(f"{prefix}context_length")
+    if type(context) is int and context >= 1 << 17 and f"{prefix}rope.scaling.type" not in metadata:
+        absent |= {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}
+    bound = {"final_logit_softcapping"} if metadata.get(f"{prefix}block_count") == 26 else set[str]()
+    more = {"rope.scaling.extrapolation_factor": "rope.scaling.yarn_ext_factor"}
+    return _with_rows(_said(file, prefix, {**nested, **_BAND, **more}, bound, absent))
+
+
+def _mistral3(file: GgufFile, prefix: str) -> GgufFile:
+    keys = {
+        **_BAND,
+        "rope.scaling.mscale_all_dim": "rope.scaling.yarn_log_multiplier",
+        "rope.scaling_beta": "attention.temperature_scale",
+    }
+    return _said(file, prefix, keys, {"image_token_index", "spatial_merge_size"})
+
+
+def _qwen35(file: GgufFile, prefix: str) -> GgufFile:
+    """Biases of step sizes lack the ending; heads of keys are listed, 0 for layers that have none."""
+    metadata = file.metadata
+    passed = {
+        *("mrope_sections", "rope.mrope_section", "rope.mrope_interleaved"),
+        *("image_token_id", "vision_start_token_id", "vision_end_token_id"),
+        *(key for key in ("ssm.v_head_reordered", "norm_top_k_prob") if metadata.get(prefix + key) is True),
+    }
+    changed: dict[str, Value] = {}
+    heads = metadata.get(f"{prefix}attention.head_count_kv")
+    if isinstance(heads, tuple) and heads and all(type(one) is int for one in heads):
+        some = {one for one in heads if one}
+        changed |= {f"{prefix}attention.head_count_kv": some.pop()} if len(some) == 1 else {}
+    sections = metadata.get(f"{prefix}rope.dimension_sections")
+    if isinstance(sections, tuple) and len(sections) == 3:
+        changed[f"{prefix}rope.dimension_sections"] = (*sections, 0)
+    file = replace(file, metadata=metadata.having(changed))
+    said = _said(file, prefix, {}, passed)
+    return _named(said, lambda name: f"{name}.bias" if name.endswith(".ssm_dt") else name)
+
+
+def _lfm2(file: GgufFile, prefix: str) -> GgufFile:
+    """Older files tell another width of MLPs than they have."""
+    own, theirs = "output_norm.weight", "token_embd_norm.weight"
+    if own not in file.tensors or theirs in file.tensors:
+        return file
+    gate = file.tensors.get("blk.0.ffn_gate.weight")
+    if gate is not None:
+        file = replace(file, metadata=file.metadata.having({f"{prefix}feed_forward_length": gate.shape[0]}))
+    return _named(file, lambda name: theirs if name == own else name)
+
+
+_CHANGES: Mapping[str, Callable[[GgufFile, str], GgufFile]] = {
+    "gemma3": _gemma3,
+    "lfm2": _lfm2,
+    "mistral3": _mistral3,
+    "qwen35": _qwen35,
+    "qwen35moe": _qwen35,
+    "qwen3next": _qwen35,
+}
+
+
+def _said(
+    file: GgufFile,
+    prefix: str,
+    keys: Mapping[str, str],
+    passed: set[str],
+    absent: Mapping[str, Value] | None = None,
+) -> GgufFile:
+    """keys: Ollama's and llama.cpp's. passed: those that say nothing. absent: what files leave out."""
+    names = {prefix + own: prefix + theirs for own, theirs in keys.items()}
+    gone = {prefix + key for key in passed}
+    metadata = file.metadata.renamed(lambda key: None if key in gone else names.get(key, key))
+    told = {prefix + key: value for key, value in (absent or {}).items() if prefix + key not in metadata}
+    return replace(file, metadata=metadata.having(told))
+
+
+def _named(file: GgufFile, name: Callable[[str], str]) -> GgufFile:
+    def renamed() -> Iterator[GgufTensor]:
+        return (replace(tensor, name=name(own)) for own, tensor in file.tensors.items())
+
+    return replace(file, tensors={tensor.name: tensor for tensor in renamed()})
+
+
+def _with_rows(file: GgufFile) -> GgufFile:
+    """Without the tokens behind the embedding's last row, which are for images."""
+    table = file.tensors.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        return file
+    cut: dict[str, Value] = {}
+    for key in _TOKENS:
+        values = file.metadata.get(key)
+        if isinstance(values, tuple) and len(values) > table.shape[0]:
+            cut[key] = values[: table.shape[0]]
+    return replace(file, metadata=file.metadata.having(cut))

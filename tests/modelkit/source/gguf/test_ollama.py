@@ -1,0 +1,103 @@
+"""Files of Ollama's own converter are the models that llama.cpp's files of the same checkpoints are."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from modelkit.errors import UnsupportedSource
+from modelkit.source.gguf.architectures import Imported
+from modelkit.source.gguf.architectures.ollama import in_llama_cpps_words
+from modelkit.source.gguf.file import GgufFile
+from modelkit.source.gguf.header import GgufTensor
+from modelkit.source.gguf.values import Metadata
+from runtime.blocks.types import BLOCK_TYPES
+from runtime.models import find_family
+from tests.support.gguf_references import GgufReference, differences, read, undone
+
+F32 = BLOCK_TYPES["f32"]
+
+
+def _imported(name: str, changes: dict[str, Any], tensors: dict[str, str]) -> tuple[GgufReference, Imported]:
+    """The reference's file with these keys of its architecture (None: without) and tensors by other names."""
+    reference = GgufReference(name)
+    prefix = f"{reference.record['architecture']}."
+    told = {**reference.metadata, **{prefix + key: value for key, value in changes.items()}}
+    values = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in told.items()
+        if value is not None
+    }
+    shapes = {
+        next((own.replace(end, theirs) for end, theirs in tensors.items() if own.endswith(end)), own): shape
+        for own, shape in reference.shapes.items()
+    }
+    made = {own: GgufTensor(own, F32, shape, Path(), 0, 0) for own, shape in shapes.items()}
+    file = GgufFile("it.gguf", Path(), Metadata(values, "it.gguf"), made, 32, (), ())
+    found = in_llama_cpps_words(file)
+    given = {own: tensor.shape for own, tensor in found.tensors.items()}
+    return reference, read(found.metadata, given, reference.exported, "it.gguf")
+
+
+_NO_ROPES = {"rope.freq_base": None, "rope.freq_base_swa": None}
+_UNSCALED = {"rope.scaling.type": None, "rope.scaling.factor": None, "context_length": 1 << 17}
+_KEY = "attention.layer_norm_rms_epsilon"
+_STEPS = {".ssm_dt.bias": ".ssm_dt"}
+_SECTIONS = {"rope.dimension_sections": [11, 11, 10], "mrope_sections": [11, 11, 10]}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tensors"),
+    [
+        ("gemma3", {**_NO_ROPES, "rope.global.freq_base": 1e5, "rope.local.freq_base": 5e3, _KEY: None}, {}),
+        ("gemma3", {"rope.freq_base_swa": None, "rope.local.freq_base": 5e3}, {}),
+        ("gemma3", {_KEY: None, "mm.tokens_per_image": 256}, {}),
+        ("ministral3", {"image_token_index": 10, "spatial_merge_size": 2}, {}),
+        ("qwen3_5", {"rope.mrope_interleaved": True, "ssm.v_head_reordered": True}, _STEPS),
+        ("qwen3_5_moe", {"image_token_id": 9, "norm_top_k_prob": True, **_SECTIONS}, _STEPS),
+        ("lfm2", {"feed_forward_length": 12288}, {"token_embd_norm.weight": "output_norm.weight"}),
+    ],
+)
+def test_they_are_read_as_llama_cpps(name: str, changes: dict[str, Any], tensors: dict[str, str]) -> None:
+    reference, found = _imported(name, changes, tensors)
+    wanted = reference.imported
+    family = find_family(wanted.config)
+    assert family.parse(found.config) == family.parse(wanted.config)
+    assert not differences(undone(found, reference.exported), undone(wanted, reference.exported))
+
+
+def test_heads_of_keys_may_be_listed_with_layers_that_have_none() -> None:
+    reference = GgufReference("qwen3_next")
+    full = [reference.imported.config["layer_types"][i] == "full_attention" for i in range(4)]
+    heads = reference.metadata["qwen3next.attention.head_count_kv"]
+    listed = [heads if one else 0 for one in full]
+    _, found = _imported("qwen3_next", {"attention.head_count_kv": listed}, _STEPS)
+    assert found.config == reference.imported.config
+
+
+def test_what_older_files_of_gemma_3_say_wrongly_is_mended() -> None:
+    _, found = _imported("gemma3", {**_NO_ROPES, **_UNSCALED, _KEY: None}, {})
+    assert found.config["rope_parameters"] == {
+        "full_attention": {"rope_theta": 1e6, "rope_type": "linear", "factor": 8.0},
+        "sliding_attention": {"rope_theta": 1e4, "rope_type": "default"},
+    }
+    _, whole = _imported("gemma3", _UNSCALED, {})
+    assert whole.config["rope_parameters"]["full_attention"]["rope_type"] == "default"
+    bounded = {"block_count": 26, "final_logit_softcapping": 30.0}
+    assert "final_logit_softcapping" not in _imported("gemma3", {**bounded, _KEY: None}, {})[1].config
+    assert _imported("gemma3", bounded, {})[1].config["final_logit_softcapping"] == 30.0
+
+
+def test_heads_of_values_in_another_order_are_refused() -> None:
+    with pytest.raises(UnsupportedSource, match="v_head_reordered"):
+        _imported("qwen3_5", {"ssm.v_head_reordered": False}, {})
+
+
+def test_tokens_without_a_row_are_left_out() -> None:
+    tokens = ("a", "b", "c")
+    metadata = {"general.architecture": "gemma3", "tokenizer.ggml.tokens": tokens}
+    table = GgufTensor("token_embd.weight", F32, (2, 4), Path(), 0, 0)
+    file = GgufFile("it", Path(), Metadata(metadata, "it"), {table.name: table}, 32, (), ())
+    assert in_llama_cpps_words(file).metadata["tokenizer.ggml.tokens"] == ("a", "b")
+    assert np.isclose(float(str(in_llama_cpps_words(file).metadata[f"gemma3.{_KEY}"])), 1e-6)
