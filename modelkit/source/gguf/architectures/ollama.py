@@ -13,6 +13,13 @@ from modelkit.source.gguf.values import Value
 
 _TOWERS = ("v.", "mm.")
 _BAND = {f"rope.scaling.beta_{end}": f"rope.scaling.yarn_beta_{end}" for end in ("fast", "slow")}
+_DENSE = ("dense.0.weight", "dense.1.weight")
+_LATENT = (
+    "attention.key_length",
+    "attention.value_length",
+    "attention.kv_lora_rank",
+    "rope.dimension_count",
+)
 _TOKENS = tuple(f"tokenizer.ggml.{name}" for name in ("tokens", "scores", "token_type"))
 
 
@@ -27,6 +34,8 @@ def _gemma3(file: GgufFile, prefix: str) -> GgufFile:
     """Text models have other keys, and those with a tower lack what all have in common; older ones bound
     logits by 30, or turn by places that are not divided by 8, which Ollama mends, too.
     """
+    if _DENSE[0] in file.tensors:
+        return _embedding(file, prefix)
     metadata = file.metadata
     nested = {"rope.global.freq_base": "rope.freq_base", "rope.local.freq_base": "rope.freq_base_swa"}
     eps = "attention.layer_norm_rms_epsilon"
@@ -40,6 +49,68 @@ def _gemma3(file: GgufFile, prefix: str) -> GgufFile:
     bound = {"final_logit_softcapping"} if metadata.get(f"{prefix}block_count") == 26 else set[str]()
     more = {"rope.scaling.extrapolation_factor": "rope.scaling.yarn_ext_factor"}
     return _with_rows(_said(file, prefix, {**nested, **_BAND, **more}, bound, absent))
+
+
+def _embedding(file: GgufFile, prefix: str) -> GgufFile:
+    """EmbeddingGemma, with its Dense modules."""
+    names = dict(zip(_DENSE, ("dense_2.weight", "dense_3.weight"), strict=True))
+    said = _said(
+        file,
+        prefix,
+        {},
+        {"attention.causal", "attention.sliding_window_pattern"},
+        {
+            "rope.freq_base_swa": 1e4,
+            **{
+                f"{names[own].removesuffix('.weight')}_feat_{side}": file.tensors[own].shape[place]
+                for own in _DENSE
+                for place, side in enumerate(("out", "in"))
+                if own in file.tensors
+            },
+        },
+    )
+    names["norm.weight"] = "output_norm.weight"
+    return _named(_as(said, prefix, "gemma-embedding"), lambda name: names.get(name, name))
+
+
+def _gpt_oss(file: GgufFile, prefix: str) -> GgufFile:
+    """Its first files have rows of gates and ups in turn, which nothing in them says."""
+    if any(".ffn_gate_up_exps." in name for name in file.tensors):
+        return file
+    file = _as(file, prefix, "gpt-oss")
+    pre: dict[str, Value] = {"tokenizer.ggml.pre": "gpt-4o"}
+    file = replace(file, metadata=file.metadata.having(pre))
+    said = _said(file, "gpt-oss.", {}, set(), {"rope.scaling.type": "yarn"})
+    names = {".attn_out.": ".attn_output.", ".ffn_norm.": ".post_attention_norm."}
+
+    def named(name: str) -> str:
+        for own, theirs in names.items():
+            name = name.replace(own, theirs)
+        return f"{name}.weight" if name.endswith(".attn_sinks") else name
+
+    return _named(said, named)
+
+
+def _glm4_lite(file: GgufFile, prefix: str) -> GgufFile:
+    """GLM-4.7-Flash is a DeepSeek 2 to llama.cpp: one head of keys, as wide as what all are made of."""
+    metadata = file.metadata
+    told = [metadata.get(prefix + key) for key in _LATENT]
+    whole = [one for one in told if type(one) is int]
+    if len(whole) != len(told):
+        return file
+    keys, values, rank, turned = whole
+    sizes: dict[str, Value] = {
+        "attention.head_count_kv": 1,
+        "attention.key_length": rank + turned,
+        "attention.value_length": rank,
+        "attention.key_length_mla": keys,
+        "attention.value_length_mla": values,
+    }
+    known = metadata.having({prefix + key: value for key, value in sizes.items()})
+    known = known.having({"tokenizer.ggml.pre": "glm4"})
+    groups: dict[str, Value] = {"expert_group_count": 1, "expert_group_used_count": 1}
+    said = _said(replace(file, metadata=known), prefix, {}, set(), groups)
+    return _as(said, prefix, "deepseek2")
 
 
 def _mistral3(file: GgufFile, prefix: str) -> GgufFile:
@@ -85,6 +156,8 @@ def _lfm2(file: GgufFile, prefix: str) -> GgufFile:
 
 _CHANGES: Mapping[str, Callable[[GgufFile, str], GgufFile]] = {
     "gemma3": _gemma3,
+    "glm4moelite": _glm4_lite,
+    "gptoss": _gpt_oss,
     "lfm2": _lfm2,
     "mistral3": _mistral3,
     "qwen35": _qwen35,
@@ -106,6 +179,15 @@ def _said(
     metadata = file.metadata.renamed(lambda key: None if key in gone else names.get(key, key))
     told = {prefix + key: value for key, value in (absent or {}).items() if prefix + key not in metadata}
     return replace(file, metadata=metadata.having(told))
+
+
+def _as(file: GgufFile, prefix: str, name: str) -> GgufFile:
+    """As a file of llama.cpp's architecture of that name."""
+
+    def key(own: str) -> str:
+        return f"{name}.{own.removeprefix(prefix)}" if own.startswith(prefix) else own
+
+    return replace(file, metadata=file.metadata.renamed(key).having({"general.architecture": name}))
 
 
 def _named(file: GgufFile, name: Callable[[str], str]) -> GgufFile:

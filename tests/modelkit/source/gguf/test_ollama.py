@@ -19,25 +19,35 @@ from tests.support.gguf_references import GgufReference, differences, read, undo
 F32 = BLOCK_TYPES["f32"]
 
 
-def _imported(name: str, changes: dict[str, Any], tensors: dict[str, str]) -> tuple[GgufReference, Imported]:
-    """The reference's file with these keys of its architecture (None: without) and tensors by other names."""
+def _imported(
+    name: str, changes: dict[str, Any], tensors: dict[str, str], own: str = ""
+) -> tuple[GgufReference, Imported]:
+    """The reference's file with these keys of its architecture (None: without) and tensors by other names.
+    own: what the architecture is called.
+    """
     reference = GgufReference(name)
-    prefix = f"{reference.record['architecture']}."
-    told = {**reference.metadata, **{prefix + key: value for key, value in changes.items()}}
+    kind = reference.record["architecture"]
+    told = {**reference.metadata, **{f"{kind}.{key}": value for key, value in changes.items()}}
+    if own:
+        told = {key.replace(f"{kind}.", f"{own}."): value for key, value in told.items()}
     values = {
         key: tuple(value) if isinstance(value, list) else value
-        for key, value in told.items()
+        for key, value in {**told, "general.architecture": own or kind}.items()
         if value is not None
     }
-    shapes = {
-        next((own.replace(end, theirs) for end, theirs in tensors.items() if own.endswith(end)), own): shape
-        for own, shape in reference.shapes.items()
-    }
-    made = {own: GgufTensor(own, F32, shape, Path(), 0, 0) for own, shape in shapes.items()}
-    file = GgufFile("it.gguf", Path(), Metadata(values, "it.gguf"), made, 32, (), ())
-    found = in_llama_cpps_words(file)
-    given = {own: tensor.shape for own, tensor in found.tensors.items()}
+    shapes = {_named(tensor, tensors): shape for tensor, shape in reference.shapes.items()}
+    if own == "gemma3":
+        shapes |= {"dense.0.weight": (96, 64), "dense.1.weight": (64, 96)}
+    made = {tensor: GgufTensor(tensor, F32, shape, Path(), 0, 0) for tensor, shape in shapes.items()}
+    found = in_llama_cpps_words(GgufFile("it.gguf", Path(), Metadata(values, "it.gguf"), made, 32, (), ()))
+    given = {tensor: one.shape for tensor, one in found.tensors.items()}
     return reference, read(found.metadata, given, reference.exported, "it.gguf")
+
+
+def _named(tensor: str, tensors: dict[str, str]) -> str:
+    fitting = ((end, theirs) for end, theirs in tensors.items() if tensor.endswith(end))
+    end, theirs = next(fitting, ("", ""))
+    return tensor.removesuffix(end) + theirs
 
 
 _NO_ROPES = {"rope.freq_base": None, "rope.freq_base_swa": None}
@@ -65,6 +75,43 @@ def test_they_are_read_as_llama_cpps(name: str, changes: dict[str, Any], tensors
     family = find_family(wanted.config)
     assert family.parse(found.config) == family.parse(wanted.config)
     assert not differences(undone(found, reference.exported), undone(wanted, reference.exported))
+
+
+_GPT_OSS = {
+    ".attn_sinks.weight": ".attn_sinks",
+    ".attn_output.weight": ".attn_out.weight",
+    ".attn_output.bias": ".attn_out.bias",
+    ".post_attention_norm.weight": ".ffn_norm.weight",
+}
+_FLASH = {
+    "attention.head_count_kv": 4,
+    "attention.key_length": 16,
+    "attention.value_length": 12,
+    **dict.fromkeys(["attention.key_length_mla", "attention.value_length_mla", "expert_group_count"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "changes", "tensors"),
+    [
+        ("gpt_oss", "gptoss", {"expert_feed_forward_length": None, "rope.scaling.type": None}, _GPT_OSS),
+        ("embedding_gemma", "gemma3", {"attention.causal": False}, {"output_norm.weight": "norm.weight"}),
+        ("glm4_moe_lite", "glm4moelite", _FLASH, {}),
+    ],
+)
+def test_they_may_have_an_architecture_of_their_own(
+    name: str, own: str, changes: dict[str, Any], tensors: dict[str, str]
+) -> None:
+    reference, found = _imported(name, changes, tensors, own)
+    family = find_family(reference.imported.config)
+    assert family.parse(found.config) == family.parse(reference.imported.config)
+    assert found.dense == (("dense_2.weight", "dense_3.weight") if own == "gemma3" else ())
+    assert not differences(undone(found, reference.exported), undone(reference.imported, reference.exported))
+
+
+def test_rows_of_gates_and_ups_in_turn_are_refused() -> None:
+    with pytest.raises(UnsupportedSource, match="own layout of gpt-oss"):
+        _imported("gpt_oss", {}, {".ffn_gate_exps.weight": ".ffn_gate_up_exps.weight"}, "gptoss")
 
 
 def test_heads_of_keys_may_be_listed_with_layers_that_have_none() -> None:
