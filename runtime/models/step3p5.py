@@ -314,7 +314,7 @@ FAMILY = Family(
             default_layers=45,
             heads_behind=True,
             stacks=tuple(
-                (f".moe.{part}_proj", f".mlp.experts.{part}_proj") for part in ("gate", "up", "down")
+                (f".moe.{part}_proj.weight", f".mlp.experts.{part}_proj") for part in ("gate", "up", "down")
             ),
         )
     ),

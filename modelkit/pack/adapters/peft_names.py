@@ -31,7 +31,7 @@ def in_transformers(inventory: Inventory, *, writes: bool) -> dict[str, Shape]:
     inside = files.inside if text_block(inventory.config) else None
     found: dict[str, Shape] = {}
     for name, shape in matrices.items():
-        for own, its in _whole(name, shape, files, matrices):
+        for own, its in _whole(name, shape, files, matrices, wrapped=inside is not None):
             found[called(own, files, inside, writes=writes)] = its
     return found
 
@@ -55,7 +55,7 @@ def called(name: str, files: Checkpoint, inside: tuple[str, str] | None, *, writ
 
 
 def _whole(
-    name: str, shape: Shape, files: Checkpoint, matrices: Mapping[str, Shape]
+    name: str, shape: Shape, files: Checkpoint, matrices: Mapping[str, Shape], *, wrapped: bool
 ) -> list[tuple[str, Shape]]:
     """What one of MLX's tensors is, or is the first part of; nothing for other parts."""
     for fused, (first, second) in files.halved:
@@ -70,6 +70,10 @@ def _whole(
     plain = {its: theirs for theirs, its in files.matrices}.get(matrix, matrix)
     if files.piled:
         return []  # PEFT cannot wrap the module that has them all, whose parameters its owner reads
+    apart = next((theirs for theirs, usual in files.stacks if usual.endswith(".experts.gate_proj")), None)
+    if apart is not None and not wrapped:  # a class of transformers' own has the wrapper alone
+        stored = next(theirs for theirs, usual in files.stacks if usual.endswith(f".experts.{plain}"))
+        return [(f"{owner.removesuffix('.mlp')}{stored}", shape)]
     if files.singles:
         return [(f"{owner}.experts.{i}.{plain}.weight", shape[1:]) for i in range(count)]
     if plain == "gate_proj":

@@ -189,6 +189,16 @@ def test_granite_calls_its_stacks_otherwise(inventory_of: Make, kind: str) -> No
     assert up.known_as == f"{at}.experts.up_proj"
 
 
+def test_step_calls_its_stacks_weights(inventory_of: Make) -> None:
+    at = "model.layers.3.moe"
+    tensors = {f"{at}.{part}_proj.weight": ("BF16", (4, 64, 64)) for part in ("gate", "up", "down")}
+    found = gathered(inventory_of, tensors, checkpoint_of({"model_type": "step3p5"}))
+    assert set(found) == {
+        f"model.layers.3.mlp.switch_mlp.{part}_proj.weight" for part in ("gate", "up", "down")
+    }
+    assert all(matrix.shape == (4, 64, 64) for matrix in found.values())
+
+
 def test_qwen3_next_is_written_as_mlx_keeps_it(inventory_of: Make) -> None:
     files = checkpoint_of({"model_type": "qwen3_next"})
     layer = "model.layers.0"
