@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from modelkit.errors import Busy, ModelClosed, ModelkitError, RanksLost, RequestError, StoreError
+from runtime.engine.stream import WakeFailed
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
 
@@ -36,6 +37,9 @@ def worded(error: Exception) -> ModelkitError:
             f"{error.wanted_bytes:,} bytes and may take {error.budget_bytes:,}",
             hint="Ask with a shorter prompt, load it with a smaller kv_format, or give it more memory.",
         )
+    if isinstance(error, WakeFailed):
+        said = f"the event loop that read this answer cannot be told of more: {error.__cause__}"
+        return RequestError(said, hint="Read an answer to its end, or close it, before its loop is closed.")
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 
 import modelkit
 from modelkit.errors import Busy, ParameterError, RequestError
+from modelkit.faults import worded
 from modelkit.output.events import Text
 from modelkit.pieces import Piece, Pieces
 from modelkit.tokenizer import Tokenizer, load_tokenizer
-from runtime.engine.request import TokenLogprob
+from modelkit.waking import Waker
+from runtime.engine.bell import Bell
+from runtime.engine.request import Delta, TokenLogprob
+from runtime.engine.stream import Stream, WakeFailed
 from tests.modelkit.tokenizer.small import folder_files
 from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
@@ -206,6 +210,17 @@ def test_an_event_loop_that_goes_on_without_it_cancels(model: modelkit.Model) ->
     with standing(model):
         stream = asyncio.run(first())
     assert stream.result.reason == "cancelled"
+
+
+def test_an_answer_whose_event_loop_was_closed_says_so() -> None:
+    loop, bell = asyncio.new_event_loop(), Bell()
+    stream = Stream(bell, Waker(loop).wake)
+    loop.close()
+    stream.put(Delta((1,)))
+    bell.ring()
+    with pytest.raises(WakeFailed) as caught:
+        list(stream)
+    assert str(worded(caught.value)).startswith("the event loop that read this answer cannot be told of more")
 
 
 def test_a_busy_model_says_so_and_loses_nothing(tiny: Path) -> None:
