@@ -17,8 +17,10 @@ def offers(line: str, names: Callable[[], Iterable[str]] = tuple) -> list[str]:
     before, _, word = line.rpartition(" ")
     found = [one for one in _words(before.split(), names) if one.startswith(word)]
     if word.startswith("@"):
-        found = [f"@{one}" for one in _files(word[1:])]
-    elif before.split()[:1] in (["/read"], ["/tools"]):
+        found = [f"@{_quoted(one)}" for one in _files(word[1:])]
+    elif before.split()[:1] == ["/read"]:
+        found += map(_quoted, _files(word))
+    elif before.split()[:1] == ["/tools"]:
         found += _files(word)
     return sorted(dict.fromkeys(found))[:_MOST]
 
@@ -47,6 +49,11 @@ def _words(before: list[str], names: Callable[[], Iterable[str]]) -> Iterable[st
             return names()
         case _:
             return ()
+
+
+def _quoted(name: str) -> str:
+    """As a message and /read take a name with blanks in it."""
+    return f'"{name}"' if " " in name and '"' not in name else name
 
 
 def _files(begun: str) -> Iterator[str]:

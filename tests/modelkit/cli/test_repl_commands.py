@@ -282,12 +282,16 @@ def test_what_a_package_has_no_place_for_is_said(
         ("/load st", ["story"]),
         ("look at @a", ["@a.txt", "@another/"]),
         ("/read a", ["a.txt", "another/"]),
+        ("/read b", ['"b c.txt"']),
+        ("and @b", ['@"b c.txt"']),
+        ("/tools b", ["b c.txt"]),
         ("hello ", []),
     ],
 )
 def test_tab_offers(line: str, some: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.txt").touch()
+    Path("b c.txt").touch()
     Path("another").mkdir()
     assert offers(line, lambda: ["story"]) == some
 
