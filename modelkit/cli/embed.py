@@ -3,7 +3,8 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -12,11 +13,13 @@ from modelkit.cli.home import complete_name
 from modelkit.cli.ranks import progress_of_ranks, rank_options
 from modelkit.cli.screen import Waiting, echo, emit_json, note
 from modelkit.cli.ui import json_option
+from modelkit.errors import RequestError
 
 if TYPE_CHECKING:
     from modelkit.embedding import Embeddings
 
 _TOGETHER = 64
+_LONGEST = 16 << 20  # characters of a text
 
 
 @click.command("embed")
@@ -70,8 +73,14 @@ def _rows(found: "Embeddings") -> Iterator[dict[str, Any]]:
         yield {"embedding": vector.tolist(), "tokens": tokens, "dropped_tokens": dropped}
 
 
-def _lines(stream: Iterable[str]) -> Iterator[str]:
-    return (line.rstrip("\r\n") for line in stream)
+def _lines(stream: TextIO) -> Iterator[str]:
+    for number in count(1):
+        line = stream.readline(_LONGEST + 1)
+        if not line:
+            return
+        if len(line) > _LONGEST:
+            raise RequestError(f"line {number} of standard input has more than {_LONGEST:,} characters")
+        yield line.rstrip("\r\n")
 
 
 def _some(texts: Iterable[str]) -> Iterator[list[str]]:
