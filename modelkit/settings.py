@@ -168,6 +168,21 @@ def rank_patience_s(environment: dict[str, str] | None = None) -> float:
     return patience_s
 
 
+@contextmanager
+def trusting() -> Generator[None]:
+    """Certificates to trust are read within. ParameterError where SSL_CERT_FILE names what holds none."""
+    try:
+        yield
+    except OSError as error:  # so is ssl.SSLError
+        file = os.environ.get("SSL_CERT_FILE")
+        if not file:
+            raise
+        raise ParameterError(
+            f"SSL_CERT_FILE is {shown(file)}, which cannot be used: {(error.strerror or str(error)).lower()}",
+            hint="It names a file with the certificates to trust, in PEM.",
+        ) from error
+
+
 def knows_escapes(environment: dict[str, str] | None = None) -> bool:
     """Does the terminal, if there is one, act on escape sequences? TERM=dumb, as in editors, shows them."""
     env = os.environ if environment is None else environment

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.arguments import shown
 from modelkit.durations import read_retry_after
 from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, PromptTooLong, RequestError
-from modelkit.settings import Settings, server_key, server_named
+from modelkit.settings import Settings, server_key, server_named, trusting
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,10 +47,12 @@ class Connection:
             base = httpx2.URL("http://localhost" if uds else address)
         except httpx2.InvalidURL as error:
             raise ModelkitError(f"{shown(address)} is no address of a server") from error
+        with trusting():
+            verify = httpx2.create_ssl_context() if found[1] == "https" else True  # SSL_CERT_FILE counts
         self._client = httpx2.Client(
             base_url=base,
             transport=httpx2.HTTPTransport(uds=uds) if uds else None,
-            verify=httpx2.create_ssl_context() if found[1] == "https" else True,  # SSL_CERT_FILE counts
+            verify=verify,
             headers={b"x-modelkit-priority": b"interactive", **authorization},
             timeout=httpx2.Timeout(SILENCE_S, connect=CONNECT_S),
             trust_env=False,

@@ -21,6 +21,7 @@ from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import MAX_BYTES, Listing, parse, too_long
 from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
+from modelkit.settings import trusting
 from modelkit.source.display import shown
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ def session() -> "httpx2.Client":
     from huggingface_hub import get_session
 
     try:
-        return get_session()
+        with trusting():
+            return get_session()
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         raise FetchError(
             "the proxy that the environment names cannot be used: it is no http:// or https:// address",

@@ -22,6 +22,7 @@ from modelkit.errors import FetchError
 from modelkit.fetch.registry.sockets import CheckedBackend, Gate, Patience, patience
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.trust import unvouched
+from modelkit.settings import trusting
 from runtime.records import dataclass
 
 AGENT = "modelkit"
@@ -243,7 +244,8 @@ class Wire:
 @cache
 def _tls() -> ssl.SSLContext:
     """The system's certificates, read once."""
-    return httpcore2.default_ssl_context()
+    with trusting():
+        return httpcore2.default_ssl_context()
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import pytest
 
 import modelkit
 from modelkit.address import RegistryAddress
-from modelkit.errors import FetchError
+from modelkit.client.connection import Connection
+from modelkit.errors import FetchError, ParameterError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry import wire
 from modelkit.fetch.registry.client import Registry
@@ -162,6 +163,22 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
         modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home")
     assert not any("s3cret" in f"{error.value}{error.value.hint}" for error in (told, said))
     assert proxy.asked == []
+
+
+@pytest.mark.parametrize("file", ["nowhere", "words"])
+def test_what_holds_no_certificates_is_named(
+    store: Store, proxy: TlsProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    (tmp_path / "words").write_text("no certificate")
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / file))
+    put(store, "story", format="safetensors")
+    for asking in (
+        lambda: push("story", ADDRESS, store, Access(), limits=SHORT),
+        lambda: modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home"),
+        lambda: Connection("https://studio:1"),
+    ):
+        with pytest.raises(ParameterError, match=f"SSL_CERT_FILE is .*{file}.* cannot be used"):
+            asking()
 
 
 def test_a_proxy_of_no_possible_name_is_not_reached(
