@@ -32,7 +32,7 @@ from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.records import dataclass
 from runtime.step import Step
 
-_FULL, _SLIDING = "full_attention", "sliding_attention"
+FULL, SLIDING = "full_attention", "sliding_attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +62,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     heads = fields.count("num_attention_heads", 12, high=4096)
     if hidden % heads:
         fields.refuse("hidden_size", f"a multiple of num_attention_heads, {heads}")
-    _refuse_head_dim(fields, hidden // heads)
+    refuse_head_dim(fields, hidden // heads)
     context = fields.count("max_position_embeddings", 8192)
-    kinds, window = _kinds(fields), _window(fields)
-    specs = _ropes(fields, hidden // heads, context)
+    kinds, window = kinds_of_layers(fields), half_of_window(fields)
+    specs = ropes_of_kinds(fields, hidden // heads, context)
     return Config(
         vocab_size=fields.count("vocab_size", 50368, high=1 << 24),
         hidden_size=hidden,
@@ -77,32 +77,32 @@ def parse(raw: Mapping[str, Any]) -> Config:
         attention_bias=fields.flag("attention_bias"),
         mlp_bias=fields.flag("mlp_bias"),
         context_length=context,
-        windows=tuple(window if kind == _SLIDING else None for kind in kinds),
+        windows=tuple(window if kind == SLIDING else None for kind in kinds),
         ropes=tuple(specs[kind] for kind in kinds),
     )
 
 
-def _window(fields: Fields) -> int:
+def half_of_window(fields: Fields) -> int:
     """To either side. transformers takes it under the name of its half, too, and that is what counts."""
     whole = fields.count("local_attention", 128) // 2
     return fields.count("sliding_window") if fields.has("sliding_window") else whole
 
 
-def _kinds(fields: Fields) -> tuple[str, ...]:
+def kinds_of_layers(fields: Fields) -> tuple[str, ...]:
     layers = layer_count(fields, 22)
-    listed = fields.words("layer_types", layers, (_FULL, _SLIDING))
+    listed = fields.words("layer_types", layers, (FULL, SLIDING))
     if listed is not None:
         return listed
     every = fields.count("global_attn_every_n_layers", 3)
-    return tuple(_SLIDING if i % every else _FULL for i in range(layers))
+    return tuple(SLIDING if i % every else FULL for i in range(layers))
 
 
-def _ropes(fields: Fields, head_dim: int, context: int) -> dict[str, RopeSpec]:
+def ropes_of_kinds(fields: Fields, head_dim: int, context: int) -> dict[str, RopeSpec]:
     """By kind of layer. Files of before transformers 5 say no more than two bases."""
     if fields.has("rope_scaling") and not only_repeats(fields.raw):
         fields.refuse("rope_scaling", "nothing beyond rope_parameters: write it in there")
     found: dict[str, RopeSpec] = {}
-    bases = ((_FULL, "global_rope_theta", 160000.0), (_SLIDING, "local_rope_theta", 10000.0))
+    bases = ((FULL, "global_rope_theta", 160000.0), (SLIDING, "local_rope_theta", 10000.0))
     for kind, field, default in bases:
         base = fields.number(field, default, low=2.0)
         parameters = whole_heads(fields.rope_parameters(kind, theta=base))
@@ -110,7 +110,7 @@ def _ropes(fields: Fields, head_dim: int, context: int) -> dict[str, RopeSpec]:
     return found
 
 
-def _refuse_head_dim(fields: Fields, size: int) -> None:
+def refuse_head_dim(fields: Fields, size: int) -> None:
     if fields.has("head_dim") and fields.count("head_dim") != size:
         fields.refuse("head_dim", f"{size}, the hidden size over the heads")
 

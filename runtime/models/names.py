@@ -395,6 +395,8 @@ ARCHITECTURES: dict[str, str] = {
     "ModernBertModel": "modernbert",
     "ModernBertForMaskedLM": "modernbert",
     "modernbert": "modernbert",
+    "ModernBertDecoderForCausalLM": "modernbert_decoder",
+    "modernbert-decoder": "modernbert_decoder",
     "LlavaForConditionalGeneration": "wrapped",
     "LlavaNextForConditionalGeneration": "wrapped",
     "LlavaNextVideoForConditionalGeneration": "wrapped",
