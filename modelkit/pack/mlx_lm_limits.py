@@ -168,6 +168,7 @@ ROWS: tuple[Limit, ...] = (
         when.said("group_norm_size"),
         "its linear layers forget as the next ones do, as the authors count them",
     ),
+    Limit(("kimi_vl",), when.named("kv_b_proj"), "it leaves kv_b_proj as it is called here", alone=True),
     Limit(("phi3small",), when.ever, "tokens of a prompt see later ones of their blocks"),
     Limit(("plamo3",), when.slides_by_plamo, "prompts see one token more than its window"),
     Limit(("plamo2",), when.attends_by_window, _WINDOW),

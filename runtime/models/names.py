@@ -421,6 +421,7 @@ ARCHITECTURES: dict[str, str] = {
     "Glm46VForConditionalGeneration": "wrapped",
     "Kimi_K25ForConditionalGeneration": "wrapped",
     "KimiK25ForConditionalGeneration": "wrapped",
+    "KimiVLForConditionalGeneration": "wrapped",
     "AyaVisionForConditionalGeneration": "wrapped",
     "Cohere2VisionForConditionalGeneration": "wrapped",
     "Exaone4_5_ForConditionalGeneration": "wrapped",
@@ -472,6 +473,7 @@ ARCHITECTURES: dict[str, str] = {
     "glm4v_moe": "wrapped",
     "glm46v": "wrapped",
     "kimi_k25": "wrapped",
+    "kimi_vl": "wrapped",
 }
 
 # What files call themselves whose output head was left out, as it takes no part in embeddings: by the name of

@@ -62,6 +62,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "internvl_chat": Wrapper("llama", "inner"),
     "janus": Wrapper("llama"),
     "kimi_k25": Wrapper("deepseek_v3"),
+    "kimi_vl": Wrapper("deepseek_v3"),
     "lighton_ocr": Wrapper("qwen3"),
     "llava": Wrapper("llama", "either"),
     "llava_next": Wrapper("llama"),
