@@ -1,18 +1,21 @@
-"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight), GLM-4.7 Flash and GLM-5: latent attention, many small
-experts.
+"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight), GLM-4.7 Flash, GLM-5 and A.X K1: latent attention, many
+small experts.
 
 The first layers are dense, the rest ask a few of many experts besides shared ones that always answer. V2
 routes by a softmax, within the best groups of experts if told so; the others by sigmoids with a correction
 of the choice, in groups. V3.2 and GLM-5 add an indexer that picks the tokens each query looks at; layers of
-GLM-5 may look at what an earlier one's has picked. Files of V3 and GLM hold draft heads behind the last
-layer.
+GLM-5 may look at what an earlier one's has picked. A.X K1 norms what mixtures answer. Files of V3 and GLM
+hold draft heads behind the last layer.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import mlx.core as mx
+
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
@@ -24,18 +27,21 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import PreNorm
+from runtime.nn.block import Place, PreNorm
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.norm import Norm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
 from runtime.nn.route import CorrectedRouter, Router, RuledRouter
 from runtime.nn.sparse import SharedMoE
+from runtime.nn.sublayer import added
 from runtime.records import dataclass
+from runtime.step import Step
 
 _INDEXED = ("deepseek_v32", "glm_moe_dsa")
-_FAMILIES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", *_INDEXED)
+_FAMILIES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", *_INDEXED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,8 @@ class Config(DecoderConfig):
     mixture: MixtureSpec
     draft_heads: int
     """Stored behind the last layer; 0: none."""
+    norm_behind: bool
+    """Of what mixtures answer."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -84,7 +92,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     shape = read_shape(
         fields,
         eps=1e-5 if flash or fifth else 1e-6,
-        max_position_embeddings=202752 if fifth else 2048 if second else 4096,
+        max_position_embeddings=_LENGTHS.get(family, 4096),
         num_key_value_heads=128,
     )
     layers = layer_count(fields)
@@ -100,10 +108,16 @@ def parse(raw: Mapping[str, Any]) -> Config:
         rope=rope,
         index_rope=_rope(fields, shape, latent.position, traditional=fifth) if index else None,
         choosers=_choosers(fields, layers) if fifth else tuple(range(layers)),
-        sparse=_sparse(fields, layers, 1 if flash else 0 if second else 3),
+        sparse=_sparse(fields, layers, _DENSE.get(family, 3)),
         mixture=_mixture(fields, family),
         draft_heads=0 if second else fields.count("num_nextn_predict_layers", 0, low=0, high=16),
+        norm_behind=family == "axk1",
     )
+
+
+# Of transformers' classes, where they are not DeepSeek-V3's.
+_LENGTHS = {"axk1": 32768, "deepseek_v2": 2048, "glm_moe_dsa": 202752}
+_DENSE = {"axk1": 1, "deepseek_v2": 0, "glm4_moe_lite": 1}
 
 
 def read_latent(
@@ -288,6 +302,22 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     )
 
 
+class NormedMixture(PreNorm):
+    """What the mixture answers is normed."""
+
+    def __init__(self, attention: LatentAttention, mlp: FeedForward, norm: Norm) -> None:
+        super().__init__(attention, mlp, norm)
+        self.post_mlp_layernorm: Normalize = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        x = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm, after=self.post_mlp_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        attention, _ = super().sublayers()
+        return attention, (self.mlp, self.post_attention_layernorm, self.post_mlp_layernorm)
+
+
 def _blocks(config: Config, sparse: Sequence[bool], choosers: Sequence[int]) -> list[PreNorm]:
     rope = Rope(config.rope)
     index_rope = None if config.index_rope is None else Rope(config.index_rope)
@@ -296,7 +326,9 @@ def _blocks(config: Config, sparse: Sequence[bool], choosers: Sequence[int]) -> 
         return LatentAttention(_latent_of(config, place, chooser), rope, index_rope, chooser)
 
     return [
-        PreNorm(attention(place, chooser), _mlp(config, sparse=kind), rms_norms(config))
+        (NormedMixture if kind and config.norm_behind else PreNorm)(
+            attention(place, chooser), _mlp(config, sparse=kind), rms_norms(config)
+        )
         for place, (kind, chooser) in enumerate(zip(sparse, choosers, strict=True))
     ]
 
@@ -307,7 +339,8 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """The target's tensors; the draft heads' are `adapt_head`'s."""
-    own = without_head(without_spares(config, weights), config.layers, config.draft_heads)
+    named = {name.replace(".mlp.post_mlp_", ".post_mlp_"): array for name, array in weights.items()}
+    own = without_head(without_spares(config, named), config.layers, config.draft_heads)
     return split_latent_heads(to_switch(own, config.mixture.experts), config.latent)
 
 

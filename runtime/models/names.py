@@ -267,6 +267,8 @@ ARCHITECTURES: dict[str, str] = {
     "olmo_hybrid": "olmo_hybrid",
     "DeepseekForCausalLM": "deepseek_moe",
     "deepseek": "deepseek_moe",
+    "AXK1ForCausalLM": "deepseek",
+    "axk1": "deepseek",
     "DeepseekV2ForCausalLM": "deepseek",
     "DeepseekV3ForCausalLM": "deepseek",
     "DeepseekV32ForCausalLM": "deepseek",

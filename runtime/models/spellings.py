@@ -42,6 +42,7 @@ _KIMI = {
 ALIASES: dict[str, dict[str, str]] = {
     "RefinedWeb": _REFINED_WEB,
     "RefinedWebModel": _REFINED_WEB,
+    "axk1": {"num_local_experts": "n_routed_experts"},
     "bailing_hybrid": {**_KIMI, "num_mtp_layers": "num_nextn_predict_layers"},
     "bloom": {
         "hidden_size": "n_embed",

@@ -1,5 +1,5 @@
-"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5, Youtu, MiniCPM3; with and without query
-rank, groups, YaRN, LongRoPE, indexer.
+"""Latent attention: DeepSeek V2, V3, V3.2, GLM-4.7 Flash, GLM-5, A.X K1, Youtu, MiniCPM3; with and without
+query rank, groups, YaRN, LongRoPE, indexer.
 
 The latent sizes are such that 48 tokens at once are computed with keys and values made, and few without.
 """
@@ -31,6 +31,21 @@ _YARN: dict[str, Any] = {
 }
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "axk1": ("axk1", {**_LATENT, "n_group": 4, "topk_group": 2, "first_k_dense_replace": 1}),
+    "axk1_listed": (
+        "axk1",
+        {
+            **_LATENT,
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+            "n_group": 1,
+            "topk_group": 1,
+            "n_shared_experts": 2,
+            "norm_topk_prob": False,
+            "rope_interleave": False,
+            "attention_bias": True,
+            "rope_parameters": _YARN,
+        },
+    ),
     "deepseek_v2": (
         "deepseek_v2",
         {
