@@ -57,7 +57,7 @@ class Crew:
         self._free = threading.Lock()
         self.progress = Progress(group.size)
         nodes = f"{group.nodes}, {'no' if native.kernels is None else 'own'} kernels"
-        self._facts = exchanged(group, {**own_facts(group), "nodes": nodes})
+        self._facts = exchanged(group, {**own_facts(group), "nodes": nodes, "problem": _wrong_here()})
         group.alike = difference(self._facts, ("nodes",)) is None
         if children is not None:
             children.met()
@@ -66,7 +66,9 @@ class Crew:
         if differs is not None:
             raise LoadError(
                 f"these machines cannot run a model together: {differs}",
-                hint="Install the same versions on all of them.",
+                hint=None
+                if any(facts["problem"] for facts in self._facts)
+                else "Install the same versions on all of them.",
             )
         if group.rank == 0:
             atexit.register(self._quit)
@@ -211,3 +213,12 @@ class Crew:
                     stream.flush()
             put_away()
             os._exit(1)  # MLX would wait for what is in flight
+
+
+def _wrong_here() -> str | None:
+    """What this machine's surroundings say and nobody can act on: ranks above 0 have nobody to tell it to."""
+    try:
+        Settings.from_environment()
+    except ModelkitError as error:
+        return str(error)
+    return None

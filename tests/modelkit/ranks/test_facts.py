@@ -65,6 +65,15 @@ def test_machines_of_one_name_have_their_own_room_and_cores(monkeypatch: pytest.
     assert crew.Crew(Group.alone()).threads(None) == 8
 
 
+def test_surroundings_that_one_cannot_act_on_are_said_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever follows has nobody to tell, and the others would see a connection that is lost."""
+    monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, "problem": None}, mine])
+    monkeypatch.setenv("MODELKIT_CACHE_DISK", "lots")
+    with pytest.raises(LoadError, match=r"rank 1 .* says: MODELKIT_CACHE_DISK is 'lots'") as refused:
+        crew.Crew(Group.alone())
+    assert "versions" not in str(refused.value)
+
+
 @pytest.mark.parametrize("other", [False, True])
 def test_ranks_with_kernels_and_without_are_not_alike(
     monkeypatch: pytest.MonkeyPatch, *, other: bool
