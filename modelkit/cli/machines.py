@@ -8,14 +8,17 @@ import click
 
 from modelkit.cli.limits import Size
 from modelkit.cli.screen import note
+from modelkit.cli.screen import width as screen_width
 from modelkit.cli.tables import table
-from modelkit.cli.ui import count, size
+from modelkit.cli.ui import count, one_line, size
 
 if TYPE_CHECKING:
     from modelkit.planning import Planned
 
 _HEADER = ("RANK", "HOST", "LAYERS", "WEIGHTS", "ADAPTERS", "MEMORY", "ROOM", "FULL")
-_ADAPTERS = _HEADER.index("ADAPTERS")
+_HOST, _ADAPTERS = _HEADER.index("HOST"), _HEADER.index("ADAPTERS")
+_SHORTEST = 12
+"""So much of a machine's name is shown at the least."""
 
 
 def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,16 +97,22 @@ def planned(name: str, options: dict[str, Any]) -> "Planned":
 
 
 def plan_table(found: "Planned", width: int | None = None) -> str:
-    """A line for each rank, and their sums. width: as in `table`."""
+    """A line for each rank, and their sums. width: as in `table`; names that are too long for it are cut."""
     adapters = any(share.adapter_bytes for share in found.plan.shares)
     shown = [place for place in range(len(_HEADER)) if adapters or place != _ADAPTERS]
-    right = [at for at, place in enumerate(shown) if place not in (1, 2)]
-    return table(
-        [[row[place] for place in shown] for row in _rows(found)],
-        header=[_HEADER[place] for place in shown],
-        right=right,
-        width=width,
-    )
+    rows = [[row[place] for place in shown] for row in _rows(found)]
+    width = screen_width() if width is None else width
+    if width is not None:
+        longest = max(len(one_line(row[_HOST])) for row in rows)
+        lines = _table(rows, shown, width).splitlines()
+        limit = max(_SHORTEST, longest - max(0, max(map(len, lines)) - width))
+        rows = [[*row[:_HOST], one_line(row[_HOST], limit), *row[_HOST + 1 :]] for row in rows]
+    return _table(rows, shown, width)
+
+
+def _table(rows: Sequence[Sequence[str]], shown: Sequence[int], width: int | None) -> str:
+    right = [at for at, place in enumerate(shown) if place not in (_HOST, _HOST + 1)]
+    return table(rows, header=[_HEADER[place] for place in shown], right=right, width=width)
 
 
 def said(found: "Planned") -> str:

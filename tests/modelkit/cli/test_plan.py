@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from modelkit.cli.machines import plan_table
+from modelkit.planning import Planned
+from runtime.ranks.plan import Plan, Share
+
 Run = Callable[..., Result]
 Create = Callable[..., None]
 
@@ -76,6 +80,19 @@ def test_too_little_room_is_a_note(modelkit: Run, story: str) -> None:
     assert found.exit_code == 0
     assert "rank 0 wants" in found.stderr
     assert not json.loads(modelkit("plan", story, "--ranks", "2", "--memory", "1kB", "--json").stdout)["fits"]
+
+
+def test_long_names_of_machines_leave_room_for_the_rest() -> None:
+    """As those of a cloud; in a pipe they are whole."""
+    names = [f"ip-10-0-12-{rank}.us-west-2.compute.internal" for rank in range(2)]
+    shares = [
+        Share(name, 0, 126, rank, 404 * 10**9, 17 * 10**9, 512 * 10**9) for rank, name in enumerate(names)
+    ]
+    found = Planned(Plan("LlamaForCausalLM", 126, 2, tuple(shares)), 4096, 1, ())
+    narrow = plan_table(found, 80)
+    assert max(map(len, narrow.splitlines())) == 80
+    assert "ip-10-0-12-1.us-west-2" in narrow
+    assert names[1] in plan_table(found)
 
 
 @pytest.mark.parametrize(
