@@ -13,10 +13,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
-from runtime.models.family import Family
-from runtime.models.rotary_encoder import QKV, UNREAD, Config, build, layout, plainly, quantized_by
+from runtime.models.rotary_encoder import QKV, Config, family, plainly
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.rope_spec import read_rope
 
@@ -91,16 +89,4 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return plainly(weights, _PREFIXES, _RENAMED, _FUSED)
 
 
-FAMILY = Family(
-    parse=parse,
-    layout=layout,
-    build=build,
-    adapt=adapt,
-    writes=False,
-    checkpoint=always(
-        Checkpoint(
-            rows=quantized_by(".qkv_proj.", ".k_proj.", ".v_proj.", ".down_proj."),
-            unread=(*UNREAD, "lm_head"),
-        )
-    ),
-)
+FAMILY = family(parse, adapt, ".qkv_proj.", ".k_proj.", ".v_proj.", ".down_proj.")

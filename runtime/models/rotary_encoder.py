@@ -5,15 +5,17 @@ biases are, and in whether feed-forward blocks have a gate.
 """
 
 import re
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.encoder import Encoder
+from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
@@ -135,11 +137,7 @@ class RotaryEncoder(Encoder):
         return embed(self.embeddings.word_embeddings, ids, step)
 
 
-def build(config: Config) -> RotaryEncoder:
-    return RotaryEncoder(config)
-
-
-UNREAD = ("pooler", "cls", "classifier", "position_ids", "inv_freq")
+_UNREAD = ("pooler", "cls", "lm_head", "classifier", "position_ids", "inv_freq")
 """Heads for other tasks, and buffers."""
 
 
@@ -169,9 +167,21 @@ def plainly(
 QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 
-def quantized_by(*sensitive: str) -> tuple[Row, ...]:
+def family(
+    parse: Callable[[Mapping[str, Any]], Config],
+    adapt: Callable[[Config, dict[str, mx.array]], dict[str, mx.array]],
+    *sensitive: str,
+) -> Family:
     """sensitive: what names of matrices have that get more bits."""
-    return (
+    rows = (
         Row(lambda t, _: t.ends("token_type_embeddings.weight"), SOURCE, "table of types"),
         Row(lambda t, r: r.promotes and t.has(*sensitive), EIGHT_ELSE, "sensitive matrix"),
+    )
+    return Family(
+        parse=parse,
+        layout=layout,
+        build=RotaryEncoder,
+        adapt=adapt,
+        writes=False,
+        checkpoint=always(Checkpoint(rows=rows, unread=_UNREAD)),
     )
