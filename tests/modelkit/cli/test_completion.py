@@ -14,14 +14,14 @@ from modelkit.cli.main import cli
 from modelkit.modelfile import PARAMETERS
 
 
-def completed(line: str, shell: str = "bash", breaks: str = "") -> list[str]:
-    """The words that complete the last word of `line`. breaks: letters at which bash parts words."""
+def completed(line: str, shell: str = "bash", word: str | None = None) -> list[str]:
+    """The words that complete the last word of `line`. word: what bash takes for that one."""
     words = line.split(" ")
     given = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1), "_MODELKIT_COMPLETE": f"{shell}_complete"}
     if shell == "fish":
         given["COMP_CWORD"] = words[-1]
     if shell == "bash":
-        given = {**given, "COMP_LINE": line, "COMP_WORDBREAKS": breaks}
+        given = {**given, "COMP_LINE": line, "COMP_WORD": words[-1] if word is None else word}
     output = CliRunner().invoke(cli, prog_name="modelkit", env=given).output
     lines = [line for line in output.splitlines() if line]
     match shell:
@@ -48,23 +48,26 @@ def test_the_words_of_a_choice_are_completed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "rest"),
+    ("line", "word", "rest"),
     [
-        ("run story -p kv_format=q", ["q8", "q4"]),
-        ("run story -p think=m", ["minimal", "medium", "max"]),
-        ("create story --quality=me", ["measured"]),
-        ("run story:q", ["q4"]),
-        ("run STORY:", ["q4"]),
-        ("run sto", ["story:q4", "story"]),
-        ("rm story amy/story:v", ["v2"]),
+        ("run story -p kv_format=q", "q", ["q8", "q4"]),
+        ("run story -p draft_acceptance=", "=", ["coupled", "rejection"]),
+        ("create story --quality=me", "me", ["measured"]),
+        ("run story:q", "q", ["q4"]),
+        ("run STORY:", ":", ["q4"]),
+        ("run sto", "sto", ["story:q4", "story"]),
+        ("rm story amy/story:v", "v", ["v2"]),
+        ('run "story:q', '"story:q', ["story:q4"]),
+        ("run story\\:q", "story\\:q", ["story:q4"]),
+        ("run ", "", ["story:q4", "story", "amy/story:v2"]),
     ],
 )
 def test_bash_is_told_what_comes_behind_its_own_marks(
-    line: str, rest: list[str], monkeypatch: pytest.MonkeyPatch
+    line: str, word: str, rest: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["story:q4", "story", "amy/story:v2"]
     monkeypatch.setattr("modelkit.cli.home.stored_names", lambda: names)
-    assert completed(f"modelkit {line}", breaks=" \t\n\"'@><=;|&(:") == rest
+    assert completed(f"modelkit {line}", word=word) == rest
 
 
 def test_formats_and_commands_are_completed() -> None:
@@ -82,7 +85,7 @@ def test_bash_completes_names_and_parameters(
     script = """
 eval "$(_MODELKIT_COMPLETE=bash_source modelkit)"
 complete_line() {
-    COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMPREPLY=()
+    COMP_LINE="$*"; COMP_POINT=${#COMP_LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
     _modelkit_completion modelkit
     echo "${COMPREPLY[@]}"
 }

@@ -139,7 +139,7 @@ def test_another_missing_module_is_a_bug() -> None:
 def test_the_shell_completes_names(created: Callable[..., None], modelkit: Callable[..., Result]) -> None:
     created("story")
     created("stories")
-    words = {"COMP_LINE": "modelkit show sto", "_MODELKIT_COMPLETE": "bash_complete"}
+    words = {"COMP_LINE": "modelkit show sto", "COMP_WORD": "sto", "_MODELKIT_COMPLETE": "bash_complete"}
     result = CliRunner().invoke(cli, [], prog_name="modelkit", env=words)
     assert sorted(result.stdout.split()) == ["plain,stories", "plain,story"]
 
