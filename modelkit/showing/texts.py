@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from modelkit.chat.find import find_template
 from modelkit.errors import ModelfileError
-from modelkit.modelfile import Directive, Modelfile
+from modelkit.modelfile import MAX_BYTES, MAX_LINES, Directive, Modelfile
+from modelkit.modelfile.syntax import count_lines
 from modelkit.pack import origins
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
@@ -21,7 +22,6 @@ from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 
 _LICENSES = ("LICENSE", "LICENCE", "COPYING")
-_LICENSE_LIMIT_BYTES = 512_000  # half of what a Modelfile may have
 _TEMPLATE = "chat_template.jinja"
 
 
@@ -45,13 +45,20 @@ def modelfile(package: Package, store: Store) -> str:
     if has_draft and not any(one.keyword == "DRAFT" for one in first):
         comments.append("The draft comes with FROM.")
     try:
-        told = [*_directives(package, clear=based)]
-    except ModelfileError as error:  # a saved conversation about code
-        first, told = [Directive("FROM", package.name.short)], []
+        text = _bounded(Modelfile((*first, *_directives(package, clear=based))))
+    except ModelfileError as error:  # a saved conversation, long or about code
+        text = str(Modelfile((Directive("FROM", package.name.short),)))
         why = error.message.partition(": ")[2]
         comments = [*_sources(package, lines), f"All of it comes with FROM: {why}"]
-    text = str(Modelfile((*first, *told)))
     return "".join(f"# {comment}\n" for comment in comments) + text
+
+
+def _bounded(made: Modelfile) -> str:
+    """Its text. Raises ModelfileError for one that is longer than those that are read."""
+    text = str(made)
+    if len(text.encode()) > MAX_BYTES or count_lines(text) > MAX_LINES:
+        raise ModelfileError("it is longer than a Modelfile may be", file=made.file, line=1, column=1)
+    return text
 
 
 def _sources(package: Package, lines: Iterable[origins.Line]) -> Iterator[str]:
@@ -104,7 +111,7 @@ def licenses(package: Package, *, errors: str = "replace") -> dict[str, str]:
     not UTF-8, as in `bytes.decode`.
     """
     names = [name for name in package.files if "/" not in name and name.upper().startswith(_LICENSES)]
-    small = [name for name in names if package.files[name].stat().st_size <= _LICENSE_LIMIT_BYTES]
+    small = [name for name in names if package.files[name].stat().st_size <= MAX_BYTES]
     return {name: package.files[name].read_bytes().decode(errors=errors) for name in small}
 
 

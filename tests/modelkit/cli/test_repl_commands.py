@@ -230,12 +230,13 @@ def test_a_session_becomes_a_package(
         assert line in shown
 
 
+@pytest.mark.parametrize("code", ['def f():\n    """One."""\n    return 1\n', "x\n" * 10_000])
 def test_a_session_about_code_becomes_a_package_that_can_be_made_again(
-    created: Callable[..., None], modelkit: Callable[..., Result], home: Path, tmp_path: Path
+    created: Callable[..., None], modelkit: Callable[..., Result], home: Path, tmp_path: Path, code: str
 ) -> None:
-    """No Modelfile can hold a text with a line that ends in three quotes."""
+    """No Modelfile can hold a text with a line that ends in three quotes, or any number of lines."""
     created("story")
-    (tmp_path / "code.py").write_text('def f():\n    """One."""\n    return 1\n')
+    (tmp_path / "code.py").write_text(code)
     session = talk(Model(), f"see @{tmp_path / 'code.py'}", "/save mine")
     store = Store(home)
     saved = store.resolve("mine")
