@@ -34,7 +34,7 @@ _LONGEST = 16 << 20  # characters of a text
 def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
     """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
 
-    Without TEXT each line of standard input is one.
+    Without TEXT, or with -, each line of standard input is one.
     """
     from modelkit.attached import read_texts
     from modelkit.verbs import load
@@ -54,7 +54,7 @@ def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
         if chosen is not None:
             wanted["adapters"] = dict(read_texts(chosen, model.adapters))
         rows: list[dict[str, Any]] = []
-        for some in _some(texts or _lines(sys.stdin)):
+        for some in _some(_lines(sys.stdin) if texts in ((), ("-",)) else texts):
             found = model.embed(some, **wanted)
             cut += sum(dropped > 0 for dropped in found.dropped)
             if options["as_json"]:
