@@ -76,8 +76,6 @@ class Reader:
                 text = "" if event.answer.reason == "length" else "\n".join(self._broken)
                 rest = self._tokens.finish() if self._tokens is not None else ()
                 return _Said(text=text, logprobs=self._listed(rest))
-            case _:
-                pass
         return _Said()
 
     def _call(self, rest: str) -> _Said:

@@ -53,6 +53,7 @@ class Tokens:
         lacks = 0 if self._begun else self._lacks(text, logprobs)
         if self._held is not None and not self._ahead:
             told, self._held = [self._held], None
+        part = False  # has the last of them more text than has come?
         for logprob in logprobs:
             own, before = self._spell(logprob.id), bool(self._unfinished)
             said, rest = _read(self._unfinished + own)
@@ -78,11 +79,12 @@ class Tokens:
             told.append(Told(own, logprob, start + late + (before and none > 0)))
             if left or said[none:]:  # what stands for no character is counted when it is there
                 start += late + len(said)
+                part = 0 < len(left) - late < len(said)
                 self._ahead += said[len(left) - late :] if left else said
                 left = left[late + len(said) :]
         if self._held is not None and told:
             told, self._held = [self._held, *told], None
-        if self._ahead and text and told and not self._every:
+        if part and not self._every:
             self._held = told.pop()
         if self._held is not None:
             self._held = replace(self._held, start=self._held.start - len(text))
