@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
-from modelkit.grammars.gbnf import bracketed
+from modelkit.grammars.gbnf import as_lark, is_gbnf
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import Vocabulary, names_tokens, with_ids
@@ -379,7 +379,6 @@ def _behind_a_brace(
 def _definition(form: Form, marks: Marks) -> str:
     """marks: tokens that a grammar in Lark may name."""
     from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import gbnf_to_lark, is_lark_syntax
 
     from modelkit.grammars.listed import with_listed_names
     from modelkit.grammars.sound import unsound, unsound_rules
@@ -389,7 +388,7 @@ def _definition(form: Form, marks: Marks) -> str:
         return LLMatcher.grammar_from_regex(form.text)
     try:
         if form.kind == "lark":
-            lark = form.text if is_lark_syntax(form.text) else gbnf_to_lark(bracketed(form.text))
+            lark = as_lark(form.text) if is_gbnf(form.text) else form.text
             why = unsound_rules(lark)
             definition = LLMatcher.grammar_from_lark(with_ids(lark, marks))
         else:

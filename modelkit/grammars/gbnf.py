@@ -1,26 +1,115 @@
-"""Repeats of repeats in GBNF, written so that the library's converter to Lark keeps them.
+r"""GBNF in Lark's syntax, by the library's converter, with the meaning that it has to llama.cpp.
 
-It leaves out the brackets of `("a"?)*` and so makes `"a"?*` of it, which Lark does not take. They stay where
-more than one thing stands inside: an empty text at the end changes nothing else.
+The converter hands characters on as they are escaped, in spellings that Lark does not know (`\u00e9`), and
+classes as they stand, where an expression has operators (`&&`, `--`) and `.` leaves out line ends: these are
+written out. It leaves out the brackets of `("a"?)*` and so makes `"a"?*` of it, which Lark does not take;
+they stay where more than one thing stands inside: an empty text at the end changes nothing else.
+
+A rule without circles becomes a terminal, which takes all that it can, and may leave nothing for what follows
+it (`word "end"`). A rule around `root` makes a terminal of the whole where there are no circles in it.
 """
 
 import re
 from collections.abc import Iterator
+from math import prod
 
-_PIECE = re.compile(r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|\{[^}]*\}|\s+|.', re.DOTALL)
+from modelkit.grammars.sound import unsound_rules
+
+_CHARACTER = r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|[^\\]"
+_CHARACTERS = re.compile(_CHARACTER, re.DOTALL)
+_RANGES = re.compile(rf"({_CHARACTER})(?:-({_CHARACTER}))?", re.DOTALL)
+_PIECE = re.compile(
+    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|\{[^}]*\}|::=|\s+|[A-Za-z0-9_-]+|.', re.DOTALL
+)
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_GBNF = re.compile(r"^\s*root\s*::=", re.MULTILINE)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]"}
+_IN_TEXTS = {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "\\": r"\\"}
+_COUNT = re.compile(r"\{.*?(\d{1,9})\s*,?\s*\}")
+_MOST_COUNTED = 100_000  # repeats of repeats: an expression is as long as all of them
 _REPEATS = ("?", "*", "+", "{")
+_ANY = r'(. | "\n")'
 
 
-def bracketed(text: str) -> str:
-    """The same rules. Texts, classes of characters and comments are left alone."""
-    pieces: list[str] = _PIECE.findall(text)
+def is_gbnf(text: str) -> bool:
+    """Is it none in Lark's syntax? A rule of GBNF may be called `start`, as Lark's first one is."""
+    from llguidance.gbnf_to_lark import is_lark_syntax
+
+    return _GBNF.search(text) is not None or not is_lark_syntax(text)
+
+
+def as_lark(text: str) -> str:
+    """The same rules. Raises the converter's error for what is no GBNF; ValueError for rules that refer to
+    each other so deep that it would take minutes.
+    """
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    why = unsound_rules("".join(_outlined(piece) for piece in _PIECE.findall(text)))
+    if why is not None:
+        raise ValueError(why)
+    pieces = [_written(piece) for piece in _PIECE.findall(text)]
     said = [place for place, piece in enumerate(pieces) if not (piece.isspace() or piece.startswith("#"))]
     for before, place, behind in _threes(said):
         repeats = pieces[before].startswith(_REPEATS) and pieces[behind].startswith(_REPEATS)
         if pieces[place] == ")" and repeats:
             pieces[place] = ' "")'
-    return "".join(pieces)
+    plain = gbnf_to_lark("".join("a-start" if piece == "start" else piece for piece in pieces))
+    counts = [max(int(most), 1) for piece in pieces if piece[0] == "{" for most in _COUNT.findall(piece)]
+    if prod(counts) > _MOST_COUNTED:
+        return plain
+    inner = "".join(f"a-{piece}" if piece in ("root", "start") else piece for piece in pieces)
+    return gbnf_to_lark(f"root ::= a-root\n{inner}")
+
+
+def _outlined(piece: str) -> str:
+    """Of rules, their names and lines."""
+    if _NAME.fullmatch(piece):
+        return f"r{piece}"
+    return piece if piece.isspace() or piece == "::=" else " "
 
 
 def _threes(places: list[int]) -> Iterator[tuple[int, int, int]]:
     return zip(places, places[1:], places[2:], strict=False)
+
+
+def _written(piece: str) -> str:
+    if piece == ".":
+        return _ANY
+    if len(piece) < 3 or piece[0] not in '"[':
+        return piece
+    try:
+        return _text(piece[1:-1]) if piece[0] == '"' else _class(piece[1:-1])
+    except (KeyError, ValueError):  # an escape that GBNF has not
+        return piece
+
+
+def _text(inner: str) -> str:
+    chars = map(_char, _CHARACTERS.findall(inner))
+    return (
+        '"'
+        + "".join(_IN_TEXTS.get(char) or (char if char.isprintable() else _hex(char)) for char in chars)
+        + '"'
+    )
+
+
+def _class(inner: str) -> str:
+    negated = "^" if inner.startswith("^") else ""
+    ends = ([_char(end) for end in ends if end] for ends in _RANGES.findall(inner.removeprefix("^")))
+    return f"[{negated}{''.join('-'.join(map(_member, two)) for two in ends)}]"
+
+
+def _char(written: str) -> str:
+    """Raises KeyError or ValueError for an escape that stands for no character."""
+    if not written.startswith("\\"):
+        return written
+    char = chr(int(written[2:], 16)) if len(written) > 2 else _ESCAPES[written[1]]
+    char.encode()  # no half of a surrogate pair
+    return char
+
+
+def _member(char: str) -> str:
+    return char if char.isalnum() or char > "\xff" else _hex(char)
+
+
+def _hex(char: str) -> str:
+    return f"\\x{ord(char):02x}" if char <= "\xff" else char

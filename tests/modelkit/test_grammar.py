@@ -20,6 +20,7 @@ from modelkit.model import Model
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import ConstraintFault, allows
 from tests.support.tiny import TEMPLATE, write_model, write_tokenizer
+from tests.support.walks import STOP, words_of
 
 PERSON = {
     "type": "object",
@@ -252,6 +253,52 @@ def test_a_grammar_of_either_syntax(model: Model, grammar: str) -> None:
 def test_repeats_of_repeats_in_gbnf(model: Model, grammar: str, wanted: str) -> None:
     text = model.generate("hello", grammar=grammar, seed=1, logit_bias={model.encode("(")[0]: 9.0}).text
     assert re.fullmatch(wanted, text)
+
+
+GBNF = {
+    "escapes": (
+        'root ::= "\\u00e9\\U0001F600\\x41\\[" [\\u3042-\\u3044\\]]',
+        ["\u00e9\U0001f600A[\u3043"],
+        ["\u00e9"],
+    ),
+    "no operators": ("root ::= [a-z&&b] [+--] [~~]", ["a,~", "&-~"], ["a*~"]),
+    "any character": ('root ::= .{2} "x"', ["\n\u00e9x"], ["ax"]),
+    "text over lines": ('root ::= "a\nb"', ["a\nb"], ["ab"]),
+    "a class and more of it": ('root ::= word "end"\nword ::= [a-z]+', ["aend", "endend"], ["end"]),
+    "slashes": ('root ::= [/]+ "//" [^/]', ["///a", "////a"], ["//a"]),
+    "circles": ('root ::= "(" root ")" | "x"', ["((x))"], ["(x"]),
+    "a rule called start": ('start ::= "a"\nroot ::= "(" start ")"', ["(a)"], ["a"]),
+    "an empty rule": ('root ::= "a" x\nx ::= ', ["a"], ["b"]),
+    "counted": ('root ::= (("a"{100}){100}){100} | "b"', ["b"], ["a"]),
+}
+
+
+@pytest.mark.parametrize("case", list(GBNF))
+def test_gbnf_means_what_it_does_to_llama_cpp(case: str) -> None:
+    grammar, good, bad = GBNF[case]
+    words = words_of(None, tokens=False)
+    made = words.grammars.compile(Form("grammar", "lark", grammar))
+
+    def taken(text: str) -> bool:
+        matcher = made.matcher()
+        for token in words.tokenizer.encode(text, add_special=False):
+            if matcher.ended or not allows(matcher.mask(), token):
+                return False
+            matcher.advance(token)
+        return matcher.ended or allows(matcher.mask(), STOP)
+
+    assert [text for text in good if not taken(text)] == []
+    assert [text for text in bad if taken(text)] == []
+
+
+def test_gbnf_that_leads_deep_is_refused_at_once() -> None:
+    rules = "\n".join(f'{i} ::= {i + 1} "x" | "b"' for i in range(10_000))
+    text = f'{rules}\n10000 ::= "q"\nroot ::= 0'
+    assert len(text) <= MOST_CHARACTERS["lark"]
+    begun = time.process_time()
+    with pytest.raises(RequestError, match="refer to each other 10,002 deep"):
+        check(Form("grammar", "lark", text))
+    assert time.process_time() - begun < 5
 
 
 def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
