@@ -25,6 +25,7 @@ _BLANK = "\u2581"
 MOST_WORK = 1_000_000_000
 """Sum of squared lengths: what cutting every piece everywhere costs. Large vocabularies have 30 million."""
 _CHARSMAP_BYTES = 1 << 20
+_STRIPPED = ({"type": "Strip", "content": " ", "start": 1, "stop": 0},)
 
 
 def joined_document(
@@ -50,7 +51,7 @@ def joined_document(
         "merges": merges,
     }
     first = [{"type": "Prepend", "prepend": _BLANK}] if blank_first else []
-    last = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if blank_first else []
+    last = _STRIPPED if blank_first else ()
     notes = (
         ["a blank is put before the text after each special token, as llama.cpp does"] if blank_first else []
     )
@@ -72,18 +73,22 @@ def unigram_document(vocabulary: Vocabulary, metadata: Mapping[str, Any], label:
     )
     merges = truth(metadata, "remove_extra_whitespaces", label, usual=False)
     first = truth(metadata, "add_space_prefix", label, usual=False)
+    words = not any(_BLANK in piece[1:] for piece in vocabulary.pieces)  # or pieces of several
     # Where blanks are merged, one always comes first; else it comes before a text's own.
     metaspace = {
         "type": "Metaspace",
         "replacement": _BLANK,
         "prepend_scheme": "always" if merges else "never",
-        "split": True,
+        "split": words,
     }
     if merges:
         normalizers.append({"type": "Strip", "strip_left": True, "strip_right": True})
         normalizers.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
     elif first:
         normalizers.append({"type": "Prepend", "prepend": _BLANK})
+    decoder = {**metaspace, "prepend_scheme": "always" if merges or first else "never"}
+    if not words:  # that decoder takes all blanks of the first piece
+        decoder = sequence("decoders", [*raw_decoders(), *(_STRIPPED if merges or first else ())])
     return {
         "normalizer": sequence("normalizers", normalizers) if normalizers else None,
         "pre_tokenizer": metaspace,
@@ -93,7 +98,7 @@ def unigram_document(vocabulary: Vocabulary, metadata: Mapping[str, Any], label:
             "vocab": [list(pair) for pair in zip(vocabulary.pieces, scores, strict=True)],
             "byte_fallback": False,
         },
-        "decoder": {**metaspace, "prepend_scheme": "always" if merges or first else "never"},
+        "decoder": decoder,
     }
 
 

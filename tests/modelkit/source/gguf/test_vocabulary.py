@@ -266,6 +266,22 @@ def test_blanks_of_a_unigram_vocabulary_are_llama_cpps(
     assert " ".join(found) == pieces
 
 
+@pytest.mark.parametrize("merged", [True, False])
+def test_a_piece_of_a_unigram_vocabulary_may_be_of_several_words(merged: bool) -> None:
+    tokenizer = loaded(
+        {
+            "tokenizer.ggml.model": "t5",
+            "tokenizer.ggml.tokens": ("<pad>", "</s>", "<unk>", "\u2581", "a", "\u2581a", "\u2581a\u2581a"),
+            "tokenizer.ggml.token_type": (3, 3, 2, 1, 1, 1, 1),
+            "tokenizer.ggml.scores": (0.0, 0.0, 0.0, -2.0, -3.0, -1.0, -1.5),
+            "tokenizer.ggml.add_space_prefix": True,
+            "tokenizer.ggml.remove_extra_whitespaces": merged,
+        }
+    )
+    assert tokenizer.encode("a a", add_special=False) == [6]
+    assert tokenizer.decode([6]) == "a a"
+
+
 def test_tokens_that_a_user_defined_are_found_first_and_shown() -> None:
     metadata = bytes_metadata(special=("<|endoftext|>", "<tool>"))
     metadata["tokenizer.ggml.token_type"] = (NORMAL,) * 256 + (CONTROL, USER)
