@@ -64,7 +64,7 @@ def _embedding(file: GgufFile, prefix: str) -> GgufFile:
             **{
                 f"{names[own].removesuffix('.weight')}_feat_{side}": file.tensors[own].shape[place]
                 for own in _DENSE
-                for place, side in enumerate(("out", "in"))
+                for side, place in (("out", 0), ("in", -1))
                 if own in file.tensors
             },
         },
