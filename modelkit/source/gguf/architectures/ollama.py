@@ -53,7 +53,7 @@ def _gemma3(file: GgufFile, prefix: str) -> GgufFile:
 
 def _embedding(file: GgufFile, prefix: str) -> GgufFile:
     """EmbeddingGemma, with its Dense modules."""
-    names = dict(zip(_DENSE, ("dense_2.weight", "dense_3.weight"), strict=True))
+    names: dict[str, str] = dict(zip(_DENSE, ("dense_2.weight", "dense_3.weight"), strict=True))
     said = _said(
         file,
         prefix,
@@ -122,7 +122,24 @@ def _mistral3(file: GgufFile, prefix: str) -> GgufFile:
     return _said(file, prefix, keys, {"image_token_index", "spatial_merge_size"})
 
 
-def _qwen35(file: GgufFile, prefix: str) -> GgufFile:
+def _nemotron(file: GgufFile, prefix: str) -> GgufFile:
+    """The pair of matrices around experts that work in fewer numbers."""
+    names = {".ffn_latent_in.": ".ffn_latent_down.", ".ffn_latent_out.": ".ffn_latent_up."}
+    first = next((one for name, one in file.tensors.items() if ".ffn_latent_in." in name), None)
+    if first is None:
+        return file
+    file = _said(file, prefix, {}, set(), {"moe_latent_size": first.shape[0]})
+    for own, theirs in names.items():
+        file = _named(file, lambda name, own=own, theirs=theirs: name.replace(own, theirs))
+    return file
+
+
+def _qwen25_vl(file: GgufFile, prefix: str) -> GgufFile:
+    sections = {"rope.mrope_section": "rope.dimension_sections"}
+    return _as(_said(file, prefix, sections, set()), prefix, "qwen2vl")
+
+
+def _qwen(file: GgufFile, prefix: str) -> GgufFile:
     """Biases of step sizes lack the ending; heads of keys are listed, 0 for layers that have none."""
     metadata = file.metadata
     passed = {
@@ -135,9 +152,6 @@ def _qwen35(file: GgufFile, prefix: str) -> GgufFile:
     if isinstance(heads, tuple) and heads and all(type(one) is int for one in heads):
         some = {one for one in heads if one}
         changed |= {f"{prefix}attention.head_count_kv": some.pop()} if len(some) == 1 else {}
-    sections = metadata.get(f"{prefix}rope.dimension_sections")
-    if isinstance(sections, tuple) and len(sections) == 3:
-        changed[f"{prefix}rope.dimension_sections"] = (*sections, 0)
     file = replace(file, metadata=metadata.having(changed))
     said = _said(file, prefix, {}, passed)
     return _named(said, lambda name: f"{name}.bias" if name.endswith(".ssm_dt") else name)
@@ -160,9 +174,13 @@ _CHANGES: Mapping[str, Callable[[GgufFile, str], GgufFile]] = {
     "gptoss": _gpt_oss,
     "lfm2": _lfm2,
     "mistral3": _mistral3,
-    "qwen35": _qwen35,
-    "qwen35moe": _qwen35,
-    "qwen3next": _qwen35,
+    "nemotron_h_moe": _nemotron,
+    "qwen35": _qwen,
+    "qwen35moe": _qwen,
+    "qwen25vl": _qwen25_vl,
+    "qwen3next": _qwen,
+    "qwen3vl": _qwen,
+    "qwen3vlmoe": _qwen,
 }
 
 

@@ -66,6 +66,7 @@ _SECTIONS = {"rope.dimension_sections": [11, 11, 10], "mrope_sections": [11, 11,
         ("ministral3", {"image_token_index": 10, "spatial_merge_size": 2}, {}),
         ("qwen3_5", {"rope.mrope_interleaved": True, "ssm.v_head_reordered": True}, _STEPS),
         ("qwen3_5_moe", {"image_token_id": 9, "norm_top_k_prob": True, **_SECTIONS}, _STEPS),
+        ("qwen3_vl", {"mrope_sections": [4, 2, 2], "image_token_id": 9}, {}),
         ("lfm2", {"feed_forward_length": 12288}, {"token_embd_norm.weight": "output_norm.weight"}),
     ],
 )
@@ -97,6 +98,12 @@ _FLASH = {
         ("gpt_oss", "gptoss", {"expert_feed_forward_length": None, "rope.scaling.type": None}, _GPT_OSS),
         ("embedding_gemma", "gemma3", {"attention.causal": False}, {"output_norm.weight": "norm.weight"}),
         ("glm4_moe_lite", "glm4moelite", _FLASH, {}),
+        (
+            "qwen2_5_vl",
+            "qwen25vl",
+            {"rope.dimension_sections": None, "rope.mrope_section": [4, 2, 2], "vision.block_count": 1},
+            {},
+        ),
     ],
 )
 def test_they_may_have_an_architecture_of_their_own(
@@ -139,6 +146,18 @@ def test_what_older_files_of_gemma_3_say_wrongly_is_mended() -> None:
 def test_heads_of_values_in_another_order_are_refused() -> None:
     with pytest.raises(UnsupportedSource, match="v_head_reordered"):
         _imported("qwen3_5", {"ssm.v_head_reordered": False}, {})
+
+
+def test_matrices_around_narrow_experts_have_other_names() -> None:
+    names = ("blk.1.ffn_latent_in.weight", "blk.1.ffn_latent_out.weight", "output.weight")
+    made = {name: GgufTensor(name, F32, (16, 64), Path(), 0, 0) for name in names}
+    said = {"general.architecture": "nemotron_h_moe"}
+    found = in_llama_cpps_words(GgufFile("it", Path(), Metadata(said, "it"), made, 32, (), ()))
+    assert sorted(found.tensors) == [
+        *("blk.1.ffn_latent_down.weight", "blk.1.ffn_latent_up.weight"),
+        "output.weight",
+    ]
+    assert found.metadata["nemotron_h_moe.moe_latent_size"] == 16
 
 
 def test_tokens_without_a_row_are_left_out() -> None:
