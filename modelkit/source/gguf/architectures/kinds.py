@@ -32,16 +32,21 @@ _SIZES = [
     "embedding_length",
     "rope.scaling.original_context_length",
     "vocab_size",
+    "wkv.head_size",
 ]
 _COUNTS = [
     "altup.active_idx",
     "altup.num_inputs",
+    "attention.decay_lora_rank",
+    "attention.gate_lora_rank",
+    "attention.iclr_lora_rank",
     "attention.indexer.top_k",
     "attention.kv_lora_rank",
     "attention.q_lora_rank",
     "attention.relative_buckets_count",
     "attention.shared_kv_layers",
     "attention.sliding_window",
+    "attention.value_residual_mix_lora_rank",
     "classifier.pooling_type",
     "decoder_block_count",
     "decoder_start_token_id",
@@ -98,6 +103,8 @@ _FLOATS = [
     "rope.scaling.yarn_ext_factor",
     "rope.scaling.yarn_log_multiplier",
 ]
+_NUMBERS = ["swiglu_clamp_exp", "swiglu_clamp_shexp"]
+"""A number, or one for each block."""
 _FLAGS = [
     "attention.causal",
     "expert_weights_norm",
@@ -106,6 +113,10 @@ _FLAGS = [
     "use_parallel_residual",
 ]
 _TEXTS = ["hidden_activation", "rope.scaling.type"]
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _whole(value: Any, least: int) -> bool:
@@ -126,9 +137,13 @@ _KINDS = {
         )
         for key in _LISTS
     },
+    **dict.fromkeys(_FLOATS, ("a number", _number)),
     **{
-        key: ("a number", lambda value: type(value) in (int, float) and math.isfinite(value))
-        for key in _FLOATS
+        key: (
+            "a number, or one for each block",
+            lambda value: all(map(_number, value)) if isinstance(value, list | tuple) else _number(value),
+        )
+        for key in _NUMBERS
     },
     **{key: ("true or false", lambda value: type(value) is bool) for key in _FLAGS},
     **{key: ("a text", lambda value: isinstance(value, str)) for key in _TEXTS},

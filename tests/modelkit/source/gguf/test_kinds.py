@@ -71,6 +71,7 @@ def test_every_odd_value_is_read_or_refused_in_words(name: str) -> None:
         ("qwen3_moe", "qwen3moe.expert_count", True, "is True; a whole number was expected"),
         ("gemma4", "gemma4.feed_forward_length", [64], "a number for each layer was expected"),
         ("gemma4", "gemma4.feed_forward_length", None, "is None; a number was expected"),
+        ("step3p5", "step35.swiglu_clamp_exp", ["x"], "a number, or one for each block was expected"),
         ("qwen3_5", "qwen35.ssm.state_size", 2**31 - 1, "other rows than the metadata means"),
     ],
 )
