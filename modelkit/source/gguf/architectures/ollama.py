@@ -210,7 +210,9 @@ def _as(file: GgufFile, prefix: str, name: str) -> GgufFile:
 
 def _named(file: GgufFile, name: Callable[[str], str]) -> GgufFile:
     def renamed() -> Iterator[GgufTensor]:
-        return (replace(tensor, name=name(own)) for own, tensor in file.tensors.items())
+        for own, tensor in file.tensors.items():
+            theirs = name(own)
+            yield tensor if theirs in file.tensors else replace(tensor, name=theirs)
 
     return replace(file, tensors={tensor.name: tensor for tensor in renamed()})
 

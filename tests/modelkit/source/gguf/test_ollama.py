@@ -143,6 +143,16 @@ def test_what_older_files_of_gemma_3_say_wrongly_is_mended() -> None:
     assert _imported("gemma3", bounded, {})[1].config["final_logit_softcapping"] == 30.0
 
 
+def test_a_tensor_under_both_names_is_refused() -> None:
+    file = GgufReference("qwen3_5")
+    shapes = {**file.shapes, "blk.0.ssm_dt": (4,)}
+    made = {name: GgufTensor(name, F32, shape, Path(), 0, 0) for name, shape in shapes.items()}
+    found = in_llama_cpps_words(GgufFile("it", Path(), Metadata(dict(file.metadata), "it"), made, 32, (), ()))
+    given = {name: tensor.shape for name, tensor in found.tensors.items()}
+    with pytest.raises(UnsupportedSource, match=r"`blk\.0\.ssm_dt` \[4\]"):
+        read(found.metadata, given, file.exported, "it")
+
+
 def test_heads_of_values_in_another_order_are_refused() -> None:
     with pytest.raises(UnsupportedSource, match="v_head_reordered"):
         _imported("qwen3_5", {"ssm.v_head_reordered": False}, {})
