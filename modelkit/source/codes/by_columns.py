@@ -1,16 +1,38 @@
 """The tensors of GPTQ and AWQ: `X.qweight`, `X.scales`, `X.qzeros` and, of GPTQ, `X.g_idx`, inputs first."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from modelkit.errors import MalformedFile
+from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.codes.stated import Stated
 from modelkit.source.codes.value import CodeMatrix, Layout
+from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.tensor import TensorInfo
 
 CODES = ".qweight"
 _SCALES = ("F16", "BF16", "F32")
 _WORD_BITS = 32
 _OUTPUTS = 8  # of AWQ in a word
+
+
+def matrix_among(
+    module: str, layout: Layout, ways: Sequence[Stated], tensors: Mapping[str, TensorInfo], origin: str
+) -> CodeMatrix:
+    """ways: those that config.json knows; the first is the usual one. Raises as `matrix_of`, and
+    UnsupportedSource for tensors that fit several.
+    """
+    usual, *others = ways
+    fitting: list[CodeMatrix] = []
+    for way in ways if others else ():
+        try:
+            fitting.append(matrix_of(module, layout, way, tensors, origin))
+        except MalformedFile:
+            continue
+    if len(fitting) > 1:
+        raise UnsupportedSource(
+            f"{origin}: `{module}{CODES}` may be any of several ways that config.json knows (dynamic)",
+            hint=FLOAT_HINT,
+        )
+    return fitting[0] if fitting else matrix_of(module, layout, usual, tensors, origin)
 
 
 def matrix_of(

@@ -74,14 +74,18 @@ def _matrices(inventory: Inventory, method: str) -> Iterator[CodeMatrix]:
     for name in tensors:
         if name.endswith(by_columns.CODES):
             module = name.removesuffix(by_columns.CODES)
-            yield by_columns.matrix_of(module, layout, stated.get(module, stated[""]), tensors, origin)
+            yield by_columns.matrix_among(module, layout, stated.get(module, stated[""]), tensors, origin)
 
 
-def _by_columns(method: str, block: Mapping[str, Any], origin: str) -> tuple[Layout, Mapping[str, Stated]]:
+def _by_columns(
+    method: str, block: Mapping[str, Any], origin: str
+) -> tuple[Layout, Mapping[str, tuple[Stated, ...]]]:
+    """How tensors lie, and the ways that a module's may be stored in, "" for all that are not named."""
     match method:
         case "gptq":
             return "gptq", {"": stated_by_gptq(block, origin)}
         case "awq":
-            return "awq", {"": stated_by_awq(block, origin)}
+            return "awq", {"": (stated_by_awq(block, origin),)}
         case _:
-            return stated_by_auto_round(block, origin)
+            layout, stated = stated_by_auto_round(block, origin)
+            return layout, {name: (one,) for name, one in stated.items()}

@@ -23,6 +23,7 @@ _AUTO_ROUND: "dict[str, tuple[Layout, bool]]" = {
 }
 """packing_format -> how tensors lie, and whether zeros are stored less one."""
 _AUTO_ROUND_KEYS = ("bits", "group_size", "sym", "data_type")
+_GPTQ_RULE = frozenset(("bits", "desc_act", "group_size", "static_groups", "sym"))
 _FLOAT_BITS = 16
 _PLAIN_NAME = re.compile(r"[\w.]*", re.ASCII)
 _WHOLE_ROW = -1
@@ -51,14 +52,27 @@ def stated_block(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((block for block in blocks if isinstance(block.get("quant_method"), str)), {})
 
 
-def stated_by_gptq(block: Mapping[str, Any], origin: str) -> Stated:
-    """Raises UnsupportedSource."""
+def stated_by_gptq(block: Mapping[str, Any], origin: str) -> tuple[Stated, ...]:
+    """The usual way, and those of GPTQModel's rules (`dynamic`) for some modules. What rules leave out (`-:`)
+    is floats, which its tensors say. Raises UnsupportedSource.
+    """
+    rules = block.get("dynamic") or {}
+    if not isinstance(rules, Mapping):
+        raise _refused(origin, "GPTQ", "dynamic", rules)
+    found = [_of_gptq(block, origin)]
+    for pattern, fields in rules.items():
+        if pattern.startswith("-:") or not fields:
+            continue
+        if not isinstance(fields, Mapping) or not fields.keys() <= _GPTQ_RULE:
+            raise _refused(origin, "GPTQ", "dynamic", fields, f"{', '.join(sorted(_GPTQ_RULE))} are read")
+        found.append(_of_gptq({**block, **fields}, origin))
+    return tuple(dict.fromkeys(found))
+
+
+def _of_gptq(block: Mapping[str, Any], origin: str) -> Stated:
     for key in ("is_marlin_format", "planar"):
         if block.get(key):
             raise _refused(origin, "GPTQ", key, block[key])
-    dynamic = block.get("dynamic") or {}
-    if not isinstance(dynamic, Mapping) or any(_changes(*rule) for rule in dynamic.items()):
-        raise _refused(origin, "GPTQ", "dynamic", dynamic, "rules that leave modules out are read")
     form = block.get("checkpoint_format", block.get("format")) or "gptq"
     if form not in ("gptq", "gptq_v2"):
         raise _refused(origin, "GPTQ", "checkpoint_format", form, "gptq and gptq_v2 are read")
@@ -75,13 +89,6 @@ def stated_by_gptq(block: Mapping[str, Any], origin: str) -> Stated:
         # Groups that were fixed before inputs were sorted are those of inputs as they stand.
         by_activation=block.get("desc_act") is True and block.get("static_groups") is not True,
     )
-
-
-def _changes(pattern: str, fields: object) -> bool:
-    """Does a rule of GPTQModel's store modules in another way? What it leaves out (`-:`) is floats, which
-    tensors say.
-    """
-    return not pattern.startswith("-:") and bool(fields)
 
 
 def stated_by_awq(block: Mapping[str, Any], origin: str) -> Stated:

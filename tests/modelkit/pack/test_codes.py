@@ -320,6 +320,23 @@ def test_what_autoround_says_of_single_layers(tmp_path: Path) -> None:
     assert apart(logits(coded), logits(plain)) < 1e-3
 
 
+def test_modules_that_gptqmodel_stored_otherwise_are_told_by_their_tensors(tmp_path: Path) -> None:
+    own, shapes = llama()
+    rules = {"+:.*down.*": {"bits": 8, "group_size": 64}, "-:.*mtp.*": {}}
+    coded, plain = two(
+        tmp_path,
+        own,
+        shapes,
+        {**gptq_config(), "dynamic": rules},
+        lambda name, shape: random_codes(name, shape, *((8, 64) if "down" in name else (4, 32))),
+        gptq,
+        linear(shapes),
+    )
+    create(coded)
+    create(plain)
+    assert apart(logits(coded), logits(plain)) < 1e-3
+
+
 def test_modules_that_gptqmodel_left_out_are_floats(tmp_path: Path) -> None:
     """As Qwen publishes its own: attention stays as it was."""
     own, shapes = llama()
