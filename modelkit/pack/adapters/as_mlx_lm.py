@@ -19,6 +19,7 @@ from modelkit.pack.adapters.given import Given, as_it_is, folder_files
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.mlx_folder.shard import Plain
+from modelkit.pack.mlx_lm.names import INSIDE
 from modelkit.pack.mlx_lm.rewriting import rewritten
 from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.mlx_lm_limits import UNKNOWN
@@ -36,16 +37,6 @@ if TYPE_CHECKING:
     from runtime.nn.low_rank import LowRank
 
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|blocks|h)\.(?P<place>\d+)\.(?P<key>.+)", re.ASCII)
-_RENAMED = {
-    "gpt_neox": (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model.")),
-    "gptj": (("transformer.", "model."),),
-    "step3p5": (
-        (".moe.gate.", ".mlp.gate.gate."),
-        (".moe.", ".mlp.switch_mlp."),
-        (".share_expert.", ".mlp.share_expert."),
-    ),
-}
-"""What a class of mlx-lm calls otherwise than any file, by model type."""
 _MISCOUNTED = (3, 5, 6)
 """Bits of packed matrices whose width its DoRA computes wrongly (32 // bits numbers in a word)."""
 
@@ -165,7 +156,7 @@ def _check_form(given: Given, touched: set[str]) -> None:
 
 def _called(name: str, kind: object, *, wrapped: bool) -> str:
     if not wrapped:
-        pairs = _RENAMED.get(str(kind), ())
+        pairs = INSIDE.get(str(kind), ())
         return next((name.replace(old, new) for old, new in pairs if old in name), name)
     inside = unwrapped(name)
     return f"language_model.{inside}" if inside.startswith(HEAD) else f"language_model.model.{inside}"

@@ -17,10 +17,11 @@ from runtime.nn.low_rank import HEAD
 
 Shape = tuple[int, ...]
 
-_BARE = tuple(
-    (part, "transformer.") for part in ("h.", "blocks.", "wte.", "wpe.", "word_embeddings", "ln_f.")
+_OF_TRANSFORMER = ("h.", "blocks.", "wte.", "wpe.", "word_embeddings", "ln_f.")
+_BARE = (
+    *((part, "transformer.") for part in _OF_TRANSFORMER),
+    *((part, TRUNK) for part in ("embed_tokens.", "layers.", "norm.")),
 )
-_BARE += tuple((part, TRUNK) for part in ("embed_tokens.", "layers.", "norm."))
 """How names begin in files of a trunk alone, and what stands before them in a class with a head."""
 
 

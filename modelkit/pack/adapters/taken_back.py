@@ -136,7 +136,7 @@ def _stacked(matrices: tuple[mx.array, ...], shape: Shape) -> mx.array:
     if len(shape) < 3:
         return matrices[0]
     rank = max(one.shape[-1] for one in matrices)
-    return mx.stack([mx.pad(one, ((0, 0), (0, rank - one.shape[-1]))) for one in matrices])
+    return mx.stack([mx.pad(one, [(0, 0), (0, rank - one.shape[-1])]) for one in matrices])
 
 
 def _vector(way: Way, known: Ways, brought: LowRanks, leaf: str, scale: float) -> mx.array | None:

@@ -10,6 +10,17 @@ from modelkit.pack.mlx_lm_limits import UNKNOWN
 from runtime.models.checkpoint import TRUNK
 from runtime.models.towers import unwrapped
 
+INSIDE: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "gpt_neox": (("gpt_neox.layers.", "model.h."), ("gpt_neox.", "model.")),
+    "gptj": (("transformer.", "model."),),
+    "step3p5": (
+        (".moe.gate.", ".mlp.gate.gate."),
+        (".moe.", ".mlp.switch_mlp."),
+        (".share_expert.", ".mlp.share_expert."),
+    ),
+}
+"""What its class calls otherwise than any file, by model type: `sanitize` renames what is read."""
+
 _ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
