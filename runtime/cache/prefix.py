@@ -128,6 +128,8 @@ class PrefixStore:
     def release(self, node: PageNode) -> None:
         assert node.pins > 0
         node.pins -= 1
+        if self.nbytes > self.limit_bytes:
+            self._shrink()
 
     def changed(self) -> list[mx.array]:
         """Arrays of pages that came or were cut since the last call. Evaluate them before the next write."""
@@ -142,7 +144,7 @@ class PrefixStore:
         self.limit_bytes = limit
 
     def resize(self, limit_bytes: int) -> None:
-        """Another limit. What is beyond it goes now, but for what is held: that goes as others come."""
+        """Another limit. What is beyond it goes now, but for what is held: that goes when it is let go of."""
         self.limit_bytes = limit_bytes
         if self.nbytes > limit_bytes:
             self._shrink()

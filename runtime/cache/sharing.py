@@ -110,14 +110,17 @@ class Sharing(Generic[U]):
         use = self._uses.pop(user, None)
         if use is not None:
             self.store.release(use.node)
+            mx.eval(self.store.changed())  # until then what was cut off takes its memory
 
     def clear(self) -> None:
         """Forget all that no user needs."""
         self.store.clear()
+        mx.eval(self.store.changed())
 
     def resize(self, limit_bytes: int) -> None:
         """Keep so much from now on."""
         self.store.resize(limit_bytes)
+        mx.eval(self.store.changed())
 
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         """Give the store what the row computed since its last page. None if that is nothing, or not kept."""

@@ -36,6 +36,18 @@ def test_the_least_recently_used_leaf_goes_first() -> None:
     assert sorted(firsts) == [1, 3, 4]
 
 
+def test_what_is_held_beyond_the_limit_goes_when_it_is_let_go_of() -> None:
+    machine = Machine(FULL)
+    machine.conversation(0, range(1, 9))
+    machine.begin(1, [*range(1, 9), 5])
+    machine.drop(0)
+    machine.store.resize(0)
+    assert machine.store.nbytes > 0
+    machine.drop(1)
+    assert machine.store.nbytes == 0
+    machine.store.check()
+
+
 def test_a_shared_beginning_outlives_its_branches() -> None:
     machine = Machine(MIXED)
     machine.conversation(0, [*range(1, 9), 20, 21], marks=[8])
