@@ -229,6 +229,8 @@ ARCHITECTURES: dict[str, str] = {
     "plamo2": "plamo2",
     "Zamba2ForCausalLM": "zamba2",
     "zamba2": "zamba2",
+    "FlintForCausalLM": "flint",
+    "flint": "flint",
     "Qwen2MoeForCausalLM": "qwen_moe",
     "Qwen3MoeForCausalLM": "qwen_moe",
     "Qwen3VLMoeForConditionalGeneration": "qwen_moe",

@@ -143,6 +143,8 @@ def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
 
 
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
+    "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
+    "A.X K1": ("axk1", same, renamed((".mlp.post_mlp_layernorm.", ".post_mlp_layernorm."))),
     "gemma3 with the old fields": ("gemma3_text", gemma3_of_old, same),
     "gemma3 wrapped of old": ("gemma3_wrapped", inner(gemma3_of_old), old_wrapper),
     "gemma3 text by MLX": ("gemma3_text", without(), old_wrapper),
