@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layout
 from runtime.models.baichuan import HEAD_FILES, normed_head
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -123,8 +123,8 @@ class PairedTrunk(Trunk):
 
 class BaichuanM1(CausalLM):
     @property
-    def shifts(self) -> tuple[()]:
-        return ()
+    def shifts(self) -> list[Rotate | None]:
+        return []
 
 
 def build(config: Config) -> BaichuanM1:

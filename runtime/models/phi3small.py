@@ -56,7 +56,7 @@ class Config(DecoderConfig):
     logit_scale: float
 
 
-_SHAPE = {
+_SHAPE: dict[str, Any] = {
     "vocab_size": 100352,
     "hidden_size": 4096,
     "num_attention_heads": 32,
@@ -204,8 +204,7 @@ def build(config: Config) -> Phi3Small:
         for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
         if rope is not None
     ]
-    scales = {"embed_scale": config.embed_scale, "logit_scale": config.logit_scale}
-    return Phi3Small(config, layers, norm(), **scales)
+    return Phi3Small(config, layers, norm(), embed_scale=config.embed_scale, logit_scale=config.logit_scale)
 
 
 _NAMES = ((".self_attn.dense.", ".self_attn.o_proj."), ("model.final_layernorm.", "model.norm."))
