@@ -1,5 +1,11 @@
 """The options of commands that may run a model on several machines, and what those machines do with them."""
 
+import os
+import select
+import signal
+import stat
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +13,8 @@ import click
 
 from modelkit.cli import interrupts
 from modelkit.settings import one_of_several
+
+_INPUT = 0
 
 
 def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,3 +67,20 @@ def follows(ctx: click.Context, ranks: int | None) -> None:
     if crew.rank > 0:
         interrupts.leave_to_another()
         ctx.exit(follow(crew))
+
+
+def end_with_launcher() -> None:
+    """For a server, which reads nothing from there: it is told to stop when whoever holds the pipe to its
+    input, as launchers do, has ended. One that was started through a terminal, as by ssh, gets SIGHUP then.
+    """
+    if not one_of_several() or sys.__stdin__ is None or not stat.S_ISFIFO(os.fstat(_INPUT).st_mode):
+        return
+    poll = select.poll()
+    poll.register(_INPUT, 0)  # that nobody writes any more is told whatever is asked
+
+    def watch() -> None:
+        poll.poll()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if not poll.poll(0):
+        threading.Thread(target=watch, name="modelkit-launcher", daemon=True).start()

@@ -10,7 +10,7 @@ from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
 from modelkit.cli.limits import Size, cache_options
 from modelkit.cli.pull import fetched
-from modelkit.cli.ranks import progress_of_ranks, rank_options
+from modelkit.cli.ranks import end_with_launcher, progress_of_ranks, rank_options
 from modelkit.cli.screen import Aside, Waiting, echo, note
 from modelkit.cli.settings import TABLE, read_settings, setting_option
 from modelkit.errors import ModelkitError
@@ -169,6 +169,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     wanted = _wanted(names, options)
     wanted = replace(wanted, names=tuple(fetched(name, quiet=False) for name in names))
     _warn(wanted.place, wanted.access)
+    end_with_launcher()
     serve(wanted, echo, lambda name: Waiting(f"loading {name}", more=progress_of_ranks))
 
 

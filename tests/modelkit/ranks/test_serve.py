@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import modelkit
-from tests.support.ranks import ROOT, free_ports
+from tests.support.ranks import ROOT, environments, free_ports
 from tests.support.tiny import write_model
 
 TEXTS = ["Once upon a time", "rain"]
@@ -137,3 +137,31 @@ def test_a_server_of_two_ranks(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_server_ends_with_the_launcher_that_was_killed(tmp_path: Path) -> None:
+    """Which has held a pipe to the input of each rank, and can end none of them."""
+    (port,), log = free_ports(1), tmp_path / "log"
+    command = [sys.executable, "-m", "modelkit", "serve", "--port", str(port)]
+    read, write = os.pipe()
+    with log.open("wb") as file:
+        started = [
+            subprocess.Popen(
+                command,
+                env=env | {"MODELKIT_HOME": str(tmp_path / "home")},
+                stdin=read,
+                stdout=file,
+                stderr=file,
+            )
+            for env in environments(tmp_path, 2)
+        ]
+    os.close(read)
+    try:
+        assert reached(f"http://127.0.0.1:{port}", started[0]), log.read_text()
+        os.close(write)
+        assert [process.wait(20) for process in started] == [0, 0]
+        assert "draining" in log.read_text()
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
