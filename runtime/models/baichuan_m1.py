@@ -9,7 +9,7 @@ Sources: arXiv 2502.12671; the authors' modeling_baichuan.py of Baichuan-M1-14B.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 
@@ -94,10 +94,9 @@ class Attention(FusedAttention):
         super().__init__(shape, rope)
         self.conv = CausalConv(2 * shape.kv_heads * shape.head_dim, TAPS, bias=False)
 
-    def seen(self, x: mx.array, step: Step, cache: Any) -> mx.array:
-        last: ScanningCache
-        memory: AttentionCache
-        last, memory = cache
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        """cache: both of the layer's (`PairedTrunk`)."""
+        last, memory = cast("tuple[ScanningCache, AttentionCache]", cache)
         queries, *made = self.flat(x, step)
         keys, values = mx.split(last_scan(last, step, self.conv, mx.concatenate(made, axis=-1)), 2, axis=-1)
         shape = self._kv_heads, self._head_dim

@@ -12,6 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, attention_layout, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, read_shape
@@ -99,7 +100,7 @@ class First(PreNorm):
         super().__init__(attention, mlp, norm)
         del self.input_layernorm
 
-    def __call__(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
         x = x + self.self_attn(x, step, cache)
         return x + self.mlp(self.post_attention_layernorm(x), step)
 

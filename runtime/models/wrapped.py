@@ -162,8 +162,8 @@ def alone(raw: Raw) -> dict[str, Any]:
     kind = str(block.get("model_type") or row.text)
     if kind not in TEXTS:
         raise UnsupportedModel(
-            f"config.json: {name}.model_type is {shown(kind)}, and inside {raw['model_type']} only "
-            f"{', '.join(TEXTS)} are computed here"
+            f"config.json: {name}.model_type is {shown(kind)}, which is none of the text models that are "
+            f"computed inside {raw['model_type']}; docs/models.md lists them"
         )
     own = {"model_type": _SAME.get(kind, kind), _TIED: _tied(row, raw.get(_TIED), block.get(_TIED))}
     said = {**TEXTS[kind], **block, **_BARE.get(kind, {}), **own}

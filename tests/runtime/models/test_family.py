@@ -91,8 +91,8 @@ def test_every_name_leads_to_a_record(module: str) -> None:
 
 def test_every_record_has_a_name() -> None:
     files = Path(str(models.__file__)).parent.glob("*.py")
-    ending = {file.stem for file in files if "\nFAMILY = Family(" in file.read_text(encoding="utf-8")}
-    assert ending == set(ARCHITECTURES.values())
+    ending = {file.stem for file in files if "\nFAMILY = " in file.read_text(encoding="utf-8")}
+    assert ending == set(ARCHITECTURES.values()) | {"gemma_encoder", "t5_encoder"}  # what others become
 
 
 @pytest.mark.parametrize(
