@@ -148,6 +148,8 @@ def build(config: Config) -> ModernBertDecoder:
 _NAMES = (
     ("lm_head.dense.", "head_dense."),
     ("lm_head.norm.", "head_norm."),
+    ("decoder.biases", "lm_head.biases"),  # of a packed one
+    ("decoder.scales", "lm_head.scales"),
     ("decoder.bias", "head_bias"),
     ("decoder.weight", "lm_head.weight"),
     ("model.embeddings.tok_embeddings.", "model.embed_tokens."),

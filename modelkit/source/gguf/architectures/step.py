@@ -210,7 +210,7 @@ STEP35 = Architecture(
         *MLP,
         rule("ffn_gate_inp.weight", "moe.gate.weight"),
         rule("exp_probs_b.bias", "moe.router_bias"),
-        *experts("moe"),
+        *experts(),
         *shared_expert("share_expert"),
     ),
 )
