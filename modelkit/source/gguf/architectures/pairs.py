@@ -61,7 +61,7 @@ def read_adapter(
             f"{label}: `{shown(unread[0])}` may change the adapter's numbers and is not known"
         )
     alpha = metadata.get("adapter.lora.alpha")
-    if type(alpha) not in (int, float) or alpha is None:
+    if type(alpha) not in (int, float) or alpha is None or not abs(alpha) < 1e9:
         raise MalformedFile(f"{label}: `adapter.lora.alpha` is {shown(repr(alpha))}; a number was expected")
     row = _row(metadata.get("general.architecture"), config, label)
     norms = {name: shape for name, shape in shapes.items() if name.endswith(_NORM)}

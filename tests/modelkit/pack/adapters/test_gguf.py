@@ -83,10 +83,18 @@ def test_a_pair_for_the_table_alone_leaves_the_head_that_is_tied_to_it(kind: str
     assert placement.unties
 
 
-def lora_file(stored: dict[str, np.ndarray]) -> bytes:
+@pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 1e30])
+def test_an_alpha_that_is_no_number_is_refused_by_name(alpha: float, tmp_path: Path) -> None:
+    path = tmp_path / "lora.gguf"
+    path.write_bytes(lora_file({}, alpha))
+    with pytest.raises(ModelkitError, match=r"`adapter\.lora\.alpha` is .*; a number was expected"):
+        read_adapter(path, Reference("llama").record["config"])
+
+
+def lora_file(stored: dict[str, np.ndarray], alpha: float = 6.0) -> bytes:
     said = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
     tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
-    return bytes(Gguf({**said, "adapter.lora.alpha": 6.0}, tensors))
+    return bytes(Gguf({**said, "adapter.lora.alpha": alpha}, tensors))
 
 
 def test_norms_that_were_trained_are_fused_as_pefts_are(tmp_path: Path) -> None:
