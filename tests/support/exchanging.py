@@ -136,12 +136,15 @@ def ahead_without(group: Group) -> object:
 
 def unread(group: Group) -> object:
     """Ids go to those ranks alone that read them: to the others, nothing comes before the next message."""
-    group.readers = 1
-    if group.rank == 0:
-        group.spread(mx.array([[7]]), (1, 1))
-        group.tell(b"next")
-        return "told"
-    return group.hear(within_s=30).decode()
+    before, group.readers, group.shards = (group.readers, group.shards), 1, 1  # whatever was loaded before
+    try:
+        if group.rank == 0:
+            group.spread(mx.array([[7]]), (1, 1))
+            group.tell(b"next")
+            return "told"
+        return group.hear(within_s=30).decode()
+    finally:
+        group.readers, group.shards = before
 
 
 def _ahead(group: Group, hearers: int) -> object:
