@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import Added
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
     HIDDEN,
@@ -20,20 +21,33 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, write_scaling
-from modelkit.source.gguf.architectures.rules import Kept
+from modelkit.source.gguf.architectures.rules import Kept, Members
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.state import FILTERS, RATES
 from modelkit.source.gguf.architectures.windows import told_kinds
+from runtime.records import dataclass
 
 _HOME = "model.layers.layers.{}."
 _EVERY = 8
 """llama.cpp's habit: every how many layers one of PLaMo 3 sees everything."""
 
+
+@dataclass(frozen=True, slots=True)
+class _OfIds:
+    """A head has a multiple of 16 rows in a checkpoint, and those of ids in a file."""
+
+    def link(self, members: Members) -> Link | None:
+        rows, width = members.shapes.get(members.ours[0], (0, 0))
+        ids = members.facts.count("vocab_size")
+        if rows <= ids:
+            return Kept().link(members)
+        ours = Side(members.ours[0], (rows, width), (0, 1))
+        return Link((Side(members.theirs[0], (ids, width)),), (ours,), (Atom(ids), Atom(rows - ids)))
+
+
 _TOP = (
-    *rules("""
-        token_embd.weight = model.embed_tokens.weight
-        output.weight = lm_head.weight
-    """),
+    rule("token_embd.weight", "model.embed_tokens.weight"),
+    rule("output.weight", "lm_head.weight", _OfIds()),
     rule("output_norm.weight", "model.norm.weight", SHIFTED),
 )
 _BLOCK = (

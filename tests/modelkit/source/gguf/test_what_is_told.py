@@ -12,7 +12,7 @@ from modelkit.source.gguf.architectures.llama3 import llama3_block, llama3_facto
 from runtime.models.wrapper import text_config
 from runtime.nn.rope_spec import read_rope
 from tests.support.checkpoints import legacy_config
-from tests.support.gguf_references import GgufReference, describe, read
+from tests.support.gguf_references import GgufReference, describe, export, read
 
 _KEPT: dict[str, GgufReference] = {}
 
@@ -93,6 +93,15 @@ def test_a_tensor_too_many_is_refused_by_name(tensor: str, shape: tuple[int, ...
     reference = GgufReference("llama")
     with pytest.raises(UnsupportedSource, match=tensor.replace(".", r"\.")):
         read(reference.metadata, {**reference.shapes, tensor: shape}, reference.exported, "model.gguf")
+
+
+def test_rows_of_a_head_that_have_no_id_are_left_out() -> None:
+    """PLaMo's checkpoints have a multiple of 16; llama.cpp loads as many as there are tokens."""
+    reference = GgufReference("plamo2")
+    config = {**reference.config, "vocab_size": 150, "tie_word_embeddings": False}
+    table = reference.package["model.embed_tokens.weight"]
+    ours = {**reference.package, "model.embed_tokens.weight": table[:150], "lm_head.weight": table}
+    assert np.array_equal(export(describe(config, ours, "it"), ours)["output.weight"], table[:150])
 
 
 def test_a_file_without_an_embedding_is_no_model() -> None:
