@@ -29,6 +29,8 @@ _MOST_BYTES = 2**63
 _SMALL = 1 << 20
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
 _SIZES = ("MLX_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+LAUNCHERS = (*_RANKS, *_SIZES, "MLX_HOSTFILE", "MLX_IBV_DEVICES", "MLX_JACCL_COORDINATOR", "NCCL_HOST_IP")
+"""What launchers set."""
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _LAUNCHED = "`mlx.launch --hostfile` sets both on each machine."
 _HUB = "https://huggingface.co"

@@ -7,17 +7,20 @@ import threading
 import time
 from pathlib import Path
 
+import mlx.core as mx
+
 from modelkit.errors import LoadError
 from modelkit.ranks.crew import Crew
 from modelkit.ranks.present import be_of, present
 from modelkit.ranks.spawn import Children, check_leader
-from modelkit.settings import check_launched, rank_patience_s, surroundings
+from modelkit.settings import LAUNCHERS, check_launched, rank_patience_s, surroundings
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group
 
 _MEETING_S = 60.0
 """How long others may take to start, at the least; MLX's ring asks for the rank behind for half as long."""
+_WAYS = ("ring", "mpi", "nccl", "jaccl")
 _FAILED = re.compile(r"\[ring\] Couldn't (connect|bind).*\(error: (\d+)\)")
 
 
@@ -82,7 +85,16 @@ def _met(children: Children | None) -> Group:
 
 
 def _reason(said: str) -> str:
-    """As MLX has said it; it names no address, and gives errors of the system by number."""
+    """As MLX has said it; it names no address, gives errors of the system by number, and says nothing of what
+    it has looked for.
+    """
+    if "initialize any backend" in said:
+        here = ", ".join(filter(mx.distributed.is_available, _WAYS)) or "none"
+        given = ", ".join(name for name in LAUNCHERS if name in os.environ)
+        return (
+            f"MLX knows no way to meet them by what the launcher has set ({given}). Here it has: {here}. "
+            "A ring takes MLX_RANK and MLX_HOSTFILE, the others what their own libraries bring"
+        )
     found = _FAILED.match(said)
     if found is None:
         return said.removeprefix("[ring] ")

@@ -11,7 +11,8 @@ import pytest
 
 from modelkit.faults import worded
 from modelkit.ranks import spawn
-from modelkit.ranks.meeting import join
+from modelkit.ranks.meeting import _reason, join
+from modelkit.settings import LAUNCHERS
 from runtime.cpu import native
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import RankLost
@@ -70,6 +71,17 @@ def test_who_starts_when_its_leader_has_ended_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "the process of rank 0 has ended" in done.stderr
     assert "MLX_HOSTFILE" not in done.stderr
+
+
+def test_a_launcher_whose_way_mlx_has_not_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As mpirun, where MLX was built without MPI."""
+    for name in LAUNCHERS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    found = _reason("[distributed] Couldn't initialize any backend")
+    assert "has set (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE). Here it has: ring" in found
+    assert "A ring takes MLX_RANK and MLX_HOSTFILE" in found
 
 
 def test_who_asks_too_late_is_told_the_same() -> None:
