@@ -229,6 +229,8 @@ ARCHITECTURES: dict[str, str] = {
     "plamo2": "plamo2",
     "Zamba2ForCausalLM": "zamba2",
     "zamba2": "zamba2",
+    "Kolibri1ForCausalLM": "kolibri1",
+    "kolibri1": "kolibri1",
     "FlintForCausalLM": "flint",
     "flint": "flint",
     "Qwen2MoeForCausalLM": "qwen_moe",

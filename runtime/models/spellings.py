@@ -84,6 +84,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "hy_v3": {"num_local_experts": "num_experts"},
     "jamba": {"num_local_experts": "num_experts"},
     "kimi_linear": _KIMI,
+    "kolibri1": {"num_experts": "num_local_experts"},
     "lfm3": {"rms_norm_eps": "norm_eps"},
     "longcat_flash": {
         "num_local_experts": "n_routed_experts",

@@ -144,6 +144,15 @@ def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
 
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
     "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
+    "Kolibri 1": (
+        "kolibri1",
+        same,
+        renamed(
+            (".post_self_attn_layernorm.", ".post_attn_norm."),
+            (".post_mlp_layernorm.", ".post_ffn_norm."),
+            (".mlp.gate.e_score_correction_bias", ".moe.router.expert_bias"),
+        ),
+    ),
     "A.X K1": ("axk1", same, renamed((".mlp.post_mlp_layernorm.", ".post_mlp_layernorm."))),
     "gemma3 with the old fields": ("gemma3_text", gemma3_of_old, same),
     "gemma3 wrapped of old": ("gemma3_wrapped", inner(gemma3_of_old), old_wrapper),
