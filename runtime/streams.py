@@ -5,10 +5,18 @@ the thread that made it are gone. A server that opens and closes models, or a pr
 would run out of threads in days. So threads of ours that compute take streams that nobody has, and leave them
 to the next ones. Asking MLX for the calling thread's own stream already makes one (`mx.stream` does, to come
 back to it), so none of them may.
+
+What MLX keeps for a thread that has computed is let go of when the system's thread ends, a moment after
+Python's has, and that needs the interpreter: where it is gone by then, the process aborts. So threads that
+have given their streams back are waited for when the program ends.
 """
 
+import atexit
+import os
+import sys
 import threading
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import TypeVar
@@ -23,6 +31,31 @@ T = TypeVar("T")
 _free: list[mx.Stream] = []
 _guard = threading.Lock()
 _stranded = False
+_ENDS_WITHIN_S = 1.0
+_ending: list[tuple[int, float]] = []
+"""Threads that have computed and are about to end, by the system's number, and since when."""
+
+
+def _end(threads: Iterable[int]) -> None:
+    now = time.monotonic()
+    with _guard:
+        _ending[:] = [(one, since) for one, since in _ending if now - since < _ENDS_WITHIN_S]
+        _ending.extend((one, now) for one in threads)
+
+
+def _await_ends() -> None:
+    """Until the system has none of them any more; where it cannot be asked, for a little while."""
+    running = {thread.native_id for thread in threading.enumerate()}
+    for one, since in _ending:
+        if one in running:
+            continue
+        while time.monotonic() - since < (_ENDS_WITHIN_S if sys.platform == "linux" else 0.05):
+            if sys.platform == "linux" and not os.path.exists(f"/proc/self/task/{one}"):
+                break
+            time.sleep(0.001)  # without the interpreter, which it may be waiting for
+
+
+atexit.register(_await_ends)
 
 
 def strand() -> None:
@@ -42,8 +75,10 @@ def handed_on() -> Generator[Callable[[], None]]:
     """
     claim()
     taken: list[mx.Stream] = []
+    threads: set[int] = set()
 
     def take() -> None:
+        threads.add(threading.get_native_id())
         with _guard:
             stream = _free.pop() if _free else mx.new_thread_unsafe_stream(mx.cpu)
             taken.append(stream)
@@ -57,15 +92,20 @@ def handed_on() -> Generator[Callable[[], None]]:
                 mx.synchronize(stream)
             with _guard:
                 _free.extend(taken)
+        _end(threads)
 
 
 @contextmanager
 def taken() -> Generator[None]:
     """`handed_on` for the calling thread alone. One that computes on a GPU has what MLX gives it."""
-    with handed_on() as take:
-        if on_processor():
-            take()
-        yield
+    try:
+        with handed_on() as take:
+            if on_processor():
+                take()
+            yield
+    finally:
+        if not on_processor():
+            _end([threading.get_native_id()])
 
 
 def on_own_thread(function: Callable[[], T]) -> T:

@@ -1,6 +1,9 @@
 """What threads that compute leave behind when they end: nothing, however many there were."""
 
 import os
+import sys
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,3 +70,25 @@ def test_a_stream_that_waits_for_ever_is_not_waited_for(monkeypatch: pytest.Monk
     with ThreadPoolExecutor(1) as pool, streams.handed_on() as take:
         pool.submit(take).result()
     assert kept == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the system is not asked")
+def test_a_program_waits_for_threads_that_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What MLX keeps for one is let go of behind Python's end of it, and needs the interpreter."""
+    monkeypatch.setattr(streams, "_ending", [])
+    there, asked = [True, True, False], list[str]()
+
+    def exists(path: str) -> bool:
+        asked.append(path)
+        return there[len(asked) - 1]
+
+    number = streams.on_own_thread(threading.get_native_id)
+    while any(thread.native_id == number for thread in threading.enumerate()):
+        time.sleep(0.001)
+    monkeypatch.setattr(os.path, "exists", exists)
+    streams._await_ends()
+    assert asked[:3] == [f"/proc/self/task/{number}"] * 3
+    asked.clear()
+    monkeypatch.setattr(streams, "_ending", [(threading.get_native_id(), time.monotonic())])
+    streams._await_ends()  # this one runs on
+    assert not asked
