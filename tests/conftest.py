@@ -36,6 +36,12 @@ settings.register_profile("modelkit", deadline=None, suppress_health_check=[Heal
 settings.load_profile("modelkit")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: some tests wait for other processes, or for a time."""
+    return len(os.sched_getaffinity(0) if sys.platform == "linux" else range(os.cpu_count() or 1)) + 1
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--products", choices=("bound", "plain"), default="bound", help="whose matrix products")
 
