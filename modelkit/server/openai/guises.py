@@ -35,7 +35,7 @@ class Guise:
 
 
 Guises = Mapping[str, Guise]
-"""By the name that the model knows. Other tools are functions, and are called by the name that they have."""
+"""By the name that the model knows. A name of none of them, that a model makes up, is a function's."""
 
 
 def inner_name(name: str, namespace: str | None) -> str:

@@ -26,15 +26,18 @@ class Offered:
     """What cannot be enforced of them."""
 
     def add(self, given: Fields, kind: str, space: Fields | None = None) -> None:
-        """One of KINDS. space: the namespace that it stands in."""
+        """One of KINDS. space: the namespace that it stands in. Refuses another tool under a name that the
+        model knows already: of its calls nobody could say whose they are.
+        """
         tool, note = custom(given) if kind == "custom" else (function(given), None)
         told, namespace = tool["function"], None if space is None else space.needed_text("name")
         guise = Guise(told["name"], namespace, kind == "custom")
         told["name"] = inner_name(guise.name, namespace)
         if space is not None and (about := space.text("description")):
             told["description"] = "\n\n".join(filter(None, (about, told.get("description"))))
-        if told["name"] != guise.name or guise.custom:
-            self.guises[told["name"]] = guise
+        if self.guises.setdefault(told["name"], guise) != guise:
+            said = f"two tools are {told['name'][:80]!r} to the model; give one of them another name"
+            raise refused("invalid_request", said, given.name("name"))
         self.functions.append(tool)
         self.notes.extend([note] if note else [])
 

@@ -147,6 +147,19 @@ def test_a_tool_is_chosen_by_its_name_in_its_namespace(client: openai.OpenAI) ->
     assert [one["function"]["name"] for one in SEEN[-1][1]["tools"]] == ["crm__note"]
 
 
+OTHERS: Any = [
+    [CRM, {"type": "function", "name": "crm__find"}],
+    [{"type": "function", "name": "crm__note"}, CRM],
+    [{"type": "custom", **FREE}, {"type": "function", **FREE}],
+]
+
+
+@pytest.mark.parametrize("tools", OTHERS, ids=["behind a namespace", "before a namespace", "of two kinds"])
+def test_two_tools_under_one_name_are_refused(client: openai.OpenAI, tools: Any) -> None:
+    with pytest.raises(openai.BadRequestError, match=r"two tools are '(crm__find|crm__note|patch)'"):
+        client.responses.create(model="actor", input="hi", tools=tools)
+
+
 def test_a_regex_is_enforced_and_a_lark_grammar_is_told(client: openai.OpenAI) -> None:
     form = {"type": "grammar", "syntax": "regex", "definition": "[0-9]+|x"}
     lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
