@@ -1,6 +1,7 @@
 """`modelkit create`: a Modelfile becomes a package, or with --dry-run a table of what would become of it."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,13 @@ from modelkit.modelfile.quantizing import QUALITIES
 from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 
 if TYPE_CHECKING:
+    from modelkit.modelfile import Recipe
     from modelkit.pack.build import Created
     from modelkit.pack.planned import Plan
     from modelkit.pack.prepare import Preparation
     from modelkit.store import Name
+
+_STDIN = Path("-")
 
 
 class FormatName(click.ParamType):
@@ -61,7 +65,11 @@ def _formats() -> list[tuple[str, str]]:
 @click.command("create", cls=Explained, tables={"Formats": _formats()})
 @click.argument("name", required=False, shell_complete=complete_name)
 @click.option(
-    "-f", "--file", default="Modelfile", type=click.Path(path_type=Path), help="The Modelfile. [./Modelfile]"
+    "-f",
+    "--file",
+    default="Modelfile",
+    type=click.Path(path_type=Path),
+    help="The Modelfile; - reads it from standard input. [./Modelfile]",
 )
 @click.option("-q", "--quantize", type=FormatName(), help="Store the target's weights so.")
 @click.option(
@@ -103,6 +111,7 @@ def command(
     Without NAME the package is called like the folder that holds the Modelfile. Everything that can be
     refused is refused before the first byte is written, and a package of that name stays as it was until the
     new one is whole. --quantize and --quantize-draft take the place of QUANTIZE lines in the Modelfile.
+    Paths count from the Modelfile's folder; of one from standard input, from the current folder.
 
     \b
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4
@@ -110,9 +119,7 @@ def command(
     """
     from contextlib import nullcontext
 
-    from modelkit.chat.find import check_explicit
     from modelkit.fetch.access import Access
-    from modelkit.modelfile import read_recipe
     from modelkit.pack.build import write_package
     from modelkit.pack.prepare import prepare
     from modelkit.pack.pulling import bring
@@ -120,7 +127,7 @@ def command(
 
     wanted = _wanted(quantize, target_bits, target_size, quality, calibration)
     chosen, store = _name(name, file), open_store()
-    recipe = read_recipe(file, check_template=check_explicit)
+    recipe = _recipe(file)
     bars = Bars(enabled=not as_json)
     with TemporaryFolder("plan", "headers of weights") if dry_run else nullcontext() as hollow, bars:
         prepared = prepare(
@@ -145,6 +152,16 @@ def command(
         emit_json(_to_json(created))
     else:
         state(_sentence(created))
+
+
+def _recipe(file: Path) -> "Recipe":
+    from modelkit.chat.find import check_explicit
+    from modelkit.modelfile import MAX_BYTES, read_recipe
+
+    if file != _STDIN:
+        return read_recipe(file, check_template=check_explicit)
+    given = sys.stdin.buffer.read(MAX_BYTES + 1)
+    return read_recipe("standard input", Path(), given=given, check_template=check_explicit)
 
 
 def _wanted(
@@ -182,6 +199,8 @@ def _name(text: str | None, file: Path) -> "Name":
 
     if text is not None:
         return Name.parse(text)
+    if file == _STDIN:
+        raise click.UsageError("give NAME too: a Modelfile from standard input lies in no folder")
     return valid_name_from(Path(os.path.normpath(absolute(file))).parent.name)
 
 

@@ -115,21 +115,26 @@ def read_recipe(
     path: str | os.PathLike[str],
     folder: Path | None = None,
     *,
+    given: bytes | None = None,
     check_template: Callable[[str], object] | None = None,
 ) -> Recipe:
     """What a file means, as `Modelfile.read(path).recipe(folder)` says it, but that all which is wrong comes
-    in one ModelfileError: lines that cannot be read, and what the others say.
+    in one ModelfileError: lines that cannot be read, and what the others say. given: what came another way
+    than as a file; `path` is what errors call it then.
     """
-    file, text = _text_of(path)
+    file, text = _text_of(path, given)
     directives, faults = syntax.scan(text, file)
     place = Path(file).parent if folder is None else folder
     return Recipe.of(directives, place, file, check_template=check_template, faults=faults)
 
 
-def _text_of(path: str | os.PathLike[str]) -> tuple[str, str]:
+def _text_of(path: str | os.PathLike[str], given: bytes | None = None) -> tuple[str, str]:
     """What errors call the file, and what is in it. Raises ModelfileError."""
     file = os.fspath(arguments.path(path, "path"))
-    text = syntax.decode(_read(file), file)
+    data = _read(file) if given is None else given
+    if len(data) > MAX_BYTES:
+        raise _refused(file, f"larger than {MAX_BYTES:,} bytes", "Is this a Modelfile?")
+    text = syntax.decode(data, file)
     lines = syntax.count_lines(text)
     if lines > MAX_LINES:
         raise _refused(file, f"{lines:,} lines, expected at most {MAX_LINES:,}", "Is this a Modelfile?")
@@ -141,7 +146,7 @@ def _read(file: str) -> bytes:
         with open(file, "rb", opener=_open_at_once) as opened:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise _refused(file, "not a regular file", "Name the Modelfile itself.")
-            data = opened.read(MAX_BYTES + 1)
+            return opened.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise _refused(
             file, "no such file", "Name an existing Modelfile; a first line could be FROM ./my-model"
@@ -149,9 +154,6 @@ def _read(file: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise _refused(file, f"cannot be read: {reason or error}", None) from error
-    if len(data) > MAX_BYTES:
-        raise _refused(file, f"larger than {MAX_BYTES:,} bytes", "Is this a Modelfile?")
-    return data
 
 
 def _open_at_once(path: str, flags: int) -> int:

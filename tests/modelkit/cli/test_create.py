@@ -38,6 +38,24 @@ def test_the_modelfile_of_the_current_folder_is_taken(
     assert modelkit("create").stdout.startswith("created here ")
 
 
+def test_a_modelfile_comes_from_standard_input(
+    modelkit: Run, modelfile: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its paths count from the current folder."""
+    file = modelfile("SYSTEM Kürze.")
+    text = file.read_text(encoding="utf-8")
+    file.unlink()
+    monkeypatch.chdir(file.parent)
+    unnamed = modelkit("create", "-f", "-", stdin=text)
+    assert (unnamed.exit_code, "give NAME too" in unnamed.stderr) == (2, True)
+    assert modelkit("create", "story", "-f", "-", stdin=text).stdout.startswith("created story ")
+    assert json.loads(modelkit("show", "story", "--json").stdout)["system"] == "Kürze."
+    wrong = modelkit("create", "story", "-f", "-", stdin=f"{text}\nTOP x\n")
+    assert (wrong.exit_code, "Error: standard input:" in wrong.stderr) == (1, True)
+    too_long = modelkit("create", "story", "-f", "-", stdin="#" * (1 << 20) + "\n")
+    assert (too_long.exit_code, "standard input:1:1: larger than" in too_long.stderr) == (1, True)
+
+
 def test_without_a_modelfile_nothing_is_made_up(
     modelkit: Run, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
