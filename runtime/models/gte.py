@@ -13,10 +13,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields, whole_heads
-from runtime.models.rotary_encoder import QKV, Config, family, plainly
-from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.rope_spec import read_rope
+from runtime.models.config import Fields
+from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 _PUBLISHED = "new"
 
@@ -28,26 +26,25 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields.choice("position_embedding_type", ("rope",), "rope")
     fields.choice("layer_norm_type", ("layer_norm",), "layer_norm")
     fields.only({"logn_attention_scale": False})
-    hidden = fields.count("hidden_size", 768, high=1 << 20)
-    heads = fields.count("num_attention_heads", 12, high=4096)
+    hidden, heads = fields.count("hidden_size", 768), fields.count("num_attention_heads", 12)
     if hidden % heads:
         fields.refuse("hidden_size", f"a multiple of the {heads} heads")
-    context = fields.count("max_position_embeddings", 2048 if published else 8192)
-    rope = whole_heads(fields.rope_parameters(theta=10000.0 if published else 160000.0))
-    return Config(
-        vocab_size=fields.count("vocab_size", 30528 if published else 250048, high=1 << 24),
-        hidden_size=hidden,
-        intermediate_size=fields.count("intermediate_size", 3072, high=1 << 22),
-        layers=fields.count("num_hidden_layers", 12, high=4096),
-        heads=heads,
+    sizes = read_sizes(
+        fields,
+        theta=10000.0 if published else 160000.0,
+        activation="gelu",
+        layer_norm_eps=1e-12,
         head_dim=hidden // heads,
-        norm_eps=fields.number("layer_norm_eps", 1e-12, low=1e-30),
-        activation=fields.choice("hidden_act", tuple(ACTIVATIONS), "gelu"),
-        types=fields.count("type_vocab_size", 1, low=0, high=1 << 16),
-        context_length=context,
-        rope=read_rope(rope, head_dim=hidden // heads, max_positions=context),
-        biased=True,
+        least_types=0,
+        vocab_size=30528 if published else 250048,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        max_position_embeddings=2048 if published else 8192,
+        type_vocab_size=1,
     )
+    return Config(**sizes, biased=True)
 
 
 def _turned(raw: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,34 +11,26 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.models.config import Fields, whole_heads
-from runtime.models.rotary_encoder import QKV, Config, family, plainly
-from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.rope_spec import read_rope
+from runtime.models.config import Fields
+from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    hidden = fields.count("hidden_size", 1024, high=1 << 20)
-    heads = fields.count("num_attention_heads", 16, high=4096)
-    head_dim = fields.count("head_dim", max(hidden // heads, 1), high=4096)
-    context = fields.count("max_position_embeddings", 8194)
-    rope = whole_heads(fields.rope_parameters(theta=20000.0))
-    return Config(
-        vocab_size=fields.count("vocab_size", 250002, high=1 << 24),
-        hidden_size=hidden,
-        intermediate_size=fields.count("intermediate_size", 4096, high=1 << 22),
-        layers=fields.count("num_hidden_layers", 24, high=4096),
-        heads=heads,
-        head_dim=head_dim,
-        norm_eps=fields.number("layer_norm_eps", 1e-5, low=1e-30),
-        activation=fields.choice("hidden_act", tuple(ACTIVATIONS), "gelu"),
-        types=fields.count("type_vocab_size", 1, high=1 << 16),
-        context_length=context,
-        rope=read_rope(rope, head_dim=head_dim, max_positions=context),
-        biased=True,
-        gated=False,
+    sizes = read_sizes(
+        fields,
+        theta=20000.0,
+        activation="gelu",
+        layer_norm_eps=1e-5,
+        vocab_size=250002,
+        hidden_size=1024,
+        intermediate_size=4096,
+        num_hidden_layers=24,
+        num_attention_heads=16,
+        max_position_embeddings=8194,
+        type_vocab_size=1,
     )
+    return Config(**sizes, biased=True, gated=False)
 
 
 _PREFIXES = ("jina_embeddings_v3.", "roberta.")

@@ -12,10 +12,8 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.config import Fields, whole_heads
-from runtime.models.rotary_encoder import QKV, Config, family, plainly
-from runtime.nn.mlp import ACTIVATIONS
-from runtime.nn.rope_spec import read_rope
+from runtime.models.config import Fields
+from runtime.models.rotary_encoder import QKV, Config, family, plainly, read_sizes
 
 # Fields of Nomic's own form, and what transformers calls them.
 _PUBLISHED = {
@@ -47,24 +45,20 @@ _ONLY: dict[str, Any] = {
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(_respelled(raw))
-    hidden = fields.count("hidden_size", 768, high=1 << 20)
-    heads = fields.count("num_attention_heads", 12, high=4096)
-    head_dim = fields.count("head_dim", max(hidden // heads, 1), high=4096)
-    context = fields.count("max_position_embeddings", 2048)
-    rope = whole_heads(fields.rope_parameters(theta=1000.0))
-    return Config(
-        vocab_size=fields.count("vocab_size", 30528, high=1 << 24),
-        hidden_size=hidden,
-        intermediate_size=fields.count("intermediate_size", 3072, high=1 << 22),
-        layers=fields.count("num_hidden_layers", 12, high=4096),
-        heads=heads,
-        head_dim=head_dim,
-        norm_eps=fields.number("layer_norm_eps", 1e-12, low=1e-30),
-        activation=fields.choice("hidden_act", tuple(ACTIVATIONS), "silu"),
-        types=fields.count("type_vocab_size", 2, high=1 << 16),
-        context_length=context,
-        rope=read_rope(rope, head_dim=head_dim, max_positions=context),
+    sizes = read_sizes(
+        fields,
+        theta=1000.0,
+        activation="silu",
+        layer_norm_eps=1e-12,
+        vocab_size=30528,
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        num_attention_heads=12,
+        max_position_embeddings=2048,
+        type_vocab_size=2,
     )
+    return Config(**sizes)
 
 
 def _respelled(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
 from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields, whole_heads
 from runtime.models.encoder import Encoder
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
@@ -25,7 +26,7 @@ from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
@@ -52,6 +53,40 @@ class Config:
     """Have the matrices biases? Those of a gate and what it gates never do."""
     gated: bool = True
     """Do feed-forward blocks have a gate?"""
+
+
+def read_sizes(
+    fields: Fields,
+    *,
+    theta: float,
+    activation: str,
+    layer_norm_eps: float,
+    head_dim: int | None = None,
+    least_types: int = 1,
+    **counts: int,
+) -> dict[str, Any]:
+    """Config's fields but `biased` and `gated`. What a config need not say: theta, activation, layer_norm_eps
+    and counts (all that are read here, by config.json's names). head_dim: where a config cannot say it.
+    """
+    hidden = fields.count("hidden_size", counts["hidden_size"], high=1 << 20)
+    heads = fields.count("num_attention_heads", counts["num_attention_heads"], high=4096)
+    size = head_dim or fields.count("head_dim", max(hidden // heads, 1), high=4096)
+    context = fields.count("max_position_embeddings", counts["max_position_embeddings"])
+    rope = whole_heads(fields.rope_parameters(theta=theta))
+    types = fields.count("type_vocab_size", counts["type_vocab_size"], low=least_types, high=1 << 16)
+    return {
+        "vocab_size": fields.count("vocab_size", counts["vocab_size"], high=1 << 24),
+        "hidden_size": hidden,
+        "intermediate_size": fields.count("intermediate_size", counts["intermediate_size"], high=1 << 22),
+        "layers": fields.count("num_hidden_layers", counts["num_hidden_layers"], high=4096),
+        "heads": heads,
+        "head_dim": size,
+        "norm_eps": fields.number("layer_norm_eps", layer_norm_eps, low=1e-30),
+        "activation": fields.choice("hidden_act", tuple(ACTIVATIONS), activation),
+        "types": types,
+        "context_length": context,
+        "rope": read_rope(rope, head_dim=size, max_positions=context),
+    }
 
 
 def layout(config: Config) -> list[LayerSpec]:
