@@ -28,6 +28,24 @@ def document(
     }
 
 
+def byte_pairs(
+    vocab: Mapping[str, int], merges: Sequence[Sequence[str]], *, whole_first: bool
+) -> dict[str, Any]:
+    """The model of pieces that stand for bytes. whole_first: a word that is a token is that one."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": whole_first,
+        "vocab": dict(vocab),
+        "merges": merges,
+    }
+
+
 def added(one: int, content: str, *, special: bool) -> dict[str, Any]:
     """A token that is found in a text before it is cut."""
     return {

@@ -17,7 +17,7 @@ from modelkit.source.gguf.vocabulary import patterns as cut
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_MERGES, MOST_PIECES
 from modelkit.source.gguf.vocabulary.scored import MOST_WORK
-from modelkit.source.vocabularies.document import added, document
+from modelkit.source.vocabularies.document import added, byte_pairs, document
 from runtime.records import dataclass
 
 _TOKEN_BYTES = 1024
@@ -70,18 +70,7 @@ def tiktoken_document(data: bytes, family: Family, config: Mapping[str, Any], la
     return document(
         normalizer={"type": "NFC"} if family.nfc else None,
         pre_tokenizer=sequence("pretokenizers", [*map(split, family.patterns), byte_level()]),
-        model={
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": True,
-            "vocab": vocab,
-            "merges": merges,
-        },
+        model=byte_pairs(vocab, merges, whole_first=True),
         decoder=byte_level(),
         added_tokens=[added(len(vocab) + number, text, special=True) for number, text in enumerate(special)],
         first=bos if family.begins and isinstance(bos, str) and bos in special else None,

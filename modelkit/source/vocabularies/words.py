@@ -11,7 +11,7 @@ from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary import patterns as cut
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
-from modelkit.source.vocabularies.document import added, document
+from modelkit.source.vocabularies.document import added, byte_pairs, document
 
 _GPT2 = None, {**byte_level(), "use_regex": True}
 _QWEN2 = {"type": "NFC"}, sequence("pretokenizers", [*map(split, cut.QWEN2), byte_level()])
@@ -47,18 +47,7 @@ def merges_document(
     return document(
         normalizer=parts[0],
         pre_tokenizer=parts[1],
-        model={
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": dict(vocab),
-            "merges": pairs,
-        },
+        model=byte_pairs(vocab, pairs, whole_first=False),
         decoder=byte_level(),
         added_tokens=(),
     )
