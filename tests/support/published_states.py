@@ -51,16 +51,22 @@ def _parts(leaf: str, stack: np.ndarray) -> list[tuple[str, np.ndarray]]:
     return [("gate_proj", gate), ("up_proj", up)]
 
 
+def _each(state: State, at: str) -> State:
+    """The stacked experts of `at` one by one, gate and up apart."""
+    out: State = {}
+    for name, array in mlx_experts(at)(state).items():
+        stem, found, leaf = name.rpartition(f".{at}.")
+        if found:
+            out.update({f"{stem}.{at}.{i}.{leaf}": one for i, one in enumerate(array)})
+        else:
+            out[name] = array
+    return out
+
+
 def one_by_one(state: State) -> State:
     """Gemma 4's experts as single matrices."""
-    out: State = {}
-    for name, array in mlx_experts("moe.experts")(state).items():
-        stem, found, leaf = name.rpartition(".moe.experts.")
-        if found:
-            out.update({f"{stem}.moe.experts.{i}.{leaf}": one for i, one in enumerate(array)})
-        else:
-            out[name.replace(".router.per_expert_scale", ".moe.per_expert_scale")] = array
-    return out
+    alone = _each(state, "moe.experts")
+    return {n.replace(".router.per_expert_scale", ".moe.per_expert_scale"): x for n, x in alone.items()}
 
 
 def llama4_by_mlx(state: State) -> State:
@@ -162,14 +168,7 @@ def minimax_by_mlx(state: State) -> State:
 
 def each_alone(state: State) -> State:
     """Stacked experts one by one, gate and up apart."""
-    out: State = {}
-    for name, array in mlx_experts("experts")(state).items():
-        stem, found, leaf = name.rpartition(".experts.")
-        if found:
-            out.update({f"{stem}.experts.{i}.{leaf}": one for i, one in enumerate(array)})
-        else:
-            out[name] = array
-    return out
+    return _each(state, "experts")
 
 
 def longcat_by_meituan(state: State) -> State:
