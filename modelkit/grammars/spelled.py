@@ -6,21 +6,20 @@ that are all control characters and others it takes every escape of JSON, a quot
 to the library. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
 them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
 one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
-written, as a bound that is in.
+written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left out: they are
+listed beside it.
 """
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, TypeGuard
 
 from modelkit.grammars.expressions import Anchor, Chain, Chars, Choice, NotUnderstood, Part, Repeat, read
 from modelkit.grammars.patterns import whole
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
-_ENDS = (
-    ("exclusiveMinimum", "minimum", ("maximum", "exclusiveMaximum"), 1),
-    ("exclusiveMaximum", "maximum", ("minimum", "exclusiveMinimum"), -1),
-)
+_ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
 _READ = frozenset("^$[")
 _DIGITS = 15  # of a bound, which the library keeps
 _LARGEST = 10**12
@@ -39,11 +38,14 @@ def spelled(schema: Any) -> Any:
         written["type"] = "integer"
     for end in _ENDS:
         _with_next(written, *end)
+    begun = _beginnings(written)
+    if begun and "anyOf" not in written:
+        written["anyOf"] = [{}, {"enum": begun}]
     same = written.keys() == schema.keys() and all(written[key] is value for key, value in schema.items())
     return schema if same else written
 
 
-def _with_next(schema: dict[str, Any], out: str, inner: str, others: tuple[str, str], sign: int) -> None:
+def _with_next(schema: dict[str, Any], out: str, inner: str, sign: int) -> None:
     """sign: where numbers lie from a bound. Bounds on the other side of zero are those of the other end."""
     bound = schema.get(out)
     if (
@@ -53,13 +55,21 @@ def _with_next(schema: dict[str, Any], out: str, inner: str, others: tuple[str, 
         or bound % 1
     ):
         return
-    if any(sign * (schema[key] - bound) >= 1 for key in others if _is_number(schema.get(key))):
-        return
     following = bound + sign * 10.0 ** (len(str(abs(int(bound)))) - _DIGITS)
     del schema[out]
     known = schema.get(inner)
     if not _is_number(known) or sign * (known - following) < 0:
         schema[inner] = following
+
+
+def _beginnings(schema: Mapping[str, Any]) -> list[float]:
+    """Decimals that begin the digits of a bound."""
+    bounds = filter(_is_number, (schema.get(key) for end in _ENDS for key in end[:2]))
+    parts = (f"{Decimal(repr(bound)):f}".partition(".") for bound in bounds)
+    begun = {
+        float(f"{front}.{digits[:count]}") for front, _, digits in parts for count in range(1, len(digits))
+    }
+    return sorted(number for number in begun if number % 1)
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

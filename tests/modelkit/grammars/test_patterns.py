@@ -163,10 +163,33 @@ def test_a_quote_that_a_pattern_forbids_is_not_escaped(pattern: str, good: list[
         ({"exclusiveMinimum": 0, "minimum": 0.2, "maximum": 0.5}, ["0.2"], ["0", "0.1"]),
         ({"exclusiveMinimum": 0}, ["0.1", "7"], ["0", "-1"]),
         ({"exclusiveMaximum": 1, "minimum": 0}, ["0", "0.99"], ["1"]),
+        ({"exclusiveMinimum": 1, "maximum": 1.95, "exclusiveMaximum": 100}, ["1.5"], ["1"]),
+        ({"exclusiveMinimum": 0, "maximum": 9, "allOf": [{"maximum": 0.5}]}, ["0.1"], ["0"]),
     ],
     ids=str,
 )
 def test_a_bound_that_is_left_out_is_no_value(
+    bounds: dict[str, Any], good: list[str], bad: list[str]
+) -> None:
+    schema = {"type": "number", **bounds}
+    assert [text for text in good if not taken(schema, text)] == []
+    assert [text for text in bad if taken(schema, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "good", "bad"),
+    [
+        ({"maximum": 0.95}, ["0.9", "0.95", "-7.5"], ["0.96", "1"]),
+        ({"exclusiveMinimum": -1.255, "maximum": 5}, ["-1.2", "-1.25", "1.2"], ["-1.255", "-1.3"]),
+        ({"minimum": 0.5, "exclusiveMaximum": 0.59}, ["0.5", "0.58"], ["0.4", "0.59"]),
+        ({"minimum": 0.91, "maximum": 0.95}, ["0.93"], ["0.9"]),
+        ({"maximum": 0.95, "multipleOf": 0.25}, ["0.75", "0.50"], ["0.9", "0.95"]),
+        ({"allOf": [{"maximum": 0.95}, {"minimum": 0.8}]}, ["0.9"], ["0.7"]),
+        ({"oneOf": [{"maximum": 0.95}, {"type": "null"}]}, ["0.9"], ["0.96", "null"]),
+    ],
+    ids=str,
+)
+def test_a_number_may_begin_the_digits_of_its_bound(
     bounds: dict[str, Any], good: list[str], bad: list[str]
 ) -> None:
     schema = {"type": "number", **bounds}
