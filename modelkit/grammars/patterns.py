@@ -6,7 +6,7 @@ pattern is written as up to four expressions, by what it asks of the place where
 chain an anchor leaves only those ways in which all that stands before `^` (behind `$`) is empty, so
 `(^|,)a(,|$)` is `a`, `a,...`, `...,a` or `...,a,...`.
 
-Formats are those that the library enforces in JSON, as their RFCs have them.
+Formats are those that the library knows, as their RFCs have them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -40,12 +40,17 @@ _IPV6 = "|".join(
         rf"({_HEX}(:{_HEX}){{0,6}})?::",
     ]
 )
+_FOURS = r"0[48]|[2468][048]|[13579][26]"
+_LEAP = rf"([0-9]{{2}}({_FOURS})|(00|{_FOURS})00)"
 _DATE = (
-    r"[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
-    r"|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|[12][0-9]))"
+    r"([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])"
+    rf"|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
 )
-_ZONE = r"([Zz]|[+\-]([01][0-9]|2[0-3]):[0-5][0-9])"
-_TIME = rf"([01][0-9]|2[0-3]):[0-5][0-9]:([0-5][0-9]|60)(\.[0-9]{{1,9}})?{_ZONE}"
+_PART = r"(\.[0-9]{1,9})?"
+_TIME = (
+    rf"(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]{_PART}([Zz]|[+\-]([01][0-9]|2[0-3]):[0-5][0-9])"
+    rf"|23:59:60{_PART}([Zz]|[+\-]00:00))"  # a leap second of UTC's; what it is elsewhere is not counted out
+)
 _LABEL = r"[A-Za-z0-9]([A-Za-z0-9\-]{0,61}[A-Za-z0-9])?"
 _HOST = rf"{_LABEL}(\.{_LABEL})*"
 _ATOM = r"[A-Za-z0-9!#$%&'*+\-\/=?\^_`{|}~]+"
@@ -62,7 +67,7 @@ _AUTHORITY = (
 FORMATS = {
     "date": _DATE,  # RFC 3339, full-date
     "time": _TIME,  # full-time
-    "date-time": rf"({_DATE})[Tt]{_TIME}",
+    "date-time": rf"{_DATE}[Tt]{_TIME}",
     "duration": (  # appendix A
         rf"P(([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)({_CLOCK})?|{_CLOCK}|[0-9]+W)"
     ),

@@ -3,11 +3,12 @@
 It knows anchors at the ends of a pattern, and nowhere else: those in groups are written out. Of characters
 that are all control characters and others it takes every escape of JSON, a quote's and a backslash's as well
 (`[^"]`): such go without U+0000, which makes it look at each. A pattern that is not understood here is left
-to the library. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
-them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
-one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
-written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left out: they are
-listed beside it.
+to the library. Formats are the patterns that they are in every notation: the library's own lack dates of leap
+years alone and IPv6 addresses that end as IPv4 ones. Numbers that are multiples of a whole one are whole:
+where a token that is no text may follow them, the library gives up on the other way to say so. A whole number
+that is left out as a bound is taken for one that is in where the other bound is less than one away (0 for
+"above 0, at most 0.5"): the next number is written, as a bound that is in. Decimals that begin the digits of
+a bound (0.9 of 0.95) are left out: they are listed beside it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from decimal import Decimal
 from typing import Any, TypeGuard
 
 from modelkit.grammars.expressions import Anchor, Chain, Chars, Choice, NotUnderstood, Part, Repeat, read
-from modelkit.grammars.patterns import whole
+from modelkit.grammars.patterns import FORMATS, whole
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
@@ -38,6 +39,7 @@ def spelled(schema: Any) -> Any:
         written["type"] = "integer"
     for end in _ENDS:
         _with_next(written, *end)
+    _with_format(written)
     begun = _beginnings(written)
     if begun and "anyOf" not in written:
         written["anyOf"] = [{}, {"enum": begun}]
@@ -60,6 +62,19 @@ def _with_next(schema: dict[str, Any], out: str, inner: str, sign: int) -> None:
     known = schema.get(inner)
     if not _is_number(known) or sign * (known - following) < 0:
         schema[inner] = following
+
+
+def _with_format(schema: dict[str, Any]) -> None:
+    """As a pattern."""
+    name = schema.get("format")
+    if not isinstance(name, str) or name not in FORMATS:
+        return
+    del schema["format"]
+    form = {"pattern": f"^({FORMATS[name]})$"}
+    if "pattern" in schema:
+        schema["allOf"] = [*schema.get("allOf", ()), form]
+    else:
+        schema.update(form)
 
 
 def _beginnings(schema: Mapping[str, Any]) -> list[float]:

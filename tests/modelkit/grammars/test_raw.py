@@ -1,5 +1,6 @@
 """What a schema says of a text holds where texts are written raw, or a note says that it does not."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
-from modelkit.grammar import Grammar
+from modelkit.grammar import Form, Grammar
 from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
@@ -156,8 +157,8 @@ def test_what_cannot_be_held_is_said_and_nothing_else_of_the_tool_is_lost(
 
 
 GOOD = {
-    "date": ["2024-02-29", "1999-12-31"],
-    "time": ["23:59:60Z", "00:00:00.25+05:30"],
+    "date": ["2024-02-29", "2000-02-29", "1999-12-31"],
+    "time": ["23:59:60Z", "23:59:60-00:00", "00:00:00.25+05:30"],
     "date-time": ["2024-02-29T12:00:00Z", "2024-01-01t00:00:00.1-01:00"],
     "duration": ["P1Y2M3D", "PT5M", "P3W", "P1DT12H", "PT1H2M3S"],
     "email": ["a.b+c@x-y.org", "a@[127.0.0.1]"],
@@ -168,9 +169,9 @@ GOOD = {
     "uri": ["https://u:p@x.org:80/a/b?c=d#e", "mailto:a@b.c", "http://[::1]/", "urn:a:b", "file:///x", "a:"],
 }
 BAD = {
-    "date": ["2024-02-30", "2024-2-1", "24-01-01", ""],
-    "time": ["24:00:00Z", "12:00Z", "12:00:00"],
-    "date-time": ["2024-01-01", "2024-01-01 00:00:00Z", "2024-01-01T00:00:00"],
+    "date": ["2024-02-30", "2023-02-29", "1900-02-29", "2024-2-1", "24-01-01", ""],
+    "time": ["24:00:00Z", "12:00Z", "12:00:00", "12:00:60Z", "23:59:60+01:00"],
+    "date-time": ["2024-01-01", "2024-01-01 00:00:00Z", "2024-01-01T00:00:00", "2023-02-29T00:00:00Z"],
     "duration": ["P", "PT", "P1Y2D", "1D", "P1W2D"],
     "email": ["a", "a@", ".a@b", "a b@c"],
     "hostname": ["-a", "a.", "a_b", "a" * 64],
@@ -187,6 +188,17 @@ def test_formats_are_those_of_their_rfcs(name: str) -> None:
     before, behind = AROUND["glm-4.7"]
     assert [one for one in GOOD[name] if not taken(words, grammar, f"{before}{one}{behind}")] == []
     assert [one for one in BAD[name] if taken(words, grammar, f"{before}{one}{behind}")] == []
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_are_the_same_in_json(name: str) -> None:
+    words = words_of(None, tokens=False)
+    schema = {"type": "string", "format": name, "pattern": "^[^xX]*$"}  # and hold beside a pattern
+    grammar = words.grammars.compile(Form("format", "schema", json.dumps(schema)))
+    good = [one for one in GOOD[name] if "x" not in one]
+    assert [one for one in good if not taken(words, grammar, json.dumps(one))] == []
+    others = [*BAD[name], *(one for one in GOOD[name] if "x" in one)]
+    assert [one for one in others if taken(words, grammar, json.dumps(one))] == []
 
 
 @pytest.mark.parametrize("name", ["minimax-m3", "gemma4", "lfm2", "qwen3-coder"])
