@@ -191,8 +191,10 @@ class _Reader:
                 self._at += 1
                 last = self._member()
                 low, high = _only(first), _only(last)
-                if low is None or high is None:
-                    raise NotUnderstood("a range of a class begins or ends with a class")
+                if low is None or high is None:  # a hyphen beside a class is one
+                    ranges += [*first.ranges, (0x2D, 0x2D), *last.ranges]
+                    classes += [*first.classes, *last.classes]
+                    continue
                 if high < low:
                     raise NotUnderstood(f"the range {chr(low)}-{chr(high)} of a class is empty")
                 ranges.append((low, high))

@@ -13,8 +13,17 @@ from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
-_ONE_OF = "oneOf constraints are not supported"
-_ANY_OF = "Write anyOf, or tell the ways apart: by a required property that is another const in each."
+_MEANT = (
+    (  # it names an option of the library's own
+        *("oneOf constraints are not supported", "oneOf", "one value may fit several ways of oneOf"),
+        "Write anyOf, or tell the ways apart: by a required property that is another const in each.",
+    ),
+    (  # it shows the patterns as they are written out
+        *("are not disjoint", "patternProperties", "one name may fit several of patternProperties"),
+        "Tell the patterns apart by how a name begins or ends, or write one for all.",
+    ),
+)
+"""(the library's words, the keyword that is meant, what is wrong, what to do)."""
 _MOST_LINES, _LONGEST_LINE = 12, 200
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
 
@@ -58,12 +67,11 @@ def refused(form: Form, why: str) -> RequestError:
     said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
     if form.kind != "schema":
         return RequestError(said)
-    if why.startswith(_ONE_OF):  # which names an option of the library's own
-        places = [*_places({"oneOf"}, form.text)]
-        where = f" (at {places[0]})" if len(places) == 1 else ""
-        return RequestError(
-            f"{said.partition(':')[0]}: one value may fit several ways of oneOf{where}", hint=_ANY_OF
-        )
+    for words, key, meant, hint in _MEANT:
+        if words in why:
+            places = [*_places({key}, form.text)]
+            where = f" (at {places[0]})" if len(places) == 1 else ""
+            return RequestError(f"{said.partition(':')[0]}: {meant}{where}", hint=hint)
     place = _place_of(why, form.text)
     return RequestError(f"{said} (at {place})" if place else said, hint=_SUPPORTED)
 

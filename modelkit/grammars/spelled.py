@@ -1,14 +1,15 @@
 """A JSON schema as the library takes it.
 
-It knows anchors at the ends of a pattern, and nowhere else: those in groups are written out. Of characters
-that are all control characters and others it takes every escape of JSON, a quote's and a backslash's as well
-(`[^"]`): such go without U+0000, which makes it look at each. A pattern that is not understood here is left
-to the library. Formats are the patterns that they are in every notation: the library's own lack dates of leap
-years alone and IPv6 addresses that end as IPv4 ones. Numbers that are multiples of a whole one are whole:
-where a token that is no text may follow them, the library gives up on the other way to say so. A whole number
-that is left out as a bound is taken for one that is in where the other bound is less than one away (0 for
-"above 0, at most 0.5"): the next number is written, as a bound that is in. Decimals that begin the digits of
-a bound (0.9 of 0.95) are left out: they are listed beside it.
+Patterns are written out, as every notation has them: it knows anchors at the ends of a pattern and nowhere
+else, and its expressions are another language's (`.` takes a carriage return, `[a&&b]` is an intersection).
+One that is not understood here is left to it. Of characters that are all control characters and others it
+takes every escape of JSON, a quote's and a backslash's as well (`[^"]`): such go without U+0000, which makes
+it look at each. Formats are patterns too: its own have a 29 February in every year, and no IPv6 address that
+ends as an IPv4 one. Numbers that are multiples of a whole one are whole: where a token that is no text may
+follow them, the library gives up on the other way to say so. A whole number that is left out as a bound is
+taken for one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next
+number is written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left
+out: they are listed beside it.
 """
 
 from collections.abc import Mapping
@@ -16,12 +17,11 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-from modelkit.grammars.expressions import Anchor, Chain, Chars, Choice, NotUnderstood, Part, Repeat, read
+from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, read
 from modelkit.grammars.patterns import FORMATS, whole
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
-_READ = frozenset("^$[")
 _DIGITS = 15  # of a bound, which the library keeps
 _LARGEST = 10**12
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
@@ -113,13 +113,8 @@ def _member(key: str, value: Any) -> Any:
 
 
 def _pattern(pattern: str) -> str:
-    if not _READ.intersection(pattern):
-        return pattern
     try:
-        part = read(pattern)
-        quoted = _without_escapes(part)
-        changed = quoted is not part or _anchored_inside(part)
-        return f"^({whole(quoted)})$" if changed else pattern
+        return f"^({whole(_without_escapes(read(pattern)))})$"
     except NotUnderstood:
         return pattern
 
@@ -152,28 +147,3 @@ def _less(chars: Chars) -> Chars:
         return replace(chars, ranges=((0, 0), *chars.ranges))
     (_, high), *others = chars.ranges
     return replace(chars, ranges=((1, high), *others))
-
-
-def _anchored_inside(part: Part) -> bool:
-    """Are there anchors that stand elsewhere than at the ends of its alternatives?"""
-    for way in part.parts if isinstance(part, Choice) else (part,):
-        inner = list(way.parts) if isinstance(way, Chain) else [way]
-        if inner and inner[0] == Anchor("begin"):
-            del inner[0]
-        if inner and inner[-1] == Anchor("end"):
-            del inner[-1]
-        if any(map(_anchored, inner)):
-            return True
-    return False
-
-
-def _anchored(part: Part) -> bool:
-    match part:
-        case Anchor():
-            return True
-        case Chars():
-            return False
-        case Repeat():
-            return _anchored(part.part)
-        case _:
-            return any(map(_anchored, part.parts))

@@ -322,6 +322,10 @@ def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
             {"format": {"properties": {"q": {"oneOf": [{"type": "number"}, {"type": "integer"}]}}}},
             ["several ways of oneOf (at #/properties/q/oneOf)", "Write anyOf"],
         ),
+        (
+            {"format": {"type": "object", "patternProperties": {"a": {}, "^b": {}}}},
+            ["one name may fit several of patternProperties (at #/patternProperties)", "Tell the patterns"],
+        ),
         ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
         ({"regex": "a("}, ["regex", "unclosed group"]),
         ({"grammar": "start: ("}, ["grammar", "1(9)"]),

@@ -103,6 +103,7 @@ def test_what_no_grammar_can_hold_is_refused_by_name(pattern: str, why: str) -> 
     [
         (r"^\d\s\w\D$", ["1\u00a0_x", "2\ufeffax"], ["1 é-", "²_ax"]),
         (r"^[\w-]+[\b]?$", ["a-b\b"], ["é"]),
+        (r"^[\w-.][+-\d]$", ["--", ".7"], ["/1", ".."]),
         (r"^[^\s\d]$", ["é", "\u0085"], ["7", "\u2003"]),
         (r"^\u{1F642}\ud83d\ude42\x41\cJ$", ["🙂🙂A\n"], ["🙂A\n"]),
         ("^[]$|^[^]$", ["a", "\n"], ["", "ab"]),
@@ -126,6 +127,26 @@ def taken(schema: dict[str, Any], text: str) -> bool:
             return False
         matcher.advance(token)
     return matcher.ended or allows(matcher.mask(), STOP)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        ("^.$", ["a", "\u00e9"], [r"\r", r"\n"]),
+        ("^[[:a]$", ["[", ":"], ["b"]),
+        ("^[a-c&&b]$", ["a", "&"], ["d"]),
+        ("^{a}$", ["{a}"], ["a"]),
+        (r"^\cA\/$", [r"\u0001/"], ["cA/"]),
+        (r"^\s$", [" ", "\u00a0"], ["\x85"]),
+        ("(?i)^ab$", ["aB"], ["xab"]),
+    ],
+)
+def test_a_pattern_means_in_json_what_it_does_to_the_standard(
+    pattern: str, good: list[str], bad: list[str]
+) -> None:
+    schema = {"type": "string", "pattern": pattern}
+    assert [text for text in good if not taken(schema, f'"{text}"')] == []
+    assert [text for text in bad if taken(schema, f'"{text}"')] == []
 
 
 def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
@@ -199,7 +220,7 @@ def test_a_number_may_begin_the_digits_of_its_bound(
 
 def test_only_patterns_are_written_out() -> None:
     inner = "(^a|b)c"
-    kept = {"properties": {"pattern": {"const": {"pattern": inner}}}, "pattern": "^a|b$", "enum": [inner]}
+    kept = {"properties": {"pattern": {"const": {"pattern": inner}}}, "pattern": "(?i)a", "enum": [inner]}
     assert spelled(kept) is kept
     written = spelled({"patternProperties": {inner: {"items": [{"pattern": inner}]}}})
     ((name, value),) = written["patternProperties"].items()
