@@ -380,7 +380,7 @@ def _definition(form: Form, marks: Marks) -> str:
     """marks: tokens that a grammar in Lark may name."""
     from llguidance import LLMatcher
 
-    from modelkit.grammars.listed import with_listed_names
+    from modelkit.grammars.listed import with_known_names
     from modelkit.grammars.sound import unsound, unsound_rules
     from modelkit.grammars.spelled import spelled
 
@@ -392,7 +392,7 @@ def _definition(form: Form, marks: Marks) -> str:
             why = unsound_rules(lark)
             definition = LLMatcher.grammar_from_lark(with_ids(lark, marks))
         else:
-            closed = with_listed_names(close_objects(form.text))
+            closed = with_known_names(close_objects(form.text))
             root = json.loads(closed)
             why = unsound(root) if isinstance(root, dict) else None
             written = spelled(root)

@@ -1,10 +1,12 @@
-"""Objects whose names `propertyNames` lists, as pydantic writes `dict[Literal["a", "b"], int]` and dicts by
-the members of an enumeration: as objects with these properties, each of which may be left out. The library
-knows no other way to say so.
+"""Objects whose names `propertyNames` describes, in the words that the library knows.
 
-Within one schema both mean the same: a name of the list that has no property of its own has what
-`additionalProperties` says, and no other name is allowed. What would make the schema too long stays as it was
-written, and is refused for it.
+It lists them, as pydantic writes `dict[Literal["a", "b"], int]` and dicts by the members of an enumeration:
+then each is a property that may be left out, with what `additionalProperties` says where it has nothing of
+its own, and no other name is allowed. It has one pattern, format or length: then these are
+`patternProperties`. It says of names that they are texts, as zod does for every record: then it goes.
+
+Within one schema each means the same. Where it says anything else, or would make the schema too long, it
+stays as it was written, and is refused for it.
 """
 
 import json
@@ -13,16 +15,19 @@ from typing import Any
 
 from modelkit.grammars.forms import MOST_CHARACTERS
 from modelkit.grammars.loosening import parts_of
+from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.sound import MOST_OPTIONAL
 from modelkit.schema import target
 
 _NAMES = "propertyNames"
 _LISTS = frozenset({"enum", "const"})
 _ANOTHER = 16  # characters of one more property, about
-_SAYS_NO_MORE = _LISTS | {"type", "title", "description"}
+_SIZES = frozenset({"minLength", "maxLength"})
+_OWN = frozenset({"properties", "patternProperties", "required"})
+_SAYS_NOTHING = frozenset({"type", "title", "description", "$comment", "examples"})
 
 
-def with_listed_names(text: str) -> str:
+def with_known_names(text: str) -> str:
     """The schema with such objects written out. A text that is no JSON object comes back as it is."""
     if _NAMES not in text:
         return text
@@ -53,9 +58,28 @@ class _Writing:
         self._lists: dict[int, list[str] | None] = {}  # one enumeration may be referred to from everywhere
 
     def write_out(self, schema: dict[str, Any]) -> None:
-        names = self._names(schema.get(_NAMES))
+        names = schema.get(_NAMES)
+        if isinstance(names, dict) and names.keys() & _LISTS == set() and "$ref" in names:
+            names = target(names["$ref"], self._root)
+        if not isinstance(names, dict) or names.get("type", "string") != "string":
+            return
+        if id(names) not in self._lists:
+            self._lists[id(names)] = _list_of(names)
+        listed, pattern = self._lists[id(names)], _pattern_of(names)
+        if listed is not None:
+            self._list(schema, listed)
+        elif not _said(names):
+            del schema[_NAMES]
+            self.changed = True
+        elif pattern is not None and not schema.keys() & _OWN:
+            del schema[_NAMES]
+            schema["patternProperties"] = {pattern: schema.get("additionalProperties", True)}
+            schema["additionalProperties"] = False
+            self.changed = True
+
+    def _list(self, schema: dict[str, Any], names: list[str]) -> None:
         own, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-        if names is None or not isinstance(own, dict) or "patternProperties" in schema:
+        if not isinstance(own, dict) or "patternProperties" in schema:
             return
         if self._left <= 0 or own.keys() - {*names}:
             return
@@ -68,23 +92,28 @@ class _Writing:
         schema["additionalProperties"] = False
         self.changed = True
 
-    def _names(self, schema: Any) -> list[str] | None:
-        """Those that a schema of names lists; None where it says anything else of them."""
-        if isinstance(schema, dict) and schema.keys() & _LISTS == set() and "$ref" in schema:
-            schema = target(schema["$ref"], self._root)
-        if not isinstance(schema, dict):
+
+def _said(names: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in names.items() if key not in _SAYS_NOTHING}
+
+
+def _list_of(names: Mapping[str, Any]) -> list[str] | None:
+    match _said(names):
+        case {"enum": [*listed], **more} if not more and len(listed) <= MOST_OPTIONAL:
+            return listed if all(isinstance(name, str) for name in listed) else None
+        case {"const": str(name), **more} if not more:
+            return [name]
+        case _:
             return None
-        if id(schema) not in self._lists:
-            self._lists[id(schema)] = _list_of(schema)
-        return self._lists[id(schema)]
 
 
-def _list_of(schema: Mapping[str, Any]) -> list[str] | None:
-    if schema.keys() - _SAYS_NO_MORE or len(schema.keys() & _LISTS) != 1:
-        return None
-    listed = schema["enum"] if "enum" in schema else [schema["const"]]
-    if schema.get("type", "string") != "string" or not isinstance(listed, list):
-        return None
-    if len(listed) > MOST_OPTIONAL or not all(isinstance(name, str) for name in listed):
-        return None
-    return listed
+def _pattern_of(names: Mapping[str, Any]) -> str | None:
+    match _said(names):
+        case {"pattern": str(pattern), **more} if not more:
+            return pattern
+        case {"format": str(name), **more} if not more and name in FORMATS:
+            return f"^({FORMATS[name]})$"
+        case {**said} if said.keys() <= _SIZES and all(type(one) is int for one in said.values()):
+            return f"^[^]{{{said.get('minLength', 0)},{said.get('maxLength', '')}}}$"
+        case _:
+            return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import RequestError
+from modelkit.grammars.listed import with_known_names
 from modelkit.schema import close_objects
 from runtime.records import dataclass
 
@@ -84,7 +85,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
         )
     given = fields.get("parameters", fields.get("input_schema"))
     try:
-        schema = json.loads(close_objects(json.dumps(given if given else {}, allow_nan=False)))
+        schema = json.loads(with_known_names(close_objects(json.dumps(given or {}, allow_nan=False))))
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"the parameters of the tool {name} are no JSON: {str(error)[:200]}") from error
     if not isinstance(schema, dict):

@@ -138,6 +138,11 @@ LISTED: dict[str, dict[str, Any]] = {
         "required": ["b"],
         "propertyNames": {"$ref": "#/$defs/Names"},
     },
+    "a pattern": {"propertyNames": {"pattern": "^[ab]$"}},
+    "a reference to a pattern": {"propertyNames": {"$ref": "#/$defs/Short"}},
+    "a length": {"propertyNames": {"type": "string", "maxLength": 2}},
+    "a format": {"propertyNames": {"format": "ipv4"}, "minProperties": 1},
+    "texts": {"propertyNames": {"type": "string"}, "maxProperties": 0},
     "one in another": {
         "propertyNames": {"enum": ["d"]},
         "additionalProperties": {
@@ -150,13 +155,16 @@ LISTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", LISTED)
-def test_names_that_are_listed_are_the_only_ones(model: Model, case: str) -> None:
+def test_names_that_are_described_are_the_only_ones(model: Model, case: str) -> None:
     inner = {"type": "object", "additionalProperties": {"enum": [3, None]}, **LISTED[case]}
     schema = {
         "type": "object",
         "properties": {"v": inner},
         "required": ["v"],
-        "$defs": {"Names": {"enum": ["a", "b"], "title": "Names", "type": "string"}},
+        "$defs": {
+            "Names": {"enum": ["a", "b"], "title": "Names", "type": "string"},
+            "Short": {"pattern": "^.$", "description": "One letter."},
+        },
     }
     found = set[str]()
     for seed in range(12):
@@ -164,7 +172,7 @@ def test_names_that_are_listed_are_the_only_ones(model: Model, case: str) -> Non
         assert answer.complete
         jsonschema.validate(answer.parsed, schema)
         found.add(json.dumps(answer.parsed))
-    assert len(found) > 1 or case in ("none", "one name", "its own", "one in another")
+    assert len(found) > 1 or case in ("none", "one name", "its own", "one in another", "texts")
     assert not answer.notes
 
 
@@ -174,7 +182,7 @@ def test_names_that_make_a_schema_too_long_are_refused() -> None:
     for schema in (
         {"anyOf": [inner] * 20_000},
         {"propertyNames": {"enum": [*names["enum"], *range(1000)]}},
-        {"propertyNames": {"pattern": "^n"}},
+        {"propertyNames": {"pattern": "^n", "maxLength": 3}},
     ):
         started = time.process_time()
         with pytest.raises(RequestError, match="format is no usable JSON schema"):

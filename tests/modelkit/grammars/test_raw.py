@@ -11,7 +11,7 @@ from modelkit.errors import RequestError
 from modelkit.grammar import Form, Grammar
 from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.shape import shape_of
-from runtime.sampling.constraint import allows
+from runtime.sampling.constraint import Matcher, allows
 from tests.support.walks import STOP, Words, words_of
 
 AROUND = {
@@ -35,14 +35,20 @@ def grammar_of(name: str, schema: Any, *, tokens: bool, strict: bool = False) ->
     return words, words.grammars.shaped(shape)
 
 
-def taken(words: Words, grammar: Grammar, text: str) -> bool:
-    """Does the grammar go along with all of it, and end there?"""
+def begun(words: Words, grammar: Grammar, text: str) -> Matcher | None:
+    """Where the grammar is behind a text; None where it does not go along with all of it."""
     matcher = grammar.matcher()
     for token in words.tokenizer.encode(text, add_special=False):
         if matcher.ended or not allows(matcher.mask(), token):
-            return False
+            return None
         matcher.advance(token)
-    return matcher.ended or allows(matcher.mask(), STOP)
+    return matcher
+
+
+def taken(words: Words, grammar: Grammar, text: str) -> bool:
+    """Does the grammar go along with all of it, and end there?"""
+    matcher = begun(words, grammar, text)
+    return matcher is not None and (matcher.ended or allows(matcher.mask(), STOP))
 
 
 SAYINGS: list[tuple[dict[str, Any], str, str]] = [
@@ -154,6 +160,25 @@ def test_what_cannot_be_held_is_said_and_nothing_else_of_the_tool_is_lost(
     assert not taken(words, grammar, behind.strip())  # x is required
     with pytest.raises(RequestError, match=r"strict tool f cannot be enforced: .*\$\.x"):
         grammar_of("qwen3-coder", text, tokens=tokens, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", '{"x": {"%s": 1}}'),
+        ("qwen3-coder", '<parameter=x>\n{"%s": 1}\n'),
+        ("glm-4.7", '<arg_key>x</arg_key><arg_value>{"%s": 1}</arg_value>'),
+        ("gemma4", "{x:{%s:1}}"),
+        ("lfm2", 'x={"%s": 1})'),
+    ],
+)
+@pytest.mark.parametrize("names", [{"enum": ["a", "b"]}, {"pattern": "^[ab]$"}, {"maxLength": 1}])
+def test_names_that_a_tool_describes_are_the_only_ones(name: str, text: str, names: Any) -> None:
+    schema = {"type": "object", "propertyNames": names, "additionalProperties": {"type": "integer"}}
+    words, grammar = grammar_of(name, schema, tokens=False, strict=True)
+    assert not grammar.notes
+    assert begun(words, grammar, text % "b")
+    assert not begun(words, grammar, text % "bc")
 
 
 GOOD = {
