@@ -24,7 +24,7 @@ from modelkit.grammars.gbnf import as_lark, is_gbnf
 from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import Vocabulary, names_tokens, with_ids
-from modelkit.schema import close_objects
+from modelkit.schema import as_meant
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
 from runtime.sampling.constraint import WORD, ConstraintFault
@@ -392,7 +392,7 @@ def _definition(form: Form, marks: Marks) -> str:
             why = unsound_rules(lark)
             definition = LLMatcher.grammar_from_lark(with_ids(lark, marks))
         else:
-            closed = with_known_names(close_objects(form.text))
+            closed = with_known_names(as_meant(form.text))
             root = json.loads(closed)
             why = unsound(root) if isinstance(root, dict) else None
             written = spelled(root)

@@ -5,6 +5,8 @@ too, and a model that is free to invent properties goes on inventing them until 
 Ollama and OpenAI's strict mode take such a schema as closed, and so does this; who wants an open one says
 `additionalProperties: true`.
 
+OpenAPI's `nullable` is the type null beside the one that is named, as its version 3.0.3 has it.
+
 An object stays as it was written where closing it could contradict what else is said of the same value: by
 allOf or by $ref beside its own properties, by patternProperties, by a required name that is not listed.
 """
@@ -21,22 +23,44 @@ _SAYS = (
     *("dependencies", "dependentRequired", "dependentSchemas"),
 )
 _CONDITIONS = ("if", "then", "else", "not", "dependentSchemas", "$dynamicRef", "$recursiveRef")
+_NULLABLE = "nullable"
+_VALUES = frozenset({"const", "enum", "default", "examples", "example"})
+_NAMING = frozenset({*_NAMED_CHILDREN, "$defs", "definitions"})
 
 _Schema = dict[str, Any]
 
 
-def close_objects(text: str) -> str:
-    """The schema with its objects closed. A text that is no JSON object, or none that can be written again,
-    comes back as it is: whoever compiles it says what is wrong.
+def as_meant(text: str) -> str:
+    """The schema with its objects closed, and null as a type. A text that is no JSON object, or none that can
+    be written again, comes back as it is: whoever compiles it says what is wrong.
     """
     try:
         root = json.loads(text)
         closing = _closing(root) if isinstance(root, dict) else []
+        nullable = [*_nullable(root)] if _NULLABLE in text else []
         for schema in closing:
             schema["additionalProperties"] = False
-        return json.dumps(root, allow_nan=False) if closing else text
+        for schema in nullable:
+            schema["type"] = [schema["type"], "null"]
+        return json.dumps(root, allow_nan=False) if closing or nullable else text
     except (ValueError, RecursionError):
         return text
+
+
+def _nullable(root: Any) -> Iterator[_Schema]:
+    """The schemas in it that are said to be null, too."""
+    left: list[tuple[Any, bool]] = [(root, False)]
+    while left:
+        value, named = left.pop()  # named: its keys are names, and their values schemas
+        if isinstance(value, dict):
+            if not named and value.get(_NULLABLE) is True and isinstance(value.get("type"), str):
+                yield value
+            inner = (
+                value.items() if named else ((key, one) for key, one in value.items() if key not in _VALUES)
+            )
+            left += [(one, not named and key in _NAMING) for key, one in inner]
+        elif isinstance(value, list):
+            left += [(one, False) for one in value]
 
 
 def _closing(root: _Schema) -> list[_Schema]:

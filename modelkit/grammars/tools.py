@@ -7,7 +7,7 @@ from typing import Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.listed import with_known_names
-from modelkit.schema import close_objects
+from modelkit.schema import as_meant
 from runtime.records import dataclass
 
 MOST_TOOLS = 512
@@ -85,7 +85,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
         )
     given = fields.get("parameters", fields.get("input_schema"))
     try:
-        schema = json.loads(with_known_names(close_objects(json.dumps(given or {}, allow_nan=False))))
+        schema = json.loads(with_known_names(as_meant(json.dumps(given or {}, allow_nan=False))))
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"the parameters of the tool {name} are no JSON: {str(error)[:200]}") from error
     if not isinstance(schema, dict):

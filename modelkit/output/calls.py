@@ -21,7 +21,7 @@ from modelkit.output.reading.marks import Marks, core
 from modelkit.output.reading.objects import Objects, Told
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.sink import Sink
-from modelkit.schema import close_objects
+from modelkit.schema import as_meant
 
 _NAME = re.compile(r"[\w.:/@$+-]{1,256}")
 FENCES = tuple(FENCE + language for language in (*LANGUAGES, ""))
@@ -219,7 +219,7 @@ class Calls:
             if self._unsure is None:
                 return
             name, written, parts = self._unsure
-            schema = json.loads(close_objects(json.dumps({"type": "object", **self._tools[name]})))
+            schema = json.loads(as_meant(json.dumps({"type": "object", **self._tools[name]})))
             if not Schema(schema).fits(json.loads("".join(parts) or "{}")):
                 raise NoCall
             self._start(name, written)

@@ -1,4 +1,6 @@
-"""Which objects of a JSON schema are closed: those whose properties are named, where that can do no harm."""
+"""JSON schemas as people mean them: which objects are closed (those whose properties are named, where that
+can do no harm), and what may be null.
+"""
 
 import json
 import re
@@ -10,7 +12,7 @@ import jsonschema
 import pytest
 
 import modelkit
-from modelkit.schema import close_objects
+from modelkit.schema import as_meant
 
 ROOT = Path(__file__).resolve().parents[2]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -19,7 +21,7 @@ SHUT = {**A, "additionalProperties": False}
 
 
 def closed(schema: Any) -> Any:
-    return json.loads(close_objects(json.dumps(schema)))
+    return json.loads(as_meant(json.dumps(schema)))
 
 
 CLOSED: dict[str, tuple[Any, Any]] = {
@@ -87,12 +89,25 @@ def test_what_closing_could_contradict_stays(schema: Any) -> None:
     "text", ["", "{", "[1]", "{" * 100_000, '{"properties": {"a": {"maximum": 1e999}}}', "5"]
 )
 def test_what_cannot_be_read_or_written_is_left_to_the_compiler(text: str) -> None:
-    assert close_objects(text) == text
+    assert as_meant(text) == text
+
+
+def test_what_is_nullable_may_be_null() -> None:
+    """As OpenAPI 3.0 has it: beside a type, and not in a list of values that lacks it."""
+    text, both = {"type": "string", "nullable": True}, {"type": ["string", "null"], "nullable": True}
+    assert closed(text) == both
+    assert closed({"properties": {"default": text, "nullable": text}, "additionalProperties": True}) == {
+        "properties": {"default": both, "nullable": both},
+        "additionalProperties": True,
+    }
+    assert closed({"$defs": {"T": text}, "items": {"$ref": "#/$defs/T"}})["$defs"] == {"T": both}
+    for kept in ({"type": "string", "nullable": False}, {"nullable": True}, {"const": text}):
+        assert closed(kept) == kept
 
 
 def test_order_and_numbers_stay() -> None:
     text = '{"properties": {"z": {"multipleOf": 0.01}, "a": {"maximum": 123456789012345678901234567890}}}'
-    assert close_objects(text) == text[:-1] + ', "additionalProperties": false}'
+    assert as_meant(text) == text[:-1] + ', "additionalProperties": false}'
 
 
 @pytest.fixture(scope="module")
