@@ -389,24 +389,26 @@ def _definition(form: Form, marks: Marks) -> str:
     try:
         if form.kind == "lark":
             lark = as_lark(form.text) if is_gbnf(form.text) else form.text
-            why = unsound_rules(lark)
-            definition = LLMatcher.grammar_from_lark(with_ids(lark, marks))
-        else:
-            closed = with_known_names(as_meant(form.text))
-            root = json.loads(closed)
-            why = unsound(root) if isinstance(root, dict) else None
-            written = spelled(root)
-            # Lenient would leave out what it cannot do, silently.
-            definition = LLMatcher.grammar_from_json_schema(
-                closed if written is root else json.dumps(written),
-                {"whitespace_pattern": JSON_BLANKS},
-                {"lenient": False},
-            )
+            if (why := unsound_rules(lark)) is not None:
+                raise refused(form, why)
+            return LLMatcher.grammar_from_lark(with_ids(lark, marks))
+        closed = with_known_names(as_meant(form.text))
+        root = json.loads(closed)
+        if isinstance(root, dict) and (why := unsound(root)) is not None:
+            raise refused(form, why)
+        written = spelled(root)
+        # Lenient would leave out what it cannot do, silently.
+        return LLMatcher.grammar_from_json_schema(
+            closed if written is root else json.dumps(written),
+            {"whitespace_pattern": JSON_BLANKS},
+            {"lenient": False},
+        )
+    except RequestError:
+        raise
+    except RecursionError as error:
+        raise refused(form, "it is written too deep") from error
     except Exception as error:
         raise refused(form, str(error)) from error
-    if why is not None:
-        raise refused(form, why)
-    return definition
 
 
 def _mask_bytes(size: int) -> int:

@@ -16,6 +16,8 @@ from modelkit.schema import target
 # These compile on 2 MB of stack, the least that glibc gives a thread; 1 MB is too little.
 DEEPEST_SCHEMA = 400
 DEEPEST_RULE = 500
+DEEPEST_JSON = 120
+"""Objects and lists in each other, as a schema is written: its reader takes 127, and some stand around it."""
 
 _ASIDE = frozenset({"$defs", "definitions", "const", "enum", "default", "examples"})
 _RULE = re.compile(r"^[ \t]*([A-Za-z_][\w-]*)[ \t]*(?:\[[^\]\n]*\])?(?:\.-?\d+)?[ \t]*:", re.MULTILINE)
@@ -44,6 +46,18 @@ def depth_of_schema(root: Mapping[str, Any]) -> int:
         weights[id(entry)], edges[id(entry)] = deepest, [id(one) for one in targets]
         left += targets
     return heaviest(weights, edges)
+
+
+def depth_of_json(root: object) -> int:
+    """Of a value, in objects and lists."""
+    deepest, left = 0, [(root, 1)]
+    while left:
+        value, depth = left.pop()
+        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else None
+        if inner is not None:
+            deepest = max(deepest, depth)
+            left += [(one, depth + 1) for one in inner]
+    return deepest
 
 
 def depth_of_rules(text: str) -> int:

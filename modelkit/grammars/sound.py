@@ -12,7 +12,15 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from modelkit.grammars.depth import DEEPEST_RULE, DEEPEST_SCHEMA, depth_of_rules, depth_of_schema, schemas_in
+from modelkit.grammars.depth import (
+    DEEPEST_JSON,
+    DEEPEST_RULE,
+    DEEPEST_SCHEMA,
+    depth_of_json,
+    depth_of_rules,
+    depth_of_schema,
+    schemas_in,
+)
 from modelkit.grammars.described import Value
 from modelkit.grammars.endless import Values
 from modelkit.grammars.numbers import unheld
@@ -25,6 +33,12 @@ LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many 
 
 def unsound(schema: Mapping[str, Any]) -> str | None:
     """A sentence on why no grammar is made of it."""
+    written = depth_of_json(schema)
+    if written > DEEPEST_JSON:
+        return (
+            f"it is written {written:,} objects and lists deep; at most {DEEPEST_JSON} are taken: "
+            "what is inside may stand in `$defs` and be referred to"
+        )
     deep = depth_of_schema(schema)
     if deep > DEEPEST_SCHEMA:
         return (

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from modelkit.errors import RequestError
-from modelkit.grammar import Form, Grammars
-from modelkit.grammars.depth import DEEPEST_RULE
+from modelkit.grammar import Form, Grammars, check
+from modelkit.grammars.depth import DEEPEST_JSON, DEEPEST_RULE, depth_of_json
 from modelkit.grammars.sound import unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import allows
@@ -84,6 +84,22 @@ def test_an_object_that_may_have_too_few_properties_is_refused_with_the_reason(g
 def test_references_that_lead_deep_do_not_end_the_process(grammars: Grammars, links: int) -> None:
     with pytest.raises(RequestError, match="schemas deep when its references are followed"):
         grammars.compile(Form("format", "schema", json.dumps(chain(links))))
+
+
+@pytest.mark.parametrize("depth", [80, 300, 2_000])
+@pytest.mark.parametrize(
+    ("inner", "ends"), [('{"items":', "}"), ('{"enum":[', "]}")], ids=["schemas", "values"]
+)
+def test_a_schema_that_is_written_deep_is_refused_with_the_reason(depth: int, inner: str, ends: str) -> None:
+    text = '{"properties":{"a":' * depth + inner + "1" + ends + "}}" * depth
+    with pytest.raises(RequestError, match=r"written (too|\d+ objects and lists) deep"):
+        check(Form("format", "schema", text))
+
+
+def test_a_schema_that_is_written_as_deep_as_may_be_is_taken() -> None:
+    for inner in ("{}", '{"maximum":0.55}', '{"format":"date","pattern":"^2"}'):
+        depth = DEEPEST_JSON - depth_of_json(json.loads(inner))
+        check(Form("format", "schema", '{"items":' * depth + inner + "}" * depth))
 
 
 def test_rules_that_lead_deep_do_not_end_the_process(grammars: Grammars) -> None:
