@@ -16,6 +16,7 @@ from modelkit.source.adapters.value import AdapterSource, Factor, Made, Pair, ch
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Origin, halves, read_adapter
 from modelkit.source.gguf.architectures.changes import Turned
+from modelkit.source.gguf.architectures.moves import meant_shape
 from modelkit.source.gguf.architectures.pairs import EMBEDDING
 from modelkit.source.gguf.header import GgufTensor, read_gguf_header
 from modelkit.source.inventory import WeightFile
@@ -64,7 +65,9 @@ def _stored(tensor: GgufTensor, label: str) -> TensorInfo:
         raise UnsupportedSource(
             f"{label}: `{shown(tensor.name)}` is {tensor.type.name.upper()}; adapters are F32, F16 or BF16"
         )
-    return TensorInfo(tensor.name, dtype, tensor.shape, tensor.path, tensor.start, tensor.stop)
+    halves_of, _, half = tensor.name.rpartition(".")
+    shape = meant_shape(halves_of, tensor.shape, 2) if half in ("lora_a", "lora_b") else tensor.shape
+    return TensorInfo(tensor.name, dtype, shape, tensor.path, tensor.start, tensor.stop)
 
 
 def _mixed(origin: Origin, tensors: Mapping[str, TensorInfo]) -> str | None:

@@ -15,7 +15,6 @@ from modelkit.source.gguf.architectures.parts import (
     LAYER_NORM,
     MLP,
     NORMS,
-    ROWS,
     TOP,
     UNSCALED,
     decoder,
@@ -72,9 +71,9 @@ def _positions(tensor: str, field: str) -> Setting:
 
 def _rows(file: Reading, tensor: str) -> int:
     shape = file.shapes.get(f"{tensor}.weight")
-    if shape is None or len(shape) > 2:
+    if shape is None or len(shape) != 2:
         file.refuse(f"there is no tensor `{tensor}.weight`, so this is no whole model")
-    return shape[0] if len(shape) > 1 else 1
+    return shape[0]
 
 
 def _read_types(file: Reading) -> None:
@@ -128,7 +127,7 @@ _TOP: tuple[Rule, ...] = (
     rule("position_embd.weight", "embeddings.position_embeddings.weight", _FromTheFirst()),
     *rules("token_embd_norm.* = embeddings.LayerNorm.*"),
 )
-_TYPE_ROWS = rule("token_types.weight", "embeddings.token_type_embeddings.weight", ROWS)
+_TYPE_ROWS = rule("token_types.weight", "embeddings.token_type_embeddings.weight")
 
 
 def _has_types(file: Reading) -> bool:

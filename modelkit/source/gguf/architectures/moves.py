@@ -19,6 +19,24 @@ from runtime.records import dataclass
 
 Shape = tuple[int, ...]
 
+_AXES = {
+    "_exps.weight": 3,
+    **dict.fromkeys(
+        ("_exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "token_types.weight"), 2
+    ),
+}
+"""How many dimensions tensors have whose first one may be 1, by the ends of their names in a GGUF file."""
+
+
+def meant_shape(name: str, shape: Shape, least: int = 1) -> Shape:
+    """Every tensor of ggml has four sizes, and ones in front say nothing: llama-quantize leaves them out, and
+    some converters write them of vectors. least: so many dimensions it has.
+    """
+    least = max(least, next((axes for end, axes in _AXES.items() if name.endswith(end)), 1))
+    first = next((place for place, size in enumerate(shape) if size != 1), len(shape))
+    kept = shape[min(first, max(len(shape) - least, 0)) :]
+    return (1,) * (least - len(kept)) + kept
+
 
 @dataclass(frozen=True, slots=True)
 class Run:

@@ -20,7 +20,6 @@ from modelkit.source.gguf.architectures.parts import (
     INNER,
     MLP,
     NORMS,
-    ROWS,
     TOP,
     decoder,
     rule,
@@ -116,7 +115,7 @@ _EXPERTS = (
     MOE_INNER,
     *_ALL_SPARSE,
 )
-SHARED_GATE = rule("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", ROWS)
+SHARED_GATE = rule("ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight")
 
 QWEN2MOE = Architecture(
     "qwen2moe",

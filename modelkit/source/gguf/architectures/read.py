@@ -13,7 +13,7 @@ from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.architecture import Architecture, links_from_theirs
 from modelkit.source.gguf.architectures.exchange import Reading
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moves import Link, Origin, RowsDiffer, Shape
+from modelkit.source.gguf.architectures.moves import Link, Origin, RowsDiffer, Shape, meant_shape
 from modelkit.source.gguf.architectures.table import ELSEWHERE, NAMES, ROWS
 from runtime.records import dataclass
 
@@ -59,7 +59,7 @@ def read_architecture(
     Raises UnsupportedSource for what this version does not know, MalformedFile for what contradicts itself.
     """
     name = _name(metadata, label)
-    shapes = {tensor: _without_ones(shape) for tensor, shape in shapes.items()}
+    shapes = {tensor: meant_shape(tensor, shape) for tensor, shape in shapes.items()}
     file = Reading(name, metadata, shapes, values, label)
     if file.blocks < 1 or file.blocks > _MOST_BLOCKS:
         file.refuse(f"`{file.full('block_count')}` is {file.blocks}; 1 to {_MOST_BLOCKS} were expected")
@@ -71,14 +71,6 @@ def read_architecture(
         setting.read(file)
     _refuse_unread(file)
     return _with_tensors(row, file)
-
-
-def _without_ones(shape: Shape) -> Shape:
-    """Every tensor of ggml has four sizes, and ones in front say nothing: llama-quantize leaves them out, and
-    some converters write them of vectors.
-    """
-    first = next((place for place, size in enumerate(shape[:-1]) if size != 1), len(shape) - 1)
-    return shape[first:]
 
 
 def _name(metadata: Mapping[str, Any], label: str) -> str:

@@ -83,6 +83,34 @@ def test_a_pair_for_the_table_alone_leaves_the_head_that_is_tied_to_it(kind: str
     assert placement.unties
 
 
+def test_halves_of_rank_1_may_be_vectors(tmp_path: Path) -> None:
+    """Where their writer left out sizes of 1, as ggml counts dimensions."""
+    record = Reference("qwen2_moe").record
+    described = describe(record["config"])
+    shapes = {key: tuple(shape) for key, shape in record["tensors"].items()}
+    rng = np.random.default_rng(3)
+    _, width = shapes["model.layers.0.mlp.shared_expert_gate.weight"]
+    stored = {
+        "blk.0.attn_output.weight.lora_a": rng.random((1, width), np.float32),
+        "blk.0.attn_output.weight.lora_b": rng.random((width, 1), np.float32),
+        "blk.0.ffn_gate_inp_shexp.weight.lora_a": rng.random((3, width), np.float32),
+        "blk.0.ffn_gate_inp_shexp.weight.lora_b": rng.random((1, 3), np.float32),
+    }
+    found: list[dict[str, np.ndarray]] = []
+    for name, one in (
+        ("whole", stored),
+        ("vectors", {k: a[0] if a.shape[0] == 1 else a for k, a in stored.items()}),
+    ):
+        path = tmp_path / f"{name}.gguf"
+        path.write_bytes(lora_file(one, architecture="qwen2moe"))
+        filled, _ = fill(place(read_adapter(path, record["config"]), described, shapes), described)
+        found.append({key: words.array for key, words in filled.items()})
+    assert len(found[0]) == 4
+    assert found[0].keys() == found[1].keys()
+    for tensor, array in found[0].items():
+        np.testing.assert_array_equal(found[1][tensor], array, err_msg=tensor)
+
+
 @pytest.mark.parametrize("alpha", [float("nan"), float("inf"), 1e30])
 def test_an_alpha_that_is_no_number_is_refused_by_name(alpha: float, tmp_path: Path) -> None:
     path = tmp_path / "lora.gguf"
@@ -91,8 +119,8 @@ def test_an_alpha_that_is_no_number_is_refused_by_name(alpha: float, tmp_path: P
         read_adapter(path, Reference("llama").record["config"])
 
 
-def lora_file(stored: dict[str, np.ndarray], alpha: float = 6.0) -> bytes:
-    said = {"general.architecture": "llama", "general.type": "adapter", "adapter.type": "lora"}
+def lora_file(stored: dict[str, np.ndarray], alpha: float = 6.0, *, architecture: str = "llama") -> bytes:
+    said = {"general.architecture": architecture, "general.type": "adapter", "adapter.type": "lora"}
     tensors = [Tensor(name, "f32", array.shape, array.tobytes()) for name, array in stored.items()]
     return bytes(Gguf({**said, "adapter.lora.alpha": alpha}, tensors))
 

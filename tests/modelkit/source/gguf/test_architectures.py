@@ -120,6 +120,24 @@ def test_ones_in_front_of_a_shape_say_nothing(reference: GgufReference) -> None:
         assert found == reference.imported
 
 
+@pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "qwen2_moe", "deepseek_v3", "granitemoeshared"])
+def test_a_mixture_of_one_expert_has_a_stack(name: str) -> None:
+    """llama-quantize writes its experts as matrices, and its router as a vector."""
+    reference = GgufReference(name)
+    counts = ("expert_count", "expert_used_count", "expert_group_count", "expert_group_used_count")
+    metadata = {key: 1 if key.endswith(counts) else value for key, value in reference.metadata.items()}
+    mixed = ("_exps.weight", "_exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp.bias")
+    shapes = {
+        tensor: (1, *shape[1:]) if tensor.endswith(mixed) else shape
+        for tensor, shape in reference.shapes.items()
+    }
+    without = {tensor: shape[1:] if len(shape) > 1 == shape[0] else shape for tensor, shape in shapes.items()}
+    assert without != shapes
+    whole = read(metadata, shapes, reference.exported, name)
+    assert any(origin.shape[0] == 1 and len(origin.shape) == 3 for origin in whole.tensors.values())
+    assert read(metadata, without, reference.exported, name) == whole
+
+
 @each
 def test_what_was_imported_is_written_as_it_was(reference: GgufReference) -> None:
     tensors = undone(reference.imported, reference.exported)
