@@ -55,6 +55,11 @@ _OTHER_WEIGHTS: tuple[tuple[tuple[str, ...], str, str], ...] = (
 )
 
 
+def is_cut(name: str) -> bool:
+    """Is it a part of a GGUF file, by its name? The first one begins as a whole file does."""
+    return _CUT.fullmatch(name) is not None
+
+
 def weights_kind(name: str) -> tuple[str, str] | None:
     """For a file whose name is that of weights modelkit does not read: what they are, and what to do."""
     lowered = name.lower()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 from modelkit.elsewhere import newest_snapshot
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.sniff import weights_kind
+from modelkit.source.sniff import HEAD_BYTES, is_cut, refuse_other_weights, weights_kind
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -186,6 +186,9 @@ def read_single_file(path: Path) -> Files:
     or is one shard of several, SourceError when there is no config.json beside it.
     """
     if path.suffix != ".safetensors":
+        if not is_cut(path.name):
+            with open_regular(path, str(path)) as file:
+                refuse_other_weights(file.read(HEAD_BYTES), str(path))
         kind, hint = weights_kind(path.name) or (
             "something else",
             "FROM takes a folder, or one .safetensors or .gguf file.",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modelkit.errors import UnsupportedSource
 from modelkit.source.display import shown
-from modelkit.source.sniff import weights_kind
+from modelkit.source.sniff import is_cut, weights_kind
 from modelkit.source.tree import Files, open_regular
 
 _LATER_SHARD = re.compile(r".+-(?!00001)\d{5}-of-\d{5}\.gguf", re.ASCII | re.IGNORECASE)
@@ -30,12 +30,9 @@ def is_later_shard(name: str) -> bool:
 
 
 def is_gguf_file(path: Path) -> bool:
-    """By its name, or where that says nothing, as of Ollama's blobs, by its first bytes."""
-    if is_gguf(path.name) or path.suffix == ".safetensors" or not path.is_file():
+    """By its name, or by its first bytes where that says something else, or nothing, as of Ollama's blobs."""
+    if is_gguf(path.name) or path.suffix == ".safetensors" or is_cut(path.name) or not path.is_file():
         return is_gguf(path.name)
-    known = weights_kind(path.name)
-    if known is not None and not path.name.endswith(".bin"):
-        return False
     with open_regular(path, str(path)) as file:
         return file.read(4) == b"GGUF"
 
@@ -54,6 +51,11 @@ def gguf_in(files: Files, folder: Path) -> Path | None:
     if any(name.endswith(".safetensors") for name in files):
         return None
     every = [name for name in files if is_gguf(name) and not is_later_shard(name)]
+    every = every or [
+        name
+        for name, path in files.items()
+        if weights_kind(name) and not is_gguf(name) and is_gguf_file(path)
+    ]
     models = [name for name in every if not is_beside(name)] or every
     if len(models) > 1:
         listed = ", ".join(map(shown, models[:_SHOWN]))

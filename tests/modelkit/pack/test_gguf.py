@@ -68,7 +68,7 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
     assert np.abs(found - wanted).max() < 1e-3 * wanted.std()
 
 
-@pytest.mark.parametrize("name", ["sha256-" + "a" * 64, "ggml-model-f16.bin", "m.Q8_0"])
+@pytest.mark.parametrize("name", ["sha256-" + "a" * 64, "ggml-model-f16.bin", "m.Q8_0", "m.ggml"])
 def test_a_file_is_known_by_its_first_bytes(name: str, tmp_path: Path) -> None:
     """What `ollama show --modelfile` prints names blobs, of models and of adapters."""
     (tmp_path / name).write_bytes(gguf_llama.llama(["f32"]))
@@ -83,6 +83,26 @@ def test_a_file_is_known_by_its_first_bytes(name: str, tmp_path: Path) -> None:
     assert "adapters/sha256-bb/adapter.safetensors" in package.files
     with modelkit.load(tmp_path / name) as model:
         assert model.logits([1, 5]).shape == (2, gguf_llama.VOCABULARY)
+
+
+@pytest.mark.parametrize("name", ["ggml-model-f16.bin", "model.ggmlv3.q4_0.bin", "pytorch_model.bin"])
+def test_a_folders_only_weights_are_known_by_their_first_bytes(name: str, tmp_path: Path) -> None:
+    """llama.cpp's converter called its GGUF files so at first."""
+    folder = write(tmp_path / "model", gguf_llama.llama(["f32"]), name).parent
+    (folder / "README.md").write_bytes(b"GGUF is what it is")
+    with modelkit.load(folder) as model:
+        assert model.logits([1, 5]).shape == (2, gguf_llama.VOCABULARY)
+
+
+@pytest.mark.parametrize(
+    ("head", "said"), [(b"lmgg", "is a GGML file, not safetensors"), (b"PK\3\4", "is a ZIP archive")]
+)
+@pytest.mark.parametrize("name", ["ggml-model-f16.bin", "sha256-aa"])
+def test_what_a_named_file_is_instead_is_told_by_its_first_bytes(
+    name: str, head: bytes, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UnsupportedSource, match=said):
+        modelkit.load(write(tmp_path / "model", head + bytes(100), name))
 
 
 def parameters(model: LoadedModel) -> dict[str, np.ndarray]:

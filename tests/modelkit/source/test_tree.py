@@ -142,6 +142,7 @@ def test_one_shard_of_several_is_no_model(tmp_path: Path) -> None:
     ],
 )
 def test_a_single_file_of_another_kind_is_named(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / name).touch()
     with pytest.raises(UnsupportedSource, match=kind):
         read_single_file(tmp_path / name)
 
