@@ -177,6 +177,7 @@ def _prepare(
         with at(number):
             places.append(_adapter_place(one, access, store))
     adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse, at=at)
+    adapter_notes = tuple(carried_notes(adapters, recipe.from_.text))
     if fuse:
         with recipe.at("ADAPTER"):
             checks.refuse_searched(asked.target, asked.draft)
@@ -204,7 +205,7 @@ def _prepare(
     if write_bytes:
         store.require_space(write_bytes)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
-    notes += tuple(carried_notes(adapters, recipe.from_.text))
+    notes += adapter_notes
     notes += checks.check_placed(template, metadata, ready.tokenizer)
     origin_lines = lines_of(recipe, asked, store, _fetched(origin, upstream), fused=fuse)
     return Preparation(
