@@ -188,16 +188,20 @@ def _opened(place: "Path | Local", config: Mapping[str, Any]) -> "tuple[AdapterS
 def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fuse: bool) -> "Placement":
     """In the target's network, where run time takes it."""
     from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
-    from modelkit.pack.adapters.place import place
-    from modelkit.pack.adapters.saved import settle_saved
+    from modelkit.pack.adapters.place import head_beside, place
+    from modelkit.pack.adapters.saved import settle_saved, settle_tied
     from modelkit.pack.adapters.towers import without_towers
     from modelkit.source.adapters.value import refuse
+    from runtime.models.passage import parameters
 
     if isinstance(target.source.kind, BitNetWeights):
         refuse(adapter.label, ["BitNet's projections read what is rounded, which no adapter does"])
     shapes = {name: tensor.shape for name, tensor in target.source.inventory.tensors.items()}
     adapter, left_out = without_towers(adapter, described, shapes)
     adapter, notes = settle_saved(adapter, target.source)
+    if head_beside(described, parameters(described)):
+        adapter, apart = settle_tied(adapter)
+        notes += apart
     adapter = replace(adapter, notes=(*adapter.notes, *left_out, *notes))
     placement = place(adapter, described, shapes)
     if not placement.parameters:

@@ -1,4 +1,4 @@
-"""Layers of the base that PEFT saved beside an adapter: tables and heads, where a pair is for one of them.
+"""Layers of the base that PEFT saved beside an adapter, and tables and heads that adapters bring whole.
 
 Mostly they are what the base has, and say nothing. Where training had other numbers (added tokens, a base of
 another revision), those count, as in PEFT; a base of another size cannot be meant.
@@ -17,6 +17,7 @@ from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
 from runtime.models.checkpoint import TRUNK
 from runtime.models.tensor_names import text_name
+from runtime.nn.low_rank import HEAD
 
 TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."
 
@@ -47,6 +48,23 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
             whole[name] = saved
             notes.append(f"{shown(name)} was saved beside the adapter, differs from the base's, and counts")
     return replace(adapter, whole=whole, saved={}), tuple(notes)
+
+
+def settle_tied(adapter: AdapterSource) -> tuple[AdapterSource, tuple[str, ...]]:
+    """One with a whole head and a whole table that should be one: without the head where it only repeats the
+    table, else as one that tells the two apart, and a note. Reads both.
+    """
+    others = dict(adapter.whole)
+    head = others.pop(f"{HEAD}.weight", None)
+    table = next((name for name, one in others.items() if head and one.shape == head.shape), None)
+    if head is None or table is None or adapter.unties:
+        return adapter, ()
+    with Reader([adapter.file]) as reader:
+        one, other = read_words(reader, head), read_words(reader, others[table])
+    if one.dtype == other.dtype and np.array_equal(one.array, other.array):
+        return replace(adapter, whole=others), ()
+    note = f"{HEAD}.weight differs from {shown(table)}: each counts, though the two are one in the base"
+    return replace(adapter, unties=True), (note,)
 
 
 def _equal(adapter: AdapterSource, saved: TensorInfo, base: Source, own: TensorInfo) -> bool:

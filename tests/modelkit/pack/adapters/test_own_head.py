@@ -106,6 +106,26 @@ def test_a_fused_head_leaves_the_embedding(name: str, whole: bool, tmp_path: Pat
     assert np.array_equal(base.tensors("it")[base.table], base.tensors("beside")[base.table])
 
 
+@pytest.mark.parametrize("same", [False, True])
+def test_a_head_and_a_table_that_should_be_one_count_apart_where_they_differ(
+    same: bool, tmp_path: Path
+) -> None:
+    base = Base("llama_biases_tied", tmp_path)
+    table = random_tensor("table", base.size)
+    head = table if same else random_tensor("head", base.size)
+    tensors = {f"base_model.model.{base.table}": table, "base_model.model.lm_head.weight": head}
+    tied = {"modules_to_save": ["lm_head", "embed_tokens"], "ensure_weight_tying": True}
+    write_peft(tmp_path / "lora", tensors, **tied)
+    made = base.create("it", fuse=True)
+    beside = base.create("beside")
+    for notes in (made.notes, beside.notes):
+        assert any("lm_head.weight differs from model.embed_tokens" in note for note in notes) is not same
+    assert apart(base.logits("it"), base.logits("beside")) < 1e-4
+    fused = base.tensors("it")
+    assert np.array_equal(fused.get("lm_head.weight", fused[base.table]), head)
+    assert ("lm_head.weight" in fused) is not same
+
+
 @pytest.mark.parametrize("name", ["llama_biases_tied", "gemma3_wrapped"])
 def test_a_packed_table_is_packed_twice(name: str, tmp_path: Path) -> None:
     base = Base(name, tmp_path)
