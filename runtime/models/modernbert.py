@@ -64,7 +64,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
         fields.refuse("hidden_size", f"a multiple of num_attention_heads, {heads}")
     refuse_head_dim(fields, hidden // heads)
     context = fields.count("max_position_embeddings", 8192)
-    kinds, window = kinds_of_layers(fields), half_of_window(fields)
+    kinds = kinds_of_layers(fields)
+    window = half_of_window(fields, kinds)
     specs = ropes_of_kinds(fields, hidden // heads, context)
     return Config(
         vocab_size=fields.count("vocab_size", 50368, high=1 << 24),
@@ -82,10 +83,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def half_of_window(fields: Fields) -> int:
+def half_of_window(fields: Fields, kinds: tuple[str, ...]) -> int:
     """To either side. transformers takes it under the name of its half, too, and that is what counts."""
-    whole = fields.count("local_attention", 128) // 2
-    return fields.count("sliding_window") if fields.has("sliding_window") else whole
+    if fields.has("sliding_window"):
+        return fields.count("sliding_window")
+    if SLIDING in kinds and fields.raw.get("local_attention", 128) is None:
+        fields.refuse("local_attention", "a whole number, as some of the layers have a window")
+    return fields.count("local_attention", 128) // 2
 
 
 def kinds_of_layers(fields: Fields) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         fields.refuse("hidden_size", f"a multiple of num_attention_heads, {shape['heads']}")
     refuse_head_dim(fields, shape["hidden_size"] // shape["heads"])
     kinds = kinds_of_layers(fields)
-    window = half_of_window(fields)
+    window = half_of_window(fields, kinds)
     ropes = ropes_of_kinds(fields, shape["head_dim"], shape["context_length"])
     return Config(
         **shape,

@@ -56,6 +56,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("baichuan_m1", {"num_swa_attention_heads": 7, "num_swa_key_value_heads": 7}, "num_swa_attention_heads"),
     ("modernbert_decoder", {"mlp_bias": True}, "mlp_bias"),
     ("modernbert_decoder", {"head_dim": 8}, "head_dim is 8"),
+    ("modernbert_decoder", {"local_attention": None, "sliding_window": None}, "local_attention is None"),
     ("kolibri1", {"sliding_window": None}, "sliding_window is None"),
     ("phi3small", {"hidden_act": "gelu"}, "hidden_act"),
     ("phi3small", {"gegelu_limit": None}, "gegelu_limit is None"),

@@ -348,6 +348,7 @@ def test_positions_that_there_are() -> None:
         ("embedding_gemma", "is_causal", False),  # is wider by one to either side in transformers
         ("embedding_gemma", "attn_logit_softcapping", 50.0),
         ("modernbert", "layer_types", ["chunked_attention"] * 4),
+        ("modernbert", "local_attention", None),
     ],
 )
 def test_what_is_not_computed_is_refused_by_its_name(name: str, field: str, value: object) -> None:
