@@ -115,10 +115,14 @@ class Embedder:
             )
         before = self.pooling.before(wanted.prompt)
         read = [self._ids(text, place, wanted, before) for place, text in enumerate(texts)]
+        behind = self.pooling.skipped(before, self._tokenizer)
+        skipped = [behind if isinstance(text, str) else 0 for text in texts]
+        lengths = [len(ids) * (len(ids) > out) for (ids, _), out in zip(read, skipped, strict=True)]
         vectors = np.zeros((len(read), self._size), np.float32)
-        for group in grouped([len(ids) for ids, _ in read], self._width):
-            if read[group[0]][0]:  # nothing was read of the others, so theirs say nothing
-                vectors[group] = self._read([read[place][0] for place in group], wanted.adapters)
+        for group in grouped(lengths, self._width):
+            if lengths[group[0]]:  # nothing was read of the others, so theirs say nothing
+                some, out = [read[place][0] for place in group], [skipped[place] for place in group]
+                vectors[group] = self._read(some, out, wanted.adapters)
         return Embeddings(
             _shaped(vectors, wanted),
             tuple(len(ids) for ids, _ in read),
@@ -131,9 +135,7 @@ class Embedder:
     ) -> tuple[Sequence[int], int]:
         """What is read of a text, and how many tokens of it are not. before: what stands before it."""
         if isinstance(text, str):
-            plain = before + text
-            plain = plain.lower() if self.pooling.lower else plain
-            ids, dropped = self._tokenizer.encode_within(plain, self._limit)
+            ids, dropped = self._tokenizer.encode_within(self.pooling.plain(before + text), self._limit)
         elif wanted.prompt is not None:
             raise RequestError(f"prompt_name has no effect on texts[{place}], which is token ids")
         else:
@@ -148,13 +150,13 @@ class Embedder:
             )
         return ids, dropped
 
-    def _read(self, texts: list[Sequence[int]], chosen: Chosen) -> "np.ndarray":
+    def _read(self, texts: list[Sequence[int]], skipped: list[int], chosen: Chosen) -> "np.ndarray":
         """float32 [B, D]."""
         adapters = self._engine.adapters
 
         def begun(model: LoadedModel) -> Reading:
             some = adapters.alone(chosen, len(texts))
-            return Reading(model, texts, self.pooling.pool, self._kept_format, some, self._dense)
+            return Reading(model, texts, self.pooling.pool, self._kept_format, some, self._dense, skipped)
 
         with self._turn:
             reading = self._engine.call(begun)

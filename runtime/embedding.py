@@ -12,7 +12,7 @@ Pools, as sentence-transformers defines them (B rows, L tokens, D hidden size):
 
 Sums are in float32, whatever the network computes in, and go by position from the first token on: where a
 text is cut into pieces moves none of their bits on a processor. What stands behind a text's end counts for
-nothing.
+nothing, and so may what it begins with: the first token is the first that counts then.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ class Reading:
 
     texts: ids of each, at least one. Several are read in one piece, so together, padded to the longest, they
     must be no more than fits one; a text alone may have any length. adapters: of all of them. dense: what
-    their vectors pass through.
+    their vectors pass through. skipped: how many tokens at the beginning of each count for nothing, fewer
+    than it has.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Reading:
         kept_format: str | None = None,
         adapters: Adapters | None = None,
         dense: Sequence[Dense] = (),
+        skipped: Sequence[int] = (),
     ) -> None:
         for text in texts:
             check_ids(text, model.vocab_size, "texts")
@@ -57,7 +59,8 @@ class Reading:
         self._pool: Pool = pool
         self._dense = dense
         self._counts = tuple(len(text) for text in texts)
-        assert min(self._counts) > 0, "a text without tokens has no vector"
+        self._skipped = tuple(skipped) or (0,) * len(texts)
+        assert all(map(int.__lt__, self._skipped, self._counts)), "a text without tokens has no vector"
         border = long_after(model.described.config)
         self._long = None if border is None else tuple(count > border for count in self._counts)
         self._whole = len(texts) > 1 or model.described.looks_ahead
@@ -97,7 +100,8 @@ class Reading:
 
         assert self._pooled is not None
         assert self._done == max(self._counts), "not all is read"
-        sizes = np.array([divisor(count, self._pool) for count in self._counts], np.float32)
+        counts = zip(self._counts, self._skipped, strict=True)
+        sizes = np.array([divisor(count, self._pool, skipped) for count, skipped in counts], np.float32)
         found = np.array(self._pooled) / sizes[:, None]
         if not self._dense:
             return found
@@ -108,35 +112,43 @@ class Reading:
 
     def _add(self, hidden: mx.array, step: Step) -> None:
         """hidden: float32 [B, L, D] of the step."""
-        found = pooled(hidden, mx.array(step.counts), self._pool, self._pooled, self._done)
+        counts = mx.array(step.counts)
+        found = pooled(hidden, counts, self._pool, self._pooled, self._done, self._skipped)
         mx.eval(found)
         self._pooled = found
 
 
 def pooled(
-    hidden: mx.array, counts: mx.array, pool: Pool, before: mx.array | None = None, start: int = 0
+    hidden: mx.array,
+    counts: mx.array,
+    pool: Pool,
+    before: mx.array | None = None,
+    start: int = 0,
+    skipped: Sequence[int] = (0,),
 ) -> mx.array:
     """[B, D] of one piece [B, L, D] and those before it, whose own is `before`; of means the sum (`divisor`).
-    counts: tokens of each text in it, int [B]. start: tokens of each text before it.
+    counts: tokens of each text in it, int [B]. start: tokens of each text before it. skipped: how many at its
+    beginning count for nothing.
     """
+    rows, places, first = mx.arange(hidden.shape[0]), mx.arange(hidden.shape[1]), mx.array(skipped) - start
     if pool == "first":
-        return hidden[:, 0] if before is None else before
+        found = hidden[rows, mx.clip(first, 0, hidden.shape[1] - 1)]
+        return found if before is None else mx.where((first >= 0)[:, None], found, before)
     if pool == "last":
-        return hidden[mx.arange(hidden.shape[0]), counts - 1]
-    places = mx.arange(hidden.shape[1])
+        return hidden[rows, counts - 1]
     if pool == "weighted":
         hidden = hidden * (places + start + 1).astype(hidden.dtype)[:, None]
-    own = (places[None] < counts[:, None])[..., None]
+    own = ((places[None] < counts[:, None]) & (places[None] >= first[:, None]))[..., None]
     values = mx.where(own, hidden, -mx.inf if pool == "max" else 0.0)
     if before is not None:  # as one more token in front: a sum of sums would have other bits
         values = mx.concatenate([before[:, None], values], axis=1)
     return values.max(axis=1) if pool == "max" else values.sum(axis=1)
 
 
-def divisor(tokens: int, pool: Pool) -> float:
-    """What the sum of so many tokens is divided by."""
+def divisor(tokens: int, pool: Pool, skipped: int = 0) -> float:
+    """What the sum of so many tokens, without those that count for nothing, is divided by."""
     if pool == "mean":
-        return tokens
+        return tokens - skipped
     if pool == "weighted":
-        return tokens * (tokens + 1) / 2
-    return tokens**0.5 if pool == "root" else 1
+        return (tokens * (tokens + 1) - skipped * (skipped + 1)) / 2
+    return (tokens - skipped) ** 0.5 if pool == "root" else 1

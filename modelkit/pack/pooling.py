@@ -22,6 +22,7 @@ from runtime.models import Described
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from modelkit.tokenizer import Tokenizer
     from runtime.embedding import Pool
 
 _MODULES = "modules.json"
@@ -82,8 +83,8 @@ class Pooling:
     """What stands before every text, unless another of the prompts is asked for."""
     prompts: Mapping[str, str] = field(default_factory=dict[str, str])
     """What may stand before a text, by name."""
-    alone: str | None = None
-    """The file that leaves prompts out of what is pooled, which is not computed; None: they are pooled."""
+    alone: bool = False
+    """Are prompts read, and left out of what is pooled?"""
     dense: tuple[DenseFile, ...] = ()
     """What the vector passes through then, one after the other."""
     problem: str | None = None
@@ -111,7 +112,8 @@ class Pooling:
             )
             said += f"; dense to {passed}"
         said += f"; texts begin with {shown(self.prefix)}" if self.prefix else ""
-        return f"{said}; prompts: {', '.join(map(shown, self.prompts))}" if self.prompts else said
+        said += f"; prompts: {', '.join(map(shown, self.prompts))}" if self.prompts else ""
+        return f"{said}, which are left out of it" if self.alone and self.prompts else said
 
     def before(self, prompt: str | None) -> str:
         """What stands before each text. prompt: the name of one of the prompts; None: as the authors have
@@ -126,9 +128,21 @@ class Pooling:
                 f"prompt_name is {shown(prompt)}, expected {known}{more}",
                 hint="Leave it out, or write the prompt into the texts.",
             )
-        if self.prompts[prompt] and self.alone is not None:
-            raise RequestError(f"prompt_name is {shown(prompt)}: {_left_out(self.alone)}")
         return self.prompts[prompt]
+
+    def plain(self, text: str) -> str:
+        """As it is read."""
+        return text.lower() if self.lower else text
+
+    def skipped(self, before: str, tokenizer: "Tokenizer") -> int:
+        """How many tokens are left out of what is pooled where that stands before a text: its own, with the
+        frame in front, as sentence-transformers counts them.
+        """
+        if not before or not self.alone:
+            return 0
+        ids = tokenizer.encode(self.plain(before), add_special=True)
+        ending = {tokenizer.piece_to_id(one) for one in tokenizer.specials}
+        return len(ids) - len(ending.intersection(ids[-1:]))
 
 
 def read_pooling(files: Files, described: Described) -> Pooling:
@@ -250,11 +264,4 @@ def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:
     if prefix is None:
         raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {shown(str(name))}, which no prompt has")
     own = {} if pooled is None else read_json(files[pooled], limit=_LIMIT_BYTES)
-    alone = pooled if own.get("include_prompt", True) is not True else None
-    if prefix and alone is not None:
-        raise NotComputed(_left_out(alone))
-    return replace(pooling, prefix=prefix, prompts=prompts, alone=alone)
-
-
-def _left_out(file: str) -> str:
-    return f"{file} leaves the prompt out of what is pooled, which is not computed"
+    return replace(pooling, prefix=prefix, prompts=prompts, alone=not own.get("include_prompt", True))

@@ -59,11 +59,14 @@ class Embedding(Adapted):
     pool: Pool = "mean"
     dense: Sequence[Dense] = ()
     """What the vector passes through then."""
+    skipped: int = 0
+    """How many tokens at the beginning of each text are no part of it."""
 
 
-def embedding(model: LoadedModel, pool: Pool, dense: Sequence[Dense]) -> Embedding:
+def embedding(model: LoadedModel, pool: Pool, dense: Sequence[Dense], skipped: int = 0) -> Embedding:
     """The model with these."""
-    return Embedding(**{one.name: getattr(model, one.name) for one in fields(model)}, pool=pool, dense=dense)
+    own = {one.name: getattr(model, one.name) for one in fields(model)}
+    return Embedding(**own, pool=pool, dense=dense, skipped=skipped)
 
 
 def said(model: LoadedModel, texts: Sequence[Sequence[int]]) -> mx.array:
@@ -87,8 +90,9 @@ def apart(wanted: mx.array, found: mx.array, model: LoadedModel) -> mx.array:
 def _vector(model: Embedding, ids: Sequence[int]) -> mx.array:
     """[1, D], of length 1; lazy."""
     hidden, step = _read(model, [ids])
-    summed = pooled(hidden.astype(mx.float32), mx.array(step.counts), model.pool)
-    vector = summed / divisor(len(ids), model.pool)
+    counts, skipped = mx.array(step.counts), model.skipped
+    summed = pooled(hidden.astype(mx.float32), counts, model.pool, skipped=(skipped,))
+    vector = summed / divisor(len(ids), model.pool, skipped)
     for layer in model.dense:
         vector = layer(vector)
     return vector / mx.sqrt(vector.square().sum(axis=-1, keepdims=True))

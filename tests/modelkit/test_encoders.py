@@ -172,17 +172,27 @@ def test_what_authors_put_before_every_text(tmp_path: Path) -> None:
         assert np.array_equal(model.embed("tea").vectors, wanted)
         assert not np.array_equal(wanted, plain)
         assert "texts begin with" in model.pooling
-    write_modules(folder, {FLAGS["mean"]: True, "include_prompt": False})
-    with modelkit.load(folder) as model, pytest.raises(RequestError, match="leaves the prompt out"):
-        model.embed("tea")
-    bare.write_text(json.dumps({"prompts": said}))
-    with modelkit.load(folder) as model:
-        assert np.array_equal(model.embed("tea", prompt_name="none").vectors, plain)
-        with pytest.raises(RequestError, match=r"q: 1_Pooling/config\.json leaves the prompt out"):
-            model.embed("tea", prompt_name="q")
     bare.write_text(json.dumps({"prompts": said, "default_prompt_name": "other"}))
     with modelkit.load(folder) as model, pytest.raises(RequestError, match="default_prompt_name"):
         model.embed("tea")
+
+
+def test_a_prompt_may_be_read_and_left_out_of_the_vector(tmp_path: Path) -> None:
+    """Of [CLS] rain tea [SEP], behind a prompt that is `rain `, two tokens count; ids have no prompt."""
+    folder = write_encoder(tmp_path / "m")
+    said = {"prompts": {"q": "rain ", "none": ""}, "default_prompt_name": "q"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(said))
+    found: dict[str, np.ndarray] = {}
+    for pool in ("mean", "first", "last", "weighted"):
+        write_modules(folder, {FLAGS[pool]: True, "include_prompt": False})
+        with modelkit.load(folder) as model:
+            found[pool] = model.embed("tea", normalize=False).vectors[0]
+            whole = model.embed([model.encode("rain tea")]).vectors
+            assert np.array_equal(whole, model.embed("rain tea", prompt_name="none").vectors)
+            assert model.pooling.endswith("prompts: q, none, which are left out of it")
+    first, last = found["first"], found["last"]
+    assert np.abs(found["mean"] - (first + last) / 2).max() < 1e-6
+    assert np.abs(found["weighted"] - (3 * first + 4 * last) / 7).max() < 1e-6
 
 
 def test_what_is_not_read_is_said(tmp_path: Path) -> None:

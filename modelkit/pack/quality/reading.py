@@ -149,15 +149,16 @@ def _vectors(model: "LoadedModel", ready: "Ready", calibration: Path | None, *, 
     if pooling.problem is not None:
         raise PlanError(f"formats cannot be tried on vectors: there are none, since {pooling.problem}")
     most = min(SIZES.tokens, model.context_length, pooling.most_tokens or SIZES.tokens)
-    texts = _lines(calibration, ready, most, model.vocab_size)
+    skipped = pooling.skipped(pooling.prefix, ready.tokenizer)
+    texts = _lines(calibration, ready, most, model.vocab_size, skipped)
     chosen, held = texts[::2], texts[1::2]
-    model = embedding(model, pooling.pool, [Dense(one.read()) for one in pooling.dense])
+    model = embedding(model, pooling.pool, [Dense(one.read()) for one in pooling.dense], skipped)
     return Reading(model, chosen, held, False, chosen if train else (), SIZES.steps, vectors=True)
 
 
-def _lines(path: Path, ready: "Ready", most: int, width: int) -> Texts:
+def _lines(path: Path, ready: "Ready", most: int, width: int, skipped: int) -> Texts:
     """The lines of a file, as many as are looked at, spread evenly over it. most: tokens of each. width: ids
-    below it can be read.
+    below it can be read. skipped: tokens of each that are no part of its vector.
     """
     pooling = ready.pooling
     lines = [*dict.fromkeys(line.strip() for line in _beginning(path).splitlines() if line.strip())]
@@ -167,8 +168,7 @@ def _lines(path: Path, ready: "Ready", most: int, width: int) -> Texts:
             hint="The model makes embeddings: each line is a text that it makes a vector of.",
         )
     picked = [lines[at] for at in _spread(len(lines) - 1, min(SIZES.lines, len(lines)))]
-    plain = [pooling.prefix + line for line in picked]
-    plain = [one.lower() for one in plain] if pooling.lower else plain
+    plain = [pooling.plain(pooling.prefix + line) for line in picked]
     try:
         read = [ready.tokenizer.encode_within(one, most)[0] for one in plain]
     except ModelkitError as error:
@@ -176,7 +176,7 @@ def _lines(path: Path, ready: "Ready", most: int, width: int) -> Texts:
     beyond = next((one for ids in read for one in ids if one >= width), None)
     if beyond is not None:
         raise PlanError(f"{path.name} has the token {beyond}, which the model has no embedding for")
-    return tuple(tuple(ids) for ids in read if ids)
+    return tuple(tuple(ids) for ids in read if len(ids) > skipped)
 
 
 def _written(
