@@ -1,6 +1,6 @@
 """`quality.svg`: a bar for each matrix, as high as its bits per weight, in the order of the model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -12,18 +12,17 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960, 320, 48, 56, 28
 _MOST_BITS = 16
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e")
+_OTHERS = "#aaa"
+_CHARACTER = 6.5  # about as wide, at most, as one of the legend
 
 
 def picture(report: Report) -> bytes:
     """An SVG with one title per bar, so that a browser tells its name."""
-    rows = [row for row in report.matrices if row.cost is not None]
+    rows = report.matrices
     kinds = list(dict.fromkeys(_kind(row) for row in rows))
     bars = "".join(_bar(row, place, len(rows), kinds) for place, row in enumerate(rows))
     said = f"{report.asked}: {report.bits_per_weight:.3g} bits per weight, {_said(report.held_out)}"
-    legend = "".join(
-        f'<text x="{_LEFT + 104 * at}" y="{_TOP - 10}" fill="{_colour(kind, kinds)}">{escape(kind)}</text>'
-        for at, kind in enumerate(kinds[:9])
-    )
+    legend = "".join(_legend(kinds))
     grid = "".join(
         f'<path d="M{_LEFT} {_height(bits):.1f}H{_WIDTH - 8}" stroke="#ddd"/>'
         f'<text x="{_LEFT - 8}" y="{_height(bits) + 4:.1f}" text-anchor="end">{bits}</text>'
@@ -34,6 +33,18 @@ def picture(report: Report) -> bytes:
         f'font-size="11"><text x="{_LEFT}" y="20" font-size="14">{escape(said)}</text>{legend}{grid}{bars}'
         "</svg>\n"
     ).encode()
+
+
+def _legend(kinds: Sequence[str]) -> Iterator[str]:
+    """A word of its colour for each kind that has one, in two lines where one is full."""
+    named = [*kinds[: len(_COLOURS)], *(["others"] if len(kinds) > len(_COLOURS) else [])]
+    x, y = _LEFT, _TOP - 20
+    for kind in named:
+        width = _CHARACTER * (len(kind) + 2)
+        if x + width > _WIDTH:
+            x, y = _LEFT, _TOP - 8
+        yield f'<text x="{x:.0f}" y="{y}" fill="{_colour(kind, kinds)}">{escape(kind)}</text>'
+        x += width
 
 
 def _said(held: "Compared") -> str:
@@ -67,4 +78,4 @@ def _kind(row: Row) -> str:
 
 
 def _colour(kind: str, kinds: Sequence[str]) -> str:
-    return _COLOURS[list(kinds).index(kind) % len(_COLOURS)]
+    return dict(zip(kinds, _COLOURS, strict=False)).get(kind, _OTHERS)
