@@ -116,12 +116,18 @@ def as_name(name: Name | str) -> Name:
 
 
 def valid_name_from(text: str) -> Name:
-    """A name made from a folder's or a file's: `My Model!` gives `my-model`. Of nothing, `model`."""
+    """A name made from a folder's: `My Model!` gives `my-model`.
+
+    Raises InvalidName where nothing of it can stand in one, so that no two such folders make one package.
+    """
     plain = unicodedata.normalize("NFKD", text[:1000]).encode("ascii", "ignore").decode().lower()
     dashed = re.sub(r"[^a-z0-9._]+", "-", plain)
     single = re.sub(r"[._-]*-[._-]*|([._])[._]+", lambda run: run[1] or "-", dashed)
     model = single.strip("._-")[:80].rstrip("._-")
-    return Name("", "", "model" if not model or model in _RESERVED else model)
+    if not model or model in _RESERVED:
+        why = f"no package can be called like the folder {_shown(text)}"
+        raise InvalidName(why, hint="Give the package a name")
+    return Name("", "", model)
 
 
 def _check(text: str, part: str, value: str, allowed: re.Pattern[str], *, needed: bool) -> None:
