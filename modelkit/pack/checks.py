@@ -18,6 +18,7 @@ from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
+    from modelkit.chat.template import ChatTemplate
     from modelkit.pack.part import Part
     from modelkit.pack.ready import Ready
     from modelkit.tokenizer import Tokenizer
@@ -187,13 +188,39 @@ def check_thinking(ready: "Ready", can: "Capabilities | None", think: str) -> No
             raise PlanError(error.message, hint=error.hint) from error
 
 
-def check_placed(template: Template, metadata: Metadata, tokenizer: "Tokenizer") -> tuple[str, ...]:
-    """A note where SYSTEM or MESSAGE have no place in the template: the package runs, but not as it reads."""
+def check_placed(template: Template, metadata: Metadata, ready: "Ready", longest: int) -> tuple[str, ...]:
+    """Notes where SYSTEM or MESSAGE have no place in the template, or more of it than the context has: the
+    package runs, but not as it reads. longest: tokens that the model takes.
+    """
     from modelkit.chat.placed import inherited_notes
     from modelkit.chat.template import ChatTemplate
 
-    made = None if template.source is None else ChatTemplate.of(template.source, tokenizer.specials)
-    return inherited_notes(made, metadata.system, metadata.messages)
+    if template.source is None:
+        return inherited_notes(None, metadata.system, metadata.messages)
+    made = ChatTemplate.of(template.source, ready.tokenizer.specials)
+    context = min(longest, ready.parameters.resolved().num_ctx or longest)
+    notes = inherited_notes(made, metadata.system, metadata.messages)
+    return notes + _filled(made, metadata, ready.tokenizer, context)
+
+
+def _filled(
+    template: "ChatTemplate", metadata: Metadata, tokenizer: "Tokenizer", context: int
+) -> tuple[str, ...]:
+    """A note where SYSTEM, or the MESSAGEs behind it, leave no room for a question and its answer."""
+    from modelkit.chat.message import Message
+    from modelkit.chat.rendering import Rendering
+
+    system = [Message("system", metadata.system)] if metadata.system else []
+    earlier = [Message(role, content) for role, content in metadata.messages]
+    for own, called, then in (
+        (system, "SYSTEM makes", "conversations that bring no system message of their own are refused"),
+        ([*system, *earlier], "MESSAGE lines make", "some of these are left out of every conversation"),
+    ):
+        text = Rendering(template).tried([*own, Message("user", "?")]) or ""
+        tokens = len(tokenizer.encode(text, add_special=False))
+        if own and tokens >= context:
+            return (f"{called} prompts of {tokens} tokens or more, and the context is {context}: {then}",)
+    return ()
 
 
 def check_config(source: Source, plan: Plan) -> None:

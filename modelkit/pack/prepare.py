@@ -46,7 +46,7 @@ from modelkit.store.ingest import broken_promise
 from modelkit.store.manifest import check_files
 from modelkit.store.store import Store
 from modelkit.temporary import TemporaryFolder, Unwritable
-from runtime.models import describe
+from runtime.models import Described, describe
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -184,10 +184,10 @@ def _prepare(
             target, adapters = with_fused(target, adapters, asked.target, store), ()
     if draft:
         refuse_same(target, draft)
-    ready = _ready(target, recipe, metadata, tokenizer)
+    described = describe(target.plan.config)
+    ready = _ready(target, described, recipe, metadata, tokenizer)
     with recipe.at("TEMPLATE"):
-        writes = describe(target.plan.config).writes
-        template = checks.check_template(ready, recipe.template, metadata.parser, writes=writes)
+        template = checks.check_template(ready, recipe.template, metadata.parser, writes=described.writes)
     with recipe.at("PARAMETER think"):
         checks.check_thinking(ready, template.capabilities, metadata.parameters.resolved().think)
     texts = license_files(target.source.inventory.files, recipe.licenses)
@@ -206,7 +206,7 @@ def _prepare(
         store.require_space(write_bytes)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += adapter_notes
-    notes += checks.check_placed(template, metadata, ready.tokenizer)
+    notes += checks.check_placed(template, metadata, ready, described.context_length)
     origin_lines = lines_of(recipe, asked, store, _fetched(origin, upstream), fused=fuse)
     return Preparation(
         target, draft, metadata, template.capabilities, texts, notes, origin_lines, write_bytes, adapters
@@ -314,9 +314,10 @@ def _part(
     return replace(part, reused=recall(store, memo_key(digests, part.plan)))
 
 
-def _ready(target: Part, recipe: Recipe, metadata: Metadata, tokenizer: "Tokenizer") -> Ready:
+def _ready(
+    target: Part, described: Described, recipe: Recipe, metadata: Metadata, tokenizer: "Tokenizer"
+) -> Ready:
     """All that running needs beside the weights. Raises PlanError, TokenizerError, TemplateError."""
-    described = describe(target.plan.config)
     try:
         return make_ready(
             target.source.inventory,

@@ -50,6 +50,27 @@ def metadata(store: Store, name: str = "story") -> dict[str, Any]:
     return json.loads(store.resolve(name).files["modelkit.json"].read_bytes())
 
 
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (f"SYSTEM {'w1 ' * 130}", "SYSTEM makes prompts of"),
+        ("SYSTEM w1 w2 w3\nPARAMETER num_ctx 8", "and the context is 8: conversations that bring no system"),
+        (f"SYSTEM w1\nMESSAGE user {'w1 ' * 130}", "MESSAGE lines make prompts of"),
+        (f"SYSTEM {'w1 ' * 50}\nMESSAGE user {'w1 ' * 50}", None),
+    ],
+)
+def test_texts_that_fill_the_context_are_noted(
+    llama: Llama, make: Make, lines: str, said: str | None
+) -> None:
+    """Every conversation would be refused, or go without them."""
+    llama("target")
+    notes = [
+        note for note in make(f"FROM ./target\nTEMPLATE chatml\n{lines}").notes if "the context is" in note
+    ]
+    assert (said is None) == (not notes)
+    assert (said or "") in " ".join(notes)
+
+
 def test_an_unquantized_import_keeps_the_weights_byte_for_byte(
     llama: Llama, make: Make, store: Store
 ) -> None:
