@@ -84,9 +84,10 @@ class Recipe:
         """
         made = _Maker(directives, folder, file, faults)
         quantize, quantize_draft = made.quantizing()
+        source = made.source()
         recipe = cls(
-            from_=made.source(),
-            draft=made.part(made.draft, None),
+            from_=source,
+            draft=made.part(lambda: made.draft(source), None),
             quantize=quantize,
             quantize_draft=quantize_draft,
             adapters=made.adapters(),
@@ -223,11 +224,11 @@ class _Maker:
             raise self._error(directive, error.message, error.hint) from error
         found[draft] = replace(said, place=f"{self._file}:{directive.line}:{directive.column}")
 
-    def draft(self) -> Reference | None:
+    def draft(self, source: Reference) -> Reference | None:
         directive = self._one("DRAFT")
         if directive is None:
             return None
-        draft, source = self.reference(directive), self.source()
+        draft = self.reference(directive)
         if draft.path and source.path and os.path.realpath(draft.path) == os.path.realpath(source.path):
             message = f"DRAFT is the same path as FROM on line {source.line}: {draft.text!r}"
             raise self._error(directive, message, "A draft pays when it is smaller than its target.")

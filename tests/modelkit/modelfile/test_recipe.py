@@ -253,3 +253,9 @@ lines = st.tuples(
 def test_any_modelfile_has_a_meaning_or_one_error(given_lines: list[str]):
     with contextlib.suppress(ModelfileError):
         meaning("\n".join(["FROM a", *given_lines]), Path("/nonexistent"))
+
+
+@pytest.mark.parametrize("draft", ["./assistant", "./nowhere", "stored"])
+def test_what_is_wrong_with_from_is_told_once(draft: str, folder: Path):
+    said = refusal(f"FROM ./missing\nDRAFT {draft}", folder)
+    assert said.count("FROM './missing'") == 1
