@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from modelkit.chat.styles.thinking import idle_budget
 from modelkit.embedding import Embedder
 from modelkit.grammar import Grammars
 from modelkit.memory import Memory
@@ -49,7 +50,7 @@ def start(
         suppressed=ready.suppressed,
         kv_format=started.kv_format,
         learning=started.learning,
-        notes=(*opened.notes, *started.notes, *(_notes(opened.label, prompter) if writes else ())),
+        notes=(*opened.notes, *started.notes, *(_notes(opened.label, prompter, defaults) if writes else ())),
         start_id=ready.start_id,
         label=opened.label,
         writes=writes,
@@ -64,8 +65,8 @@ def _ends(prompter: Prompter) -> frozenset[int]:
     return frozenset(pieces[text] for text in texts if text in pieces)
 
 
-def _notes(label: str, prompter: Prompter) -> tuple[str, ...]:
-    own = prompter.notes()
+def _notes(label: str, prompter: Prompter, defaults: Parameters) -> tuple[str, ...]:
+    own = (*prompter.notes(), *idle_budget(defaults.resolved().think_tokens, prompter.thinking))
     if prompter.bare:
         return (f"{label} has no chat template; prompts go to the model as they are", *own)
     broken = () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)

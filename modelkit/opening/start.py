@@ -19,7 +19,7 @@ from modelkit.memory import Memory, forecast, shortage
 from modelkit.modelfile import Resolved
 from modelkit.opening.read import Opened
 from modelkit.pack.part import Part
-from modelkit.pack.ready import kept_format
+from modelkit.pack.ready import context_of, kept_format
 from modelkit.prefixes import Keeping, keeping
 from modelkit.ranks.present import present
 from modelkit.settings import Settings
@@ -230,7 +230,7 @@ def stored_weights(
 def _limits(
     opened: Opened, wanted: Resolved, settings: Settings, crew: "Crew | None", *, guesses: bool
 ) -> _Limits:
-    context, notes = _context(opened, wanted)
+    context, notes = context_of(opened.context_length, wanted.num_ctx)
     described = describe(opened.inventory.config)
     kv_format, more = kept_format(opened.label, described.layout, wanted.kv_format)
     free = device.device().available_bytes if crew is None else crew.free_bytes
@@ -272,15 +272,6 @@ def _loading(opened: Opened) -> Generator[None]:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
     except TooLarge as fault:
         raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault
-
-
-def _context(opened: Opened, wanted: Resolved) -> tuple[int, tuple[str, ...]]:
-    if wanted.num_ctx is None:
-        return opened.context_length, ()
-    if wanted.num_ctx <= opened.context_length:
-        return wanted.num_ctx, ()
-    longest = opened.context_length
-    return longest, (f"num_ctx {wanted.num_ctx} is more than the model's {longest}; it runs with {longest}",)
 
 
 def _idle_threads(wanted: Resolved) -> tuple[str, ...]:

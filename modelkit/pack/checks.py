@@ -188,17 +188,30 @@ def check_thinking(ready: "Ready", can: "Capabilities | None", think: str) -> No
             raise PlanError(error.message, hint=error.hint) from error
 
 
+def check_reach(ready: "Ready", can: "Capabilities | None", longest: int) -> tuple[str, ...]:
+    """Notes on parameters that ask for more than the model has. can, longest: as in `check_thinking` and
+    `check_placed`.
+    """
+    from modelkit.chat.styles.thinking import idle_budget
+    from modelkit.pack.ready import context_of
+
+    wanted = ready.parameters.resolved()
+    _, notes = context_of(longest, wanted.num_ctx)
+    return notes if can is None else notes + idle_budget(wanted.think_tokens, can.thinks)
+
+
 def check_placed(template: Template, metadata: Metadata, ready: "Ready", longest: int) -> tuple[str, ...]:
     """Notes where SYSTEM or MESSAGE have no place in the template, or more of it than the context has: the
     package runs, but not as it reads. longest: tokens that the model takes.
     """
     from modelkit.chat.placed import inherited_notes
     from modelkit.chat.template import ChatTemplate
+    from modelkit.pack.ready import context_of
 
     if template.source is None:
         return inherited_notes(None, metadata.system, metadata.messages)
     made = ChatTemplate.of(template.source, ready.tokenizer.specials)
-    context = min(longest, ready.parameters.resolved().num_ctx or longest)
+    context, _ = context_of(longest, ready.parameters.resolved().num_ctx)
     notes = inherited_notes(made, metadata.system, metadata.messages)
     return notes + _filled(made, metadata, ready.tokenizer, context)
 

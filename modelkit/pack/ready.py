@@ -105,9 +105,16 @@ def _encoder(
     return Ready(tokenizer, frozenset(), (), None, None, parameters, notes, pooling=pooling)
 
 
+def context_of(longest: int, num_ctx: int | None) -> tuple[int, tuple[str, ...]]:
+    """Tokens of prompt and answer for a model that takes `longest`, and a note where more is asked for."""
+    if num_ctx is None or num_ctx <= longest:
+        return num_ctx or longest, ()
+    return longest, (f"num_ctx {num_ctx} is more than the model's {longest}; it runs with {longest}",)
+
+
 def _check_keep(label: str, longest: int, wanted: Resolved) -> None:
     """Raise Unfit for a num_keep that no prompt of this model can have."""
-    context = min(longest, wanted.num_ctx or longest)
+    context, _ = context_of(longest, wanted.num_ctx)
     if wanted.num_keep is not None and wanted.num_keep >= context:
         raise Unfit.of(
             "num_keep",

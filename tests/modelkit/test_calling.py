@@ -115,12 +115,33 @@ def test_a_model_that_does_not_think_is_given_no_budget(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", template=TEMPLATE)
     with modelkit.load(folder, think_tokens=9) as model:
         assert model.chat(ASKED, **small).notes == ()  # a default means no more than "if it thinks"
+        assert any("think_tokens 9 has no effect" in note for note in model.notes)
         model.chat(ASKED, think_tokens=0, **small)
         for asks in (lambda: model.chat(ASKED, think_tokens=5), lambda: model.generate("Hi", think_tokens=5)):
             with pytest.raises(RequestError, match=r"think_tokens cannot be 5: .* does not think"):
                 asks()
         with pytest.raises(RequestError, match="think_tokens has no effect"):
             model.generate("Hi", raw=True, think_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("think_tokens 9", "think_tokens 9 has no effect"),
+        ("think_tokens 0", None),
+        ("num_ctx 100000", "num_ctx 100000 is more than the model's"),
+        ("num_ctx 16", None),
+    ],
+)
+def test_a_parameter_beyond_the_model_is_noted_when_the_package_is_made(
+    line: str, said: str | None, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "model", template=TEMPLATE)
+    (tmp_path / "Modelfile").write_text(f"FROM ./model\nPARAMETER {line}\n")
+    notes = modelkit.create(tmp_path / "Modelfile", name="story", home=tmp_path / "home").notes
+    found = [note for note in notes if line.split()[0] in note]
+    assert (said is not None) == bool(found)
+    assert (said or "") in "".join(found)
 
 
 def test_a_budget_that_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

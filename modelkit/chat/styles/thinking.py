@@ -118,6 +118,14 @@ def no_thinking(said: str) -> RequestError:
     )
 
 
+def idle_budget(tokens: int, found: Thinking) -> tuple[str, ...]:
+    """A note for a default of think_tokens that no answer can have."""
+    if tokens < 1 or found.can:
+        return ()
+    why = "as far as its chat template tells, this model does not think"
+    return (f"think_tokens {tokens} has no effect: {why}",)
+
+
 def _read(think: object) -> bool | str | None:
     if think is None or isinstance(think, bool):
         return think
