@@ -32,10 +32,10 @@ _ANY = r'(. | "\n")'
 
 
 def is_gbnf(text: str) -> bool:
-    """Is it none in Lark's syntax? A rule of GBNF may be called `start`, as Lark's first one is."""
+    """Has it rules that Lark's syntax has not? One of them may be called `start`, as Lark's first one is."""
     from llguidance.gbnf_to_lark import is_lark_syntax
 
-    return _GBNF.search(text) is not None or not is_lark_syntax(text)
+    return _GBNF.search(text) is not None or ("::=" in text and not is_lark_syntax(text))
 
 
 def as_lark(text: str) -> str:
@@ -64,7 +64,7 @@ def as_lark(text: str) -> str:
 def _outlined(piece: str) -> str:
     """Of rules, their names and lines."""
     if _NAME.fullmatch(piece):
-        return f"r{piece}"
+        return f"r{piece.encode().hex()}"  # small letters, as a rule of Lark's has them
     return piece if piece.isspace() or piece == "::=" else " "
 
 

@@ -8,6 +8,7 @@ here instead, with the place.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
@@ -19,12 +20,14 @@ from modelkit.grammars.depth import (
     depth_of_json,
     depth_of_rules,
     depth_of_schema,
+    outlined,
     schemas_in,
 )
 from modelkit.grammars.described import Value
 from modelkit.grammars.endless import Values
 from modelkit.grammars.numbers import unheld
 
+_WARMTH = re.compile(r"\[[^\]]* temperature =")  # of an outline
 MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
 MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
 MOST_PATTERNS = 3  # of one text: each more multiplies what is looked through
@@ -61,6 +64,8 @@ def unsound_rules(text: str) -> str | None:
     deep = depth_of_rules(text)
     if deep > DEEPEST_RULE:
         return f"its rules refer to each other {deep:,} deep; at most {DEEPEST_RULE} are taken"
+    if _WARMTH.search(outlined(text)):
+        return "the temperature of a rule has no effect here; give the request one"
     wrong = (unsound(one) for one in schemas_in(text) if isinstance(one, Mapping))
     return next((why for why in wrong if why), None)
 

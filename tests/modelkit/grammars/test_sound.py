@@ -108,6 +108,58 @@ def test_rules_that_lead_deep_do_not_end_the_process(grammars: Grammars) -> None
         grammars.compile(Form("grammar", "lark", "\n".join(["start: r0", *rules, 'r5000: "b"'])))
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "?{one}: {next}",  # in place of it, where it has one part
+        "!{one}: {next}",
+        "{one}: {next}X",  # two names
+        "{one}: /x\nq{one}: y/? {next}",
+        '{one}: "a"i{next}',
+        "{one}: X~1e0{next}",
+        '{one}[stop="]"]: {next}',
+        "%import common.INT {one}: {next}",
+        '{one}: "q:" {next}',
+    ],
+)
+def test_every_way_to_write_a_rule_counts(rule: str) -> None:
+    rules = [rule.format(one=f"r{i}", next=f"r{i + 1}") for i in range(600)]
+    why = unsound_rules("\n".join(["start: r0", 'X: "x"', *rules, 'r600: "b"']))
+    assert why == f"its rules refer to each other 602 deep; at most {DEEPEST_RULE} are taken"
+
+
+def test_capital_letters_of_gbnf_tell_its_rules_apart(grammars: Grammars) -> None:
+    rules = [f'Rule{i} ::= "a" Rule{i + 1}' for i in range(600)]
+    with pytest.raises(RequestError, match=f"deep; at most {DEEPEST_RULE} are taken"):
+        grammars.compile(Form("grammar", "lark", "\n".join(["root ::= Rule0", *rules, 'Rule600 ::= "b"'])))
+
+
+@pytest.mark.parametrize("text", ["start: start", "root ::= root", r"start: /[^\s\S]/"])
+def test_a_grammar_of_no_text_is_told_so(text: str, grammars: Grammars) -> None:
+    with pytest.raises(RequestError, match="no usable grammar: no text fits it, or its rules never come to"):
+        grammars.compile(Form("grammar", "lark", text))
+
+
+@pytest.mark.parametrize("text", ["", "# nothing", 'a: "b"', 'START: "a"'])
+def test_a_grammar_without_a_start_is_told_so(text: str, grammars: Grammars) -> None:
+    with pytest.raises(RequestError, match=r"Empty grammar|no start rule found"):
+        grammars.compile(Form("grammar", "lark", text))
+
+
+@pytest.mark.parametrize("text", ["start[max_tokens=3]: /.*/", '?start: "a"', '!start: "a"'])
+def test_a_start_may_be_written_in_every_way(text: str, grammars: Grammars) -> None:
+    grammars.compile(Form("grammar", "lark", text))
+
+
+@pytest.mark.parametrize("attributes", ["temperature=0.5", 'stop="]", temperature=0'])
+def test_a_temperature_of_a_rule_is_refused(attributes: str) -> None:
+    """The library reads it, and nothing here acts on it."""
+    assert "has no effect" in (unsound_rules(f"start: a\na[{attributes}]: /x+/") or "")
+    assert (
+        unsound_rules('start: a\na[max_tokens=3]: "[temperature=1]" temperature\ntemperature: /[t=]/') is None
+    )
+
+
 def test_schemas_in_a_grammar_are_looked_at() -> None:
     assert "without end" in (unsound_rules(f"start: %json {json.dumps(of(True, a=ITSELF))}") or "")
 
