@@ -68,10 +68,8 @@ class Gate:
             fault = note_failure(self._serving, trace, error)
             await worded(dialect, fault, trace)(scope, receive, sending)
         finally:
-            trace.ended_s = trace.total_s + trace.began_s
-            if scope["path"] not in self._open:
-                self._serving.metrics.request(trace)
-                self._serving.log.request(trace)
+            if scope["path"] not in self._open and not trace.goes_on:
+                note_ended(self._serving, trace)
         return None
 
     def _check_storing(self, scope: Scope, dialect: Dialect) -> None:
@@ -106,6 +104,13 @@ class Gate:
         if scope["path"] not in self._open and not access.key_fits(_key(headers)):
             raise refused("authentication", "the API key is missing or wrong")
         return await self._app(scope, receive, send)
+
+
+def note_ended(serving: Serving, trace: Trace) -> None:
+    """A line of the log, and a few numbers."""
+    trace.ended_s = trace.total_s + trace.began_s
+    serving.metrics.request(trace)
+    serving.log.request(trace)
 
 
 def worded(dialect: Dialect, fault: Fault, trace: Trace) -> Response:

@@ -63,6 +63,8 @@ class Wire:
 
 
 SSE = Wire("text/event-stream; charset=utf-8", b": heartbeat\n\n")
+UNBUFFERED = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+"""Headers of a stream."""
 NDJSON = Wire("application/x-ndjson", None)  # clients read every line, and blank ones break them
 
 
@@ -97,8 +99,7 @@ class Stream(Response):
     """What `stream` gives back."""
 
     def __init__(self, under: Underway, wire: Wire, formatter: Formatter) -> None:
-        headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-        super().__init__(None, headers=headers, media_type=wire.media_type)
+        super().__init__(None, headers=UNBUFFERED, media_type=wire.media_type)
         del self.headers["content-length"]
         self._under, self._wire, self._formatter = under, wire, formatter
         self._written_s = under.trace.began_s

@@ -45,6 +45,8 @@ class Trace:
     """What it waited for a turn after that, before the engine had it."""
     error: str = ""
     """The kind of fault, where it failed."""
+    goes_on: bool = False
+    """Its work does so behind its response: who does it notes the end."""
     began_s: float = field(default_factory=time.monotonic)
     ended_s: float | None = None
 

@@ -41,14 +41,14 @@ NAMES = (
 MARKS = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
 TOOLS = "{% if tools %}<tools>{{ tools | tojson }}{% endif %}"
 
-# Of a response: a conversation, an earlier response, a stored prompt, work in the background, other agents.
+# Of a response: a conversation, an earlier response, a stored prompt, other agents.
 PLUGIN = """
 from openai.resources.beta.responses import AsyncResponses as AsyncBeta, Responses as Beta
 from openai.resources.embeddings import AsyncEmbeddings, Embeddings
 from openai.resources.responses import AsyncResponses, Responses
 from openai.resources.responses.input_tokens import AsyncInputTokens, InputTokens
 
-KEPT_ELSEWHERE = ("background", "conversation", "multi_agent", "previous_response_id", "prompt")
+KEPT_ELSEWHERE = ("conversation", "multi_agent", "previous_response_id", "prompt")
 
 def without(asked):
     def call(self, **given):

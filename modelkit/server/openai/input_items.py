@@ -78,9 +78,6 @@ def _item(item: Fields, kind: str, turns: Turns) -> None:
             turns.think(thought)
     elif kind == "compaction":
         turns.add(Message("system", f"Summary of the conversation so far:\n\n{_summary(item)}"))
-    elif kind == "item_reference":
-        name = item.where
-        raise refused("not_found", f"{name}: items are not kept by this server; send the item itself", name)
     else:
         where = item.name("type")
         raise refused("invalid_request", f"{where} is {kind[:40]!r}, which this server does not read", where)

@@ -4,7 +4,8 @@ Its `input` is a text or a list of items; those of one turn of the assistant (re
 put together into one message.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -13,7 +14,9 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import Turns, read_items
+from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import Telling
+from modelkit.server.openai.stored import Items, Kept
 from modelkit.server.results import Calls
 from modelkit.server.turns import Priority
 from runtime.records import dataclass
@@ -56,11 +59,15 @@ class ResponseRequest:
     """The whole conversation, with what `previous_response_id` stands for."""
     said: list[Message]
     """Of these, all but the instructions: what a later request goes on from."""
+    items: Items
+    """The same as it was sent."""
     options: dict[str, Any]
     """Keyword arguments of `Model.chat`."""
     stream: bool
     store: bool
     """May a later request go on from this one?"""
+    background: bool
+    """It is made whether somebody waits for it or not."""
     telling: Telling
     echo: dict[str, Any]
     """What the answer's object says again of the request."""
@@ -76,10 +83,8 @@ class ResponseRequest:
     """What cannot be enforced."""
 
 
-def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | None]) -> ResponseRequest:
-    """Raises Refused with the field's name. earlier: the conversation up to a response, by its id; None for
-    one that is not kept.
-    """
+def read_response(body: Fields, kept: Kept) -> ResponseRequest:
+    """Raises Refused with the field's name. kept: earlier responses."""
     sampling.refuse_unknown(body, KNOWN)
     _refuse_stored(body)
     offered, listed, dropped = _tools(body)
@@ -92,7 +97,9 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
     elif top is not None:
         hints.add("top_logprobs")  # it is `include` that asks for them
     hints.update(f"include.{one}" for one in include if one not in (_LOGPROBS, _SEALED))
-    said = [*_before(body, earlier), *_said(body)]
+    before, earlier = _before(body, kept)
+    given = _given(body, kept, earlier)
+    said = [*before, *_said(body, given)]
     _check_results(said)
     instructions = body.text("instructions")
     opening = [Message("system", instructions)] if instructions else []
@@ -102,9 +109,11 @@ def read_response(body: Fields, earlier: Callable[[str], Sequence[Message] | Non
         model=body.text("model", ""),
         messages=[*opening, *said],
         said=said,
+        items=with_ids(earlier, (one.peek for one in given)),
         options=options,
         stream=body.flag("stream", default=False),
         store=body.flag("store", default=True),
+        background=_background(body),
         telling=Telling(summary, _SEALED in include, _LOGPROBS in include, offered.guises),
         echo=_echo(body, listed),
         keep_alive=sampling.read_kept(body),
@@ -127,7 +136,6 @@ def _options(body: Fields) -> dict[str, Any]:
 
 def _refuse_stored(body: Fields) -> None:
     for name, why in (
-        ("background", "an answer is given on the connection that asked for it"),
         (
             "conversation",
             "conversations are not kept by this server; send the items, or previous_response_id",
@@ -137,27 +145,59 @@ def _refuse_stored(body: Fields) -> None:
         body.refuse(name, why)
 
 
-def _before(body: Fields, earlier: Callable[[str], Sequence[Message] | None]) -> Sequence[Message]:
+def _background(body: Fields) -> bool:
+    wanted = body.flag("background", default=False)
+    if wanted and not body.flag("store", default=True):
+        why = "an answer that nobody waits for has to be kept, and store is false"
+        raise refused("invalid_request", f"background: {why}", "background")
+    return wanted
+
+
+def _before(body: Fields, kept: Kept) -> tuple[Sequence[Message], Items]:
+    """What `previous_response_id` stands for."""
     id = body.text("previous_response_id")  # noqa: A001
     if not id:
-        return ()
-    found = earlier(id)
-    if found is None:
+        return (), {}
+    found, items = kept.conversation(id), kept.items(id)
+    if found is None or items is None:
         field = "previous_response_id"
+        if kept.response(id) is not None:
+            raise refused("invalid_request", f"{field}: {id[:80]!r} has no whole answer to go on from", field)
         said = f"{field}: {id[:80]!r} is not kept here. Only the latest are, until the server stops, unless "
         raise refused("not_found", f"{said}store was false. Send the whole conversation as input.", field)
-    return found
+    return found, items
 
 
-def _said(body: Fields) -> list[Message]:
-    """A request without input answers an empty text."""
+def _given(body: Fields, kept: Kept, earlier: Items) -> list[Fields]:
+    """The items of `input`, with those that it only names; not those that are said already. A request without
+    input answers an empty text.
+    """
     value = body.raw("input")
     if value is None or isinstance(value, str):
-        return [Message("user", value or "")]
+        return [body.entry({"role": "user", "content": value or ""}, "input")]
+    return [_named(one, kept) for one in body.each("input") if not _said_before(one, earlier)]
+
+
+def _said_before(item: Fields, earlier: Items) -> bool:
+    return item.text("type") == "item_reference" and item.needed_text("id") in earlier
+
+
+def _named(item: Fields, kept: Kept) -> Fields:
+    """The item itself, where this one only names it."""
+    if item.text("type") != "item_reference":
+        return item
+    id, where = item.needed_text("id"), item.where  # noqa: A001
+    if (found := kept.item(id)) is None:
+        why = "is not kept here. Only those of the latest responses are, unless store was false"
+        raise refused("not_found", f"{where}: the item {id[:80]!r} {why}; send the item itself", where)
+    return Fields(json.loads(found), where)
+
+
+def _said(body: Fields, given: Sequence[Fields]) -> list[Message]:
     turns = Turns()
-    read_items(body.each("input"), turns)
+    read_items(given, turns)
     if not turns.messages:
-        what = "has nothing in it that is said" if value else "is an empty list"
+        what = "is an empty list" if body.raw("input") == [] else "has nothing in it that is said"
         raise refused("invalid_request", f"input {what}, expected at least one item", "input")
     return turns.messages
 
@@ -214,7 +254,7 @@ def _echo(body: Fields, listed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "top_logprobs": body.raw("top_logprobs"),
         "top_p": body.raw("top_p"),
         "truncation": body.raw("truncation") or "disabled",
-        "background": False,
+        "background": body.raw("background") is True,
         "service_tier": "default",
         "user": body.raw("user"),
     }

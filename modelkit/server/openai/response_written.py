@@ -13,27 +13,43 @@ from modelkit.server.faults import Fault
 from modelkit.server.openai.begun import whole_answer
 from modelkit.server.openai.response_items import Items, Said
 from modelkit.server.openai.response_request import ResponseRequest
+from modelkit.server.openai.stored import Items as Input
 from modelkit.server.openai.usage import response_usage
 from modelkit.server.openai.wire import Head, new_id
 from modelkit.server.streaming import sse
 
-Keep = Callable[[dict[str, Any], Sequence[Message]], None]
+Keep = Callable[[dict[str, Any], Sequence[Message], Input], None]
 
 
 class ResponseStream:
-    """A Formatter, for one answer. keep: told of it and of the conversation so far, once it has ended."""
+    """A Formatter, for one answer. keep: told of it and of the conversation so far, once it has ended.
+    events: gets each one's bytes, at the place of its number.
+    """
 
-    def __init__(self, asked: ResponseRequest, keep: Keep | None) -> None:
-        self._asked, self._keep = asked, keep
+    def __init__(self, asked: ResponseRequest, keep: Keep | None, events: list[bytes] | None = None) -> None:
+        self._asked, self._keep, self._events = asked, keep, events
         self._head = Head(new_id("resp_"), asked.model, int(time()), "")
         self._items: Items | None = None
         self._answer: Generation | None = None
         self._number = 0
+        self._now: tuple[str, dict[str, Any]] = "queued", {}
+
+    @property
+    def id(self) -> str:
+        return self._head.id
+
+    def so_far(self) -> dict[str, Any]:
+        """The object of an answer that is on its way, or did not come to its end."""
+        return self._object(*self._now)
+
+    def queue(self) -> bytes:
+        """In front of `begin`: there is an object, and an answer will come."""
+        return self._life("created", "queued") + self._life("queued", "queued")
 
     def begin(self, started: Started) -> bytes:
         self._head = replace(self._head, model=self._head.model or started.model.name)
         self._items = Items(self._asked.telling, started.model.token_bytes)
-        return self._life("created", "in_progress") + self._life("in_progress", "in_progress")
+        return self._created() + self._life("in_progress", "in_progress")
 
     def batch(self, row: int, events: Sequence[Event | Finish]) -> bytes:
         return b"".join(self._said(one) for one in self.take(row, events))
@@ -52,7 +68,7 @@ class ResponseStream:
             written = self.whole()
             said.append({"type": f"response.{status}", "response": written})
             if self._keep is not None:
-                self._keep(written, [*self._asked.said, self._answer.message])
+                self._keep(written, [*self._asked.said, self._answer.message], self._asked.items)
         return said
 
     def end(self) -> bytes:
@@ -60,9 +76,13 @@ class ResponseStream:
 
     def fail(self, fault: Fault) -> bytes:
         """A stream that fails has begun, for clients that read it."""
-        begun = b"" if self._number else self._life("created", "in_progress")
         error = {"code": "server_error", "message": fault.message}
-        return begun + self._life("failed", "failed", {"error": error})
+        return self._created() + self._life("failed", "failed", {"error": error})
+
+    def cancel(self) -> bytes:
+        """Nobody wants more of it. There is no event of that name, and this one ends a stream."""
+        left = self._items.close("incomplete") if self._items else []
+        return b"".join(self._said(one) for one in left) + self._life("failed", "cancelled")
 
     def whole(self) -> dict[str, Any]:
         """The object at the end."""
@@ -76,12 +96,19 @@ class ResponseStream:
             more["completed_at"] = int(time())
         return self._object(_status(answer), more)
 
+    def _created(self) -> bytes:
+        return b"" if self._number else self._life("created", "in_progress")
+
     def _life(self, event: str, status: str, more: dict[str, Any] | None = None) -> bytes:
-        return self._said({"type": f"response.{event}", "response": self._object(status, more or {})})
+        self._now = status, more or {}
+        return self._said({"type": f"response.{event}", "response": self.so_far()})
 
     def _said(self, event: dict[str, Any]) -> bytes:
         number, self._number = self._number, self._number + 1
-        return sse({"type": event["type"], "sequence_number": number, **event}, event["type"])
+        data = sse({"type": event["type"], "sequence_number": number, **event}, event["type"])
+        if self._events is not None:
+            self._events.append(data)
+        return data
 
     def _object(self, status: str, more: dict[str, Any]) -> dict[str, Any]:
         return {

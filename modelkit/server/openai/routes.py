@@ -9,9 +9,9 @@ from starlette.routing import Route
 
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
-from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.asking import chat, counter, model_of, spelt, told
+from modelkit.server.openai.background import begun
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.compaction import Compaction, asking
@@ -24,6 +24,8 @@ from modelkit.server.openai.response_request import ResponseRequest, read_respon
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.sampling import seeds
 from modelkit.server.openai.stored import kept_of
+from modelkit.server.openai.stored_routes import STORED_ROUTES, watched
+from modelkit.server.own_headers import with_notes
 from modelkit.server.replying import naming, read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
@@ -62,7 +64,7 @@ async def completions(request: Request) -> Response:
 
 async def responses(request: Request) -> Response:
     kept = kept_of(request)
-    asked, names = await read(request, lambda body: (read_response(body, kept.conversation), spelt(body)))
+    asked, names = await read(request, lambda body: (read_response(body, kept), spelt(body)))
 
     def start(model: Model, row: int) -> GenerationStream:
         return chat(model, asked.messages, asked.options, asked.model, asked.notes)
@@ -70,6 +72,10 @@ async def responses(request: Request) -> Response:
     ask = Ask(
         model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority
     )
+    if asked.background:
+        running = await begun(request, ask, asked, kept)
+        response = watched(request, running) if asked.stream else JSONResponse(running.written())
+        return naming(request, with_notes(response, running.notes), asked.hints + asked.dropped)
     writer = ResponseStream(asked, kept.keep if asked.store else None)
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.hints + asked.dropped)
 
@@ -80,7 +86,8 @@ async def compact(request: Request) -> Response:
 
     def reader(body: Fields) -> tuple[ResponseRequest, dict[str, str]]:
         body.refuse("stream", "a compaction is given whole")
-        return read_response(body, kept.conversation), spelt(body)
+        body.refuse("background", "a compaction is given on the connection that asked for it")
+        return read_response(body, kept), spelt(body)
 
     asked, names = await read(request, reader)
     options = {**asked.options, "tool_choice": "none"} if "tools" in asked.options else asked.options
@@ -97,23 +104,10 @@ async def compact(request: Request) -> Response:
 
 async def input_tokens(request: Request) -> Response:
     """What the prompt of a response would take, by the very way that answers it."""
-    asked, names = await read(
-        request, lambda body: (read_response(body, kept_of(request).conversation), spelt(body))
-    )
+    asked, names = await read(request, lambda body: (read_response(body, kept_of(request)), spelt(body)))
     count = await call(request, model_of(request, asked.model), counter(asked.messages, asked.options, names))
     said = JSONResponse({"object": "response.input_tokens", "input_tokens": count})
     return naming(request, said, asked.hints + asked.dropped)
-
-
-async def stored_response(request: Request) -> Response:
-    """One that is kept: to be read again, or forgotten."""
-    id, kept = request.path_params["id"], kept_of(request)  # noqa: A001
-    if request.query_params.get("stream", "false").lower() not in ("false", "0"):
-        raise refused("invalid_request", "stream: a response that is kept is given whole", "stream")
-    written = kept.forget(id) if request.method == "DELETE" else kept.response(id)
-    if written is None:
-        raise refused("not_found", f"no response {id[:80]!r} is kept here")
-    return JSONResponse(written)
 
 
 async def models(request: Request) -> Response:
@@ -139,7 +133,7 @@ ROUTES = (
     Route("/v1/responses", responses, methods=["POST"]),
     Route("/v1/responses/compact", compact, methods=["POST"]),
     Route("/v1/responses/input_tokens", input_tokens, methods=["POST"]),
-    Route("/v1/responses/{id}", stored_response, methods=["GET", "DELETE"]),
+    *STORED_ROUTES,
     Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/models", models, methods=["GET"]),
     Route("/v1/models/{id:path}", model, methods=["GET"]),

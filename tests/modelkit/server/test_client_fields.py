@@ -112,7 +112,7 @@ ACTS = {
     "reasoning_effort response_format response_format.type response_format.json_schema "
     "messages messages[] messages[].role",
     "/v1/completions": f"{MADE} best_of echo prompt prompt[] prompt[][]",
-    "/v1/responses": f"{DRAWN} {RESPONSE} include include[] max_output_tokens service_tier store",
+    "/v1/responses": f"{DRAWN} {RESPONSE} background include include[] max_output_tokens service_tier store",
     "/v1/responses/input_tokens": RESPONSE,
     "/v1/responses/compact": "input input[] input[].role instructions service_tier",
     "/v1/embeddings": "dimensions encoding_format input input[] input[][]",

@@ -144,7 +144,7 @@ def test_a_response_goes_on_from_the_one_before(client: openai.OpenAI) -> None:
     assert last.response.usage is not None
     assert first.usage is not None
     assert last.response.usage.input_tokens > first.usage.input_tokens - len("<system>be brief")
-    with pytest.raises(openai.BadRequestError, match="given whole"):
+    with pytest.raises(openai.BadRequestError, match="in the background is given as a stream"):
         client.responses.retrieve(first.id, stream=True)
     client.responses.delete(first.id)
     with pytest.raises(openai.NotFoundError, match=first.id):

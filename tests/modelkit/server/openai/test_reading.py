@@ -16,6 +16,7 @@ from modelkit.server.openai.chat_request import ChatRequest, read_chat
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.sampling import seeds
+from modelkit.server.openai.stored import Kept
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
@@ -237,7 +238,7 @@ def test_hints_are_named_to_the_client() -> None:
 def test_a_service_tier_says_who_goes_first(tier: str, priority: str | None) -> None:
     assert chat(service_tier=tier).priority == priority
     asked = Fields({"model": "m", "input": "x", "service_tier": tier, "keep_alive": "5m"})
-    assert read_response(asked, lambda _: None).priority == priority
+    assert read_response(asked, Kept()).priority == priority
     assert chat(keep_alive="5m").keep_alive == 300
 
 
@@ -369,4 +370,4 @@ def test_any_completion_is_read_or_refused(body: dict[str, Any]) -> None:
 @given(body=bodies(response_request.KNOWN, model="m", input=[USER]))
 def test_any_response_is_read_or_refused(body: dict[str, Any]) -> None:
     with contextlib.suppress(ModelkitError):
-        read_response(Fields(body), lambda _: None)
+        read_response(Fields(body), Kept())

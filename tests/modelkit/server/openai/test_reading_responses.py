@@ -1,5 +1,6 @@
 """What clients send for a response: items of a conversation, tools, forms; and what is kept of others."""
 
+import json
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 
 def response(**body: Any) -> ResponseRequest:
-    return read_response(Fields({"model": "m", **body}), lambda _: None)
+    return read_response(Fields({"model": "m", **body}), Kept())
 
 
 def test_items_of_one_turn_are_one_message() -> None:
@@ -47,11 +48,12 @@ def test_items_of_one_turn_are_one_message() -> None:
 def test_a_result_belongs_to_a_call() -> None:
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "c", "output": "1"}
-    earlier = [Message("assistant", tool_calls=(ToolCall("f", {}, "c"),))]
+    earlier = Kept()
+    earlier.keep({"id": "r", "output": []}, [Message("assistant", tool_calls=(ToolCall("f", {}, "c"),))], {})
     for items in ([call, result], [call, result, result]):
         assert response(input=items).messages[-1].tool_call_id == "c"
     body = Fields({"model": "m", "input": [result], "previous_response_id": "r"})
-    assert len(read_response(body, lambda _: earlier).messages) == 2
+    assert len(read_response(body, earlier).messages) == 2
     for wrong in ([result], [result, call], [call, {**result, "call_id": "d"}]):
         with pytest.raises(Refused, match=r"no call in front of it has the call_id '[cd]'") as caught:
             response(input=wrong)
@@ -97,7 +99,7 @@ def test_items_that_say_nothing_are_no_empty_list() -> None:
 @pytest.mark.parametrize(
     ("field", "body"),
     [
-        ("background", {"background": True}),
+        ("background", {"background": True, "store": False}),
         ("conversation", {"conversation": "c"}),
         ("prompt", {"prompt": {"id": "p"}}),
         ("previous_response_id", {"previous_response_id": "resp_1"}),
@@ -117,12 +119,49 @@ def test_what_a_response_cannot_have_is_refused_by_name(field: str, body: dict[s
 def test_a_conversation_that_is_kept_goes_on() -> None:
     kept = Kept(most=2, most_bytes=3000)
     for number in range(3):
-        kept.keep({"id": f"r{number}"}, [Message("user", f"q{number}"), Message("assistant", "a")])
+        said = [Message("user", f"q{number}"), Message("assistant", "a")]
+        kept.keep({"id": f"r{number}", "output": []}, said, {})
     assert kept.conversation("r0") is None
     body = Fields({"input": "and?", "previous_response_id": "r2", "instructions": "i"})
-    asked = read_response(body, kept.conversation)
+    asked = read_response(body, kept)
     assert [one.content for one in asked.messages] == ["i", "q2", "a", "and?"]
     assert kept.forget("r2") == {"id": "r2", "object": "response", "deleted": True}
     assert kept.forget("r2") is None
-    kept.keep({"id": "big"}, [Message("user", "x" * 4000)])
+    kept.keep({"id": "big", "output": []}, [Message("user", "x" * 4000)], {})
     assert kept.response("big") is None
+    kept.keep({"id": "big", "output": []}, [], {"i": b"x" * 4000})
+    assert kept.response("big") is None
+
+
+def test_items_are_listed_whole_each_with_an_id_of_its_own() -> None:
+    asked = response(
+        input=[
+            {"role": "user", "content": "one", "id": "same"},
+            {"role": "assistant", "content": [{"type": "text", "text": "two"}], "id": "same"},
+            {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "id": 5},
+            {"type": "function_call_output", "call_id": "c", "output": "three"},
+            {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+        ]
+    )
+    items = [json.loads(one) for one in asked.items.values()]
+    assert [one["id"] for one in items] == list(asked.items)
+    assert next(iter(asked.items)) == "same"
+    assert [name.split("_")[0] for name in list(asked.items)[1:]] == ["msg", "fc", "fco", "rs"]
+    assert items[0]["content"] == [{"type": "input_text", "text": "one"}]
+    said = {"type": "output_text", "text": "two", "annotations": [], "logprobs": []}
+    assert items[1]["content"] == [said]
+    assert [one.get("status") for one in items] == [*["completed"] * 4, None]
+
+
+def test_an_item_that_is_only_named_is_what_was_kept_under_its_id() -> None:
+    kept, items = Kept(), {"u": b'{"id": "u", "type": "message", "role": "user", "content": "q"}'}
+    answer = {"id": "m", "type": "message", "role": "assistant", "content": "a", "status": "completed"}
+    kept.keep({"id": "r", "output": [answer]}, [Message("user", "q"), Message("assistant", "a")], items)
+    named = [{"type": "item_reference", "id": name} for name in ("u", "m")]
+    asked = read_response(Fields({"input": [*named, {"role": "user", "content": "and?"}]}), kept)
+    assert [one.content for one in asked.messages] == ["q", "a", "and?"]
+    assert list(asked.items)[:2] == ["u", "m"]
+    more = {"input": [named[1], {"role": "user", "content": "and?"}], "previous_response_id": "r"}
+    assert [one.content for one in read_response(Fields(more), kept).messages] == ["q", "a", "and?"]
+    with pytest.raises(Refused, match="has nothing in it that is said"):
+        read_response(Fields({"input": named, "previous_response_id": "r"}), kept)

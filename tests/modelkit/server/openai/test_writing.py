@@ -25,6 +25,7 @@ from modelkit.server.openai.completion_written import Choice, CompletionStream, 
 from modelkit.server.openai.logprobs import Tokens, readable
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
+from modelkit.server.openai.stored import Kept
 from modelkit.server.openai.usage import chat_usage
 from modelkit.server.replying import Writer
 from modelkit.tokenizer.decoding import (
@@ -173,7 +174,7 @@ def test_a_call_that_was_cut_stays_as_it_was_written() -> None:
 
 
 def responded(events: Sequence[Event], last: Finish, size: int, **body: Any) -> bytes:
-    asked = read_response(Fields({"model": "m", "input": "x", **body}), lambda _: None)
+    asked = read_response(Fields({"model": "m", "input": "x", **body}), Kept())
     return streamed(ResponseStream(asked, None), split(events, last, size))
 
 
@@ -227,11 +228,11 @@ def test_thinking_comes_back_from_the_field_that_clients_send_back() -> None:
     assert done.type == "response.completed"
     item = done.response.output[0].to_dict()
     del item["content"]
-    again = read_response(Fields({"model": "m", "input": [item]}), lambda _: None)
+    again = read_response(Fields({"model": "m", "input": [item]}), Kept())
     assert again.messages[0].thinking == "hm so"
     foreign = {**item, "encrypted_content": "gAAAAABlsealed"}
     kept = [foreign, {"role": "user", "content": "x"}]
-    assert read_response(Fields({"input": kept}), lambda _: None).messages[0].role == "user"
+    assert read_response(Fields({"input": kept}), Kept()).messages[0].role == "user"
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -241,7 +242,7 @@ def test_an_error_in_the_middle_reaches_the_client(begun: bool) -> None:
     body = (chat.begin(STARTED) if begun else b"") + chat.fail(fault)
     with pytest.raises(openai.APIError, match="the engine has ended"):
         list(client(body).chat.completions.create(model="m", messages=[], stream=True))
-    asked = read_response(Fields({"model": "m", "input": "x"}), lambda _: None)
+    asked = read_response(Fields({"model": "m", "input": "x"}), Kept())
     writer = ResponseStream(asked, None)
     body = (writer.begin(STARTED) if begun else b"") + writer.fail(fault)
     events = list(client(body).responses.create(model="m", input="x", stream=True))
