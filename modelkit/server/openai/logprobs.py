@@ -77,9 +77,10 @@ class Tokens:
                 late = max(len(left) - len(left.lstrip(_NONE)) - none, 0)
             self._unfinished, self._begun = rest, self._begun or bool(said or rest)
             told.append(Told(own, logprob, start + late + (before and none > 0)))
+            part = bool(said and rest)
             if left or said[none:]:  # what stands for no character is counted when it is there
                 start += late + len(said)
-                part = 0 < len(left) - late < len(said)
+                part |= 0 < len(left) - late < len(said)
                 self._ahead += said[len(left) - late :] if left else said
                 left = left[late + len(said) :]
         if self._held is not None and told:
@@ -93,7 +94,7 @@ class Tokens:
     def finish(self) -> list[Told]:
         """What was held back: the rest of it is not the text's."""
         held, self._held = self._held, None
-        ahead, self._ahead = self._ahead.encode(), ""
+        ahead, self._ahead = self._ahead.encode() + self._unfinished, ""
         return [] if held is None else [replace(held, data=held.data.removesuffix(ahead))]
 
     def _lacks(self, text: str, logprobs: Sequence[TokenLogprob]) -> int:
