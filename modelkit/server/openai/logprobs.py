@@ -65,8 +65,14 @@ class Tokens:
                 own, said, lacks = own[len(said[:cut].encode()) :], said[cut:], lacks - cut
                 if not own and not self._every:
                     continue
-            if not before and _NONE not in said and not _fits(said, left):  # it begins in a mark
-                cut = next((one for one in range(1, len(said)) if _fits(said[one:], left)), 0)
+            if not before and _NONE not in said and not _fits(said, left):
+                added = self._every and said.isspace()  # behind a special token, and in no text
+                if self._every and not added:  # what a special token in front has taken of the text
+                    most = min(_blanks(left) + 1, len(left))
+                    taken = next((one for one in range(1, most) if _fits(said, left[one:])), 0)
+                    start, left = start + taken, left[taken:]
+                most = len(said) + added
+                cut = next((one for one in range(most) if _fits(said[one:], left)), 0)  # it begins in a mark
                 own, said = own[len(said[:cut].encode()) :], said[cut:]
             none = len(said) - len(said.lstrip(_NONE))
             if not left and said[none:] and not (before and none == 0) and not self._every:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 
 from modelkit.errors import RequestError
 from modelkit.server.faults import Refused
@@ -15,7 +15,7 @@ from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.tokenizer import load_tokenizer
 
-PIECES = ["<unk>", "<s>", "<|end|>", "▁", "▁▁", "▁▁▁", "a", "▁a", "\n", "<0xE2>", "<0x61>"]
+PIECES = ["<unk>", "<s>", "<|end|>", "▁", "▁▁", "▁▁▁", "a", "▁a", "\n", "<0xE2>", "<0x61>", "<|user|>"]
 MERGES = [("▁", "▁"), ("▁▁", "▁"), ("▁", "a")]
 
 
@@ -31,7 +31,7 @@ def sentencepiece(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     stages = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     made.decoder = decoders.Sequence(stages)
-    made.add_special_tokens(["<s>", "<|end|>"])
+    made.add_special_tokens(["<s>", "<|end|>", AddedToken("<|user|>", rstrip=True)])
     made.save(str(tmp_path / "tokenizer.json"))
     bos = str(request.param).lower()
     config = f'{{"bos_token": "<s>", "eos_token": "<|end|>", "add_bos_token": {bos}}}'
@@ -57,6 +57,11 @@ def sentencepiece(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         (" \na", [" ", "\n", "a"]),
         ("\na", ["", "\n", "a"]),
         ("<|end|>", ["<|end|>"]),
+        ("a<|end|>\na", ["a", "<|end|>", "", "\n", "a"]),
+        ("a<|end|> a", ["a", "<|end|>", " ", "a"]),
+        ("a<|end|>   \na<|end|>\n", ["a", "<|end|>", "  ", " ", "\n", "a", "<|end|>", "", "\n"]),
+        ("<|end|>  <|end|>a", ["<|end|>", "  ", "<|end|>", "a"]),
+        ("<|end|>a<|user|>\n a<|user|>  \n", ["<|end|>", "a", "<|user|>\n", " a", "<|user|>  \n"]),
         ([7, 2, 7], ["a", "<|end|>", " a"]),
         ([1, 7, 2], ["<s>", " a", "<|end|>"]),
         ([3, 8, 6], ["", "\n", "a"]),
@@ -69,7 +74,7 @@ def test_each_token_of_a_prompt_is_told_where_its_text_begins(
     asked.start(sentencepiece, 0)
     echo = asked.echo(0)
     assert "".join(tokens) == echo.text
-    assert echo.lists.tokens == tokens
+    assert echo.lists.tokens == [one.rstrip() if "user" in one else one for one in tokens]
     assert echo.lists.text_offset == [len("".join(tokens[:place])) for place in range(len(tokens))]
 
 
