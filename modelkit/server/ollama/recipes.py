@@ -1,7 +1,8 @@
 """`/api/create`: a package to be made, as directives of a Modelfile and files that were sent before.
 
-What the request says becomes a Modelfile, so that it is checked as one. A path that a client writes is never
-followed: `from` is the name of a stored package or an address, and files are named by what they hold.
+What the request says becomes a Modelfile, so that it is checked as one, but for texts, not all of which a
+Modelfile can hold: code has lines that end in three quotes. A path that a client writes is never followed:
+`from` is the name of a stored package or an address, and files are named by what they hold.
 """
 
 import errno
@@ -11,9 +12,12 @@ import tempfile
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from modelkit.address import read_address
+from modelkit.chat.find import check_explicit
 from modelkit.errors import (
     LoadError,
     ModelfileError,
@@ -22,7 +26,7 @@ from modelkit.errors import (
     SourceError,
     TokenizerError,
 )
-from modelkit.modelfile import Directive, Modelfile
+from modelkit.modelfile import ROLES, Directive, Modelfile, Recipe
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.ollama.staging import DAYS, Staging
@@ -31,7 +35,7 @@ from runtime.records import dataclass
 
 _MOST_FILES = 1000
 _LONGEST_NAME = 400
-_KEYWORDS = ("template", "system", "renderer", "parser", "requires")
+_KEYWORDS = ("template", "renderer", "parser", "requires")
 _FOLDERS = {"FROM": "files", "ADAPTER": "adapters", "DRAFT": "draft_files"}
 _REMOTE = ("remote_host", "info")
 _KNOWN = frozenset(
@@ -41,6 +45,7 @@ _KNOWN = frozenset(
         *_FOLDERS.values(),
         *_KEYWORDS,
         *_REMOTE,
+        "system",
     }
 )
 _SINGLE = (".gguf", ".safetensors")
@@ -59,6 +64,8 @@ class Wanted:
     name: Name
     directives: tuple[Directive, ...]
     """Without those that name files."""
+    texts: Mapping[str, Any]
+    """Those of them that a recipe holds as they are, by its names."""
     files: Mapping[str, Mapping[str, str]]
     """By keyword (FROM, DRAFT, ADAPTER): digests by path."""
     quantize: str | None
@@ -77,14 +84,17 @@ def read_wanted(body: Fields) -> Wanted:
     for field in _KEYWORDS:
         if text := body.text(field):
             directives.append(Directive(field.upper(), text))
-    directives += [Directive("LICENSE", text) for text in body.texts("license", 64) if text.strip()]
     if (given := body.fields("parameters")) is not None:
         directives += _parameters(given)
-    for one in body.each("messages", 1000):
-        directives.append(Directive("MESSAGE", one.text("content", ""), name=one.needed_text("role")))
+    texts = {
+        "system": body.text("system") or None,
+        "licenses": tuple(text for text in body.texts("license", 64) if text.strip()),
+        "messages": tuple(_message(one) for one in body.each("messages", 1000)),
+    }
     return Wanted(
         name=Name.parse(body.text("model") or body.needed_text("name")),
         directives=tuple(directives),
+        texts=texts,
         files=files,
         quantize=body.text("quantize") or body.text("quantization") or None,
         quantize_draft=body.text("draft_quantize") or None,
@@ -94,8 +104,8 @@ def read_wanted(body: Fields) -> Wanted:
 
 
 @contextmanager
-def laid_out(wanted: Wanted, home: Path) -> Generator[Modelfile]:
-    """The Modelfile, in a folder where its files are. Raises Refused for a file that was not sent."""
+def laid_out(wanted: Wanted, home: Path) -> Generator[Recipe]:
+    """The recipe, while its files are where it says. Raises Refused for a file that was not sent."""
     staging, above = Staging(home), home / "staging"
     _clear(above)
     with tempfile.TemporaryDirectory(dir=above, prefix="use-") as folder:
@@ -115,7 +125,8 @@ def laid_out(wanted: Wanted, home: Path) -> Generator[Modelfile]:
             places = _adapters(files) if keyword == "ADAPTER" else [_alone(files)]
             found += [Directive(keyword, f"./{keyword.lower()}{one}") for one in places]
         with _worded(folder):
-            yield Modelfile((*found, *wanted.directives), file=os.path.join(folder, "request"))
+            made = Modelfile((*found, *wanted.directives), file=os.path.join(folder, "request"))
+            yield replace(made.recipe(check_template=check_explicit), **wanted.texts)
 
 
 def _put(source: Path, target: Path, field: str) -> None:
@@ -174,6 +185,13 @@ def _from(body: Fields, *, has_files: bool) -> list[Directive]:
     if read_address(text) is None:
         Name.parse(text)
     return [Directive("FROM", text)]
+
+
+def _message(given: Fields) -> tuple[str, str]:
+    role = given.choice("role", ROLES)
+    if role is None:
+        raise given.wrong("role", f"one of {', '.join(ROLES)}")
+    return role, given.text("content", "")
 
 
 def _files(body: Fields, field: str) -> dict[str, str]:

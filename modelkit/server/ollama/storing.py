@@ -112,12 +112,11 @@ async def create(request: Request) -> Response:
     wanted, home = await read(request, read_wanted), _home(request)
 
     def work(telling: Telling) -> None:
-        from modelkit.chat.find import check_explicit
         from modelkit.pack import pulling
         from modelkit.pack.build import build
 
-        with laid_out(wanted, home) as modelfile:
-            store, recipe = Store(home), modelfile.recipe(check_template=check_explicit)
+        with laid_out(wanted, home) as recipe:
+            store = Store(home)
             access = pulling.bring(recipe, store, Access(told=telling))
             made = build(
                 recipe,

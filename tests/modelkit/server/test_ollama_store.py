@@ -160,6 +160,18 @@ def test_a_package_is_made_from_another(client: ollama.Client, home: Path) -> No
     client.delete("terse")
 
 
+def test_texts_of_a_package_are_any(client: ollama.Client, address: str) -> None:
+    code = 'def f():\n    """One."""\n    return """\n'
+    said: Any = [{"role": "user", "content": code}, {"role": "assistant", "content": ""}]
+    client.create("coder", from_="amy/story:q4", system=code, license=code, messages=said)
+    shown = httpx.post(f"{address}/api/show", json={"model": "coder"}).json()
+    assert (shown["system"], shown["license"], shown["messages"]) == (code, code, said)
+    assert "All of it comes with FROM" in shown["modelfile"]
+    client.delete("coder")
+    with pytest.raises(ollama.ResponseError, match=r"messages\[0\].role is .*, expected one of system, user"):
+        client.create("coder", from_="amy/story:q4", messages=[{"role": "tool", "content": "x"}])
+
+
 @pytest.mark.parametrize("links", [True, False])
 def test_a_package_is_made_from_files_that_were_sent(
     client: ollama.Client, home: Path, links: bool, monkeypatch: pytest.MonkeyPatch
@@ -241,6 +253,7 @@ def test_blobs_are_what_they_say(address: str, home: Path) -> None:
         ({"from": "amy/story:q4", "parameters": {"what": 1}}, "unknown parameter"),
         ({"from": "amy/story:q4", "parameters": {"top_k": "x"}}, "top_k"),
         ({"from": "amy/story:q4", "quantize": "q99"}, "q99"),
+        ({"from": "amy/story:q4", "messages": [{"content": "x"}]}, "messages[0].role is missing"),
         ({"from": "amy/story:q4", "remote_host": "x"}, "remote_host"),
         ({"files": {"test.gguf": "sha256:e3b0c4"}, "quantize": "q4_k_m"}, "digest"),
     ],
