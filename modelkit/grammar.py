@@ -382,7 +382,7 @@ def _definition(form: Form, marks: Marks) -> str:
 
     from modelkit.grammars.listed import with_known_names
     from modelkit.grammars.sound import unsound, unsound_rules
-    from modelkit.grammars.spelled import spelled
+    from modelkit.grammars.spelled import escapes, spelled
 
     if form.kind == "regex":
         return LLMatcher.grammar_from_regex(form.text)
@@ -397,12 +397,10 @@ def _definition(form: Form, marks: Marks) -> str:
         if isinstance(root, dict) and (why := unsound(root)) is not None:
             raise refused(form, why)
         written = spelled(root)
+        text = closed if written is root else json.dumps(written)
+        layout: Any = {"whitespace_pattern": JSON_BLANKS, **escapes(written)}
         # Lenient would leave out what it cannot do, silently.
-        return LLMatcher.grammar_from_json_schema(
-            closed if written is root else json.dumps(written),
-            {"whitespace_pattern": JSON_BLANKS},
-            {"lenient": False},
-        )
+        return LLMatcher.grammar_from_json_schema(text, layout, {"lenient": False})
     except RequestError:
         raise
     except RecursionError as error:

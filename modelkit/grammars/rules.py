@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from modelkit.grammars.expressions import ANYTHING
-from modelkit.grammars.spelled import spelled
+from modelkit.grammars.spelled import escapes, spelled
 from runtime.records import dataclass
 
 ANY = f"/{ANYTHING}/"
@@ -125,7 +125,8 @@ class Rules:
             schema = {} if schema else {"not": {}}
         assert isinstance(schema, Mapping)
         written: dict[str, Any] = dict(spelled(schema))
-        return self.rule(f"%json {json.dumps({**written, 'x-guidance': {**SPACED, **layout}})}")
+        options = {**SPACED, **escapes(written), **layout}
+        return self.rule(f"%json {json.dumps({**written, 'x-guidance': options})}")
 
     def free(self, what: Free) -> str:
         """Text to the end of what it stands in."""

@@ -3,28 +3,61 @@
 Patterns are written out, as every notation has them: it knows anchors at the ends of a pattern and nowhere
 else, and its expressions are another language's (`.` takes a carriage return, `[a&&b]` is an intersection).
 One that is not understood here is left to it. Of characters that are all control characters and others it
-takes every escape of JSON, a quote's and a backslash's as well (`[^"]`): such go without U+0000, which makes
-it look at each. Formats are patterns too: its own have a 29 February in every year, and no IPv6 address that
-ends as an IPv4 one. Numbers that are multiples of a whole one are whole: where a token that is no text may
-follow them, the library gives up on the other way to say so. A whole number that is left out as a bound is
-taken for one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next
-number is written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left
-out: they are listed beside it.
+takes every escape of JSON, a quote's and a backslash's as well (`[^"]`), and the numbers of control
+characters, in which other characters' numbers end: such go without control characters that have no short
+escape. Formats are patterns too: its own have a 29 February in every year, and no IPv6 address that ends as
+an IPv4 one. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
+them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
+one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
+written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left out: they are
+listed beside it.
 """
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
 
-from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, read
+from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, joined, others, read
 from modelkit.grammars.patterns import FORMATS, whole
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
+_NUMBERS = re.compile(r"\\u00[01][0-9a-f]|\\x\{(?:[1-9A-F]|1[0-9A-F]|7F)\}|\x7f")
+_NAMES = frozenset({"properties", "patternProperties", "required"})
+_NUMBERED = ((0x00, 0x07), (0x0B, 0x0B), (0x0E, 0x1F), (0x7F, 0x7F))  # without a short escape
 _DIGITS = 15  # of a bound, which the library keeps
 _LARGEST = 10**12
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
+
+
+def escapes(schema: Any) -> dict[str, Any]:
+    """Options of the library: which escapes a text of a written schema may have.
+
+    The number of any character in texts of which nothing is said. In others it knows those of control
+    characters alone, and would make `\\u0019` of a `\\u2019` that a model begins. It also takes a named
+    property for another one where the name is written in numbers: where there may be others, only control
+    characters that the schema has are written so.
+    """
+    if not _named_and_others(schema):
+        return {"json_allow_general_unicode_escapes": True}
+    return {"json_allowed_escapes": 'nrbtf\\"' + ("u" if _NUMBERS.search(json.dumps(schema)) else "")}
+
+
+def _named_and_others(schema: Any) -> bool:
+    """Is there an object with properties that it names, and others?"""
+    left = [schema]
+    while left:
+        value = left.pop()
+        if isinstance(value, Mapping):
+            if value.keys() & _NAMES and value.get("additionalProperties") is not False:
+                return True
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return False
 
 
 def spelled(schema: Any) -> Any:
@@ -114,36 +147,30 @@ def _member(key: str, value: Any) -> Any:
 
 def _pattern(pattern: str) -> str:
     try:
-        return f"^({whole(_without_escapes(read(pattern)))})$"
+        return f"^({whole(_without_numbers(read(pattern)))})$"
     except NotUnderstood:
         return pattern
 
 
-def _without_escapes(part: Part) -> Part:
-    """The same part, but for characters of which the library would take every escape."""
+def _without_numbers(part: Part) -> Part:
+    """The same part, but for control characters that are a few among all others."""
     match part:
         case Chars():
-            return _less(part) if _takes_every_escape(part) else part
+            return _less(part) if _has(part, 0x20, 0x7E, any) and _has(part, 0x0E, 0x1F, all) else part
         case Anchor():
             return part
         case Repeat():
-            inner = _without_escapes(part.part)
-            return part if inner is part.part else replace(part, part=inner)
+            return replace(part, part=_without_numbers(part.part))
         case _:
-            found = tuple(map(_without_escapes, part.parts))
-            same = all(new is old for new, old in zip(found, part.parts, strict=True))
-            return part if same else replace(part, parts=found)
+            return replace(part, parts=tuple(map(_without_numbers, part.parts)))
 
 
-def _takes_every_escape(chars: Chars) -> bool:
-    """Has it all control characters, and not both of those that JSON writes with a backslash?"""
-    within = [any(low <= code <= high for low, high in chars.ranges) != chars.negated for code in range(0x5D)]
-    return all(within[:10] + within[11:32]) and not (within[0x22] and within[0x5C])
+def _has(chars: Chars, low: int, high: int, enough: Callable[[Iterable[bool]], bool]) -> bool:
+    codes = range(low, high + 1)
+    return enough(any(a <= code <= b for a, b in chars.ranges) != chars.negated for code in codes)
 
 
 def _less(chars: Chars) -> Chars:
-    """Without U+0000, which no text has."""
     if chars.negated:
-        return replace(chars, ranges=((0, 0), *chars.ranges))
-    (_, high), *others = chars.ranges
-    return replace(chars, ranges=((1, high), *others))
+        return replace(chars, ranges=joined([*chars.ranges, *_NUMBERED]))
+    return replace(chars, ranges=others(joined([*others(chars.ranges), *_NUMBERED])))

@@ -158,7 +158,7 @@ def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
 @pytest.mark.parametrize(
     ("pattern", "good", "bad"),
     [
-        (r'^[^"]+$', [r"a\\n\n", "\u00e9", r"\u0001"], [r"\"", r"a\"b"]),
+        (r'^[^"]+$', [r"a\\n\n", "\u00e9"], [r"\"", r"a\"b"]),
         (r"^[^\\]*$", ["", r"\"\n"], [r"\\", r"a\\"]),
         (r'^[^"\\]{2,}$', ["ab", r"\t\t"], [r"a\"", r"\\\\"]),
         (r'^[^"\p{L}]$', ["1", r"\\"], [r"\"", "a"]),
@@ -216,6 +216,38 @@ def test_a_number_may_begin_the_digits_of_its_bound(
     schema = {"type": "number", **bounds}
     assert [text for text in good if not taken(schema, text)] == []
     assert [text for text in bad if taken(schema, text)] == []
+
+
+NAMED = {"properties": {"a": {"type": "integer"}}, "additionalProperties": True}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({}, [r'"\u00e9"', r'{"\u2019": "\ud83d\ude00"}'], [r'"\ud83d"', r'"\ude00"']),
+        ({"maxLength": 1}, ['"\u00e9"', r'"\u00e9"', r'"\ud83d\ude00"'], [r'"\u00e9\u00e9"']),
+        ({"pattern": "^.$"}, ['"\u00e9"', r'"\t"'], [r'"\u0019"', r'"\u007f"', r'"\u00e9"']),
+        ({"pattern": r"^[^\p{Lu}]$"}, ['"\u00e9"', r'"\n"'], [r'"\u0019"', '"A"', r'"\u0041"']),
+        ({"enum": ["\u00e9"]}, ['"\u00e9"'], [r'"\u00e9"']),
+        (NAMED, ['{"a": 1, "b": "\u00e9"}'], [r'{"\u0061": "x"}', r'{"b": "\u0019"}']),
+    ],
+    ids=str,
+)
+def test_a_number_in_a_text_is_its_character_s(
+    schema: dict[str, Any], good: list[str], bad: list[str]
+) -> None:
+    """Of `\\u2019` a model would get to `\\u0019` where only control characters have numbers."""
+    assert [text for text in good if not taken(schema, text)] == []
+    assert [text for text in bad if taken(schema, text)] == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"const": "\x1b"}, {"enum": ["\x1b", "\x7f"]}, {"pattern": r"^\x1b$"}, {"pattern": r"^[\cA-\x1e]$"}],
+    ids=str,
+)
+def test_a_control_character_that_a_schema_names_is_written(schema: dict[str, Any]) -> None:
+    assert taken(schema, r'"\u001b"')
 
 
 def test_only_patterns_are_written_out() -> None:
