@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from modelkit.errors import PlanError
-from modelkit.pack.code_forms import bias_dtype, format_of, is_exact
+from modelkit.pack.code_forms import BLOCK_WEIGHTS, bias_dtype, format_of, is_exact
 from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.imported import torn
@@ -17,9 +17,10 @@ from modelkit.pack.notes import FOUND, counted
 from modelkit.pack.outputs import decide
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.policy import Choice
-from modelkit.pack.slabs import Coded, Order, Piece, Slab
+from modelkit.pack.slabs import Coded, Factor, Order, Piece, Slab
 from modelkit.source.codes import CodeMatrix, CodeWeights
 from modelkit.source.inventory import Inventory
+from runtime.blocks.types import BLOCK_TYPES
 from runtime.quant import FORMATS, Format
 
 _SAME = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
@@ -47,6 +48,13 @@ def kept(matrices: Sequence[Matrix], kind: CodeWeights, inventory: Inventory) ->
     return [_kept(one, kind, inventory.origin, apart=one.name in apart) for one in matrices]
 
 
+def quantized(matrix: Matrix, choice: Choice) -> Planned:
+    """Unpacked, then as chosen; scales of what is quantized again have 16 bits."""
+    coded = any(one.is_small_floats for one in _coded(matrix))
+    narrow = coded and choice.format is not None and choice.format.quantized
+    return decide(replace(matrix, dtype="BF16") if narrow else matrix, choice)
+
+
 def refuse_changed(planned: Sequence[Planned], changed: Collection[str], origin: str) -> None:
     """Raises PlanError where codes would stay whose numbers an adapter changes."""
     for one in planned:
@@ -67,7 +75,7 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
         apart
         or len(parts) < len(matrix.slabs)
         or len({_form_of(one) for one in parts}) > 1
-        or (ordered and len(parts) != math.prod(matrix.shape[:-2]))
+        or ((ordered or parts[0].factor is not None) and len(parts) != math.prod(matrix.shape[:-2]))
     ):
         same = next(row for row in FORMATS if row.name == _SAME[matrix.dtype])
         reason = "unpacked: it is joined with matrices in other forms"
@@ -75,14 +83,16 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     target = format_of(parts[0])
     if target is None:
         raise PlanError(_why_not(parts[0], origin), hint=_instead(parts[0]))
+    if parts[0].factor is not None:
+        return _in_blocks(matrix, parts, kind)
     *leading, width = matrix.shape
     module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
     groups = (*leading, width // target.group_size)
-    outputs = [
-        Output(matrix.name, "U32", (*leading, width * target.bits // 32), matrix.slabs),
-        Output(f"{module}.scales", dtype, groups),
-        Output(f"{module}.biases", dtype, groups),
-    ]
+    outputs = [Output(matrix.name, "U32", (*leading, width * target.bits // 32), matrix.slabs)]
+    if target.mode == "affine":
+        outputs += [Output(f"{module}.scales", dtype, groups), Output(f"{module}.biases", dtype, groups)]
+    else:
+        outputs.append(Output(f"{module}.scales", "U8", groups))
     if ordered:
         order = tuple(map(Order, parts))
         outputs.append(Output(f"{module}.order", "U32", (*leading[:-1], width), order))
@@ -99,6 +109,26 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     )
 
 
+def _in_blocks(matrix: Matrix, parts: Sequence[CodeMatrix], kind: CodeWeights) -> Planned:
+    """NVFP4 with its factors beside it."""
+    blocks, module = BLOCK_TYPES[parts[0].layout], matrix.name.removesuffix(".weight")
+    rows = (*matrix.shape[:-1], blocks.row_bytes(matrix.shape[-1]))
+    return Planned(
+        matrix.name,
+        matrix.dtype,
+        matrix.shape,
+        None,
+        blocks.name,
+        f"{kind.tool}'s codes as they are, in GGUF's blocks with their factor",
+        (
+            Output(matrix.name, "U8", rows, matrix.slabs),
+            Output(f"{module}.factor", "F32", (len(parts),), tuple(map(Factor, parts))),
+        ),
+        blocks="kept",
+        exact=True,
+    )
+
+
 def _coded(matrix: Matrix) -> list[CodeMatrix]:
     return [slab.matrix for slab in matrix.slabs if isinstance(slab, Coded)]
 
@@ -111,10 +141,17 @@ def _form(matrix: Matrix) -> str:
 
 def _form_of(matrix: CodeMatrix) -> str:
     target = format_of(matrix)
-    return f"{target.name if target else 'none'} {bias_dtype(matrix)} {matrix.ordered}"
+    return (
+        f"{target.name if target else 'none'} {bias_dtype(matrix)} {matrix.ordered} {matrix.factor is None}"
+    )
 
 
 def _why_not(matrix: CodeMatrix, origin: str) -> str:
+    if matrix.is_small_floats:
+        return (
+            f"{origin}: {matrix.name} is {matrix.layout} with a factor, in rows of {matrix.shape[1]}; "
+            f"multiples of {BLOCK_WEIGHTS} are kept as they are"
+        )
     return (
         f"{origin}: {matrix.name} has {matrix.bits}-bit codes in groups of {matrix.group_size}; those of 32, "
         "64 and multiples of 128 are kept as they are"
@@ -122,7 +159,7 @@ def _why_not(matrix: CodeMatrix, origin: str) -> str:
 
 
 def _instead(matrix: CodeMatrix) -> str:
-    name = _SAME[matrix.scales.dtype]
+    name = _SAME[matrix.dtype]
     return (
         f"`modelkit create` and `pull` unpack all of it with -q {name}, exactly. -q q8 stays near that in\n"
         "fewer bytes; -q q4 rounds to four bits what was rounded before."
@@ -141,10 +178,13 @@ def code_notes(
             "biases, which are off by less than a hundredth of a step of the codes"
         )
     if wanted is not None and wanted.quantized:
-        bits = "+".join(f"{one}" for one in sorted({one.bits for one in kind.matrices.values()}))
+        exactly = "" if any(one.factor for one in kind.matrices.values()) else "exactly "
+        floats = {one.layout for one in kind.matrices.values() if one.is_small_floats}
+        bits = {one.bits for one in kind.matrices.values() if not one.is_small_floats}
+        said = ", ".join([*(["+".join(map(str, sorted(bits))) + " bits"] if bits else []), *sorted(floats)])
         notes.append(
-            f"the weights were already quantized with {kind.tool} ({bits} bits); "
-            f"{FOUND if found else f'{wanted.name} is made'} of exactly those numbers"
+            f"the weights were already quantized with {kind.tool} ({said}); "
+            f"{FOUND if found else f'{wanted.name} is made'} of {exactly}those numbers"
         )
     scales = sum("scale" in name for name in kind.unused)
     if scales:

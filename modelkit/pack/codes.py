@@ -102,6 +102,8 @@ def _words(slab: Coded, reader: Reader) -> np.ndarray:
             return (signed ^ 0x80).view(np.uint32)  # -128 is the code 0
         case "awq":
             return _packed(_awq(matrix.codes, start, stop, reader))
+        case _:
+            raise AssertionError(f"{matrix.layout} is `small_floats`' business")
 
 
 def _awq(tensor: TensorInfo, start: int, stop: int, reader: Reader) -> np.ndarray:

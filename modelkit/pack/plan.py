@@ -16,7 +16,7 @@ from copy import deepcopy
 from dataclasses import replace
 
 from modelkit.errors import PlanError
-from modelkit.pack.coded import code_matrices, code_notes, kept, refuse_changed
+from modelkit.pack.coded import code_matrices, code_notes, kept, quantized, refuse_changed
 from modelkit.pack.config import converted_config, imported_config, mlx_config
 from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
@@ -233,7 +233,7 @@ def _codes(
         left_so = {one.name: one for one in same if one.name in searched and not searched[one.name].format}
         planned = [
             left_so.get(one.name)
-            or decide(
+            or quantized(
                 one,
                 searched.get(one.name)
                 or choose(

@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from modelkit.pack.slabs import Coded, Columns, Joined, Order, Piece
+from modelkit.pack.slabs import Coded, Columns, Factor, Joined, Order, Piece
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 from runtime.records import dataclass
@@ -110,7 +110,9 @@ class Planned:
     def stored_dtype(self) -> str:
         """The source's dtype, lower case: `f8_e4m3` where `dtype` is the BF16 it decodes to."""
         slab = self.slabs[0]
-        return f"int{slab.matrix.bits}" if isinstance(slab, Coded) else slab.tensor.dtype.lower()
+        if not isinstance(slab, Coded):
+            return slab.tensor.dtype.lower()
+        return slab.matrix.layout if slab.matrix.is_small_floats else f"int{slab.matrix.bits}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,9 +237,12 @@ def _tensor_print(tensor: Planned) -> list[Any]:
 def _slab_print(slab: Piece) -> list[Any]:
     if isinstance(slab, Order):
         return ["order", slab.tensor.name, slab.matrix.group_size]
+    if isinstance(slab, Factor):
+        return ["factor", slab.tensor.name, slab.matrix.divided]
     if isinstance(slab, Coded):
         matrix = slab.matrix
         parts = [part and part.name for part in (matrix.codes, matrix.scales, matrix.zeros, matrix.groups)]
+        parts += [matrix.factor.name, "over" if matrix.divided else "times"] if matrix.factor else []
         kind = [matrix.layout, matrix.bits, matrix.group_size, matrix.less_one, matrix.symmetric]
         return ["codes", *parts, *kind, slab.start, slab.stop]
     if isinstance(slab, Joined):

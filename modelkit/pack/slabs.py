@@ -1,5 +1,5 @@
 """Where the bytes of an output come from: rows of a source tensor, columns of one to be turned over, rows of
-several whose numbers change, or rows of codes with what belongs to them, or the order of their inputs.
+several whose numbers change, or rows of codes with what belongs to them: the order of their inputs, a factor.
 
 All say how many rows they give and can be cut into blocks, so what is written streams. Nothing here reads.
 """
@@ -252,9 +252,42 @@ class Order:
         yield self
 
 
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What the numbers of a matrix of small floats are times besides: one row of one number."""
+
+    matrix: CodeMatrix
+    tiles: None = None
+
+    @property
+    def tensor(self) -> TensorInfo:
+        assert self.matrix.factor is not None
+        return self.matrix.factor
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        """None: it is a part of what is stored of the codes."""
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        return 0
+
+    def blocks(self, limit_bytes: int) -> Iterator["Factor"]:
+        yield self
+
+
 Stored: TypeAlias = Slab | Columns
 """What is read as it lies in one tensor."""
-Piece: TypeAlias = Stored | Joined | Coded | Order
+Piece: TypeAlias = Stored | Joined | Coded | Order | Factor
 
 
 def whole(tensor: TensorInfo, tiles: Tiles | None = None) -> Slab:

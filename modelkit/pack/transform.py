@@ -12,14 +12,14 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.errors import MalformedFile, SourceError
-from modelkit.pack import codes
+from modelkit.pack import codes, small_floats
 from modelkit.pack.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.fp4 import quantize_fp4
 from modelkit.pack.numbers import DAMAGED
 from modelkit.pack.part import Change
 from modelkit.pack.planned import Planned
 from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Coded, Columns, Groups, Joined, Order, Piece, Slab, Stored, Tiles
+from modelkit.pack.slabs import Coded, Columns, Factor, Groups, Joined, Order, Piece, Slab, Stored, Tiles
 from modelkit.pack.tuned import with_tuned
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.finite import all_finite, any_nan
@@ -45,10 +45,13 @@ def transform(
         return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
     if isinstance(slab, Order):
         return (codes.order_of(slab.matrix, reader).view(np.uint8).data,)
+    if isinstance(slab, Factor):
+        return (small_floats.factor_of(slab.matrix, reader).view(np.uint8).data,)
     if isinstance(slab, Slab) and slab.groups is None and slab.tensor.dtype == "U32":
         return (every_row(reader.read(slab), slab),)
     if planned.blocks and isinstance(slab, Coded):
-        return tuple(part.reshape(-1).view(np.uint8).data for part in codes.repacked(slab, reader))
+        room = small_floats if slab.matrix.is_small_floats else codes
+        return tuple(part.reshape(-1).view(np.uint8).data for part in room.repacked(slab, reader))
     raw, touched = bytearray(), fusion is not None and fusion.touches(slab)
     if not isinstance(slab, Joined | Coded):
         raw = reader.read(slab)
@@ -138,7 +141,8 @@ def _turned_over(grid: "np.ndarray") -> "np.ndarray":
 def _values(planned: Planned, slab: Stored | Joined | Coded, raw: bytearray, reader: Reader) -> mx.array:
     """The rows as floats, [rows, width]: exact, in whichever type that takes."""
     if isinstance(slab, Coded):
-        return mx.array(codes.numbers_of(slab, reader))
+        room = small_floats if slab.matrix.is_small_floats else codes
+        return mx.array(room.numbers_of(slab, reader))
     if isinstance(slab, Joined):
         parts = [numbers_of(every_row(reader.read(part), part), part) for part in slab.parts]
         return changed(parts, slab)

@@ -95,7 +95,7 @@ def _kind(
     if name.endswith(".qweight"):
         return _packed_rows(name, tensor, tensors, config)
     if name.endswith(".weight_packed"):
-        return _title("compressed-tensors", _stated_format(config))
+        return _title(claimed_method(config) or "compressed-tensors", _stated_format(config))
     if name.endswith(".weight") and f"{name}_scale" in tensors and tensor.dtype in ("I8", "U8"):
         method = claimed_method(config)
         return _title(method, _stated_format(config)) if method else f"scaled {tensor.dtype} weights"

@@ -64,7 +64,8 @@ def save_fp8(path: Path, floats: dict[str, np.ndarray], codes: dict[str, np.ndar
     """A safetensors file by hand: numpy has no eight-bit float."""
     header, data = dict[str, Any](), b""
     for name, array in {**floats, **codes}.items():
-        dtype, start = "F8_E4M3" if name in codes else "F32", len(data)
+        plain = "U8" if array.dtype == np.uint8 else "F32"
+        dtype, start = "F8_E4M3" if name in codes else plain, len(data)
         data += array.tobytes()
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [start, len(data)]}
     raw = json.dumps(header).encode()

@@ -20,7 +20,7 @@ from modelkit.pack.adapters.place import head_beside, kinds_of
 from modelkit.pack.experts import input_first_owners
 from modelkit.pack.families import checkpoint_of
 from modelkit.pack.matrix import stored_input_first
-from modelkit.pack.slabs import Coded, Columns, Joined, Order, Piece
+from modelkit.pack.slabs import Coded, Columns, Factor, Joined, Order, Piece
 from modelkit.source.display import shown
 from modelkit.source.gguf.checkpoint import GgufWeights
 from modelkit.source.inventory import Inventory
@@ -283,7 +283,7 @@ def _floats(array: "mx.array") -> np.ndarray:
 def _ids(piece: Piece, way: Way) -> np.ndarray:
     """Which rows of the matrix, outputs first, the piece's are. One of its rows may be a vector, of many."""
     slab = piece.twin if isinstance(piece, Joined) else piece
-    assert not isinstance(slab, Order)
+    assert not isinstance(slab, Order | Factor)
     if isinstance(slab, Coded):
         return np.arange(slab.start, slab.stop)
     ids = np.arange(slab.start, slab.stop, slab.step)

@@ -20,8 +20,12 @@ def matrix_of(
     module: str, ways: Sequence[Stated], tensors: Mapping[str, TensorInfo], origin: str
 ) -> CodeMatrix:
     """ways: those that config.json knows. Raises MalformedFile for tensors that fit none of them,
-    UnsupportedSource for those that fit several.
+    UnsupportedSource for those that fit several, and where there is none.
     """
+    if not ways:
+        raise UnsupportedSource(
+            f"{origin}: config.json does not say how its weights are packed (config_groups)", hint=FLOAT_HINT
+        )
     packed = tensors.get(f"{module}{CODES}")
     codes = packed or tensors[f"{module}.weight"]
     scales = tensors.get(f"{module}.weight_scale")

@@ -6,9 +6,10 @@ from typing import Any
 
 from modelkit.errors import MalformedFile
 from modelkit.source.claims import claimed_method
-from modelkit.source.codes import by_columns, by_rows
+from modelkit.source.codes import by_columns, by_rows, micro
 from modelkit.source.codes.stated import (
     Stated,
+    refuse_rotated,
     stated_block,
     stated_by_auto_round,
     stated_by_awq,
@@ -23,7 +24,12 @@ _TOOLS = {
     "awq": "AWQ",
     "auto-round": "AutoRound",
     "compressed-tensors": "compressed-tensors",
+    "modelopt": "ModelOpt",
+    "quark": "Quark",
 }
+_ALSO_SMALL = ("compressed-tensors", "modelopt", "quark")
+_SMALL_FLOATS = ("mx_fp", "nv_fp")
+"""How AutoRound's `data_type` begins then. Its others have other scales in tensors of these types."""
 _UNUSED = re.compile(
     r".*\.(?:weight_shape|(?:input|output|activation|[qkv])_(?:scale|zero_point|global_scale))"
 )
@@ -39,7 +45,7 @@ def is_code(name: str, dtype: str, method: str | None) -> bool:
             return name.endswith(by_columns.CODES)
         case "compressed-tensors":
             bytewise = name.endswith(".weight") and dtype == "I8"
-            return bytewise or name.endswith((by_rows.CODES, ".weight_g_idx"))
+            return bytewise or name.endswith(by_rows.CODES)
         case _:
             return False
 
@@ -50,11 +56,14 @@ def read_code_weights(inventory: Inventory) -> CodeWeights | None:
     Raises UnsupportedSource for ways that are not read, MalformedFile for tensors that fit no other.
     """
     method, tensors, origin = claimed_method(inventory.config), inventory.tensors, inventory.origin
+    if method is None and any(name.endswith(micro.TIMES) for name in tensors):
+        method = "modelopt"  # whose older files say it in hf_quant_config.json alone
     if method not in _TOOLS:
         return None
-    if not any(is_code(name, tensor.dtype, method) for name, tensor in tensors.items()):
-        return None  # FP8 of compressed-tensors, or floats whose config.json claims more than there is
+    refuse_rotated(stated_block(inventory.config), _TOOLS[method], origin)
     found = {one.name: one for one in _matrices(inventory, method)}
+    if not found:
+        return None  # FP8, or floats whose config.json claims more than there is
     for name in found:
         if name in tensors and found[name].codes is not tensors[name]:
             raise MalformedFile(f"{origin}: `{name}` is there as codes and as floats")
@@ -63,18 +72,25 @@ def read_code_weights(inventory: Inventory) -> CodeWeights | None:
 
 def _matrices(inventory: Inventory, method: str) -> Iterator[CodeMatrix]:
     tensors, origin, block = inventory.tensors, inventory.origin, stated_block(inventory.config)
+    small = method in _ALSO_SMALL or str(block.get("data_type")).startswith(_SMALL_FLOATS)
+    others: list[str] = []
+    for name, tensor in tensors.items():
+        found = micro.matrix_of(name, tensors, origin) if small else None
+        if found is not None:
+            yield found
+        elif is_code(name, tensor.dtype, method):
+            others.append(name)
     if method == "compressed-tensors":
         ways = stated_by_compressed_tensors(block, origin)
-        for name, tensor in tensors.items():
-            if name.endswith(by_rows.CODES) or (name.endswith(".weight") and tensor.dtype == "I8"):
-                module = name.removesuffix(by_rows.CODES).removesuffix(".weight")
-                yield by_rows.matrix_of(module, ways, tensors, origin)
-        return
-    layout, stated = _by_columns(method, block, origin)
-    for name in tensors:
-        if name.endswith(by_columns.CODES):
-            module = name.removesuffix(by_columns.CODES)
-            yield by_columns.matrix_among(module, layout, stated.get(module, stated[""]), tensors, origin)
+        for name in others:
+            module = name.removesuffix(by_rows.CODES).removesuffix(".weight")
+            yield by_rows.matrix_of(module, ways, tensors, origin)
+    elif others:
+        layout, stated = _by_columns(method, block, origin)
+        for name in others:
+            if name.endswith(by_columns.CODES):
+                module = name.removesuffix(by_columns.CODES)
+                yield by_columns.matrix_among(module, layout, stated.get(module, stated[""]), tensors, origin)
 
 
 def _by_columns(

@@ -52,6 +52,13 @@ def stated_block(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return next((block for block in blocks if isinstance(block.get("quant_method"), str)), {})
 
 
+def refuse_rotated(block: Mapping[str, Any], tool: str, origin: str) -> None:
+    """Raise UnsupportedSource for weights, of whatever kind, whose inputs have to be turned as they are."""
+    for key in ("rotation_config", "hadamard_config", "transform_config"):
+        if block.get(key):
+            raise _refused(origin, tool, key, block[key])
+
+
 def stated_by_gptq(block: Mapping[str, Any], origin: str) -> tuple[Stated, ...]:
     """The usual way, and those of GPTQModel's rules (`dynamic`) for some modules. What rules leave out (`-:`)
     is floats, which its tensors say. Raises UnsupportedSource.
@@ -109,9 +116,6 @@ def stated_by_auto_round(block: Mapping[str, Any], origin: str) -> "tuple[Layout
     Raises UnsupportedSource.
     """
     tool = "AutoRound"
-    for key in ("rotation_config", "hadamard_config", "transform_config"):
-        if block.get(key):
-            raise _refused(origin, tool, key, block[key])
     form = block.get("packing_format", "auto_round")
     if not isinstance(form, str) or form not in _AUTO_ROUND:
         raise _refused(origin, tool, "packing_format", form, f"{', '.join(_AUTO_ROUND)} are read")
@@ -145,23 +149,16 @@ def _of_auto_round(said: Mapping[str, Any], layout: "Layout", less_one: bool, or
 
 
 def stated_by_compressed_tensors(block: Mapping[str, Any], origin: str) -> tuple[Stated, ...]:
-    """Every way in which its groups of layers are stored. Raises UnsupportedSource."""
-    tool = "compressed-tensors"
-    transforms, sparsity = block.get("transform_config"), block.get("sparsity_config")
-    if transforms:
-        raise _refused(origin, tool, "transform_config", transforms)
+    """Every way in which its groups of layers are stored as whole numbers. Raises UnsupportedSource."""
+    tool, sparsity = "compressed-tensors", block.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
         raise _refused(origin, tool, "sparsity_config.format", sparsity["format"])
     groups = block.get("config_groups")
     found: list[Stated] = []
     for group in groups.values() if isinstance(groups, Mapping) else ():
         weights = group.get("weights") if isinstance(group, Mapping) else None
-        if isinstance(weights, Mapping):
+        if isinstance(weights, Mapping) and weights.get("type", "int") != "float":
             found.append(_weights(weights, origin))
-    if not found:
-        raise UnsupportedSource(
-            f"{origin}: config.json does not say how its weights are packed (config_groups)", hint=FLOAT_HINT
-        )
     return tuple(dict.fromkeys(found))
 
 

@@ -8,16 +8,17 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
 
-Layout = Literal["gptq", "awq", "rows", "bytes"]
+Layout = Literal["gptq", "awq", "rows", "bytes", "mxfp4", "mxfp8", "nvfp4"]
 """gptq: a word has inputs of one output, [inputs * bits / 32, outputs]. awq: a word has eight outputs of one
 input, [inputs, outputs / 8], in AWQ's order. rows: a word has inputs of one output, [outputs, inputs * bits /
-32]. bytes: one signed byte each, [outputs, inputs].
+32]. bytes: one signed byte each, [outputs, inputs]. The others are small floats: bytes of [outputs, inputs *
+bits / 8].
 """
 
 
 @dataclass(frozen=True, slots=True)
 class CodeMatrix:
-    """One matrix; its numbers are (code - zero) * scale."""
+    """One matrix; its numbers are (code - zero) * scale, of small floats code * scale * factor."""
 
     name: str
     """As if it were floats: `X.weight`."""
@@ -39,6 +40,27 @@ class CodeMatrix:
     """The group of each input; None: they stand in order."""
     by_activation: bool = False
     """May they stand in another order?"""
+    factor: TensorInfo | None = None
+    """Of small floats: F32, one for all of it."""
+    divided: bool = False
+    """Is the factor 1 over that?"""
+
+    @property
+    def is_small_floats(self) -> bool:
+        return self.layout in ("mxfp4", "mxfp8", "nvfp4")
+
+    @property
+    def dtype(self) -> str:
+        """Of its numbers, as floats."""
+        if not self.is_small_floats:
+            return self.scales.dtype
+        return "BF16" if self.factor is None else "F32"
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """All that is stored of it."""
+        parts = (self.codes, self.scales, self.zeros, self.groups, self.factor)
+        return tuple(part for part in parts if part is not None)
 
     @property
     def by_columns(self) -> bool:
@@ -58,8 +80,7 @@ class CodeMatrix:
     @property
     def nbytes(self) -> int:
         """Of all that is stored of it."""
-        parts = (self.codes, self.scales, self.zeros, self.groups)
-        return sum(part.nbytes for part in parts if part is not None)
+        return sum(part.nbytes for part in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +96,14 @@ class CodeWeights:
 
     def as_floats(self, inventory: Inventory) -> Inventory:
         """The checkpoint with one tensor in place of each matrix's several: what families know by name."""
-        parts = {
-            part.name
-            for one in self.matrices.values()
-            for part in (one.codes, one.scales, one.zeros, one.groups)
-            if part is not None
-        }
+        parts = {part.name for one in self.matrices.values() for part in one.tensors}
         rest = {
             name: tensor
             for name, tensor in inventory.tensors.items()
             if name not in parts and name not in self.unused
         }
         own = {
-            name: replace(one.codes, name=name, dtype=one.scales.dtype, shape=one.shape)
+            name: replace(one.codes, name=name, dtype=one.dtype, shape=one.shape)
             for name, one in self.matrices.items()
         }
         return replace(inventory, tensors={**rest, **own})

@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused_by_name(change: Changed, said: str, tmp_pa
         ({**ct_config(), "transform_config": {"a": 1}}, "transform_config is"),
         ({**ct_config(), "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config.format is"),
         ({**ct_config(), "config_groups": {}}, "does not say how its weights are packed"),
-        (ct_config(type="float"), "weights.type is 'float'"),
+        (ct_config(type="float"), "does not say how its weights are packed"),
         (ct_config(7), "num_bits is 7"),
         (ct_config(8), "which is not 8 bits in groups of 32"),
         (ct_config(4, 64), "which is not 4 bits in groups of 64"),

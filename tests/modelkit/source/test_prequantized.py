@@ -332,7 +332,7 @@ FLOAT: dict[str, Tensor] = {"a.bias": ("F16", (8,))}
             "compressed-tensors",
             "does not say how its weights are",
         ),
-        ({"a.weight": ("U8", (8, 8)), "a.weight_scale": ("F8_E4M3", (8, 1))}, "modelopt", "NVIDIA ModelOpt"),
+        ({"a.weight": ("U8", (4, 16)), "a.weight_scale": ("F32", (8, 1))}, "modelopt", "NVIDIA ModelOpt"),
         ({"a.weight_scale_2": ("F32", ())}, None, "ModelOpt NVFP4"),
         ({"a._weight_qdata": ("I8", (8, 8))}, "torchao", "torchao"),
         ({"a.weight": ("I8", (8, 8)), "a.weight_scales": ("F16", (8,))}, "eetq", "EETQ"),
