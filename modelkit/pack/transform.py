@@ -227,9 +227,14 @@ def _tile_scales(slab: Slab, tiles: Tiles, width: int, reader: Reader) -> mx.arr
 
 def _read_grid(tiles: Tiles, first: int, count: int, across: int, reader: Reader) -> mx.array:
     """`count` rows of tiles from the one numbered `first` on, float32 [count, across]."""
-    kind = _FLOATS[tiles.scales.dtype]
+    kind = _FLOATS.get(tiles.scales.dtype, mx.uint8)
     start = tiles.scales.start + first * across * kind.size
     raw = reader.read_range(tiles.scales.path, start, start + count * across * kind.size)
+    if kind == mx.uint8:  # powers of two
+        powers = np.frombuffer(raw, np.uint8).astype(np.int32) - 127
+        if (powers == 128).any():
+            raise MalformedFile(f"`{tiles.scales.name}` has scales that are NaN", hint=DAMAGED)
+        return mx.array(np.ldexp(np.float32(1), powers).reshape(-1, across))
     words = np.frombuffer(raw, np.uint32 if kind == mx.float32 else np.uint16)
     return mx.array(words.reshape(-1, across)).view(kind).astype(mx.float32)
 

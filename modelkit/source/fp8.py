@@ -1,16 +1,16 @@
-"""FP8 weights with scales: one per block of 128 x 128, as DeepSeek and Qwen publish them; one per row, or one
-per matrix, as compressed-tensors, FBGEMM and ModelOpt write them. Every other FP8 is refused.
+"""FP8 weights with scales: one per block, as DeepSeek and Qwen publish them; one per row, group of a row or
+matrix, as compressed-tensors, FBGEMM, ModelOpt, Quark and AutoRound write them. Every other FP8 is refused.
 
 A weight `X` (F8_E4M3) has its scales in `X_scale_inv`, or `X_scale`; the number of a code is what it says
 times its scale. Tensors alone do not tell what a scale means, so config.json has to say which tool has made
-them, or the size of their blocks; it has to be 128 x 128.
+them, or the size of their blocks; where it does not say that, it is 128 x 128.
 
 Such files may say, too, by how much activations, keys and values are scaled before they are rounded to FP8.
 Nothing is rounded so here, so these scales are of no use.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -21,10 +21,11 @@ from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
 
-BLOCK = (128, 128)
-_SCALE_DTYPES = ("F32", "BF16", "F16")
+Block = tuple[int, int]
+BLOCK: Block = (128, 128)
+_SCALE_DTYPES = ("F32", "BF16", "F16", "F8_E8M0")
 _NOT_E4M3 = {"F8_E5M2": "FP8 E5M2", "F8_E5M2FNUZ": "FP8 E5M2FNUZ", "F8_E4M3FNUZ": "FP8 E4M3FNUZ"}
-_METHODS = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt")
+_METHODS = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "quark", "auto-round")
 _UNUSED = re.compile(r".*\.(?:(?:input|output|activation|[qkv])_scale|input_scale_ub)")
 """Names of scales that are no weight's."""
 
@@ -35,7 +36,7 @@ class Scales:
 
     name: str
     """Of their tensor."""
-    block: tuple[int, int]
+    block: Block
     """Rows and columns of a matrix that share one; the last ones may be fewer."""
 
 
@@ -63,12 +64,14 @@ def read_fp8_weights(inventory: Inventory) -> Fp8Weights | None:
     weights = [tensor for tensor in tensors.values() if tensor.dtype == "F8_E4M3"]
     if not weights:
         return None
-    _check_config(inventory.config, origin)
-    scales = {weight.name: _scales_of(weight, tensors, origin) for weight in weights}
+    sizes = _sizes(inventory.config, origin)
+    scales = {weight.name: _scales_of(weight, tensors, sizes, origin) for weight in weights}
     return Fp8Weights(scales, frozenset(filter(_UNUSED.fullmatch, tensors)))
 
 
-def _scales_of(weight: TensorInfo, tensors: Mapping[str, TensorInfo], origin: str) -> Scales:
+def _scales_of(
+    weight: TensorInfo, tensors: Mapping[str, TensorInfo], sizes: Sequence[Block], origin: str
+) -> Scales:
     scales = tensors.get(f"{weight.name}_scale_inv") or tensors.get(f"{weight.name}_scale")
     if scales is None:
         raise UnsupportedSource(
@@ -82,42 +85,47 @@ def _scales_of(weight: TensorInfo, tensors: Mapping[str, TensorInfo], origin: st
         raise UnsupportedSource(
             f"{origin}: `{scales.name}` is {scales.dtype}; {', '.join(_SCALE_DTYPES)} are read"
         )
-    block = _block(weight.shape, scales.shape)
+    block = _block(weight.shape, scales.shape, sizes)
     if block is None:
         *stack, rows, _ = weight.shape
+        blocks = (f"{list(_blocks(weight.shape, one))} in blocks of {one[0]} x {one[1]}" for one in sizes)
         raise MalformedFile(
             f"{origin}: `{scales.name}` has shape {list(scales.shape)}; `{weight.name}` {list(weight.shape)} "
-            f"takes {list(_blocks(weight.shape))} in blocks of 128 x 128, {[*stack, rows, 1]} by rows, "
-            f"{[*stack, 1, 1]} as a whole"
+            f"takes {', '.join(blocks)}, {[*stack, rows, 1]} by rows, {[*stack, 1, 1]} as a whole"
         )
     return Scales(scales.name, block)
 
 
-def _block(weight: tuple[int, ...], scales: tuple[int, ...]) -> tuple[int, int] | None:
+def _block(weight: tuple[int, ...], scales: tuple[int, ...], sizes: Sequence[Block]) -> Block | None:
     """What of a matrix shares a scale; None where the scales have no such form."""
     stack, (rows, columns) = weight[:-2], weight[-2:]
-    if scales == _blocks(weight):
-        return BLOCK
+    for size in sizes:
+        down, across = _blocks(weight, size)[-2:]
+        if scales in ((*stack, down, across), (*stack, down, 1, across, 1)):  # the latter of ModelOpt
+            return size
     if scales in (weight[:-1], (*weight[:-1], 1)):
         return 1, columns
     if scales == (*stack, 1, columns):
         return rows, 1
     if scales in (stack, (*stack, 1), (*stack, 1, 1)):
         return rows, columns
+    if scales[:-1] == weight[:-1] and scales[-1] > 0 and columns % scales[-1] == 0:
+        return 1, columns // scales[-1]
     return None
 
 
-def _blocks(shape: tuple[int, ...]) -> tuple[int, ...]:
+def _blocks(shape: tuple[int, ...], size: Block) -> tuple[int, ...]:
     rows, columns = shape[-2:]
-    return (*shape[:-2], -(-rows // BLOCK[0]), -(-columns // BLOCK[1]))
+    return (*shape[:-2], -(-rows // size[0]), -(-columns // size[1]))
 
 
-def _check_config(config: Mapping[str, Any], origin: str) -> None:
+def _sizes(config: Mapping[str, Any], origin: str) -> tuple[Block, ...]:
+    """Of blocks, as config.json has them. Raises UnsupportedSource where it says too little."""
     sizes = [size for _, block in quantization_blocks(config) for size in _block_sizes(block)]
     for size in sizes:
-        if size != list(BLOCK):
+        if not isinstance(size, list) or len(size) != 2 or any(type(n) is not int or n < 1 for n in size):
             raise UnsupportedSource(
-                f"{origin}: FP8 weights in blocks of {shown(repr(size))}; [128, 128] was expected",
+                f"{origin}: FP8 weights in blocks of {shown(repr(size))}; two sizes were expected",
                 hint=FLOAT_HINT,
             )
     method = claimed_method(config)
@@ -127,9 +135,10 @@ def _check_config(config: Mapping[str, Any], origin: str) -> None:
             f"{origin}: the weights are FP8, and config.json {made}; {', '.join(_METHODS)} are read",
             hint=FLOAT_HINT,
         )
+    return tuple(dict.fromkeys((size[0], size[1]) for size in sizes)) or (BLOCK,)
 
 
-def _block_sizes(block: Mapping[str, Any]) -> list[object]:
+def _block_sizes(block: Mapping[str, Any]) -> list[Any]:
     """Every block size that one quantization block states (compressed-tensors: one per group of layers)."""
     groups = block.get("config_groups")
     inner = groups.values() if isinstance(groups, Mapping) else ()

@@ -1,7 +1,7 @@
 """The tensors of MXFP4, MXFP8 and NVFP4, outputs first, as compressed-tensors, ModelOpt and Quark write them.
 
     X.weight_packed, X.weight   U8: two floats of four bits, the first of them low; or F8_E4M3
-    X.weight_scale              U8 or F8_E8M0: a power of two for 32 of them; F8_E4M3: a float for 16
+    X.weight_scale, _scale_inv  U8 or F8_E8M0: a power of two for 32 of them; F8_E4M3: a float for 16
     X.weight_scale_2            what NVFP4's numbers are times besides; X.weight_global_scale: by what divided
 
 They say it all themselves: no other kind has these types and shapes.
@@ -34,7 +34,8 @@ def matrix_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> Code
     """
     ending = next((one for one in _CODES if name.endswith(one)), None)
     module = name.removesuffix(ending or "")
-    codes, scales = tensors[name], tensors.get(f"{module}.weight_scale")
+    scales = tensors.get(f"{module}.weight_scale") or tensors.get(f"{module}.weight_scale_inv")
+    codes = tensors[name]
     kind = _LAYOUTS.get((codes.dtype, scales.dtype)) if ending and scales else None
     if kind is None or scales is None:
         return None

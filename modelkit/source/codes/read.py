@@ -26,8 +26,10 @@ _TOOLS = {
     "compressed-tensors": "compressed-tensors",
     "modelopt": "ModelOpt",
     "quark": "Quark",
+    "fp8": "FP8",
+    "mxfp8": "MXFP8",
 }
-_ALSO_SMALL = ("compressed-tensors", "modelopt", "quark")
+_ALSO_SMALL = ("compressed-tensors", "modelopt", "quark", "fp8", "mxfp8")
 _SMALL_FLOATS = ("mx_fp", "nv_fp")
 """How AutoRound's `data_type` begins then. Its others have other scales in tensors of these types."""
 _UNUSED = re.compile(

@@ -79,8 +79,13 @@ def coded_of(folder: Path, tensors: Specs, method: str | None) -> CodeWeights:
 
 
 def test_powers_of_two_may_have_their_own_type(tmp_path: Path) -> None:
-    tensors: Specs = {"a.weight": ("F8_E4M3", (8, 64)), "a.weight_scale": ("F8_E8M0", (8, 2))}
-    assert coded_of(tmp_path, tensors, "modelopt").matrices["a.weight"].layout == "mxfp8"
+    for method, name in (
+        ("modelopt", "weight_scale"),
+        ("fp8", "weight_scale_inv"),
+        ("mxfp8", "weight_scale_inv"),
+    ):
+        tensors: Specs = {"a.weight": ("F8_E4M3", (8, 64)), f"a.{name}": ("F8_E8M0", (8, 2))}
+        assert coded_of(tmp_path, tensors, method).matrices["a.weight"].layout == "mxfp8"
 
 
 @pytest.mark.parametrize(

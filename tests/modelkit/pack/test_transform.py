@@ -1,6 +1,7 @@
 """The bytes written are those that MLX makes of whole tensors, however the rows are cut."""
 
 import io
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -123,11 +124,16 @@ def save_fp8(
     height, breadth = (block or (0, 0))[0] or rows, (block or (0, 0))[1] or width
     codes = np.random.default_rng(0).integers(0, 0x7E, shape, dtype=np.uint8)
     tiles = (*shape[:-2], -(-rows // height), -(-width // breadth))
-    scales = mx.array(np.random.default_rng(1).uniform(0.5, 2, tiles).astype(np.float32)).astype(scale_dtype)
+    rng = np.random.default_rng(1)
+    powers = scale_dtype == mx.uint8
+    stored = mx.array(rng.integers(120, 130, tiles) if powers else rng.uniform(0.5, 2, tiles)).astype(
+        scale_dtype
+    )
+    scales = mx.power(2.0, stored.astype(mx.float32) - 127) if powers else stored
     name = f"{AT}self_attn.q_proj.weight" if len(shape) == 2 else f"{AT}mlp.experts.down_proj"
-    stated = {"weight_block_size": [128, 128]} if block == (128, 128) else {}
+    stated = {"weight_block_size": list(block)} if block and all(block) else {}
     config = {"quantization_config": {"quant_method": "fp8", **stated}}
-    stored = scales.reshape(shape[:-2]) if block is None else scales
+    stored = stored.reshape(shape[:-2]) if block is None else stored
     save(folder, {name: mx.array(codes), f"{name}_scale_inv": stored}, config)
     relabel(folder / "model.safetensors")
     from modelkit.source.inventory import read_inventory
@@ -143,12 +149,16 @@ def relabel(path: Path) -> None:
     """MLX writes FP8 codes as plain bytes; let the header call them what they are."""
     data = path.read_bytes()
     length = int.from_bytes(data[:8], "little")
-    header = data[8 : 8 + length].decode().replace('"U8"', '"F8_E4M3"').rstrip().encode()
+    entries = json.loads(data[8 : 8 + length])
+    for name, entry in entries.items():
+        if entry and entry.get("dtype") == "U8":
+            entry["dtype"] = "F8_E8M0" if name.endswith("_scale_inv") else "F8_E4M3"
+    header = json.dumps(entries).encode()
     path.write_bytes(len(header).to_bytes(8, "little") + header + data[8 + length :])
 
 
 @pytest.mark.parametrize("shape", [(256, 256), (200, 130), (3, 200, 192)], ids=["even", "ragged", "stack"])
-@pytest.mark.parametrize("scale_dtype", [mx.float32, mx.bfloat16], ids=["f32", "bf16"])
+@pytest.mark.parametrize("scale_dtype", [mx.float32, mx.bfloat16, mx.uint8], ids=["f32", "bf16", "e8m0"])
 def test_fp8_is_decoded_tile_by_tile(
     tmp_path: Path, save: Save, shape: tuple[int, ...], scale_dtype: mx.Dtype
 ) -> None:
@@ -158,8 +168,8 @@ def test_fp8_is_decoded_tile_by_tile(
 
 
 @pytest.mark.parametrize("shape", [(256, 256), (200, 130), (3, 200, 192)], ids=["even", "ragged", "stack"])
-@pytest.mark.parametrize("block", [(1, 0), (0, 1), (0, 0), None], ids=["rows", "columns", "whole", "flat"])
-def test_fp8_by_rows_and_as_a_whole_is_decoded(
+@pytest.mark.parametrize("block", [(1, 0), (0, 1), (0, 0), None, (64, 32), (1, 64)], ids=str)
+def test_fp8_by_rows_in_other_blocks_and_as_a_whole_is_decoded(
     tmp_path: Path, save: Save, shape: tuple[int, ...], block: Block
 ) -> None:
     inventory, values = save_fp8(tmp_path, save, shape, mx.bfloat16, block)

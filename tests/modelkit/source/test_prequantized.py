@@ -207,10 +207,12 @@ def test_block_fp8(tmp_path: Path, suffix: str, shape: tuple[int, ...], blocks: 
         ((3, 256, 130), (3, 1, 130), (256, 1)),
         ((3, 256, 130), (3,), (256, 130)),
         ((3, 256, 130), (3, 1, 1), (256, 130)),
+        ((256, 130), (256, 2), (1, 65)),
+        ((256, 130), (2, 1, 2, 1), (128, 128)),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("method", ["fp8", "compressed-tensors", "fbgemm_fp8", "modelopt"])
+@pytest.mark.parametrize("method", ["fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "quark"])
 def test_fp8_by_rows_and_as_a_whole(
     tmp_path: Path, method: str, shape: tuple[int, ...], scales: tuple[int, ...], block: tuple[int, int]
 ) -> None:
@@ -260,8 +262,8 @@ E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
         (
             {**E4M3, "a.weight_scale_inv": ("F32", (2, 2))},
             {**FP8, "weight_block_size": [64, 64]},
-            UnsupportedSource,
-            "[64, 64]",
+            MalformedFile,
+            "[4, 4] in blocks of 64 x 64",
         ),
         (
             {**E4M3, "a.weight_scale_inv": ("F32", (2, 3))},
@@ -269,7 +271,8 @@ E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
             MalformedFile,
             "[2, 3]; `a.weight` [256, 256] takes",
         ),
-        ({**E4M3, "a.weight_scale_inv": ("F8_E8M0", (2, 2))}, FP8, UnsupportedSource, "is F8_E8M0"),
+        ({**E4M3, "a.weight_scale_inv": ("U8", (2, 2))}, FP8, UnsupportedSource, "is U8"),
+        (E4M3, {**FP8, "weight_block_size": 128}, UnsupportedSource, "two sizes were expected"),
         (
             {"a.weight": ("F8_E4M3", (8,)), "a.weight_scale": ("F32", (2,))},
             FP8,
