@@ -3,7 +3,7 @@ quantized again unless that is asked for.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from modelkit.errors import PlanError
@@ -17,7 +17,7 @@ from modelkit.pack.notes import FOUND, counted
 from modelkit.pack.outputs import decide
 from modelkit.pack.planned import Output, Planned
 from modelkit.pack.policy import Choice
-from modelkit.pack.slabs import Coded, Factor, Order, Piece, Slab
+from modelkit.pack.slabs import Coded, Factor, Order, Piece, Slab, Tiles
 from modelkit.source.codes import CodeMatrix, CodeWeights
 from modelkit.source.inventory import Inventory
 from runtime.blocks.types import BLOCK_TYPES
@@ -26,9 +26,11 @@ from runtime.quant import FORMATS, Format
 _SAME = {"F16": "f16", "BF16": "bf16", "F32": "f32"}
 
 
-def code_matrices(inventory: Inventory, kind: CodeWeights, left: set[str]) -> list[Matrix]:
-    """The matrices and parameters of a checkpoint, under MLX's names."""
-    found = gather(to_decide(inventory, left), checkpoint_of(inventory.config), {})
+def code_matrices(
+    inventory: Inventory, kind: CodeWeights, tiles: Mapping[str, Tiles], left: set[str]
+) -> list[Matrix]:
+    """The matrices and parameters of a checkpoint, under MLX's names. tiles: of those that are FP8."""
+    found = gather(to_decide(inventory, left), checkpoint_of(inventory.config), tiles)
     return [replace(one, slabs=tuple(_real(slab, kind) for slab in one.slabs)) for one in found]
 
 
@@ -41,11 +43,20 @@ def _real(slab: Piece, kind: CodeWeights) -> Piece:
     return Coded(matrix, slab.start, slab.stop)
 
 
-def kept(matrices: Sequence[Matrix], kind: CodeWeights, inventory: Inventory) -> list[Planned]:
-    """Each as it is: codes, scales and biases, or floats. Raises PlanError where MLX has no place for one."""
+def kept(
+    matrices: Sequence[Matrix], kind: CodeWeights, inventory: Inventory, of_fp8: Callable[[Matrix], Choice]
+) -> list[Planned]:
+    """Each as it is: codes, scales and biases, or floats. of_fp8: what becomes of FP8, which MLX has not.
+    Raises PlanError where MLX has no place for codes.
+    """
     joined = checkpoint_of(inventory.config).joined
     apart = torn([replace(one, dtype=_form(one)) for one in matrices], joined)
-    return [_kept(one, kind, inventory.origin, apart=one.name in apart) for one in matrices]
+    return [
+        decide(one, of_fp8(one))
+        if any(slab.tiles for slab in one.slabs) and one.name not in apart
+        else _kept(one, kind, inventory.origin, apart=one.name in apart)
+        for one in matrices
+    ]
 
 
 def quantized(matrix: Matrix, choice: Choice) -> Planned:

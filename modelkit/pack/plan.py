@@ -22,6 +22,7 @@ from modelkit.pack.experts import deal_out, gather
 from modelkit.pack.families import checkpoint_of, request_for
 from modelkit.pack.imported import adapted, gguf_matrices, keep, mended, refuse_factor, requantized, torn
 from modelkit.pack.left_out import is_in_the_way, left_out_notes, to_decide
+from modelkit.pack.matrix import Matrix
 from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
 from modelkit.pack.placed import files_of, in_order
@@ -223,31 +224,30 @@ def _codes(
     """Codes of another tool: as they are, or unpacked exactly and then by the policy, or by what a search
     chose, which may be to leave them.
     """
-    matrices = code_matrices(inventory, kind, left)
-    same = kept(matrices, kind, inventory) if wanted is None or searched else []
+    tiles = _tiles(inventory, kind.fp8) if kind.fp8 else {}
+    folded = {tile.scales.name for tile in tiles.values()} | {*(kind.fp8.unused if kind.fp8 else ())}
+    matrices = code_matrices(inventory, kind, tiles, left | folded)
+    request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
+    rows = checkpoint_of(inventory.config).rows
+
+    def by_policy(one: Matrix) -> Choice:
+        tensor = Tensor(one.known_as, one.dtype, one.shape)
+        return choose(tensor, request, rows, draft=role == "draft", plain=plain)
+
+    same = kept(matrices, kind, inventory, by_policy) if wanted is None or searched else []
     if wanted is None:
         refuse_changed(same, changed, inventory.origin)
         planned = same
     else:
-        request, rows = request_for(wanted, inventory.config), checkpoint_of(inventory.config).rows
         left_so = {one.name: one for one in same if one.name in searched and not searched[one.name].format}
         planned = [
-            left_so.get(one.name)
-            or quantized(
-                one,
-                searched.get(one.name)
-                or choose(
-                    Tensor(one.known_as, one.dtype, one.shape),
-                    request,
-                    rows,
-                    draft=role == "draft",
-                    plain=plain,
-                ),
-            )
+            left_so.get(one.name) or quantized(one, searched.get(one.name) or by_policy(one))
             for one in matrices
         ]
     ordered = in_order(planned)
     notes = (*left_out_notes(inventory, left), *code_notes(ordered, kind, wanted, found=bool(searched)))
+    if kind.fp8:
+        notes += _unused_notes(kind.fp8)
     if wanted is not None and not searched:
         notes += quantizing_notes(ordered, wanted)
     config = imported_config(inventory.config, ordered, wanted)

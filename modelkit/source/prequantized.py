@@ -6,6 +6,8 @@ source is refused, since a guess would be a model that answers nonsense. Whoever
 can rely on every scale having the shape and dtype that its weight takes.
 """
 
+from dataclasses import replace
+
 from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.bitnet import BitNetWeights, read_bitnet_weights
 from modelkit.source.codes import CodeWeights, read_code_weights
@@ -67,6 +69,8 @@ def recognise(inventory: Inventory) -> SourceKind:
     found: list[SourceKind] = [kind for kind in (reader(inventory) for reader in readers) if kind is not None]
     if codes is not None:
         refuse_packed(inventory)
+        if len(found) == 1 and isinstance(found[0], Fp8Weights):
+            codes = replace(codes, fp8=found.pop())
         found.append(codes)
     if len(found) > 1:
         raise UnsupportedSource(f"{inventory.origin} mixes several kinds of quantization", hint=FLOAT_HINT)

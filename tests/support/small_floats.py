@@ -38,9 +38,13 @@ def matrix(
     """Its tensors, those of them that are F8_E4M3, and its numbers, float32."""
     rng = np.random.default_rng(seed)
     rows, inputs = shape
-    if kind == "mxfp8":
+    if kind in ("fp8", "mxfp8"):
         codes = rng.integers(0, 256, shape).astype(np.uint8)
         codes[(codes & 0x7F) == 0x7F] = 0x3A
+    if kind == "fp8":
+        scale = np.array(2**-12, np.float32)
+        return {"weight": codes, "weight_scale": scale}, {"weight"}, FP8[codes] * scale
+    if kind == "mxfp8":
         powers = rng.integers(110, 118, (rows, inputs // 32)).astype(np.uint8)
         return {"weight": codes, "weight_scale": powers}, {"weight"}, FP8[codes] * _times(powers)
     codes = rng.integers(0, 16, shape).astype(np.uint8)
@@ -73,8 +77,11 @@ def two(
     tool: str,
     respell: Callable[[Leaves], Leaves] = lambda state: state,
     multiple: int = 64,
+    fp8: str = "no name",
 ) -> tuple[Path, Path]:
-    """A checkpoint of small floats, and one of the same numbers as floats."""
+    """A checkpoint of small floats, and one of the same numbers as floats. fp8: in names of matrices that are
+    FP8 with one scale.
+    """
     state = respell(random_state(shapes))
     coded, eights, plain = dict(state), dict[str, np.ndarray](), dict(state)
     for place, (name, array) in enumerate(state.items()):
@@ -84,7 +91,8 @@ def two(
             and array.shape[1] % multiple == 0
             and "gate.weight" not in name
         ):
-            leaves, narrow, numbers = matrix(kind, tool, (array.shape[0], array.shape[1]), place)
+            size = array.shape[0], array.shape[1]
+            leaves, narrow, numbers = matrix("fp8" if fp8 in name else kind, tool, size, place)
             module = name.removesuffix("weight")
             del coded[name]
             eights |= {module + leaf: one for leaf, one in leaves.items() if leaf in narrow}

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    from modelkit.source.fp8 import Fp8Weights
 
 Layout = Literal["gptq", "awq", "rows", "bytes", "mxfp4", "mxfp8", "nvfp4"]
 """gptq: a word has inputs of one output, [inputs * bits / 32, outputs]. awq: a word has eight outputs of one
@@ -93,6 +96,8 @@ class CodeWeights:
     """By their names as floats."""
     unused: frozenset[str] = frozenset()
     """Names of tensors that say nothing of weights: shapes, scales of activations."""
+    fp8: "Fp8Weights | None" = None
+    """Those beside them that are FP8."""
 
     def as_floats(self, inventory: Inventory) -> Inventory:
         """The checkpoint with one tensor in place of each matrix's several: what families know by name."""

@@ -59,6 +59,24 @@ def test_experts(family: str, kind: str, tool: str, tmp_path: Path) -> None:
         assert kept[name].shape == kept[name.replace(".factor", ".weight")].shape[:1]
 
 
+@pytest.mark.parametrize(("kind", "tool"), [("nvfp4", "modelopt"), ("mxfp4", "quark")])
+@pytest.mark.parametrize("family", ["llama", "qwen3_moe"])
+def test_fp8_beside_them(family: str, kind: str, tool: str, tmp_path: Path) -> None:
+    """ModelOpt's MIXED_PRECISION, compressed-tensors' mixed-precision."""
+    config, shapes = llama()
+    if family != "llama":
+        record = Reference(family).record
+        config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+        shapes = record["tensors"]
+    coded, plain = two(tmp_path, config, shapes, kind, tool, each_alone, fp8="self_attn")
+    formats = {row.name.split(".")[-2]: row.label for row in create(coded).preparation.target.plan.tensors}
+    assert (formats["q_proj"], formats["gate_proj"]) == ("mxfp8", kind)
+    assert apart(logits(coded), plain_logits(plain)) < (1 if family == "llama" else 5)
+    assert np.array_equal(plain_logits(coded), logits(coded))
+    create(coded, quantize="f32")
+    assert np.array_equal(logits(coded), plain_logits(plain))
+
+
 def test_the_bytes_are_the_tools(tmp_path: Path) -> None:
     coded, _ = two(tmp_path, *llama(), "mxfp8", "modelopt")
     create(coded)
