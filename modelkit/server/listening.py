@@ -1,8 +1,8 @@
 """The life of the server: it listens, it is told to stop, it drains, it ends.
 
-SIGTERM or SIGINT once drains: new requests get 503, /health says so, what runs may end within `grace_s`, and
-is then told in its own dialect that the server stops. Pulls, pushes and creates are told too, and put away
-what they have half done. A second signal ends the process at once.
+SIGTERM, SIGINT or SIGHUP (a terminal that is closed) once drains: new requests get 503, /health says so, what
+runs may end within `grace_s`, and is then told in its own dialect that the server stops. Pulls, pushes and
+creates are told too, and put away what they have half done. A second signal ends the process at once.
 
 The sockets stay open while it drains, so that a client is told to come back and not left with a refused
 connection.
@@ -15,6 +15,7 @@ import os
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,8 +83,24 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self._told()
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """uvicorn's, and SIGHUP, unless whoever started us has it ignored, as nohup does."""
+        with super().capture_signals():
+            here = threading.current_thread() is threading.main_thread()
+            if not here or signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+                yield
+                return
+            before = signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, before)
+
     def handle_exit(self, sig: int, frame: object) -> None:
         """A signal. It may come between any two steps of Python, so little is done here."""
+        if self._signalled and sig == signal.SIGHUP:  # the system sends one, and the shell another
+            return
         if self._signalled:
             put_away()
             os._exit(INTERRUPTED)

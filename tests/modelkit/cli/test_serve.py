@@ -113,14 +113,16 @@ def test_its_life(tmp_path: Path) -> None:
             assert process.wait(30) == 130
 
 
-def test_it_ends_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_it_ends_well(tmp_path: Path, number: signal.Signals) -> None:
     path = tmp_path / "socket"
     with served(tmp_path, "--uds", str(path)) as process:
         told(process, "listening")
         assert path.stat().st_mode & 0o777 == 0o600
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
             assert client.get("http://localhost/livez").json() == {"status": "ok"}
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
+        process.send_signal(signal.SIGHUP)  # of a terminal that is closed come several
         assert process.wait(30) == 0
     assert not path.exists()
     assert not (tmp_path / "run" / "serve.json").exists()
