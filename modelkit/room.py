@@ -31,10 +31,12 @@ def room_for(prompt: int, context: int, wanted: Resolved) -> Room | None:
     left, most = context - prompt, wanted.num_predict
     if left < 1:
         return None
-    if 0 <= most <= left:
-        return Room(most, "num_predict" if most < left else "context")
+    if 0 <= most < left:
+        return Room(most, "num_predict")
     if wanted.context_shift == "off":
         return Room(left, "context")
+    if most == left:
+        return Room(most, "num_predict")
     return Room(
         most if most >= 0 else _ENDLESS_CONTEXTS * context,
         "num_predict",

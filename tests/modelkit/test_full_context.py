@@ -152,6 +152,8 @@ def test_an_answer_ends_with_the_context_unless_it_may_forget(model: modelkit.Mo
     # The prompt's 4 tokens stay, and half of the rest goes, three times.
     assert longer.usage.dropped_tokens == 3 * 98
     assert longer.usage.generated_tokens == 450
+    exact = model.generate("Once", raw=True, num_predict=CONTEXT - 4, **on)
+    assert (exact.reason, exact.cut, exact.ids) == ("length", "num_predict", ended.ids)
 
 
 @pytest.mark.parametrize(("keep", "drop"), [(0, 99), (1, 99), (20, 90), (-1, 60), (10**9, 60), (None, 60)])
