@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from modelkit.chat.styles.thinking import idle_budget
+from modelkit.chat.styles.thinking import idle
 from modelkit.embedding import Embedder
 from modelkit.grammar import Grammars
 from modelkit.memory import Memory
@@ -66,7 +66,8 @@ def _ends(prompter: Prompter) -> frozenset[int]:
 
 
 def _notes(label: str, prompter: Prompter, defaults: Parameters) -> tuple[str, ...]:
-    own = (*prompter.notes(), *idle_budget(defaults.resolved().think_tokens, prompter.thinking))
+    wanted, found = defaults.resolved(), None if prompter.template is None else prompter.thinking
+    own = (*prompter.notes(), *idle(wanted.think, wanted.think_tokens, found))
     if prompter.bare:
         return (f"{label} has no chat template; prompts go to the model as they are", *own)
     broken = () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)

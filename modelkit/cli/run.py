@@ -70,8 +70,10 @@ class Wanted:
 
     def check(self) -> "Wanted":
         """Raises UsageError for options that have nothing to do with each other."""
-        if self.raw and self.system is not None:
-            raise click.UsageError("--raw continues the prompt as it is, so --system has no place in it")
+        idle = [f"-p {name}" for name in ("think", "think_tokens") if name in self.settings]
+        idle += ["--system"] * (self.system is not None) + ["--continue"] * self.go_on
+        if self.raw and idle:
+            raise click.UsageError(f"--raw continues the prompt as it is, so {idle[0]} has no place in it")
         if self.text is None and self.as_json:
             raise click.UsageError("--json answers one PROMPT; give one, or pipe one in")
         if self.text is not None and not self.text.strip() and not self.raw:

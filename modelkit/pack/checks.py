@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from modelkit.pack.part import Part
     from modelkit.pack.ready import Ready
     from modelkit.tokenizer import Tokenizer
+    from runtime.models import Described
 
 _SHOWN_PROBLEMS = 3
 
@@ -188,16 +189,16 @@ def check_thinking(ready: "Ready", can: "Capabilities | None", think: str) -> No
             raise PlanError(error.message, hint=error.hint) from error
 
 
-def check_reach(ready: "Ready", can: "Capabilities | None", longest: int) -> tuple[str, ...]:
-    """Notes on parameters that ask for more than the model has. can, longest: as in `check_thinking` and
-    `check_placed`.
-    """
-    from modelkit.chat.styles.thinking import idle_budget
+def check_reach(ready: "Ready", can: "Capabilities | None", described: "Described") -> tuple[str, ...]:
+    """Notes on parameters that ask for more than the model has. can: as in `check_thinking`."""
+    from modelkit.chat.styles.thinking import idle
     from modelkit.pack.ready import context_of
 
     wanted = ready.parameters.resolved()
-    _, notes = context_of(longest, wanted.num_ctx)
-    return notes if can is None else notes + idle_budget(wanted.think_tokens, can.thinks)
+    _, notes = context_of(described.context_length, wanted.num_ctx)
+    if not described.writes:
+        return notes
+    return notes + idle(wanted.think, wanted.think_tokens, can and can.thinks)
 
 
 def check_placed(template: Template, metadata: Metadata, ready: "Ready", longest: int) -> tuple[str, ...]:

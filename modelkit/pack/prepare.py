@@ -206,7 +206,7 @@ def _prepare(
         store.require_space(write_bytes)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += adapter_notes
-    notes += checks.check_reach(ready, template.capabilities, described.context_length)
+    notes += checks.check_reach(ready, template.capabilities, described)
     notes += checks.check_placed(template, metadata, ready, described.context_length)
     origin_lines = lines_of(recipe, asked, store, _fetched(origin, upstream), fused=fuse)
     return Preparation(

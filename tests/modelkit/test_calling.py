@@ -144,6 +144,16 @@ def test_a_parameter_beyond_the_model_is_noted_when_the_package_is_made(
     assert (said or "") in "".join(found)
 
 
+def test_thinking_is_told_to_have_no_place_where_there_is_no_template(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
+    (tmp_path / "Modelfile").write_text("FROM ./model\nPARAMETER think on\nPARAMETER think_tokens 9\n")
+    made = modelkit.create(tmp_path / "Modelfile", name="story", home=tmp_path / "home")
+    said = "think and think_tokens have no effect: without a chat template there is no place for that"
+    with modelkit.load("story", home=tmp_path / "home") as model:
+        assert said in made.notes
+        assert said in model.notes
+
+
 def test_a_budget_that_cannot_hold_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("modelkit.grammars.budget._written", lambda *_: ())
     folder = write_model(tmp_path, template=TEMPLATE.replace("<assistant>{%", "<assistant><think>\n{%"))

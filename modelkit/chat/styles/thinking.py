@@ -118,8 +118,15 @@ def no_thinking(said: str) -> RequestError:
     )
 
 
-def idle_budget(tokens: int, found: Thinking) -> tuple[str, ...]:
-    """A note for a default of think_tokens that no answer can have."""
+def idle(think: str, tokens: int, found: Thinking | None) -> tuple[str, ...]:
+    """A note where these defaults of think and think_tokens act on no answer. found: None where there is no
+    template.
+    """
+    if found is None:
+        names = ["think"] * (think not in ("auto", "off")) + ["think_tokens"] * (tokens > 0)
+        has = "have" if len(names) > 1 else "has"
+        why = "without a chat template there is no place for that"
+        return (f"{' and '.join(names)} {has} no effect: {why}",) if names else ()
     if tokens < 1 or found.can:
         return ()
     why = "as far as its chat template tells, this model does not think"

@@ -152,7 +152,16 @@ def test_a_bad_parameter_is_one_clear_line(setting: str, words: str, modelkit: R
 
 @pytest.mark.parametrize(
     "arguments",
-    [("Once", "-p", "temperature"), ("  ",), (), ("--json",), ("Once", "--raw", "--system", "x")],
+    [
+        ("Once", "-p", "temperature"),
+        ("  ",),
+        (),
+        ("--json",),
+        ("Once", "--raw", "--system", "x"),
+        ("Once", "--raw", "-p", "think=on"),
+        ("Once", "--raw", "-p", "think_tokens=3"),
+        ("--raw", "--continue"),
+    ],
 )
 def test_wrong_usage(arguments: tuple[str, ...], modelkit: Run, created: Create) -> None:
     created("story")
