@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from modelkit.client.offers import Answer, Offers
     from modelkit.generation import Generation
 
+OF_TEMPLATES = ("think", "think_tokens")
+"""Parameters that have no place in a line that goes to the model as it is."""
 _MOST_ROUNDS = 50  # of calls and results, for one question
 
 
@@ -86,6 +88,7 @@ class Session:
         self.model.close()
         self.model, self.name = model, name
         self.wishes.adapters = None
+        self._take_back()
         self.start_anew()
 
     def start_anew(self) -> None:
@@ -93,6 +96,15 @@ class Session:
         self._dropped = 0
         if self._kept:
             self._kept.anew(self.model.name)
+
+    def _take_back(self) -> None:
+        """What was set for a model with a chat template, where this one has none."""
+        held = self.wishes.parameters
+        gone = [name for name in OF_TEMPLATES if name in held] + ["tools"] * (self.wishes.tools is not None)
+        if self.plain and gone:
+            others = {name: value for name, value in held.items() if name not in OF_TEMPLATES}
+            self.wishes.parameters, self.wishes.tools = Parameters(others), None
+            note(f"{self.name} has no chat template; taken back: {', '.join(gone)}")
 
     def check_tools(self, tools: list[Any]) -> None:
         """What this model does not take is said at once, and not with the next message."""

@@ -11,6 +11,7 @@ from modelkit.attached import read_adapters, read_texts, texts_of
 from modelkit.chat.styles.thinking import LEVELS, no_thinking
 from modelkit.cli.forms import wanted_form
 from modelkit.cli.repl.blocks import unquoted
+from modelkit.cli.repl.session import OF_TEMPLATES
 from modelkit.cli.screen import echo
 from modelkit.cli.suggest import close_to
 from modelkit.errors import RequestError
@@ -55,6 +56,8 @@ def set_parameter(session: "Session", text: str) -> None:
         raise RequestError("/set parameter what?", hint="Example: /set parameter temperature 0.2")
     if value:
         changed = Parameters().added(name, value)
+        if session.plain and name in OF_TEMPLATES:
+            raise RequestError(f"{name} has no effect: lines go to the model as they are")
         if PARAMETERS[name].scope in ("context", "machine"):
             hint = f"Leave, and start again with: modelkit run {session.name} -p {name}={value}"
             raise RequestError(f"{name} is settled when the model is loaded", hint=hint)

@@ -256,6 +256,20 @@ def test_verbose_and_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    "line", ["/set think off", "/set parameter think auto", "/set parameter think_tokens 3"]
+)
+@pytest.mark.parametrize("settings", [{"has_template": False}, {"has_template": True, "raw": True}])
+def test_thinking_has_no_place_in_lines_that_go_as_they_are(
+    settings: dict[str, bool], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every line after it would be refused."""
+    model = Model(has_template=settings["has_template"])
+    talk(model, line, "one", raw=settings.get("raw", False))
+    assert "has no effect: lines go to the model as they are" in capsys.readouterr().err
+    assert model.parameters == {}
+
+
 @pytest.mark.parametrize("settings", [{"has_template": False}, {"has_template": True, "raw": True}])
 def test_without_a_template_each_line_stands_alone(settings: dict[str, bool]) -> None:
     model = Model(has_template=settings.pop("has_template"))

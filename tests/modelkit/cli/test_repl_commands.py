@@ -217,6 +217,15 @@ def test_another_model_starts_anew() -> None:
     assert other.closed
 
 
+def test_what_has_no_place_in_another_model_is_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
+    other = Model()
+    other.has_template = False
+    lines = ("/set think off", "/set parameter top_k 3", "/load other")
+    session = talk(Model(), *lines, load=lambda name: other)
+    assert dict(session.wishes.parameters) == {"top_k": 3}
+    assert "other has no chat template; taken back: think" in capsys.readouterr().err
+
+
 def test_a_session_becomes_a_package(
     created: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
