@@ -27,6 +27,7 @@ from modelkit.tokenizer.infill import marks_in
 from runtime.cache.layout import (
     Encoder,
     LayerSpec,
+    Pooled,
     Recurrent,
     bytes_per_sequence,
     bytes_per_token,
@@ -295,7 +296,7 @@ def _kept(spec: LayerSpec, dtype: str, kv_format: str | None) -> str | None:
     floats = [_SHORT[dtype if name == "activation" else name] for name in sorted(own)]
     if keeps_tokens(spec):
         return kv_format or _SHORT[dtype]
-    if isinstance(spec, Encoder):
+    if isinstance(spec, Encoder | Pooled):
         return _SHORT[dtype]
     return ", ".join(dict.fromkeys(floats)) or None
 

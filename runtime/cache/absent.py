@@ -19,6 +19,7 @@ from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Parts
 from runtime.cache.lengths import rows_of
 from runtime.cache.pieces import States
+from runtime.cache.pooled import PooledCache
 from runtime.cache.protocol import Rotate
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.shift import base_after
@@ -74,6 +75,16 @@ class KVElsewhere(KVCache):
             super().remove(row, start, stop, rotate)
             return
         self._place(row, base_after(self._bases[row], start, stop), length - (stop - start))
+
+
+class PooledElsewhere(PooledCache):
+    """A PooledCache of another machine."""
+
+    _buffer_class = AbsentBuffer
+
+    def pass_by(self, step: Step) -> None:
+        """The layer appends what this step makes."""
+        self.hold(step)
 
 
 class RecurrentElsewhere(RecurrentCache):

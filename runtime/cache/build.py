@@ -13,14 +13,26 @@ from typing import overload
 import mlx.core as mx
 
 from runtime import host
-from runtime.cache.absent import KVElsewhere, RecurrentElsewhere
+from runtime.cache.absent import KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.claims import Claims
 from runtime.cache.encoder import EncoderCache
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.layout import (
+    Chunked,
+    Encoder,
+    Full,
+    LayerSpec,
+    Pooled,
+    Recurrent,
+    Rotating,
+    Shared,
+    Stateless,
+)
+from runtime.cache.pooled import PooledCache
 from runtime.cache.protocol import LayerCache, Rotate
 from runtime.cache.recurrent import RecurrentCache
+from runtime.cache.rows import KVRows
 from runtime.cache.snapshot import Snapshot, resumable
 from runtime.errors import CacheFull, NotSupported
 from runtime.records import dataclass
@@ -29,8 +41,10 @@ from runtime.step import Step
 MUCH_BYTES = 4 << 20
 """What layers have given up is returned to the system by so much at a time."""
 
-OwnCache = KVCache | RecurrentCache | EncoderCache
+OwnCache = KVCache | PooledCache | RecurrentCache | EncoderCache
 """The kinds of memory that a layer can own: each a LayerCache, and what a layer of its kind calls."""
+
+ELSEWHERE = KVElsewhere | PooledElsewhere | RecurrentElsewhere
 
 Page = tuple[Snapshot | None, ...]
 """One snapshot per layer of the layout; None for layers that own nothing."""
@@ -82,6 +96,9 @@ def build_memory(
                     grain=grain,
                     budget=of_tokens,
                 )
+            case Pooled():
+                pooled = PooledElsewhere if i in elsewhere else PooledCache
+                return pooled(spec, rows=rows, dtype=dtype, grain=grain, budget=of_tokens)
             case Recurrent():
                 recurrent = RecurrentElsewhere if i in elsewhere else RecurrentCache
                 return recurrent(spec, rows=rows, dtype=dtype, slack=slack, budget=budget)
@@ -92,7 +109,7 @@ def build_memory(
 
     own = [build(i, spec) for i, spec in enumerate(layout)]
     made = (kind or LayerMemory)(layout, own, rows=rows, budget=budget)
-    by_token = [one for one in own if isinstance(one, KVCache)]
+    by_token = [one for one in own if isinstance(one, KVRows)]
     if by_pages and by_token:
         made.claims = Claims(by_token, budget, rows)
     return made
@@ -122,7 +139,7 @@ class LayerMemory(Sequence[OwnCache | None]):
         self.claims: Claims | None = None
         self._room = 0
         self._own = tuple(own)
-        self._elsewhere = [one for one in own if isinstance(one, KVElsewhere | RecurrentElsewhere)]
+        self._elsewhere = [one for one in own if isinstance(one, ELSEWHERE)]
         self._seen = [own[donor] for donor in donors(layout)]
         # Only folds can refuse a commit, all for the same reason: the first does before any has committed.
         self._by_pickiness = sorted(self.caches, key=lambda cache: not isinstance(cache, RecurrentCache))
@@ -307,9 +324,7 @@ class LayerMemory(Sequence[OwnCache | None]):
     @property
     def elsewhere(self) -> frozenset[int]:
         """Layers of other machines."""
-        return frozenset(
-            i for i, one in enumerate(self._own) if isinstance(one, KVElsewhere | RecurrentElsewhere)
-        )
+        return frozenset(i for i, one in enumerate(self._own) if isinstance(one, ELSEWHERE))
 
     def pass_by(self, step: Step) -> None:
         """The layers of other machines see this step."""

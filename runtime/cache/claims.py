@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
+from runtime.cache.rows import KVRows
 from runtime.step import Step
 
 GRAIN = 256
@@ -25,7 +25,7 @@ SPARE = 1024
 class Claims:
     """caches: the layers whose rows are counted so. rows: as many as they have."""
 
-    def __init__(self, caches: Sequence[KVCache], budget: Budget, rows: int) -> None:
+    def __init__(self, caches: Sequence[KVRows], budget: Budget, rows: int) -> None:
         self.caches = tuple(caches)
         self._budget = budget
         self._tokens = [0] * rows

@@ -29,7 +29,17 @@ import mlx.core as mx
 from runtime.cache.absent import absent
 from runtime.cache.build import Page
 from runtime.cache.codec import Codec
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.layout import (
+    Chunked,
+    Encoder,
+    Full,
+    LayerSpec,
+    Pooled,
+    Recurrent,
+    Rotating,
+    Shared,
+    Stateless,
+)
 from runtime.cache.page_files import (
     KEYS,
     BadPage,
@@ -298,6 +308,8 @@ def _shapes(spec: LayerSpec, dtype: mx.Dtype, kept_format: str | None) -> list[S
             return [
                 ((1, *state.shape), STATE_DTYPES.get(state.dtype, dtype)) for state in spec.states.values()
             ]
+        case Pooled():
+            return [((1, 1, None, spec.size), dtype)]
         case Encoder():
             return [((1, spec.kv_heads, None, spec.head_dim), dtype)] * 2
         case Shared() | Stateless():
@@ -365,6 +377,10 @@ def _snapshot(
     arrays = tuple(starmap(absent, found)) if elsewhere else tuple(map(_array, tensors))
     if fold:
         return Checkpoint(start, stop, arrays)
+    if isinstance(spec, Pooled):
+        if tokens != {stop // spec.every - start // spec.every}:
+            raise BadPage(f"it does not hold what {stop - start} tokens make of a {spec.kind} layer")
+        return Span(start, stop, arrays, spec.every)
     span = Span(start, stop, arrays)
     if span.held_from < start or (isinstance(spec, Full) and span.held_from > start):
         raise BadPage(f"it holds {stop - span.held_from} of {stop - start} tokens of a {spec.kind} layer")

@@ -4,7 +4,8 @@ Because a layout is plain data, memory per token and per sequence is known befor
 and `show` print it, the loader compares it with what the machine has. No MLX here; dtypes are names.
 
 Sizes assume `element_bytes` per element of an activation (2 for f16 and bf16, 4 for f32). Keys and values may
-be kept in another format, named as in runtime.quant (`kept_format`); folds and encoder memory never are.
+be kept in another format, named as in runtime.quant (`kept_format`); folds, pooled vectors and encoder memory
+never are.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,17 @@ class Chunked:
     """Tokens of a block: position p sees the keys from p - p % chunk on."""
     value_dim: int | None = None
     kind = "chunked"
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """One vector for every so many tokens, which the last of them makes."""
+
+    size: int
+    """Elements of a vector."""
+    every: int
+    """Tokens to a vector."""
+    kind = "pooled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class Stateless:
     kind = "stateless"
 
 
-LayerSpec = Full | Rotating | Chunked | Recurrent | Encoder | Shared | Stateless
+LayerSpec = Full | Rotating | Chunked | Pooled | Recurrent | Encoder | Shared | Stateless
 
 
 def grouping(size: int) -> int | None:
@@ -145,6 +157,8 @@ def bytes_per_token(spec: LayerSpec, element_bytes: int = 2, kept_format: str | 
         case Full() | Rotating() | Chunked():
             per_head = sum(_vector_bytes(size, element_bytes, kept_format) for size in _sizes(spec))
             return spec.kv_heads * per_head
+        case Pooled():
+            return -(-spec.size * element_bytes // spec.every)
         case Encoder(of_prompt=True):
             return 2 * spec.kv_heads * spec.head_dim * element_bytes
         case _:
@@ -165,6 +179,8 @@ def bytes_per_sequence(
             return min(tokens, spec.window + slack) * bytes_per_token(spec, element_bytes, kept_format)
         case Chunked():
             return min(tokens, spec.chunk + slack) * bytes_per_token(spec, element_bytes, kept_format)
+        case Pooled():
+            return tokens // spec.every * spec.size * element_bytes
         case Recurrent():
             return sum(_state_bytes(state, element_bytes) for state in spec.states.values())
         case _:

@@ -4,8 +4,8 @@ What a Snapshot is to a layer, a Page is to a model. Everything here is lazy: ar
 cost nothing.
 
 Invariant: all snapshots of a page cover the same range [start, stop). A layer of growing memory always has
-one, and Full layers hold all of it; windowed layers may lack its beginning, and folds are known at its stop
-or not at all.
+one, and Full and Pooled layers hold all of it; windowed layers may lack its beginning, and folds are known
+at its stop or not at all.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,17 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, Page
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.layout import (
+    Chunked,
+    Encoder,
+    Full,
+    LayerSpec,
+    Pooled,
+    Recurrent,
+    Rotating,
+    Shared,
+    Stateless,
+)
 from runtime.cache.snapshot import Checkpoint, Reach, Snapshot, Span, detached
 
 
@@ -58,7 +68,7 @@ def lightened(layout: Sequence[LayerSpec], page: Page, following: Page) -> Page:
                 return _seen_from(cast("Span", mine), cast("Span", later), Reach.of(spec))
             case Recurrent() | Encoder():
                 return None
-            case Full() | Shared() | Stateless():
+            case Full() | Pooled() | Shared() | Stateless():
                 return mine
 
     light = tuple(needed(*layer) for layer in zip(layout, page, following, strict=True))

@@ -197,6 +197,16 @@ class ScanningCache(Protocol):
         ...
 
 
+class PoolingCache(Protocol):
+    """What layers call that make a vector of so many tokens."""
+
+    def pool(self, step: Step, made: mx.array) -> mx.array:
+        """made [B, 1, n, D]: the vectors of the groups that the step ends, n of the row that ends most.
+        Returns all that there are then, [B, 1, K, D]; a row with fewer has others' leavings behind its own.
+        """
+        ...
+
+
 class EncodedCache(AttentionCache, Protocol):
     """What layers call that attend to a source beside the tokens."""
 
@@ -205,11 +215,11 @@ class EncodedCache(AttentionCache, Protocol):
         ...
 
 
-class StepCache(EncodedCache, ScanningCache, Protocol):
+class StepCache(EncodedCache, ScanningCache, PoolingCache, Protocol):
     """All that layers of any kind call during a step. Each calls what the kind in its layout has, no more."""
 
 
-Caches = Sequence[AttentionCache | ScanningCache | None]
+Caches = Sequence[AttentionCache | ScanningCache | PoolingCache | None]
 """One entry per layer of a layout, None where a layer remembers nothing."""
 
 

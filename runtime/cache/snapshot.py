@@ -14,7 +14,17 @@ from math import prod
 
 import mlx.core as mx
 
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.layout import (
+    Chunked,
+    Encoder,
+    Full,
+    LayerSpec,
+    Pooled,
+    Recurrent,
+    Rotating,
+    Shared,
+    Stateless,
+)
 from runtime.records import dataclass
 
 TOKEN_AXIS = 2
@@ -96,10 +106,12 @@ class Span:
     stop: int
     arrays: tuple[mx.array, ...]
     """Each [1, H, stop - held_from, ...]: the entries [held_from, stop)."""
+    every: int = 1
+    """Tokens to an entry, which belongs to the last of them. Where they are several, no entry is missing."""
 
     @property
     def held_from(self) -> int:
-        return self.stop - self.arrays[0].shape[TOKEN_AXIS]
+        return self.start if self.every > 1 else self.stop - self.arrays[0].shape[TOKEN_AXIS]
 
     @property
     def nbytes(self) -> int:
@@ -107,7 +119,7 @@ class Span:
 
     def cut(self, start: int, stop: int) -> tuple[mx.array, ...]:
         """Views of the entries [start, stop), for immediate use."""
-        first = self.held_from
+        first, start, stop = (at // self.every for at in (self.held_from, start, stop))
         return tuple(array[:, :, start - first : stop - first] for array in self.arrays)
 
     def split(self, at: int) -> "tuple[Span, Span]":
@@ -116,7 +128,7 @@ class Span:
         middle = max(at, self.held_from)
         left = tuple(detached(part) for part in self.cut(self.held_from, middle))
         right = tuple(detached(part) for part in self.cut(middle, self.stop))
-        return Span(self.start, at, left), Span(at, self.stop, right)
+        return Span(self.start, at, left, self.every), Span(at, self.stop, right, self.every)
 
     def merge(self, later: "Span") -> "Span":
         """[start, later.stop). Entries before a hole are dropped: no query can use both sides of it."""
@@ -124,9 +136,8 @@ class Span:
         if later.held_from > later.start:
             return Span(self.start, later.stop, later.arrays)
         joined = zip(self.arrays, later.arrays, strict=True)
-        return Span(
-            self.start, later.stop, tuple(mx.concatenate(list(pair), axis=TOKEN_AXIS) for pair in joined)
-        )
+        arrays = tuple(mx.concatenate(list(pair), axis=TOKEN_AXIS) for pair in joined)
+        return Span(self.start, later.stop, arrays, self.every)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,6 +193,8 @@ def resumable(spec: LayerSpec, snapshots: Sequence[Snapshot | None], stop: int) 
     match spec:
         case Full() | Rotating() | Chunked():
             return covered_from(snapshots, stop) <= Reach.of(spec).needed(stop)
+        case Pooled():
+            return covered_from(snapshots, stop) == 0
         case Recurrent() | Encoder():
             return find_checkpoint(snapshots, stop) is not None
         case Shared() | Stateless():

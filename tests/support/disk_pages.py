@@ -7,7 +7,7 @@ import mlx.core as mx
 
 from runtime.cache.build import build_memory
 from runtime.cache.disk_pages import DiskPages, Stored
-from runtime.cache.layout import Encoder, Full, LayerSpec, Recurrent, Rotating, State
+from runtime.cache.layout import Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating, State
 from runtime.cache.page_folder import PrefixFolder, list_pages
 from runtime.cache.pages import page_arrays, take_page
 from runtime.step import Step
@@ -17,6 +17,7 @@ LAYOUT: tuple[LayerSpec, ...] = (
     Rotating(2, 64, window=6, value_dim=0),
     Recurrent({"conv": State((3, 4)), "state": State((2, 2), "float32")}),
     Encoder(2, 8),
+    Pooled(32, 3),
 )
 
 
@@ -35,13 +36,15 @@ def pages(*stops: int, dtype: mx.Dtype = mx.float32, kept_format: str | None = N
     out, start = [], 0
     for stop in stops:
         step = Step((start,), (stop - start,))
-        full, rotating, recurrent, encoder = memory
+        full, rotating, recurrent, encoder, pooled = memory
         full.append(step, *(mx.random.normal((1, 2, step.width, 64), dtype=dtype) for _ in range(2)))
         rotating.append(step, mx.random.normal((1, 2, step.width, 64), dtype=dtype), None)
         recurrent.scan(
             step,
             lambda states, counts: (None, {n: mx.random.normal(s.shape, s.dtype) for n, s in states.items()}),
         )
+        ended = stop // 3 - start // 3
+        pooled.pool(step, mx.random.normal((1, 1, ended, 32), dtype=dtype))
         if start == 0:
             encoder.append(step, *(mx.random.normal((1, 2, 3, 8), dtype=dtype) for _ in range(2)))
         memory.commit(step, step.counts)

@@ -14,6 +14,7 @@ from runtime.cache.layout import (
     Encoder,
     Full,
     LayerSpec,
+    Pooled,
     Recurrent,
     Rotating,
     Shared,
@@ -79,17 +80,27 @@ class OneShotScan:
         raise AssertionError("nothing was begun")
 
 
+class OneShotPool:
+    """Of a layer that pools: there are those alone that the step makes."""
+
+    def pool(self, step: Step, made: mx.array) -> mx.array:
+        assert not any(step.starts), "nothing is remembered: a step must begin at 0"
+        return made
+
+
 def build_one_shot(
     layout: Sequence[LayerSpec], *, dtype: mx.Dtype = mx.float32
-) -> list[OneShot | OneShotScan | None]:
+) -> list[OneShot | OneShotScan | OneShotPool | None]:
     """Memory that lasts one step, in the same places."""
 
-    def build(spec: LayerSpec) -> OneShot | OneShotScan | None:
+    def build(spec: LayerSpec) -> OneShot | OneShotScan | OneShotPool | None:
         match spec:
             case Full() | Rotating() | Chunked() | Encoder():
                 return OneShot(spec)
             case Recurrent():
                 return OneShotScan(spec, dtype=dtype)
+            case Pooled():
+                return OneShotPool()
             case Shared() | Stateless():
                 return None
 

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, State
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating, State
 from runtime.cache.snapshot import Reach
 from runtime.step import Step
 
@@ -42,6 +42,8 @@ def run(spec: LayerSpec, cache: Any, step: Step, tokens: Sequence[Sequence[int]]
     match spec:
         case Full() | Rotating() | Chunked():
             return shown(step, cache.append(step, *_keys_values(spec, step, padded)))
+        case Pooled():
+            return _pooled(spec, step, cache.pool(step, _ended(spec, step, padded)))
         case Recurrent():
             return _states(step, cache.scan(step, fold, mx.array(padded)))
         case Encoder():
@@ -57,6 +59,9 @@ def expected(spec: LayerSpec, row: Row, start: int, count: int) -> list[Seen]:
         case Full() | Rotating() | Chunked():
             oldest = Reach.of(spec).oldest
             return [[(row.tokens[p], p) for p in range(oldest(q), q + 1)] for q in positions]
+        case Pooled():
+            last = spec.every - 1
+            return [[(row.tokens[p], p) for p in range(last, q + 1, spec.every)] for q in positions]
         case Recurrent():
             return [_fold_plainly(row.tokens[: q + 1]) for q in positions]
         case Encoder():
@@ -68,6 +73,8 @@ def expected(spec: LayerSpec, row: Row, start: int, count: int) -> list[Seen]:
 def held(spec: LayerSpec, cache: Any, step: Step) -> Seen:
     """What one row holds, without writing: `step` is its last token's."""
     match spec:
+        case Pooled():
+            return [(int(t), int(p)) for x in cache.lifted(step.first) for t, p in np.array(x)[0, 0, :, :2]]
         case Recurrent():
             state = dict(zip(spec.states, (np.array(x)[0] for x in cache.lifted(step.first)), strict=True))
             return [int(x) for x in (*state["hash"], *state["conv"][:, 0])]
@@ -129,6 +136,25 @@ def _keys_values(spec: Any, step: Step, tokens: np.ndarray) -> tuple[mx.array, m
     keys[..., 1] = (np.array(step.starts)[:, None] + np.arange(step.width))[:, None]
     values = keys[..., : spec.value_dim] if spec.value_dim else keys
     return mx.array(keys), None if spec.value_dim == 0 else mx.array(values)
+
+
+def _ended(spec: Pooled, step: Step, tokens: np.ndarray) -> mx.array:
+    """Of each group that the step ends: its last token and where that stands."""
+    groups = [range(start // spec.every, (start + step.width) // spec.every) for start in step.starts]
+    made = np.zeros((len(tokens), 1, max(map(len, groups)), spec.size), dtype=np.float32)
+    for b, (start, ended) in enumerate(zip(step.starts, groups, strict=True)):
+        for i, group in enumerate(ended):
+            last = (group + 1) * spec.every - 1
+            made[b, 0, i, :2] = tokens[b, last - start], last
+    return mx.array(made)
+
+
+def _pooled(spec: Pooled, step: Step, vectors: mx.array) -> list[list[Seen]]:
+    held = np.array(vectors)[:, 0, :, :2]
+    return [
+        [[(int(t), int(p)) for t, p in row[: (start + i + 1) // spec.every]] for i in range(count)]
+        for row, start, count in zip(held, step.starts, step.counts, strict=True)
+    ]
 
 
 def _states(step: Step, outputs: mx.array) -> list[list[Seen]]:

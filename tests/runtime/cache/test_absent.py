@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating, State
+from runtime.cache.layout import Chunked, Full, LayerSpec, Pooled, Recurrent, Rotating, State
 from runtime.cache.pages import page_bytes, split_page
 from runtime.cache.protocol import by_layout
 from runtime.errors import NotSupported
@@ -18,6 +18,7 @@ LAYOUT: list[LayerSpec] = [
     Rotating(1, 32, window=24, value_dim=0),
     Chunked(1, 64, chunk=20),
     Recurrent({"state": State((3, 4))}),
+    Pooled(32, 3),
 ]
 
 
@@ -25,7 +26,7 @@ def memories(kept_format: str | None) -> list[LayerMemory]:
     """The real one, and one whose layers are all elsewhere."""
     return [
         build_memory(LAYOUT, slack=4, grain=8, kept_format=kept_format, elsewhere=there)
-        for there in (range(0), range(4))
+        for there in (range(0), range(5))
     ]
 
 
@@ -43,6 +44,9 @@ def compute(memory: LayerMemory, step: Step) -> None:
         if isinstance(spec, Recurrent):
             x = mx.ones((*shape, 3, 4))
             cache.scan(step, lambda s, x, counts: (x, {"state": s["state"] + x[:, 0]}), x)  # pyright: ignore
+        elif isinstance(spec, Pooled):
+            groups = [range(start // 3, (start + step.width) // 3) for start in step.starts]
+            cache.pool(step, mx.ones((shape[0], 1, max(map(len, groups)), 32)))
         elif not isinstance(spec, Full | Rotating | Chunked):
             raise AssertionError(spec)
         else:

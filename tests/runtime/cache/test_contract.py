@@ -9,7 +9,8 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.encoder import EncoderCache
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating
+from runtime.cache.pooled import PooledCache
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import Snapshot
 from runtime.errors import CacheFull, NotSupported
@@ -22,6 +23,7 @@ KINDS: dict[str, LayerSpec] = {
     "rotating": Rotating(HEADS, SIZE, window=6),
     "rotating, narrow values": Rotating(HEADS, SIZE, window=4, value_dim=2),
     "chunked": Chunked(HEADS, SIZE, chunk=5),
+    "pooled": Pooled(SIZE, 3),
     "recurrent": RECURRENT,
     "encoder": Encoder(HEADS, SIZE),
 }
@@ -34,6 +36,8 @@ def build(spec: LayerSpec, *, rows: int = 1, budget: Budget | None = None) -> An
     match spec:
         case Full() | Rotating() | Chunked():
             return KVCache(spec, rows=rows, slack=SLACK, grain=4, budget=budget)
+        case Pooled():
+            return PooledCache(spec, rows=rows, grain=1, budget=budget)
         case Recurrent():
             return RecurrentCache(spec, rows=rows, slack=SLACK, budget=budget)
         case Encoder():
@@ -177,7 +181,7 @@ def test_a_page_outlives_its_cache_and_counts_its_bytes(spec: LayerSpec) -> None
     other.assert_holds(0, TOKENS[:9])
 
 
-@pytest.mark.parametrize("name", ["full", "full, values in keys", "rotating", "chunked"])
+@pytest.mark.parametrize("name", ["full", "full, values in keys", "rotating", "chunked", "pooled"])
 def test_too_few_pages_are_refused_and_nothing_changes(name: str) -> None:
     driven = Driven(KINDS[name])
     driven.feed(TOKENS[:9])

@@ -33,9 +33,9 @@ def test_pages_come_back_as_they_went(tmp_path: Path, dtype: mx.Dtype, kept_form
 
 def test_what_is_not_known_of_a_fold_is_not_known_afterwards(tmp_path: Path) -> None:
     (stored,) = pages(10)
-    full, rotating, *_ = stored.page
-    unknown = Stored(0, 10, (full, rotating, None, None))
-    empty = Stored(0, 10, (full, rotating, stored.page[2], Checkpoint(0, 10, ())))
+    full, rotating, *_, pooled = stored.page
+    unknown = Stored(0, 10, (full, rotating, None, None, pooled))
+    empty = Stored(0, 10, (full, rotating, stored.page[2], Checkpoint(0, 10, ()), pooled))
     for number, page in enumerate((unknown, empty)):
         disk = saved(tmp_path / str(number), KEYS[:10], [page])
         assert same(found(disk, KEYS)[0], page)
@@ -118,8 +118,8 @@ def test_numbers_are_made_with_kernels_and_activations_or_without(monkeypatch: p
 
 def test_a_page_is_written_once_and_again_when_it_knows_more(tmp_path: Path) -> None:
     (stored,) = pages(10)
-    full, rotating, *_ = stored.page
-    less = Stored(0, 10, (full, rotating, None, None))
+    full, rotating, *_, pooled = stored.page
+    less = Stored(0, 10, (full, rotating, None, None, pooled))
     for page, wanted in ((less, less), (stored, stored), (less, stored)):
         disk = saved(tmp_path, KEYS[:10], [page])
         assert same(found(disk, KEYS)[0], wanted)
@@ -157,7 +157,7 @@ def test_a_page_tells_its_keys_its_layers_and_what_it_follows(tmp_path: Path) ->
     saved(tmp_path, KEYS[:25], pages(10, 25)).close()
     first, second = sorted(list_pages(tmp_path), key=lambda file: file.start)
     top, below = read_facts(first.path), read_facts(second.path)
-    assert (top.before, top.kept, top.ids, top.layers) == ("", "f32", KEYS[:10], (0, 1, 2, 3))
+    assert (top.before, top.kept, top.ids, top.layers) == ("", "f32", KEYS[:10], (0, 1, 2, 3, 4))
     assert (below.before, below.ids) == (first.key, KEYS[10:25])
 
 

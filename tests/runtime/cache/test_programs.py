@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, Mark, Page, build_memory
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating, Shared, Stateless
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Pooled, Rotating, Shared, Stateless
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.snapshot import resumable
 from runtime.errors import NotSupported
@@ -36,7 +36,7 @@ ATTENTION: tuple[LayerSpec, ...] = (
     Full(HEADS, SIZE, value_dim=0),
     Rotating(HEADS, SIZE, window=1, value_dim=3),
 )
-MIXED: tuple[LayerSpec, ...] = (*ATTENTION[:4], Stateless(), RECURRENT, Encoder(HEADS, SIZE))
+MIXED: tuple[LayerSpec, ...] = (*ATTENTION[:4], Stateless(), RECURRENT, Encoder(HEADS, SIZE), Pooled(SIZE, 3))
 LAYOUTS = {"attention": ATTENTION, "mixed": MIXED}
 SLACK = 3
 
