@@ -20,8 +20,8 @@ _BARE = [[name] for name in HEADLESS.values()]
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
     arcee audioflamingo3 axk1 aya_vision baichuan bamba bert bloom camembert codegen cohere2_moe
-    cohere2_vision cwm deci deepseek_vl deepseek_vl_hybrid diffllama distilbert eurobert exaone4_5 falcon
-    fast_vlm flex_olmo flint fuyu gemma3n_text gemma4_assistant gemma4_unified_assistant
+    cohere2_vision cwm deci deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert eurobert
+    exaone4_5 falcon fast_vlm flex_olmo flint fuyu gemma3n_text gemma4_assistant gemma4_unified_assistant
     gemma4_unified_text glm46v glm4v glm4v_moe glm4v_moe_text glm4v_text glmasr got_ocr2 gpt_neo
     granite_speech granite_speech_plus granite_swa granitemoe_swa granitemoeshared gte hunyuan_v1_moe
     hy_v3 hyperclovax hyperclovax_vision_v2 idefics2 idefics3 internvl internvl_chat jais2 janus

@@ -388,11 +388,11 @@ class Behind(NamedTuple):
 class Routing(NamedTuple):
     """Which experts a row asks by its scores, and how much each answer counts (`runtime.nn.route.choose`)."""
 
-    gates: Literal["softmax", "best", "sigmoid", "late", "near"]
+    gates: Literal["softmax", "best", "sigmoid", "late", "near", "root"]
     """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself; late: the same,
     of those that are chosen by their scores; near: one after the other, the best that is left, with its share
     in a softmax over those left that are nearly as good (SparseMixer, arXiv 2310.00811), and nothing that
-    follows here but `nearness`.
+    follows here but `nearness`; root: the root of a softplus, each by itself, which no kernel computes.
     """
     each: int
     """Experts that a row asks: those with the greatest gates."""

@@ -229,6 +229,8 @@ ARCHITECTURES: dict[str, str] = {
     "plamo2": "plamo2",
     "Zamba2ForCausalLM": "zamba2",
     "zamba2": "zamba2",
+    "DeepseekV4ForCausalLM": "deepseek_v4",
+    "deepseek_v4": "deepseek_v4",
     "Kolibri1ForCausalLM": "kolibri1",
     "kolibri1": "kolibri1",
     "FlintForCausalLM": "flint",

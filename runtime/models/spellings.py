@@ -59,6 +59,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "deepseek_v2": {"num_experts": "n_routed_experts"},
     "deepseek_v3": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "deepseek_v32": {"num_local_experts": "n_routed_experts"},
+    "deepseek_v4": {"num_local_experts": "n_routed_experts", "intermediate_size": "moe_intermediate_size"},
     "distilbert": {
         "hidden_size": "dim",
         "num_attention_heads": "n_heads",

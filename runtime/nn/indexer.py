@@ -66,19 +66,31 @@ class Indexer(Module):
             mx.float32
         )
         shares = linear(self.weights_proj, x, step).astype(mx.float32).swapaxes(1, 2)[..., None]
-        turned = index.astype(mx.float32).swapaxes(-1, -2)
-        scores = mx.zeros((x.shape[0], 1, x.shape[1], index.shape[2]))
-        at_once = max(1, HELD // (x.shape[0] * x.shape[1] * index.shape[2]))
-        for head in range(0, self._shape.heads, at_once):
-            part = slice(head, head + at_once)
-            products = mx.maximum(ops.table.matmul(queries[:, part], turned), 0)
-            # One head after the other, so that a score does not depend on how many of them there is room for.
-            terms = mx.concatenate([scores, products * shares[:, part]], axis=1)
-            scores = mx.cumsum(terms, axis=1)[:, -1:]
-        if mask is not None:
-            scores = mx.where(mask, scores, -mx.inf)
-        best = mx.argpartition(-scores, self._shape.chosen - 1, axis=-1)[..., : self._shape.chosen]
-        return ops.table.settled(mx.sort(best, axis=-1))
+        return best_places(queries, shares, index, mask, self._shape.chosen)
+
+
+def best_places(
+    queries: mx.array, shares: mx.array, index: mx.array, mask: mx.array | None, chosen: int
+) -> mx.array:
+    """The places of so many of the keys [B, 1, K, I] that score best, ascending, [B, 1, L, chosen].
+
+    queries [B, J, L, I], shares [B, J, L, 1], both float32: a key's score is the sum over index heads of what
+    is above zero of their products, times the head's share. mask: True where a query sees a key; None: all.
+    """
+    batch, heads, width, _ = queries.shape
+    turned = index.astype(mx.float32).swapaxes(-1, -2)
+    scores = mx.zeros((batch, 1, width, index.shape[2]))
+    at_once = max(1, HELD // (batch * width * index.shape[2]))
+    for head in range(0, heads, at_once):
+        part = slice(head, head + at_once)
+        products = mx.maximum(ops.table.matmul(queries[:, part], turned), 0)
+        # One head after the other, so that a score does not depend on how many of them there is room for.
+        terms = mx.concatenate([scores, products * shares[:, part]], axis=1)
+        scores = mx.cumsum(terms, axis=1)[:, -1:]
+    if mask is not None:
+        scores = mx.where(mask, scores, -mx.inf)
+    best = mx.argpartition(-scores, chosen - 1, axis=-1)[..., :chosen]
+    return ops.table.settled(mx.sort(best, axis=-1))
 
 
 def narrowed(keys: mx.array, mask: Mask, best: mx.array | None) -> tuple[mx.array, Mask]:

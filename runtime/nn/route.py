@@ -30,9 +30,14 @@ def choose(by: Routing, scores: mx.array) -> Choice:
         return at_once
     if by.gates == "near":
         return _one_by_one(by, scores)
-    gates = _GATES[by.gates](scores)
+    gates = GATES[by.gates](scores)
     ranked = gates if by.correction is None else gates + by.correction
     chosen = best(open_groups(ranked, by.groups, by.top_groups, judges=by.judges), by.each)
+    return chosen, weighed(by, gates, chosen)
+
+
+def weighed(by: Routing, gates: mx.array, chosen: mx.array) -> mx.array:
+    """How much the answers of the chosen [..., k] count, by the gates of all [..., E]."""
     weights = mx.take_along_axis(gates, chosen, axis=-1)
     if by.gates == "best":
         weights = mx.softmax(weights, axis=-1)
@@ -40,10 +45,10 @@ def choose(by: Routing, scores: mx.array) -> Choice:
         weights = mx.sigmoid(weights)
     if by.normalize:
         total = weights.sum(axis=-1, keepdims=True)
-        total = total + 1e-20 if by.gates == "sigmoid" else total
+        total = total + 1e-20 if by.gates in ("sigmoid", "root") else total
         weights = weights / (mx.maximum(total, by.least) if by.least else total)
     weights = weights if by.scale == 1 else weights * by.scale
-    return chosen, weights if by.shares is None else weights * by.shares[chosen]
+    return weights if by.shares is None else weights * by.shares[chosen]
 
 
 def _one_by_one(by: Routing, scores: mx.array) -> Choice:
@@ -60,11 +65,12 @@ def _one_by_one(by: Routing, scores: mx.array) -> Choice:
     return mx.concatenate(chosen, axis=-1), mx.concatenate(weights, axis=-1)
 
 
-_GATES: dict[str, Callable[[mx.array], mx.array]] = {
+GATES: dict[str, Callable[[mx.array], mx.array]] = {
     "softmax": lambda scores: mx.softmax(scores, axis=-1),
     "best": lambda scores: scores,
     "sigmoid": mx.sigmoid,
     "late": lambda scores: scores,
+    "root": lambda scores: mx.sqrt(ops.table.softplus(scores)),
 }
 
 

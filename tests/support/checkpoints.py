@@ -37,8 +37,11 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
 
 
 def random_tensor(name: str, shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """float32 values for one tensor of a checkpoint."""
-    noise = np.random.default_rng([seed, zlib.crc32(name.encode())]).standard_normal(shape)
+    """float32 values for one tensor of a checkpoint; int64 for a table of experts."""
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    if name.endswith("tid2eid"):  # of each id, some of eight experts
+        return np.ascontiguousarray(rng.standard_normal((shape[0], 8)).argsort(axis=1)[:, : shape[1]])
+    noise = rng.standard_normal(shape)
     centre, spread = next((row[1:] for row in RULES if re.search(row[0], name)), (0.0, None))
     if spread is None:
         spread = 1.5 / np.sqrt(shape[-1] if len(shape) > 1 else 1.0)

@@ -176,6 +176,31 @@ def longcat_by_meituan(state: State) -> State:
     return {name: x for name, x in each_alone(state).items() if not re.search(r"\.experts\.[567]\.", name)}
 
 
+_V4 = (
+    (".self_attn.compressor.indexer.scorer.weights_proj.", ".attn.indexer.weights_proj."),
+    (".self_attn.compressor.indexer.q_b_proj.", ".attn.indexer.wq_b."),
+    (".self_attn.compressor.indexer.", ".attn.indexer.compressor."),
+    (".compressor.kv_norm.", ".compressor.norm."),
+    (".compressor.gate_proj.", ".compressor.wgate."),
+    *((".self_attn.", ".attn."), (".mlp.", ".ffn."), (".sinks", ".attn_sink"), (".position_bias", ".ape")),
+    *((".q_a_norm.", ".q_norm."), (".kv_proj.", ".wkv."), (".q_a_proj.", ".wq_a.")),
+    *((".q_b_proj.", ".wq_b."), (".o_a_proj.", ".wo_a."), (".o_b_proj.", ".wo_b.")),
+    *((".attn_hc.", ".hc_attn_"), (".ffn_hc.", ".hc_ffn_"), ("hc_head.hc_", "hc_head_")),
+    *((".input_layernorm.", ".attn_norm."), (".post_attention_layernorm.", ".ffn_norm.")),
+    (".gate.e_score_correction_bias", ".gate.bias"),
+    *((".gate_proj.", ".w1."), (".down_proj.", ".w2."), (".up_proj.", ".w3.")),
+    *(("model.embed_tokens.", "embed."), ("lm_head.", "head."), ("model.", "")),
+)
+
+
+def v4_by_deepseek(state: State) -> State:
+    """Its own names, and a part of a draft head."""
+    named = each_alone(state)
+    for pair in (*_V4, (".indexer.compressor.kv_norm.", ".indexer.compressor.norm.")):
+        named = renamed(pair)(named)
+    return named | {"mtp.0.norm.weight": named["norm.weight"]}
+
+
 def step_by_mlx(state: State) -> State:
     """Norms whole, and its own names."""
     named = renamed(

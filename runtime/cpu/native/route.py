@@ -18,7 +18,9 @@ def route(kernels: Any) -> Callable[..., Choice | None]:
     node = kernels.route
 
     def route(by: Routing, scores: mx.array) -> Choice | None:
-        return node(routing_of(kernels, by), scores) if scores.dtype == mx.float32 else None
+        if by.gates not in GATES or scores.dtype != mx.float32:
+            return None
+        return node(routing_of(kernels, by), scores)
 
     return route
 

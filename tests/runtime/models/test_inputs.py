@@ -14,11 +14,12 @@ from runtime.models.architecture import describe
 from runtime.step import Inputs, Step
 from tests.support.parity import Reference
 
-NEEDS_IDS = {"gemma3n", "gemma4_text"}
-"""They look ids up in every layer."""
+NEEDS_IDS = {"deepseek_v4", "gemma3n", "gemma4_text"}
+"""They look ids up in layers."""
 
 WITHOUT_POSITIONS = {
     "bloom",
+    "deepseek_v4",
     "falcon_mamba",
     "falcon_rw",
     "jamba",

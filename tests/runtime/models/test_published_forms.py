@@ -41,6 +41,7 @@ from tests.support.published_states import (
     rwkv_of_old,
     same,
     step_by_mlx,
+    v4_by_deepseek,
     with_a_head,
     with_triangle,
     with_unused_keys,
@@ -142,8 +143,19 @@ def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
     return lambda config: {**config, "text_config": change(config["text_config"])}
 
 
+def v4_of_old(config: Config) -> Config:
+    """As its authors say it, with entries for a draft head."""
+    scaling = {name: x for name, x in config["rope_parameters"]["compress"].items() if "factor" not in name}
+    scaling["type"], scaling["factor"] = scaling.pop("rope_type"), 4.0
+    left = "rope_parameters", "layer_types", "mlp_layer_types", "compress_rates", "partial_rotary_factor"
+    more = {"compress_ratios": [0, 4, 128, 0], "num_hash_layers": 1, "rope_scaling": scaling}
+    rates = {"compress_rate_hca": 7, "rope_theta": 10000, "compress_rope_theta": 160000}
+    return without(*left, **more, **rates)(config)
+
+
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
     "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
+    "DeepSeek V4": ("deepseek_v4", v4_of_old, v4_by_deepseek),
     "Kolibri 1": (
         "kolibri1",
         same,

@@ -1,0 +1,405 @@
+"""DeepSeek V4: attention to a window and to vectors made of many tokens, in several streams that are mixed
+around every sublayer; a mixture in every layer.
+
+Layers with a window alone turn by the plain rotation, the others by a scaled one of another base. The first
+mixtures ask experts that a table has for each token's id. Draft heads (`mtp`) are left out.
+
+Source: transformers modeling_deepseek_v4.py. A name is read as the authors' files have it, or that class.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import Caches, by_layout
+from runtime.cpu.stated import Feeds, Routing, Stacks
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
+from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
+from runtime.models.quantizing import EIGHT_ELSE, Row
+from runtime.models.rope_block import checked
+from runtime.models.tensor_names import renamed, without_spares
+from runtime.nn import ops
+from runtime.nn.activation import silu
+from runtime.nn.compressed import Caches as Memories
+from runtime.nn.compressed import CompressedAttention, Shape
+from runtime.nn.hyper import WIDE, HyperConnection, HyperHead, HyperShape
+from runtime.nn.indexer import IndexShape
+from runtime.nn.linear import Takes, added, embed, linear
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
+from runtime.nn.moe import Experts
+from runtime.nn.norm import Normalize
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
+from runtime.nn.route import GATES, Choice, RuledRouter, weighed
+from runtime.nn.sublayer import projections
+from runtime.records import dataclass
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    shapes: tuple[Shape, ...]
+    """Of each layer's attention."""
+    hyper: HyperShape
+    hashed: tuple[bool, ...]
+    """Of each layer: its experts are chosen by ids."""
+    experts: int
+    routing: Routing
+    shared: int
+    """Size of the experts that always answer, together; `intermediate_size` is that of one of the others."""
+    limit: float
+    """Gates are at most it, and what they are multiplied to within it on both sides."""
+
+
+_KINDS = ("sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention")
+_BY_RATE: dict[str, str] = dict(zip(("0", "4", "128"), _KINDS, strict=True))
+_ONLY = {"norm_topk_prob": True, "attention_bias": False, "mlp_bias": False}
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("deepseek_v4",))
+    fields.only(_ONLY)
+    own = {**fields.raw, "intermediate_size": fields.count("moe_intermediate_size", 2048, high=1 << 22)}
+    shape = read_shape(
+        Fields(own),
+        vocab_size=129280,
+        hidden_size=4096,
+        num_attention_heads=64,
+        num_key_value_heads=1,
+        head_dim=512,
+        max_position_embeddings=1048576,
+    )
+    if shape["kv_heads"] != 1:
+        fields.refuse("num_key_value_heads", "1: all heads share one key")
+    if shape["activation"] not in ("silu", "swish"):
+        fields.refuse("hidden_act", "silu")
+    layers = layer_count(fields, 43)
+    kinds = _kinds(fields, layers)
+    plain, scaled = _ropes(fields, shape)
+    experts = fields.count("n_routed_experts", 256, high=1 << 16)
+    routing = Routing(
+        _GATES[fields.choice("scoring_func", tuple(_GATES), "sqrtsoftplus")],
+        fields.count("num_experts_per_tok", 6, high=experts),
+        normalize=True,
+        scale=fields.number("routed_scaling_factor", 1.5),
+    )
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=tuple(plain if kind == _KINDS[0] else scaled for kind in kinds),
+        shapes=_shapes(fields, shape, kinds, plain.dims),
+        hyper=HyperShape(
+            shape["hidden_size"],
+            fields.count("hc_mult", 4, high=64),
+            fields.count("hc_sinkhorn_iters", 20, high=1000),
+            fields.number("hc_eps", 1e-6, low=0.0),
+            shape["norm_eps"],
+        ),
+        hashed=_hashed(fields, layers),
+        experts=experts,
+        routing=routing,
+        shared=shape["intermediate_size"] * fields.count("n_shared_experts", 1, high=1),
+        limit=fields.number("swiglu_limit", 10.0, low=1e-6),
+    )
+
+
+_GATES: dict[str, Any] = {"sqrtsoftplus": "root", "sigmoid": "sigmoid"}
+
+
+def _kinds(fields: Fields, layers: int) -> tuple[str, ...]:
+    """What each layer attends to: by words, else by how many tokens make a vector, else by the family's turn.
+    Files may list draft heads behind the layers, too.
+    """
+    rates = _listed(fields, "compress_ratios")
+    said = None if rates is None else [_BY_RATE.get(rate, rate) for rate in map(str, rates)]
+    listed = _listed(fields, "layer_types") or said
+    if listed is None:
+        turns = [_KINDS[2] if i < 2 or i % 2 == 0 else _KINDS[1] for i in range(layers)]
+        return tuple(fields.take("layer_types", turns))
+    return Fields({"layer_types": listed[:layers]}).words("layer_types", layers, _KINDS) or ()
+
+
+def _listed(fields: Fields, name: str) -> list[Any] | None:
+    listed = fields.raw.get(name)
+    if listed is not None and not isinstance(listed, list | tuple):
+        fields.refuse(name, "a list with an entry for each layer")
+    return None if listed is None else list(listed)
+
+
+def _shapes(fields: Fields, shape: dict[str, Any], kinds: tuple[str, ...], turned: int) -> tuple[Shape, ...]:
+    rates = fields.block("compress_rates")
+    every = {
+        kind: fields.count(other, rates.count(kind, rate, high=1 << 16), high=1 << 16)
+        for kind, other, rate in (
+            (_KINDS[1], "compress_rate_csa", 4),
+            (_KINDS[2], "compress_rate_hca", 128),
+        )
+    }
+    index = IndexShape(
+        heads=fields.count("index_n_heads", 64, high=4096),
+        size=fields.count("index_head_dim", 128, low=turned, high=4096),
+        chosen=fields.count("index_topk", 512),
+    )
+    groups = fields.count("o_groups", 8, high=shape["heads"])
+    if shape["heads"] % groups:
+        fields.refuse("o_groups", f"a divisor of num_attention_heads, {shape['heads']}")
+    made = {
+        kind: Shape(
+            hidden=shape["hidden_size"],
+            heads=shape["heads"],
+            head_dim=shape["head_dim"],
+            turned=turned,
+            query_rank=fields.count("q_lora_rank", 1024, high=1 << 16),
+            window=fields.count("sliding_window", 128),
+            every=every.get(kind, 0),
+            index=index if kind == _KINDS[1] else None,
+            out_groups=groups,
+            out_rank=fields.count("o_lora_rank", 1024, high=1 << 16),
+            norm_eps=shape["norm_eps"],
+        )
+        for kind in _KINDS
+    }
+    return tuple(made[kind] for kind in kinds)
+
+
+def _hashed(fields: Fields, layers: int) -> tuple[bool, ...]:
+    listed = _listed(fields, "mlp_layer_types")
+    words = Fields({"mlp_layer_types": None if listed is None else listed[:layers]})
+    kinds = words.words("mlp_layer_types", layers, ("hash_moe", "moe"))
+    first = fields.count("num_hash_layers", 3, low=0)
+    found = [i < first for i in range(layers)] if kinds is None else [kind == "hash_moe" for kind in kinds]
+    return fields.settle("mlp_layer_types", ("hash_moe", "moe"), found)
+
+
+def _ropes(fields: Fields, shape: dict[str, Any]) -> tuple[RopeSpec, RopeSpec]:
+    """Of layers with a window alone, and of the others: in two blocks, or in one that is the others'."""
+    size = shape["head_dim"]
+    share = fields.count("qk_rope_head_dim", 64, low=2, high=size) / size
+    share = fields.number("partial_rotary_factor", share, low=1e-4, high=1.0)
+    blocks = fields.raw.get("rope_parameters")
+    if isinstance(blocks, Mapping) and any(one in blocks for one in _TURNED):
+        if not all(isinstance(blocks.get(one), Mapping) for one in _TURNED):
+            fields.refuse("rope_parameters", "a block for each of main and compress")
+        if fields.has("rope_scaling"):
+            fields.refuse("rope_scaling", "none beside the blocks of rope_parameters")
+        plain, scaled = (checked(blocks[one], f"rope_parameters.{one}") for one in _TURNED)
+    else:
+        plain = {"rope_theta": fields.number("rope_theta", 10000.0, low=2.0)}
+        base = fields.number("compress_rope_theta", 160000.0, low=2.0)
+        scaled = {**fields.rope_parameters(), "rope_theta": base, "partial_rotary_factor": share}
+        if scaled["rope_type"] == "yarn":
+            scaled.setdefault("attention_factor", 1.0)
+    first, second = (
+        read_rope(
+            {"partial_rotary_factor": share, **one},
+            head_dim=size,
+            max_positions=shape["context_length"],
+            traditional=True,
+        )
+        for one in (plain, scaled)
+    )
+    if first.dims != second.dims:
+        fields.refuse("rope_parameters", "the same partial_rotary_factor in both blocks")
+    return first, second
+
+
+_TURNED = ("main", "compress")
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [spec for shape in config.shapes for spec in shape.memory]
+
+
+class HashRouter(Module):
+    """Experts by a token's id, and how much they count by its vector."""
+
+    takes_pairs: ClassVar[Takes] = "matrix"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.weight = mx.zeros((config.experts, config.hidden_size))
+        self.tid2eid = mx.zeros((config.vocab_size, config.routing.each), mx.int32)
+        self._routing = config.routing
+
+    def __call__(self, x: mx.array, step: Step) -> Choice:
+        x = x.astype(mx.float32)
+        scores = ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True)
+        gates = GATES[self._routing.gates](added(self, x, scores, step))
+        chosen = self.tid2eid[step.ids]
+        return chosen, weighed(self._routing, gates, chosen)
+
+
+def _clipped(limit: float, gate: mx.array, up: mx.array) -> mx.array:
+    return silu(mx.minimum(gate, limit)) * mx.clip(up, -limit, limit)
+
+
+class ClippedMLP(GatedMLP):
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.hidden_size, config.shared)
+        self._limit = config.limit
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        gate, up = projections((self.gate_proj, self.up_proj), x, step)
+        return linear(self.down_proj, _clipped(self._limit, gate, up), step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        """Kernels do not clip so."""
+        return None
+
+
+class ClippedExperts(Experts):
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.hidden_size, config.intermediate_size, config.experts)
+        self._limit = config.limit
+
+    def stacks(self) -> Stacks | None:
+        """As above."""
+        return None
+
+    def gated(self, gate: mx.array, up: mx.array) -> mx.array:
+        return _clipped(self._limit, gate, up)
+
+
+class Mixture(Module):
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp", "shared_experts")
+
+    def __init__(self, config: Config, *, hashed: bool) -> None:
+        super().__init__()
+        own = config.hidden_size, config.experts, config.routing
+        self.gate: HashRouter | RuledRouter = (
+            HashRouter(config) if hashed else RuledRouter(*own, corrected=True)
+        )
+        self.switch_mlp = ClippedExperts(config)
+        self.shared_experts = ClippedMLP(config)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return self.switch_mlp(x, self.gate(x, step), step) + self.shared_experts(x, step)
+
+
+class Block(Module):
+    """Streams side by side [B, L, S * D] -> the same."""
+
+    def __init__(self, config: Config, place: int, rope: Rope) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.self_attn = CompressedAttention(config.shapes[place], rope)
+        self.mlp = Mixture(config, hashed=config.hashed[place])
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
+        self.attn_hc = HyperConnection(config.hyper)
+        self.ffn_hc = HyperConnection(config.hyper)
+
+    def __call__(self, streams: mx.array, step: Step, caches: Memories) -> mx.array:
+        x, by = self.attn_hc.open(streams)
+        streams = self.attn_hc.close(streams, self.self_attn(self.input_layernorm(x), step, caches), by)
+        x, by = self.ffn_hc.open(streams)
+        return self.ffn_hc.close(streams, self.mlp(self.post_attention_layernorm(x), step), by)
+
+
+class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        ropes = {spec: Rope(spec) for spec in config.ropes if spec is not None}
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [
+            Block(config, i, ropes[spec]) for i, spec in enumerate(config.ropes) if spec is not None
+        ]
+        self.hc_head = HyperHead(config.hyper)
+        self.norm = rms_norms(config)()
+        self._streams = config.hyper.streams
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        memories = by_layout(caches)
+        each = list(zip(memories[::3], memories[1::3], memories[2::3], strict=True))
+        return self.leaving(ops.table.layers(self.layers, self.entering(step), step, each), step)
+
+    def entering(self, step: Step) -> mx.array:
+        """What enters the first layer, [B, L, S * D]."""
+        step.refuse_positions("groups of tokens are counted by their places")
+        return mx.tile(step.embedded(self.embed), (1, 1, self._streams))
+
+    def leaving(self, streams: mx.array, step: Step) -> mx.array:
+        """What the trunk gives of what leaves the last layer."""
+        del step
+        return self.norm(self.hc_head(streams))
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step)
+
+
+class DeepseekV4(Headed):
+    def __init__(self, config: Config) -> None:
+        super().__init__(Trunk(config), untied_head(config))
+
+
+def build(config: Config) -> DeepseekV4:
+    return DeepseekV4(config)
+
+
+_AUTHORS = (
+    *((r"^embed\.", "embed_tokens."), (r"^head\.", "lm_head."), (r"^hc_head_", "hc_head.hc_")),
+    *((r"\.attn\.", ".self_attn."), (r"\.ffn\.", ".mlp."), (r"\.attn_sink$", ".sinks")),
+    *((r"\.attn_norm\.", ".input_layernorm."), (r"\.ffn_norm\.", ".post_attention_layernorm.")),
+    *((r"\.hc_(attn|ffn)_", r".\1_hc."), (r"\.indexer\.compressor\.", ".compressor.indexer.")),
+    (r"\.self_attn\.indexer\.weights_proj\.", ".self_attn.compressor.indexer.scorer.weights_proj."),
+    (r"\.self_attn\.indexer\.wq_b\.", ".self_attn.compressor.indexer.q_b_proj."),
+    *((r"(self_attn|compressor|indexer)\.norm\.", r"\1.kv_norm."), (r"\.ape$", ".position_bias")),
+    *((r"\.w(q|o)_(a|b)\.", r".\1_\2_proj."), (r"\.wkv\.", ".kv_proj."), (r"\.wgate\.", ".gate_proj.")),
+    *((r"\.q_norm\.", ".q_a_norm."), (r"\.gate\.bias$", ".gate.e_score_correction_bias")),
+    *((r"\.w1\.", ".gate_proj."), (r"\.w2\.", ".down_proj."), (r"\.w3\.", ".up_proj.")),
+)
+_RENAMED = tuple((re.compile(theirs), ours) for theirs, ours in _AUTHORS)
+_BARE = re.compile(r"(layers|norm|embed_tokens|hc_head)\.")
+
+
+def _named(name: str) -> str:
+    name = renamed(name.removeprefix("model."), (), _RENAMED)
+    return f"model.{name}" if _BARE.match(name) else name
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Matrices of groups of heads apart, tables of experts in 32 bits, and no draft heads."""
+    own = {_named(name): array for name, array in weights.items() if not name.startswith(_HEADS)}
+    made: Weights = {}
+    for name, array in to_switch(without_spares(config, own), config.experts).items():
+        if ".o_a_proj." in name and array.ndim == 2:
+            array = array.reshape(config.shapes[0].out_groups, -1, array.shape[-1])
+        made[name] = array.astype(mx.int32) if name.endswith(".tid2eid") else array
+    return made
+
+
+_HEADS = ("mtp.", "model.mtp.")
+
+
+def keeps_dtype(name: str) -> bool:
+    """Corrections differ by less than a 16-bit float can tell; sums over streams go by those numbers."""
+    return name.endswith((".e_score_correction_bias", ".position_bias", ".sinks", *WIDE))
+
+
+_ROWS = (
+    Row(lambda t, _: t.name == "embed.weight", EIGHT_ELSE, "token embedding"),
+    Row(lambda t, _: t.name == "head.weight", EIGHT_ELSE, "output head"),
+    Row(lambda t, r: r.promotes and t.has(".compressor.", ".indexer."), EIGHT_ELSE, "keys of many tokens"),
+)
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(rows=_ROWS, heads=_HEADS)),
+)
