@@ -96,6 +96,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "mellum": {"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "minimax": {"num_experts": "num_local_experts"},
+    "minimax_m3_vl_text": {"num_experts": "num_local_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
     "mt5": _T5,
     "mpt": {

@@ -68,6 +68,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "llava_next": Wrapper("llama"),
     "llava_next_video": Wrapper("llama", "either"),
     "llava_onevision": Wrapper("qwen2", "either"),
+    "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
     "musicflamingo": Wrapper("qwen2"),
     "ovis2": Wrapper("qwen2"),
     "perception_lm": Wrapper("llama"),
@@ -112,6 +113,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "internlm2": {},
     "kimi_k2": {},
     "llama": _LLAMA,
+    "minimax_m3_vl_text": {},
     "ministral3": {},
     "mistral": {**_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8},
     "mixtral": {},
@@ -148,6 +150,7 @@ ALL_TOWERS = Towers(
         "mm_projector.",
         "mlp1.",
         "vit_large_projector.",
+        "patch_merge_mlp.",
     ),
 )
 

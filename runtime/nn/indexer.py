@@ -56,7 +56,7 @@ class Indexer(Module):
         """
         if index.shape[2] <= self._shape.chosen:
             return None
-        return self._best(x, low, index, _array_of(mask, x.shape[1], index.shape[2]), step)
+        return self._best(x, low, index, array_of(mask, x.shape[1], index.shape[2]), step)
 
     def _best(
         self, x: mx.array, low: mx.array, index: mx.array, mask: mx.array | None, step: Step
@@ -101,7 +101,7 @@ def narrowed(keys: mx.array, mask: Mask, best: mx.array | None) -> tuple[mx.arra
     """
     if best is None:
         return keys, mask
-    mask = _array_of(mask, best.shape[2], keys.shape[2])
+    mask = array_of(mask, best.shape[2], keys.shape[2])
     if best.shape[2] == 1 and not ops.table.steady:
         chosen = mx.take_along_axis(keys, best.swapaxes(-1, -2), axis=2)
         if mask is None:
@@ -113,5 +113,5 @@ def narrowed(keys: mx.array, mask: Mask, best: mx.array | None) -> tuple[mx.arra
     return keys, ranked if mask is None else ranked & mask
 
 
-def _array_of(mask: Mask, queries: int, visible: int) -> mx.array | None:
+def array_of(mask: Mask, queries: int, visible: int) -> mx.array | None:
     return causal_mask(queries, visible)[None, None] if isinstance(mask, str) else mask

@@ -4,6 +4,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cpu.stated import Feeds
+from runtime.nn import ops
 from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
@@ -26,23 +27,35 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 class GatedMLP(Module):
-    """down(act(gate(x)) * up(x)): SwiGLU with silu, GeGLU with gelu (arXiv 2002.05202)."""
+    """down(act(gate(x)) * up(x)): SwiGLU with silu, GeGLU with gelu (arXiv 2002.05202). clip: as of
+    `moe.Experts`.
+    """
 
     def __init__(
-        self, hidden: int, intermediate: int, *, activation: str = "silu", bias: bool = False
+        self,
+        hidden: int,
+        intermediate: int,
+        *,
+        activation: str = "silu",
+        bias: bool = False,
+        clip: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(hidden, intermediate, bias=bias)
         self.up_proj = nn.Linear(hidden, intermediate, bias=bias)
         self.down_proj = nn.Linear(intermediate, hidden, bias=bias)
-        self._activation = ACTIVATIONS[activation]
+        self._activation, self._clip = ACTIVATIONS[activation], clip
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         gate, up = projections((self.gate_proj, self.up_proj), x, step)
-        return linear(self.down_proj, gated(self._activation, gate, up), step)
+        if self._clip is None:
+            return linear(self.down_proj, gated(self._activation, gate, up), step)
+        return linear(self.down_proj, ops.table.clipped_gate(gate, up, *self._clip), step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """See `sublayer.added`."""
+        """See `sublayer.added`. Kernels clip no gate of what is no expert."""
+        if self._clip is not None:
+            return None
         opening = self.gate_proj, self.up_proj
         return feeds(norm, opening, self._activation, self.down_proj, after)
 

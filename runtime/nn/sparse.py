@@ -73,7 +73,9 @@ class GatedSharedMoE(SoftmaxMoE):
 
 
 class SharedMoE(Module):
-    """Any router, and shared experts fused into one MLP, 0 wide for none (DeepSeek)."""
+    """Any router, and shared experts fused into one MLP, 0 wide for none (DeepSeek). clip: as of `Experts`,
+    for both.
+    """
 
     adds: ClassVar[tuple[str, ...]] = ("switch_mlp", "shared_experts")
 
@@ -86,12 +88,13 @@ class SharedMoE(Module):
         *,
         shared: int,
         activation: str = "silu",
+        clip: tuple[float, float] | None = None,
     ) -> None:
         super().__init__()
         self.gate: Router = router
-        self.switch_mlp = Experts(hidden, inner, experts, activation=activation)
+        self.switch_mlp = Experts(hidden, inner, experts, activation=activation, clip=clip)
         if shared:
-            self.shared_experts = GatedMLP(hidden, shared, activation=activation)
+            self.shared_experts = GatedMLP(hidden, shared, activation=activation, clip=clip)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         answer = self.switch_mlp(x, self.gate(x, step), step)

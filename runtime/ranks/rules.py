@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating
+from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta
 from runtime.nn.mamba2 import Mamba2
@@ -12,7 +13,15 @@ from runtime.nn.moe import Experts
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import split_delta, split_kimi, split_mamba2
-from runtime.ranks.splits import DENSE, Split, split_attention, split_latent, split_mlp, split_sparse
+from runtime.ranks.splits import (
+    DENSE,
+    Split,
+    split_attention,
+    split_choosing,
+    split_latent,
+    split_mlp,
+    split_sparse,
+)
 
 Rule = Callable[[Any, LayerSpec | None, Shard], Split]
 Found = tuple[tuple[type, ...], Rule]
@@ -33,6 +42,8 @@ def rule_for(module: Any) -> Found | None:
     """Attention of any class that says what it is with fewer heads (`of_heads`), any latent one, and any
     mixture that says beside its call what it `adds` up.
     """
+    if isinstance(module, ChoosingAttention):
+        return ATTENTION, split_choosing
     if hasattr(module, "of_heads"):
         return ATTENTION, split_attention
     if isinstance(module, LatentAttention):

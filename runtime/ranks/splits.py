@@ -10,12 +10,14 @@ A rule names every child of a module, or the module cannot be split: nobody gues
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field, replace
+from types import MappingProxyType
 from typing import Any
 
 import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec, Rotating
 from runtime.errors import CannotCut
+from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.mla import LatentAttention
 from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
@@ -55,8 +57,12 @@ def inputs(module: Any, shard: Shard, *ranges: Range) -> Piece:
     return Piece("inputs", ranges, inputs_of(module), shard.index == 0)
 
 
-def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:
-    """By query heads, with the heads of keys and values that they read."""
+def split_attention(
+    module: Any, memory: LayerSpec | None, shard: Shard, more: Mapping[str, Piece] = MappingProxyType({})
+) -> Split:
+    """By query heads, with the heads of keys and values that they read. more: pieces of what
+    else it has.
+    """
     if isinstance(module, WideNormAttention):
         raise CannotCut("its norms run over all heads")
     heads, groups = module.head_counts
@@ -84,12 +90,25 @@ def split_attention(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
     if "sinks" in module:
         pieces["sinks"] = Piece("stack", (own,), heads)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
+    pieces |= more
     check_children(module, {*pieces}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
     changed, alibi = module.of_heads(*counts), vars(module).get("_alibi")
     if alibi is not None:
         changed["_alibi"] = alibi.of_heads(*own)
     return Split(pieces, changed, replace(memory, kv_heads=counts[1]))
+
+
+def split_choosing(module: ChoosingAttention, memory: LayerSpec | None, shard: Shard) -> Split:
+    """Each group has an index head; the one index key, which all read, is on every rank."""
+    if not isinstance(memory, Full):
+        raise CannotCut("its layer's memory is not that of its own heads")
+    (_, groups), index = module.head_counts, vars(module)["_index"]
+    read = shard.groups(groups)
+    queries = outputs(module.indexer.q_proj, *scaled([read], index.size))
+    plain = Full(groups, memory.value_dim or memory.head_dim)
+    split = split_attention(module, plain, shard, {"indexer.q_proj": queries})
+    return replace(split, memory=index.memory(read[1] - read[0], plain.head_dim))
 
 
 def _by_group(own: Range, read: Range, each: int) -> list[Range]:

@@ -9,6 +9,8 @@ differ.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.support.entries.minimax_m3 import ENTRIES as M3
+
 ABSENT = object()
 """The field is left out, so that transformers' default holds."""
 FULL = ["full_attention"]
@@ -36,6 +38,10 @@ _LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 _SHARPENED = _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+
+_MINIMAX_M3 = M3["minimax_m3_wrapped"][1]["text_config"] | {
+    "layer_types": ["full_attention", "minimax_m3_sparse"]
+}
 
 GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite_swa": ("granite_swa", {"layer_rope_theta": [0.0, 10000.0, 10000.0, 10000.0, 0.0]}),
@@ -129,6 +135,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "ernie4_5_moe": ("ernie4_5_moe", {"intermediate_size": 128}),
     "minimax_m2": ("minimax_m2", {}),
+    "minimax_m3": ("minimax_m3_wrapped", {"text_config": _MINIMAX_M3}),
     "cohere2_moe": ("cohere2_moe", {}),
     "gpt_oss": ("gpt_oss", {"swiglu_limit": 7.0}),
     "llama4": (
@@ -310,6 +317,21 @@ def _minimax(config: Fields) -> dict[str, Any]:
     return {f"{name}_alpha": alpha for name in names} | {f"{name}_beta": 1.0 for name in names}
 
 
+def _minimax_m3(config: Fields) -> dict[str, Any]:
+    """The block and the list that published files have."""
+    text = config["text_config"]
+    sparse = {
+        "sparse_num_index_heads": text["index_n_heads"],
+        "sparse_index_dim": text["index_head_dim"],
+        "sparse_topk_blocks": text["index_topk_blocks"],
+        "sparse_block_size": text["index_block_size"],
+        "sparse_local_block": text["index_local_blocks"],
+        "sparse_attention_freq": [0, 1],
+    }
+    lists = {"sparse_attention_config": sparse, "moe_layer_freq": [0, 1]}
+    return {"text_config": text | lists | {"n_shared_experts": 1, "scoring_func": "sigmoid"}}
+
+
 def _mimo(config: Fields) -> dict[str, Any]:
     full, window = (config["rope_parameters"][kind] for kind in ("full_attention", "sliding_attention"))
     return {
@@ -363,6 +385,7 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "solar_open": lambda _: {"partial_rotary_factor": 1.0},
     "granitemoehybrid": _granite,
     "minimax_01": _minimax,
+    "minimax_m3": _minimax_m3,
     "granite_swa": lambda config: {"no_rope_layers": [int(bool(one)) for one in config["layer_rope_theta"]]},
     "bamba": lambda _: {"attn_rotary_emb": 8},
     "falcon_h1": lambda config: {"head_dim": 16, "norm_epsilon": config["rms_norm_eps"]},

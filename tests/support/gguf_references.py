@@ -29,7 +29,7 @@ from runtime.models.architecture import whole_config
 from tests.support.checkpoints import random_state
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "gguf"
-_TOWERS = ("vision", "visual", "projector")
+_TOWERS = ("vision", "visual", "projector", "patch_merge")
 _WRAPPERS = ("model.language_model.", "language_model.model.")
 
 Tensors = Mapping[str, np.ndarray]
@@ -161,7 +161,7 @@ def _of_tower(name: str) -> bool:
 def _plain(name: str) -> str:
     for wrapper in _WRAPPERS:
         name = name.replace(wrapper, "model.")
-    return name
+    return name.removeprefix("language_model.")
 
 
 def loaded(config: Mapping[str, Any], tensors: Tensors) -> tuple[Any, dict[str, np.ndarray]]:

@@ -45,6 +45,9 @@ Files of MiniMax-Text-01 and M1 say how much of a head is rotated (`rotary_dim`)
 trained so. transformers 5.24's class rotates whole heads; minimax_window is compared with that class after
 its rotation was made MiniMax M2's.
 
+Files of MiniMax M3 say it twice (partial_rotary_factor and `rotary_dim`), and each of two programs goes by
+one; a file in which these differ is refused. So is one with another number of index heads than of key heads.
+
 Files of DBRX say the base of its rotation in `attn_config`, where its authors' code, llama.cpp and mlx-lm
 read it, and modelkit does. transformers 5.24 reads it there no longer and takes 10000 instead; a file that
 says one base there and another beside it is refused.

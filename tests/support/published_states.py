@@ -155,6 +155,21 @@ def minimax_by_minimax(state: State) -> State:
     return out
 
 
+def minimax_m3_by_minimax(state: State) -> State:
+    apart: State = {}
+    for name, array in state.items():
+        halves = np.split(array, 2) if array.ndim == 2 and ".gate_up_proj." in name else ()
+        parts = zip((".gate_proj.", ".up_proj."), halves, strict=bool(halves))
+        apart |= {name.replace(".gate_up_proj.", part): half for part, half in parts} or {name: array}
+    named = renamed(
+        (".block_sparse_moe.gate.e_score_correction_bias", ".block_sparse_moe.e_score_correction_bias"),
+        (".self_attn.indexer.", ".self_attn.index_"),
+        ("model.language_model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+    )
+    return named(minimax_by_minimax(apart))
+
+
 def minimax_with_rates(state: State) -> State:
     """With what transformers computes of the config, and saves."""
     rates = {"model.layers.0.self_attn.slope_rate": np.ones((4, 1, 1), np.float32)}

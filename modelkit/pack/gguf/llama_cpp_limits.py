@@ -192,9 +192,17 @@ ROWS = (
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
-        ("apertus", "dots1", "gpt_neox", "mellum", "minimax_m2", "nemotron", "rwkv7", "stablelm", "xverse"),
+        (
+            *("apertus", "dots1", "gpt_neox", "mellum", "minimax_m2", "minimax_m3_vl_text", "nemotron"),
+            *("rwkv7", "stablelm", "xverse"),
+        ),
         _no_head,
         "does not load it without an output head of its own",
+    ),
+    Limit(
+        ("minimax_m3_vl_text",),
+        lambda _config, _names: True,
+        "attends to all blocks, not to those that indexers choose, where its flash attention is off",
     ),
     Limit(
         (

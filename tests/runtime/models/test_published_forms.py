@@ -30,6 +30,7 @@ from tests.support.published_states import (
     longcat_by_meituan,
     minimax_by_minimax,
     minimax_by_mlx,
+    minimax_m3_by_minimax,
     minimax_with_rates,
     mlx_experts,
     neox_by_mlx,
@@ -127,6 +128,35 @@ def minimax_of_old(config: Config) -> Config:
         use_qk_norm=True,
         use_routing_bias=True,
         shared_intermediate_size=0,
+    )(config)
+
+
+def minimax_m3_of_old(config: Config) -> Config:
+    block = {
+        "use_sparse_attention": True,
+        "sparse_num_index_heads": config["index_n_heads"],
+        "sparse_index_dim": config["index_head_dim"],
+        "sparse_block_size": config["index_block_size"],
+        "sparse_topk_blocks": config["index_topk_blocks"],
+        "sparse_local_block": config["index_local_blocks"],
+        "sparse_init_block": 0,
+        "sparse_score_type": "max",
+        "sparse_attention_freq": [int("sparse" in kind) for kind in config["layer_types"]],
+        "sparse_disable_index_value": [int("sparse" in kind) for kind in config["layer_types"]],
+    }
+    return without(
+        *("index_n_heads", "index_head_dim", "index_block_size", "index_topk_blocks", "index_local_blocks"),
+        *("rope_parameters", "layer_types", "mlp_layer_types", "model_type"),
+        rope_theta=config["rope_parameters"]["rope_theta"],
+        moe_layer_freq=[int(kind == "sparse") for kind in config["mlp_layer_types"]],
+        sparse_attention_config=block,
+        partial_rotary_factor=0.5,
+        hidden_act="swigluoai",
+        qk_norm_type="per_head",
+        scoring_func="sigmoid",
+        n_shared_experts=1,
+        num_mtp_modules=7,
+        **dict.fromkeys(("use_qk_norm", "use_gemma_norm", "use_routing_bias"), True),
     )(config)
 
 
@@ -236,6 +266,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     ),
     "minimax_m2 as published": ("minimax_m2", minimax_of_old, minimax_by_minimax),
     "minimax_m2 by MLX": ("minimax_m2_whole", without(), minimax_by_mlx),
+    "minimax_m3 as published": ("minimax_m3_wrapped", inner(minimax_m3_of_old), minimax_m3_by_minimax),
     "mistral4 wrapped of old": ("mistral4_wrapped", without(), old_wrapper),
     "lfm3 published": ("lfm3", without(), renamed((".self_attn.g_proj.", ".self_attn.gate_proj."))),
     "minimax published": ("minimax", without(), minimax_with_rates),

@@ -20,6 +20,7 @@ from tests.support.parity import Reference, full_logits
 _CALLED = {
     "phi3": "phi3_window",
     "kimi_k2": "deepseek_v3",
+    "minimax_m3_vl_text": "minimax_m3",
     "exaone4_5_text": "exaone4",
     "hunyuan_v1_dense": "hunyuan",
 }

@@ -19,6 +19,7 @@ BY_LAYER = (
 """One number for all layers, or a list of them, which may be the same."""
 
 _SIZES = [
+    "attention.indexer.block_size",
     "attention.indexer.head_count",
     "attention.indexer.key_length",
     "attention.key_length",
@@ -40,6 +41,7 @@ _COUNTS = [
     "attention.decay_lora_rank",
     "attention.gate_lora_rank",
     "attention.iclr_lora_rank",
+    "attention.indexer.local_blocks",
     "attention.indexer.top_k",
     "attention.kv_lora_rank",
     "attention.q_lora_rank",

@@ -2,17 +2,40 @@
 softmax, and a mixture of experts in each.
 
 What sublayers add to is the norm of what enters, times a factor that GGUF has one of.
+
+MiniMax M3: layers behind the first dense ones have experts, and indexers that choose blocks of keys. Norms
+are whole in files, and less one in checkpoints.
 """
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
+from modelkit.source.gguf.architectures.moe import (
+    ALWAYS_NORMALIZED,
+    ROUTED_SCALE,
+    SOFTMAX,
+    dense_count,
+    expert_settings,
+    experts,
+    gating,
+    is_sparse,
+    shared_expert,
+)
 from modelkit.source.gguf.architectures.moves import Link
-from modelkit.source.gguf.architectures.parts import NORMS, TOP, decoder, rule, rules
+from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
+    FUSED_QKV,
+    MLP,
+    NORMS,
+    SHIFTED,
+    TOP,
+    decoder,
+    rule,
+    rules,
+)
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Kept, Members
-from modelkit.source.gguf.architectures.settings import Always, Special
+from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from runtime.records import dataclass
 
 _KINDS = {True: "linear_attention", False: "full_attention"}
@@ -90,5 +113,80 @@ MINIMAX_01 = Architecture(
         rule("attn_output.weight", "self_attn.o_proj.weight", _Of(linear=False)),
         rule("attn_output.weight", "self_attn.out_proj.weight", _Of(linear=True)),
         *experts("block_sparse_moe.switch_mlp"),
+    ),
+)
+
+_SIGMOID = 2
+_CHOICES = ("full_attention", "minimax_m3_sparse")
+
+
+def _read_third(file: Reading) -> None:
+    sparse = is_sparse(file)
+    if [file.has(layer, "indexer.q_proj") for layer in range(file.layers)] != sparse:
+        file.unsupported("layers with experts and those with indexers are not the same")
+    file.skip("leading_dense_block_count")
+    inner = file.count("expert_feed_forward_length")
+    if file.count("expert_shared_count", 1) != 1:
+        file.unsupported("more than one expert answers always")
+    file.config |= {
+        "intermediate_size": inner,
+        "shared_intermediate_size": inner,
+        "mlp_layer_types": ["sparse" if one else "dense" for one in sparse],
+        "layer_types": [_CHOICES[one] for one in sparse],
+    }
+
+
+def _write_third(out: Writing) -> None:
+    facts = out.facts
+    dense = dense_count(out, "", 0)
+    if list(facts.get("layer_types", default=())) != [_CHOICES[i >= dense] for i in range(facts.layers)]:
+        out.refuse("layers with experts and those with indexers are not the same, which GGUF cannot say")
+    inner = facts.count("intermediate_size")
+    if facts.count("shared_intermediate_size", default=3072) != inner:
+        out.refuse("the expert that always answers has another width, which GGUF cannot say for minimax-m3")
+    out.put("leading_dense_block_count", dense)
+    out.put("expert_feed_forward_length", inner)
+    out.put("expert_shared_count", 1)
+
+
+MINIMAX_M3 = Architecture(
+    "minimax-m3",
+    (Kind("minimax_m3_vl_text", "MiniMaxM3VLForCausalLM"),),
+    decoder(
+        Rope(theta=5000000.0),
+        *expert_settings("num_local_experts", "num_experts"),
+        Special(_read_third, _write_third),
+        ROUTED_SCALE,
+        ALWAYS_NORMALIZED,
+        gating(_SIGMOID),
+        Same("attention.indexer.head_count", ("index_n_heads",), default=4, needed=True),
+        Same("attention.indexer.key_length", ("index_head_dim",), default=128, needed=True),
+        Same("attention.indexer.top_k", ("index_topk_blocks",), default=16, needed=True),
+        Same("attention.indexer.block_size", ("index_block_size",), default=128, needed=True),
+        Same("attention.indexer.local_blocks", ("index_local_blocks",), default=1, needed=True),
+        Always("swiglu_alpha", 1.702),
+        Always("swiglu_limit", 7.0),
+        inner=Same("feed_forward_length", ("dense_intermediate_size",), default=12288, needed=True),
+    ),
+    (
+        *rules("""
+            token_embd.* = model.embed_tokens.*
+            output.* = lm_head.*
+        """),
+        rule("output_norm.*", "model.norm.*", SHIFTED),
+    ),
+    (
+        rule("attn_norm.*", "input_layernorm.*", SHIFTED),
+        rule("ffn_norm.*", "post_attention_layernorm.*", SHIFTED),
+        *ATTENTION,
+        FUSED_QKV,
+        *(rule(f"attn_{part}_norm.*", f"self_attn.{part}_norm.*", SHIFTED) for part in "qk"),
+        *(rule(f"indexer.{part}_norm.*", f"self_attn.index_{part}_norm.*", SHIFTED) for part in "qk"),
+        *(rule(f"indexer.{part}_proj.*", f"self_attn.index_{part}_proj.*") for part in "qk"),
+        *MLP,
+        rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
+        rule("exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias"),
+        *experts("block_sparse_moe.switch_mlp"),
+        *shared_expert("block_sparse_moe.shared_experts"),
     ),
 )

@@ -100,6 +100,7 @@ ROWS: tuple[Architecture, ...] = (
     mixtures.HY_V3,
     mixtures.MINIMAX,
     minimax.MINIMAX_01,
+    minimax.MINIMAX_M3,
     cohere2_moe.COHERE2MOE,
     llama4.LLAMA4,
     gpt.GPT2,

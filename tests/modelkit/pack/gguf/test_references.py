@@ -87,6 +87,8 @@ REFUSED = {
     "kimi_linear_ranked": "dense layers behind mixtures|not normalized",
     "minimax": "factors of their own",
     "minimax_window": "hidden_act is 'gelu'",
+    "minimax_m3_local": "with indexers are not the same",
+    "minimax_m3_wrapped": "with indexers are not the same",
     "minicpm3": "scale_emb is 3",
     "minicpm3_biases": "scale_depth is 1.73",
     "mistral4_halves": "halves of a head are rotated",
