@@ -101,7 +101,7 @@ def build(config: Config) -> CausalLM:
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """The target's tensors; the draft head's are `adapt_head`'s."""
-    return {name: array for name, array in _adapted(config, weights).items() if not name.startswith("mtp.")}
+    return {name: array for name, array in adapted(config, weights).items() if not name.startswith("mtp.")}
 
 
 class Predictor(Module):
@@ -152,7 +152,7 @@ def head_layout(config: Config) -> list[LayerSpec]:
 
 def adapt_head(config: Config, weights: Weights) -> Weights:
     """The draft head's tensors, {} when the file has none."""
-    return {name: array for name, array in _adapted(config, weights).items() if name.startswith("mtp.")}
+    return {name: array for name, array in adapted(config, weights).items() if name.startswith("mtp.")}
 
 
 def keeps_dtype(name: str) -> bool:
@@ -163,20 +163,20 @@ def keeps_dtype(name: str) -> bool:
 _SHIFTED = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight")
 
 
-def _adapted(config: Config, weights: Weights) -> Weights:
+def adapted(config: Config, weights: Weights) -> Weights:
     """Files as Qwen publishes them store filters [C, 1, k] and norms less one; MLX's have both put right."""
     stored = any(name.endswith("conv1d.weight") and array.shape[-1] != 1 for name, array in weights.items())
     named = without_spares(config, text_tower(weights))
     if config.expert:
         named = to_switch(named, config.expert.experts)
-    adapted: Weights = {}
+    out: Weights = {}
     for name, array in named.items():
         if name.endswith("conv1d.weight"):
             array = stored_filters(array)
         elif stored and _SHIFTED.fullmatch(name):
             array = plus_one(array)
-        adapted.update(_in_order(config.delta, name, array))
-    return adapted
+        out.update(_in_order(config.delta, name, array))
+    return out
 
 
 def _in_order(spec: DeltaSpec, name: str, array: mx.array) -> Weights:
@@ -206,7 +206,7 @@ def _columns(array: mx.array, heads: int, sizes: tuple[int, ...]) -> list[mx.arr
     return [part.flatten(0, 1) for part in mx.split(by_head, stops, axis=1)]
 
 
-_ROWS: tuple[Row, ...] = (
+ROWS: tuple[Row, ...] = (
     Row(lambda t, _: t.has(".in_proj_a.", ".in_proj_b.", ".in_proj_ba."), SOURCE, "gate of the state"),
 )
 
@@ -214,7 +214,7 @@ _ROWS: tuple[Row, ...] = (
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     settled = config.get("model_type") == "qwen3_next"
     towers = replace(USUAL, projectors=(*USUAL.projectors, "merger."))  # MiniCPM-V's
-    return Checkpoint(rows=_ROWS, settled=settled, towers=towers, heads=("mtp.",))
+    return Checkpoint(rows=ROWS, settled=settled, towers=towers, heads=("mtp.",))
 
 
 FAMILY = Family(

@@ -1,6 +1,7 @@
 """What a config.json of Qwen3-Next, Qwen3.5 or its MoE says: which layers are delta nets, which mixtures."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runtime.errors import UnsupportedModel
@@ -53,15 +54,15 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape, partial=0.25),) * layers,
         bias=fields.flag("attention_bias"),
-        delta=_delta(fields, shape["norm_eps"]),
-        recurrent=_recurrent(fields, layers),
+        delta=read_delta(fields, shape["norm_eps"]),
+        recurrent=read_recurrent(fields, layers),
         sparse=_sparse(fields, layers) if expert else (False,) * layers,
         expert=expert,
         head_layers=fields.count("mtp_num_hidden_layers", 1, low=0, high=64),
     )
 
 
-def _delta(fields: Fields, eps: float) -> DeltaSpec:
+def read_delta(fields: Fields, eps: float) -> DeltaSpec:
     return DeltaSpec(
         key_heads=fields.count("linear_num_key_heads", 16, high=4096),
         value_heads=fields.count("linear_num_value_heads", 32, high=4096),
@@ -74,20 +75,29 @@ def _delta(fields: Fields, eps: float) -> DeltaSpec:
 
 def _experts(fields: Fields, family: str) -> ExpertSpec | None:
     default = {"qwen3_next": 512, "qwen3_5_moe": 256}.get(family, 0)
-    experts = fields.count("num_experts", default, low=0, high=1 << 16)
-    if experts == 0:
+    if fields.count("num_experts", default, low=0, high=1 << 16) == 0:
         return None
+    spec = read_experts(fields, default, 8 if family == "qwen3_5_moe" else 10)
+    return spec if family == "qwen3_next" else replace(spec, normalize=True)
+
+
+def read_experts(fields: Fields, experts: int, chosen: int) -> ExpertSpec:
+    """The numbers: where the file does not say."""
+    experts = fields.count("num_experts", experts, high=1 << 16)
     return ExpertSpec(
         experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8 if family == "qwen3_5_moe" else 10, high=experts),
+        chosen=fields.count("num_experts_per_tok", chosen, high=experts),
         inner=fields.count("moe_intermediate_size", 512, high=1 << 22),
         shared=fields.count("shared_expert_intermediate_size", 512, high=1 << 22),
-        normalize=fields.flag("norm_topk_prob", True) or family != "qwen3_next",
+        normalize=fields.flag("norm_topk_prob", True),
     )
 
 
-def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
-    kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
+def read_recurrent(
+    fields: Fields, layers: int, attention: tuple[str, ...] = ("full_attention",)
+) -> tuple[bool, ...]:
+    """Which layers are delta nets. attention: what layer_types calls the others."""
+    kinds = fields.words("layer_types", layers, ("linear_attention", *attention))
     if kinds is not None:
         recurrent = tuple(kind == "linear_attention" for kind in kinds)
     else:

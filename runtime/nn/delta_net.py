@@ -3,6 +3,7 @@ gated norm.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -40,6 +41,8 @@ class DeltaSpec:
     """Of the norm."""
     strength: float = 1.0
     """What a token writes at most; beyond 1 it may overwrite with the opposite sign (OLMo hybrid)."""
+    opens: Literal["silu", "sigmoid"] = "silu"
+    """What the gate behind the norm passes."""
 
     def __post_init__(self) -> None:
         if self.value_heads % self.key_heads:
@@ -84,7 +87,7 @@ class GatedDeltaNet(Module):
         self.conv1d = CausalConv(spec.channels, spec.taps, bias=False)
         self.dt_bias = mx.zeros((spec.value_heads,))
         self.A_log = mx.zeros((spec.value_heads,))
-        self.norm = GatedRMSNorm(spec.value_dim, spec.eps, order="norm first")
+        self.norm = GatedRMSNorm(spec.value_dim, spec.eps, order="norm first", activation=spec.opens)
         self.out_proj = nn.Linear(spec.values, hidden, bias=False)
         self._spec = spec
 

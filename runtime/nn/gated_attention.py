@@ -18,7 +18,7 @@ from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, HeadShape
+from runtime.nn.self_attention import HeadNormAttention, HeadShape, Projected
 from runtime.nn.sublayer import opened, projections
 from runtime.step import Step
 
@@ -36,17 +36,14 @@ class GatedAttention(HeadNormAttention):
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         both, keys, values = projections(self.opening(), x, step)
         queries, gate = mx.split(mx.unflatten(both, 2, (self._heads, -1)), 2, axis=-1)
-        out = attend(
-            step,
-            cache,
-            self.q_norm(queries.swapaxes(1, 2)),
-            self.k_norm(split_heads(keys, self._kv_heads)),
-            split_heads(values, self._kv_heads),
-            scale=self._scale,
-            rope=self._rope,
-            sinks=self.get("sinks"),
-        )
+        queries, keys = self.q_norm(queries.swapaxes(1, 2)), self.k_norm(split_heads(keys, self._kv_heads))
+        out = self.heard(step, cache, (queries, keys, split_heads(values, self._kv_heads)), x)
         return gated(sigmoid, gate.reshape(out.shape), out)
+
+    def heard(self, step: Step, cache: AttentionCache, heads: Projected, _x: mx.array) -> mx.array:
+        """What queries read that have not turned yet, [B, L, H * K]. _x: what all are made of."""
+        sinks = self.get("sinks")
+        return attend(step, cache, *heads, scale=self._scale, rope=self._rope, sinks=sinks)
 
     def heads(self) -> Heads:
         return self._attends

@@ -91,7 +91,7 @@ def split_attention(
         pieces["sinks"] = Piece("stack", (own,), heads)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
     pieces |= more
-    check_children(module, {*pieces}, of_one_head)
+    check_children(module, {*pieces, "indexer"}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
     changed, alibi = module.of_heads(*counts), vars(module).get("_alibi")
     if alibi is not None:

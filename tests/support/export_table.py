@@ -152,8 +152,11 @@ def export(name: str, folder: Path) -> list[str]:
 
 
 def without_ends(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Some tiny configs keep their family's real end ids, which a vocabulary of 160 does not have."""
-    kept = {key: value for key, value in config.items() if key != "eos_token_id"}
+    """Some tiny configs keep their family's real end ids, which a vocabulary of 160 does not have. Tables of
+    n-grams go by the end of a text.
+    """
+    spare = () if config.get("ple_layer_ids") else ("eos_token_id",)
+    kept = {key: value for key, value in config.items() if key not in spare}
     return {key: without_ends(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 

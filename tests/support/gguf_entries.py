@@ -88,6 +88,18 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5": ("qwen3_5", {}),
     "qwen3_5_moe": ("qwen3_5_moe", {}),
     "qwen3_next": ("qwen3_next", {"norm_topk_prob": True}),
+    "qwen4_exp": (
+        "qwen4_exp",
+        {
+            "ple_layer_ids": [2],
+            "eos_token_id": 2,
+            "output_gate_type": "sigmoid",
+            "attention_bias": False,
+            "ngram_vocab_size_base": 41,
+            "make_ngram_vocab_size_divisible_by": 128,
+            "split_ngram_parts": 512,
+        },
+    ),
     "gemma": ("gemma", {}),
     "gemma2": ("gemma2", {"query_pre_attn_scalar": 32}),
     "gemma3": (
@@ -393,6 +405,7 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "phimoe": lambda _: {"architectures": ["PhiMoEForCausalLM"]},
     "mimo_v2_flash": _mimo,
     "kimi_linear": _kimi,
+    "qwen4_exp": lambda _: {"layer_types": ["linear_attention"] * 3 + FULL},
     "t5_v1_1": lambda _: {"tie_word_embeddings": False},
 }
 

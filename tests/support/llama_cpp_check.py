@@ -130,11 +130,12 @@ def compare(name: str, folder: Path) -> str:
 
 
 def _without_ids(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Ids of tokens are those of a larger vocabulary."""
+    """Ids of tokens are those of a larger vocabulary. Tables of n-grams go by the end of a text."""
+    needed = ("eos_token_id",) if config.get("ple_layer_ids") else ()
     return {
         key: _without_ids(one) if isinstance(one, dict) else one
         for key, one in config.items()
-        if not key.endswith("_token_id")
+        if key in needed or not key.endswith("_token_id")
     }
 
 

@@ -72,10 +72,15 @@ def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
     fields = {key: value for key, value in {**fields, **changes}.items() if value is not ABSENT}
     make_references._reference_model(model_type, fields).save_pretrained(folder)
     shapes: dict[str, list[int]] = {}
+    counted: dict[str, Any] = {}  # by the class, of its config
     for file in folder.glob("*.safetensors*"):
         if file.suffix == ".safetensors":
             with safe_open(file, "np") as opened:
-                shapes |= {key: list(opened.get_slice(key).get_shape()) for key in opened.keys()}  # noqa: SIM118
+                for key in opened.keys():  # noqa: SIM118
+                    if opened.get_slice(key).get_dtype() == "I64":
+                        counted[key] = opened.get_tensor(key)
+                    else:
+                        shapes[key] = list(opened.get_slice(key).get_shape())
         file.unlink()
     shapes = {
         _renamed(name, key): shape
@@ -85,7 +90,7 @@ def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
     if head:
         shapes |= _head(name, shapes)
     state = random_state({key: tuple(shape) for key, shape in shapes.items()})
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(state | counted, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config |= CONVERTER_FIELDS.get(name, lambda _: {})(config)
     if head:
@@ -189,6 +194,7 @@ def _convert(folder: Path, options: Mapping[str, Any], *, head: bool) -> None:
     if kind.supports_mtp_export:
         kind.no_mtp = not head
     if raw["model_type"] in ("gpt_neox", "falcon_h1", "mimo_v2_flash", "minimax_m3_vl", "step3p5"):
+    if raw["model_type"] in ("gpt_neox", "falcon_h1", "mimo_v2_flash", "qwen4_exp_text", "step3p5"):
         options = {**options, "hparams": {**hparams, **raw}}
         if raw["model_type"] == "mimo_v2_flash":
             options["hparams"].pop("rope_parameters")

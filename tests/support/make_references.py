@@ -46,7 +46,10 @@ OF_ENCODERS = (*_WITH_POOLERS, "distilbert", "modernbert", "nomic_bert", "eurobe
 _BOTH_WAYS = "use_bidirectional_attention"
 WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
-_COMPUTED = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")  # of MiniMax
+_COMPUTED = (
+    *(".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"),  # of MiniMax
+    *(".layer_multipliers", ".ngram_heads_vocab_sizes", ".ngram_heads_offsets"),  # of Qwen4
+)
 LAST_BITS, STEADY = 2e-7, 5e-5
 STORED = {"bf16": torch.bfloat16, "f16": torch.float16}
 

@@ -181,6 +181,19 @@ def minimax_by_mlx(state: State) -> State:
     return {name.replace(".mlp.", ".block_sparse_moe."): array for name, array in named.items()}
 
 
+def qwen4_in_shards(state: State) -> State:
+    """In a wrapper, with a draft head, tables in four parts, and constants stored for one of them."""
+    out: State = {"mtp.norm.weight": np.zeros(4, np.float32)}
+    for name, array in renamed(("model.", "model.language_model."))(state).items():
+        stem, table, _ = name.partition(".ngram_embedding.weight")
+        shards = np.split(array, 4) if table else ()
+        out |= {f"{stem}.ngram_embedding.shard_{i}.weight": one for i, one in enumerate(shards)}
+        if not table:
+            out[name] = array
+    multipliers = np.array([25912437101140037, 21043097849633001, 55314113489879299])
+    return {**out, "model.language_model.layers.0.ple.ple_embedding.layer_multipliers": multipliers}
+
+
 def each_alone(state: State) -> State:
     """Stacked experts one by one, gate and up apart."""
     return _each(state, "experts")

@@ -184,9 +184,19 @@ ROWS = (
         "has windows for 64 layers only: here it sees further back, and rotates layers without a window, too",
     ),
     Limit(
-        ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"),
+        ("qwen3_5_text", "qwen3_5_moe_text", "qwen3_next", "qwen4_exp_text"),
         _uneven_heads,
         "does not load it where heads of keys and of values differ in size in the delta nets",
+    ),
+    Limit(
+        ("qwen4_exp_text",),
+        lambda config, _: config.get("indexer_compress_ratio", 1) > 1,
+        "looks at a part of one more block, too, but where a block lacks its last token alone",
+    ),
+    Limit(
+        ("qwen4_exp_text",),
+        lambda config, _: config.get("ple_embed_dim") not in (None, config["hidden_size"]),
+        "does not load it where ple_embed_dim is not hidden_size",
     ),
     Limit(("phi3",), _has_windows, "leaves the window out, and sees further back"),
     Limit(("bamba",), _partly_rotated, "rotates other numbers of a head where only a part is rotated"),

@@ -1,7 +1,7 @@
 """The header of a GGUF file to be written: metadata, and where each tensor will lie.
 
-Values have the types that llama.cpp's converter gives them: whole numbers are u32 (i32 in lists), others f32.
-The same values give the same bytes.
+Values have the types that llama.cpp's converter gives them: whole numbers are u32 (i32 in lists, u64 in
+`Longs`), others f32. The same values give the same bytes.
 """
 
 import math
@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from modelkit.source.gguf.architectures.numbers import Longs
 from modelkit.source.gguf.header import ALIGNMENT
 from runtime.blocks.types import BlockType
 from runtime.records import dataclass
@@ -87,6 +88,8 @@ def _array(values: bytes | Iterable[Any]) -> bytes:
     if isinstance(values, bytes):
         return struct.pack("<IQ", _U8, len(values)) + values
     items = list(values)
+    if isinstance(values, Longs):
+        return struct.pack(f"<IQ{len(items)}Q", _U64, len(items), *items)
     if all(isinstance(item, str) for item in items):
         return struct.pack("<IQ", _STRING, len(items)) + b"".join(map(_text, items))
     if all(isinstance(item, bool) for item in items):

@@ -16,6 +16,8 @@ from tests.support.parity import Reference
 
 NEEDS_IDS = {"deepseek_v4", "gemma3n", "gemma4_text"}
 """They look ids up in layers."""
+NEEDS_IDS = {"gemma3n", "gemma4_text", "qwen4_exp"}
+"""They look ids up in layers, too."""
 
 WITHOUT_POSITIONS = {
     "bloom",
@@ -30,9 +32,10 @@ WITHOUT_POSITIONS = {
     "nemotron_h",
     "olmo_hybrid",
     "granitemoehybrid",
+    "qwen4_exp",
     "rwkv7",
 }
-"""No layer of theirs goes by positions, or it counts tokens (T5, ALiBi)."""
+"""No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""
 
 ABSOLUTE = {
     *("gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "llama4", "ministral3", "mistral4", "opt"),

@@ -37,6 +37,7 @@ from tests.support.published_states import (
     old_wrapper,
     one_by_one,
     padded_head,
+    qwen4_in_shards,
     renamed,
     rwkv_by_mlx,
     rwkv_of_old,
@@ -158,6 +159,13 @@ def minimax_m3_of_old(config: Config) -> Config:
         num_mtp_modules=7,
         **dict.fromkeys(("use_qk_norm", "use_gemma_norm", "use_routing_bias"), True),
     )(config)
+def qwen4_by_qwen(config: Config) -> Config:
+    kinds = [kind.replace("indexed", "full") for kind in config["layer_types"]]
+    return {
+        "architectures": ["Qwen4ExpForConditionalGeneration"],
+        "model_type": "qwen4_exp",
+        "text_config": {**config, "layer_types": kinds},
+    }
 
 
 def in_attention(**fields: Any) -> Callable[[Config], Config]:
@@ -184,6 +192,7 @@ def v4_of_old(config: Config) -> Config:
 
 
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
+    "Qwen4 as Qwen has it": ("qwen4_exp", qwen4_by_qwen, qwen4_in_shards),
     "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
     "DeepSeek V4": ("deepseek_v4", v4_of_old, v4_by_deepseek),
     "Kolibri 1": (

@@ -26,3 +26,7 @@ def shortest(number: float) -> float:
         if as_float32(found) == number:
             return found
     return number
+
+
+class Longs(list[int]):
+    """Whole numbers that llama.cpp reads with 64 bits each; those of other lists have 32."""

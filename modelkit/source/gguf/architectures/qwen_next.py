@@ -87,7 +87,7 @@ class _WholeNorm:
         return Kept(change=change).link(members)
 
 
-def _norms(pairs: str) -> tuple[Rule, ...]:
+def norms(pairs: str) -> tuple[Rule, ...]:
     return rules(pairs, _WholeNorm())
 
 
@@ -96,9 +96,9 @@ _TOP = (
         token_embd.* = model.embed_tokens.*
         output.* = lm_head.*
     """),
-    *_norms("output_norm.* = model.norm.*"),
+    *norms("output_norm.* = model.norm.*"),
 )
-_OWN_NORMS = _norms("""
+_OWN_NORMS = norms("""
     attn_norm.* = input_layernorm.*
     post_attention_norm.* = post_attention_layernorm.*
     attn_q_norm.* = self_attn.q_norm.*
@@ -122,7 +122,7 @@ def _delta_net(values: Move, qkv: Move, filters: Move, rates: Move, columns: Mov
     )
 
 
-_HEADS_35 = _delta_net(
+HEADS_35 = _delta_net(
     _VALUES,
     Regrouped(_dealt, _SWAP, before=_behind_keys),
     Regrouped(_dealt, _SWAP, before=_behind_keys, reshape=FILTERS),
@@ -185,14 +185,14 @@ def _write_delta(out: Writing) -> None:
     out.put("full_attention_interval", interval)
 
 
-_DELTA = Special(_read_delta, _write_delta)
+DELTA = Special(_read_delta, _write_delta)
 _SHARED = (
     *expert_settings(),
     *SOFTMAX,
     MOE_INNER,
     shared_inner("shared_expert_intermediate_size"),
 )
-_ROPE = Rope(partial=0.25)
+ROPE = Rope(partial=0.25)
 
 
 def _write_heads(out: Writing) -> None:
@@ -203,7 +203,7 @@ def _write_heads(out: Writing) -> None:
 _MTP = Special(
     lambda file: file.config.update(mtp_num_hidden_layers=max(file.blocks - file.layers, 1)), _write_heads
 )
-_EXPERTS = (ROUTER, *experts(), *shared_expert("mlp.shared_expert"), SHARED_GATE)
+EXPERTS = (ROUTER, *experts(), *shared_expert("mlp.shared_expert"), SHARED_GATE)
 _COMMON = (*_OWN_NORMS, *ATTENTION)
 _PREDICTOR = (
     rule("nextn.eh_proj.weight", "^mtp.fc.weight"),
@@ -216,16 +216,16 @@ QWEN3NEXT = Architecture(
     "qwen3next",
     (Kind("qwen3_next", "Qwen3NextForCausalLM"),),
     decoder(
-        _ROPE,
+        ROPE,
         *_SHARED,
-        _DELTA,
+        DELTA,
         _MTP,
         Always("norm_topk_prob", True),
         Always("decoder_sparse_step", 1),
         Always("mlp_only_layers", []),
     ),
     _TOP,
-    (*_COMMON, *_HEADS_NEXT, *_EXPERTS),
+    (*_COMMON, *_HEADS_NEXT, *EXPERTS),
     exact="function; A_log within 1.2e-7",
     head=_PREDICTOR,
     head_home="mtp.layers.{}.",
@@ -237,14 +237,14 @@ def _put_sections(out: Writing) -> None:
     out.put("rope.dimension_sections", [*block.get("mrope_section", (11, 11, 10)), 0][:4])
 
 
-_SECTIONS = Special(SECTIONS.reading, _put_sections)
+SECTIONS_35 = Special(SECTIONS.reading, _put_sections)
 
 QWEN35 = Architecture(
     "qwen35",
     (Kind("qwen3_5_text", "Qwen3_5ForCausalLM", aliases=("qwen3_5",)),),
-    decoder(_ROPE, _DELTA, _MTP, _SECTIONS, bias_flag("attention_bias", "attn_q")),
+    decoder(ROPE, DELTA, _MTP, SECTIONS_35, bias_flag("attention_bias", "attn_q")),
     _TOP,
-    (*_COMMON, *_HEADS_35, *MLP),
+    (*_COMMON, *HEADS_35, *MLP),
     exact="function; A_log within 1.2e-7; out_proj's columns move by whole heads",
     head=_PREDICTOR,
     head_home="mtp.layers.{}.",
@@ -253,10 +253,10 @@ QWEN35MOE = Architecture(
     "qwen35moe",
     (Kind("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", aliases=("qwen3_5_moe",)),),
     decoder(
-        _ROPE, *_SHARED, _DELTA, _MTP, _SECTIONS, inner=Same("feed_forward_length", ("intermediate_size",))
+        ROPE, *_SHARED, DELTA, _MTP, SECTIONS_35, inner=Same("feed_forward_length", ("intermediate_size",))
     ),
     _TOP,
-    (*_COMMON, *_HEADS_35, *_EXPERTS),
+    (*_COMMON, *HEADS_35, *EXPERTS),
     exact="as qwen35",
     head=_PREDICTOR,
     head_home="mtp.layers.{}.",
