@@ -30,8 +30,7 @@ _UNKNOWN = """
     mllama_text_model modernbert modernbert-decoder mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text
     musicflamingo new nomic_bert opt ovis2 perception_lm persimmon qianfan_ocr qwen2_audio
     qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta smolvlm step3p7 t5
-    t5gemma umt5 vaultgemma
-    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2
+    t5gemma umt5 vaultgemma video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 

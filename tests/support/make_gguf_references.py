@@ -193,8 +193,8 @@ def _convert(folder: Path, options: Mapping[str, Any], *, head: bool) -> None:
     kind = conversion.get_model_class(_WRAPPERS.get(name, name))
     if kind.supports_mtp_export:
         kind.no_mtp = not head
-    if raw["model_type"] in ("gpt_neox", "falcon_h1", "mimo_v2_flash", "minimax_m3_vl", "step3p5"):
-    if raw["model_type"] in ("gpt_neox", "falcon_h1", "mimo_v2_flash", "qwen4_exp_text", "step3p5"):
+    own = ("gpt_neox", "falcon_h1", "mimo_v2_flash", "minimax_m3_vl", "qwen4_exp_text", "step3p5")
+    if raw["model_type"] in own:
         options = {**options, "hparams": {**hparams, **raw}}
         if raw["model_type"] == "mimo_v2_flash":
             options["hparams"].pop("rope_parameters")

@@ -159,6 +159,8 @@ def minimax_m3_of_old(config: Config) -> Config:
         num_mtp_modules=7,
         **dict.fromkeys(("use_qk_norm", "use_gemma_norm", "use_routing_bias"), True),
     )(config)
+
+
 def qwen4_by_qwen(config: Config) -> Config:
     kinds = [kind.replace("indexed", "full") for kind in config["layer_types"]]
     return {
