@@ -45,6 +45,9 @@ def matrix(
         scale = np.array(2**-12, np.float32)
         return {"weight": codes, "weight_scale": scale}, {"weight"}, FP8[codes] * scale
     if kind == "mxfp8":
+        if kind == "fp8":
+            scale = np.array(2**-12, np.float32)
+            return {"weight": codes, "weight_scale": scale}, {"weight"}, FP8[codes] * scale
         powers = rng.integers(110, 118, (rows, inputs // 32)).astype(np.uint8)
         return {"weight": codes, "weight_scale": powers}, {"weight"}, FP8[codes] * _times(powers)
     codes = rng.integers(0, 16, shape).astype(np.uint8)

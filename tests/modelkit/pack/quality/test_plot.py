@@ -16,7 +16,7 @@ def test_each_matrix_has_a_bar_and_kinds_have_colours_of_their_own() -> None:
         Row(f"model.layers.0.{kind}.weight", "q4", 72, 128, 0.1 if kind == "q_proj" else None)
         for kind in KINDS
     ]
-    found = Divergence(*([0.1] * len(Divergence.__dataclass_fields__)))
+    found = Divergence(kl=0.1, kl_p99=0.2, same_top=0.9, perplexity_ratio=1.1, perplexity=9.0, tokens=100)
     drawn = picture(Report("4 bits", 4.5, 1000, True, found, found, tuple(rows))).decode()
     assert all(f"<title>{row.name}: q4</title>" in drawn for row in rows)
     said = re.findall(r'<text x="(\d+)" y="(\d+)" fill="(#\w+)">([^<]+)<', drawn)
