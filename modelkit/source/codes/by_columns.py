@@ -29,7 +29,8 @@ def matrix_among(
             continue
     if len(fitting) > 1:
         raise UnsupportedSource(
-            f"{origin}: `{module}{CODES}` may be any of several ways that config.json knows (dynamic)",
+            f"{origin}: `{module}{CODES}` may be any of several ways that config.json knows "
+            "(dynamic, extra_config)",
             hint=FLOAT_HINT,
         )
     return fitting[0] if fitting else matrix_of(module, layout, usual, tensors, origin)

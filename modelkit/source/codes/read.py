@@ -105,5 +105,4 @@ def _by_columns(
         case "awq":
             return "awq", {"": (stated_by_awq(block, origin),)}
         case _:
-            layout, stated = stated_by_auto_round(block, origin)
-            return layout, {name: (one,) for name, one in stated.items()}
+            return stated_by_auto_round(block, origin)

@@ -110,10 +110,11 @@ def stated_by_awq(block: Mapping[str, Any], origin: str) -> Stated:
     return Stated(bits, size, symmetric=block.get("zero_point", True) is False)
 
 
-def stated_by_auto_round(block: Mapping[str, Any], origin: str) -> "tuple[Layout, Mapping[str, Stated]]":
-    """How tensors lie, and what is said of matrices: of all under "", of some under their modules' names.
-
-    Raises UnsupportedSource.
+def stated_by_auto_round(
+    block: Mapping[str, Any], origin: str
+) -> "tuple[Layout, Mapping[str, tuple[Stated, ...]]]":
+    """How tensors lie, and the ways in which a matrix may be stored: by its module's name; under "" those of
+    all others, the usual one first, then what is said of names by patterns. Raises UnsupportedSource.
     """
     tool = "AutoRound"
     form = block.get("packing_format", "auto_round")
@@ -124,16 +125,18 @@ def stated_by_auto_round(block: Mapping[str, Any], origin: str) -> "tuple[Layout
     if not isinstance(more, Mapping):
         raise _refused(origin, tool, "extra_config", more)
     usual = {key: block[key] for key in _AUTO_ROUND_KEYS if key in block}
-    found: dict[str, Stated] = {}
+    found: dict[str, tuple[Stated, ...]] = {}
     for name, fields in [("", {}), *more.items()]:
         if not isinstance(fields, Mapping):
             raise _refused(origin, tool, f"extra_config of {shown(name)}", fields)
         said = usual | {key: fields[key] for key in _AUTO_ROUND_KEYS if key in fields}
         if name and said.get("bits", 16) == _FLOAT_BITS:
             continue
-        if not _PLAIN_NAME.fullmatch(name):
-            raise _refused(origin, tool, "extra_config", name, "names of modules are read, no patterns")
-        found[name] = _of_auto_round(said, layout, less_one, origin)
+        one = _of_auto_round(said, layout, less_one, origin)
+        if _PLAIN_NAME.fullmatch(name):
+            found[name] = (one,)
+        else:
+            found[""] = tuple(dict.fromkeys((*found[""], one)))
     return layout, found
 
 

@@ -302,10 +302,13 @@ def test_an_adapter_is_added_to_codes_and_fused_into_their_package(tmp_path: Pat
     )  # four bits round it once more
 
 
-def test_what_autoround_says_of_single_layers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", [None, r".*self_attn\\.k_proj.*"])
+def test_what_autoround_says_of_single_layers(pattern: str | None, tmp_path: Path) -> None:
+    """By their names, or by patterns, which are not read: their tensors tell what they are."""
     own, shapes = llama()
     special, left = (name for name in linear(shapes) if "k_proj" in name or "v_proj" in name)
-    extra = {special.removesuffix(".weight"): {"bits": 8, "group_size": 64}, "lm_head": {"bits": 16}}
+    called = pattern or special.removesuffix(".weight")
+    extra = {called: {"bits": 8, "group_size": 64}, "lm_head": {"bits": 16}}
     coded, plain = two(
         tmp_path,
         own,

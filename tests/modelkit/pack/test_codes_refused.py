@@ -107,7 +107,6 @@ def test_what_does_not_fit_is_refused_by_name(change: Changed, said: str, tmp_pa
         (auto_round_config(bits=6), "bits is 6; 2, 3, 4, 8 is what is read"),
         (auto_round_config("auto_round:auto_awq", bits=2), "bits is 2; 4 is what is read"),
         (auto_round_config(data_type="mx_fp"), "data_type is 'mx_fp'"),
-        (auto_round_config(extra_config={".*gate.*": {"bits": 8}}), "no patterns"),
         (auto_round_config(rotation_config={"algorithm": "hadamard"}), "rotation_config is"),
         (awq_config(version="gemv"), "version is 'gemv'; gemm is read"),
         (awq_config(bits=8), "bits is 8; 4 is read"),
