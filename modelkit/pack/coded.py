@@ -199,5 +199,5 @@ def code_notes(
         )
     scales = sum("scale" in name for name in kind.unused)
     if scales:
-        notes.append(f"{counted(scales, 'scale')} of activations left out: they are not rounded here")
+        notes.append(f"{counted(scales, 'scale')} left out: activations are not rounded here")
     return tuple(notes)

@@ -45,7 +45,7 @@ def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ..
     masks = _masks(inventory)
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
     if masks:
-        notes.append(f"{counted(len(masks), 'stored buffer')} left out, which follow from the positions")
+        notes.append(f"{counted(len(masks), 'stored buffer')} left out: positions say the same")
     unread = _unread(inventory)
     if unread:
         notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")

@@ -322,9 +322,7 @@ def _tiles(inventory: Inventory, kind: Fp8Weights) -> dict[str, Tiles]:
 def _unused_notes(kind: Fp8Weights) -> tuple[str, ...]:
     if not kind.unused:
         return ()
-    return (
-        f"{counted(len(kind.unused), 'scale')} of activations left out: they are not rounded to FP8 here",
-    )
+    return (f"{counted(len(kind.unused), 'scale')} left out: activations are not rounded to FP8 here",)
 
 
 def _untouched(tensor: Planned) -> bool:
