@@ -29,6 +29,7 @@ _TABLES = (
     *("word_embeddings.weight", "backbone.embedding.weight"),  # Falcon and BLOOM, and Mamba of old
 )
 _ANSWERS = ("shared.weight", "decoder.embed_tokens.weight")
+_BESIDE = ("scales", "biases", "factor")
 _KEY = "tie_word_embeddings"
 _CONFIG = "config.json"
 _BLOCK_BYTES = 8 << 20
@@ -88,8 +89,8 @@ def _tied(config: Mapping[str, Any]) -> bool:
 
 
 def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
-    """Head and embedding, both as floats."""
-    own = [t for t in inventory.tensors.values() if t.dtype in ("F32", "F16", "BF16")]
+    """Head and embedding, as floats or as MLX packs them."""
+    own = [t for t in inventory.tensors.values() if t.dtype in ("F32", "F16", "BF16", "U32", "U8")]
     is_head = in_head(inventory.config)
     own = [t for t in own if not is_head(t.name)]
     heads = [t for t in own if t.name.endswith(HEADS)]
@@ -100,11 +101,23 @@ def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
 
 
 def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:
-    if (head.shape, head.dtype, head.nbytes) != (table.shape, table.dtype, table.nbytes):  # one may be codes
+    """With what is stored beside packed ones."""
+    modules = [one.name.removesuffix(".weight") for one in (head, table)]
+    parts = [[inventory.tensors.get(f"{module}.{leaf}") for leaf in _BESIDE] for module in modules]
+    both = list(zip((head, *parts[0]), (table, *parts[1]), strict=True))
+    if any(_form(one) != _form(other) for one, other in both):
         return False
     with Reader(inventory.weights) as reader:
-        pairs = zip(whole(head).blocks(_BLOCK_BYTES), whole(table).blocks(_BLOCK_BYTES), strict=True)
-        return all(reader.read(one) == reader.read(other) for one, other in pairs)
+        return all(
+            reader.read(a) == reader.read(b)
+            for one, other in both
+            if one and other
+            for a, b in zip(whole(one).blocks(_BLOCK_BYTES), whole(other).blocks(_BLOCK_BYTES), strict=True)
+        )
+
+
+def _form(tensor: TensorInfo | None) -> object:
+    return tensor and (tensor.shape, tensor.dtype, tensor.nbytes)  # one may be codes
 
 
 def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Inventory:

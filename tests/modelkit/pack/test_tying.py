@@ -86,6 +86,30 @@ def test_a_head_that_differs_in_one_row_is_the_models_head(
     assert np.abs(after - before)[:, -1].min() > 1e-3
 
 
+@pytest.mark.parametrize("packed", [(TABLE, HEAD), (TABLE,), (HEAD,)], ids=["both", "table", "head"])
+@pytest.mark.parametrize("change", [same, other_end])
+def test_packed_ones_are_compared_as_they_are_packed(
+    packed: tuple[str, ...], change: Callable[[mx.array], mx.array], tied: Tied, make: Make, store: Store
+) -> None:
+    folder = tied(change)
+    path = folder / "model.safetensors"
+    arrays = mx.load(str(path), format="safetensors")
+    assert isinstance(arrays, dict)
+    for name in packed:
+        parts = mx.quantize(arrays.pop(name), group_size=32, bits=8)
+        module = name.removesuffix("weight")
+        arrays |= {
+            module + leaf: part for leaf, part in zip(("weight", "scales", "biases"), parts, strict=True)
+        }
+    mx.save_safetensors(str(path), arrays)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization": {"group_size": 32, "bits": 8}}))
+    notes = make("FROM ./target").notes
+    kept = change is same and len(packed) == 2
+    assert any(note.startswith(f"{HEAD} differs from {TABLE}") for note in notes) is not kept
+    assert stored(store)[0]["tie_word_embeddings"] is kept
+
+
 TABLES = {
     "falcon_7b": "word_embeddings",
     "bloom": "word_embeddings",
