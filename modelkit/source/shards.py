@@ -39,9 +39,11 @@ def read_index(files: Files, origin: str) -> dict[str, str] | None:
             )
     missing = sorted(set(placed.values()) - files.keys())
     if missing:
+        other = next((name for name in files if is_model(name) and name not in placed.values()), None)
+        out_of_date = f" Or remove the index, if {shown(other)} is the model." if other else ""
         raise SourceError(
             f"the source is incomplete: {label} names {_some(missing)}, which is not there",
-            hint="Download the missing files.",
+            hint=f"Download the missing files.{out_of_date}",
         )
     return placed
 

@@ -121,6 +121,14 @@ def test_an_index_that_disagrees_with_its_shards_is_refused(
     assert said in caught.value.message
 
 
+def test_an_index_that_was_left_beside_joined_shards_may_be_removed(tmp_path: Path) -> None:
+    folder = write_source(tmp_path)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": TRUE}))
+    with pytest.raises(SourceError, match=f"names `{FIRST}`") as caught:
+        take_stock(folder)
+    assert "Or remove the index, if model.safetensors is the model" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("names", "said"),
     [
