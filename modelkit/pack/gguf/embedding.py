@@ -98,6 +98,8 @@ def _unsaid(pooling: Pooling) -> list[str]:
             shown(text) for text in dict.fromkeys((pooling.prefix, *pooling.prompts.values())) if text
         )
         found.append(f"what stands before texts has no place in a GGUF file: {texts}")
+        if pooling.alone:
+            found.append("it is left out of vectors here, which a GGUF file cannot say either")
     if pooling.most_tokens is not None:
         found.append(f"texts are cut at {pooling.most_tokens:,} tokens here, which a GGUF file cannot say")
     if pooling.lower:

@@ -233,10 +233,12 @@ def test_what_stands_before_texts_and_where_they_are_cut_is_told(tmp_path: Path)
     folder = write_encoder(tmp_path / "model")
     said = {"prompts": {"query": "search: "}}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(said), encoding="utf-8")
+    write_modules(folder, {"pooling_mode_mean_tokens": True, "include_prompt": False})
     limits = {"max_seq_length": 40, "do_lower_case": True}
     (folder / "sentence_bert_config.json").write_text(json.dumps(limits), encoding="utf-8")
     notes = " ".join(exported(tmp_path).notes)
-    assert all(part in notes for part in ("before texts", "search: ", "cut at 40 tokens", "small letters"))
+    said = ("before texts", "search: ", "left out of vectors", "cut at 40 tokens", "small letters")
+    assert all(part in notes for part in said)
 
 
 def test_windows_that_every_layer_has_are_told(tmp_path: Path) -> None:
