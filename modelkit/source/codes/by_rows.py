@@ -54,19 +54,18 @@ def _fits(
         return []
     outputs, across = codes.shape
     as_bytes = codes.name.endswith(".weight")
-    groups = scales.shape[1]
-    inputs = across if as_bytes else across * _WORD_BITS // way.bits
+    groups, bits = scales.shape[1], 8 if as_bytes else way.bits  # codes of fewer bits may take a byte, too
+    inputs = across if as_bytes else across * _WORD_BITS // bits
     size = way.group_size or inputs
-    packed_zeros = ("I32", (-(-outputs * way.bits // _WORD_BITS), groups))
+    packed_zeros = ("I32", (-(-outputs * bits // _WORD_BITS), groups))
     byte_zeros = ("I8", (outputs, groups))  # of bytes, and of symmetric ones by older versions
     fits = (
         codes.dtype == ("I8" if as_bytes else "I32")
-        and (not as_bytes or way.bits == 8)
         and groups > 0
         and scales.shape == (outputs, groups)
         and groups * size == inputs
         and inputs % _WORD_BYTES == 0
-        and inputs * (8 if as_bytes else way.bits) == across * (8 if as_bytes else _WORD_BITS)
+        and inputs * bits == across * (8 if as_bytes else _WORD_BITS)
         and (zeros is not None or way.symmetric)
         and (
             zeros is None
@@ -82,7 +81,7 @@ def _fits(
             f"{module}.weight",
             (outputs, inputs),
             "bytes" if as_bytes else "rows",
-            way.bits,
+            bits,
             size,
             codes,
             scales,

@@ -112,6 +112,7 @@ CASES = {
         for group in (64, None)
     },
     "bytes": (ct_config(8, None), 8, None),
+    "bytes of four bits, as activations of eight ask for": (ct_config(4, 32), 8, 32),
 }
 
 
