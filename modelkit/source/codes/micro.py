@@ -40,6 +40,11 @@ def matrix_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> Code
     if kind is None or scales is None:
         return None
     layout, bits, size = kind
+    if len(codes.shape) > 2 and codes.dtype == "U8":
+        raise UnsupportedSource(
+            f"{origin}: `{name}` is {layout} in {len(codes.shape)} dimensions; matrices of 2 are read",
+            hint=FLOAT_HINT,
+        )
     rows, across = codes.shape if len(codes.shape) == 2 else (0, 0)
     inputs = across * 8 // bits
     if not inputs or inputs % size or scales.shape != (rows, inputs // size):

@@ -109,6 +109,12 @@ def test_powers_of_two_may_have_their_own_type(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "method", "error", "said"),
     [
+        (
+            {"a.weight": ("U8", (2, 8, 8)), "a.weight_scale": ("F8_E4M3", (2, 8, 1))},
+            "modelopt",
+            UnsupportedSource,
+            "nvfp4 in 3 dimensions",
+        ),
         (  # MXFP6
             {"a.weight_packed": ("U8", (8, 48)), "a.weight_scale": ("U8", (8, 2))},
             "compressed-tensors",
