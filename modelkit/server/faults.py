@@ -84,6 +84,8 @@ class Fault:
     """When to try again; None where that would not help."""
     allow: str | None = None
     """The methods that there are, for the kind "method"."""
+    code: str | None = None
+    """A word that clients look for, where the kind's own say too little."""
 
     @property
     def status(self) -> int:

@@ -1,6 +1,6 @@
 """`/v1/messages` and `/v1/messages/count_tokens`."""
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from starlette.requests import Request
@@ -14,6 +14,7 @@ from modelkit.server.anthropic.blocks import Blocks
 from modelkit.server.anthropic.names import model_for
 from modelkit.server.anthropic.reading import Asked, read_asked
 from modelkit.server.anthropic.signing import Sign, signer
+from modelkit.server.anthropic.threads import threads_of
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused, renamed
@@ -33,7 +34,8 @@ _NAMES = {
 
 
 async def messages(request: Request) -> Response:
-    asked = await read(request, read_asked)
+    threads = threads_of(request)
+    asked = await read(request, lambda body: read_asked(body, threads))
 
     def start(model: Model, row: int) -> GenerationStream:
         return start_answer(model, asked)
@@ -41,13 +43,15 @@ async def messages(request: Request) -> Response:
     ask = Ask(await model_for(request, asked.model), start, keep_alive=asked.keep_alive)
     sign = _signer(serving_of(request).settings.home)
     blocks = Blocks(sign, omitted=asked.omitted)
-    writer = Messages(asked.model, blocks, trace_of(request).id, silent=asked.warms)
+    keep = None if asked.thread is None else partial(threads.keep, asked.thread)
+    writer = Messages(asked.model, blocks, trace_of(request).id, silent=asked.warms, keep=keep)
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.ignored)
 
 
 async def count_tokens(request: Request) -> Response:
     """What the prompt would take, by the very way that answers it."""
-    asked = await read(request, lambda body: read_asked(body, counting=True))
+    threads = threads_of(request)
+    asked = await read(request, lambda body: read_asked(body, threads, counting=True))
     name = await model_for(request, asked.model)
     count = await call(request, name, lambda model: prompt_tokens(model, asked), asked.keep_alive)
     return naming(request, JSONResponse({"input_tokens": count}), asked.ignored)

@@ -27,10 +27,11 @@ _BETWEEN = "\n\n"
 _UNREADABLE = frozenset({"redacted_thinking"})
 
 
-def read_conversation(body: Fields) -> list[Message]:
-    """`system` and `messages`, at least one of the latter."""
-    found: list[Message] = []
-    calls = Calls()
+def read_conversation(body: Fields, earlier: Sequence[Message] = ()) -> list[Message]:
+    """`messages`, behind those of a thread: at least one."""
+    found, calls = [*earlier], Calls()
+    for message in earlier:
+        calls.lack(message)
     for one in body.each("messages", MOST_MESSAGES):
         if summary := _summary(one):
             found = [Message("user", f"Summary of the conversation so far:\n\n{summary}")]
@@ -41,9 +42,7 @@ def read_conversation(body: Fields) -> list[Message]:
                 found.append(message)
     if not found:
         raise refused("invalid_request", "messages: at least one message is required", "messages")
-    system = read_system(body)
-    leading = [Message("system", system)] if system else []
-    return [*leading, *_joined(without_blank_end(found))]
+    return _joined(without_blank_end(found))
 
 
 def read_system(body: Fields) -> str:

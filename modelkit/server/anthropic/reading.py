@@ -5,11 +5,13 @@ there are left out: a request that offers them beside others can be answered wit
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
 from modelkit.chat.template import MOST_TOOLS
-from modelkit.server.anthropic.messages import read_conversation
+from modelkit.server.anthropic.messages import read_conversation, read_system
+from modelkit.server.anthropic.threads import KEPT, Thread, Threads
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
 from runtime.records import dataclass
@@ -21,7 +23,7 @@ _KNOWN = frozenset(
     {
         *("model", "messages", "system", "mcp_servers", "max_tokens", "stop_sequences", "seed"),
         *("temperature", "top_p", "top_k", "output_config", "output_format", "thinking"),
-        *("tools", "tool_choice", "stream", "keep_alive"),
+        *("tools", "tool_choice", "stream", "keep_alive", "thread"),
     }
 )
 _THINKING = ("enabled", "disabled", "adaptive", "between_tools")
@@ -40,6 +42,8 @@ class Asked:
     stream: bool
     omitted: bool
     """What is thought is not shown."""
+    thread: Thread | None
+    """All that was said, where it is to be kept for a next turn."""
     keep_alive: float | None
     """As for the pool's `acquire`."""
     ignored: tuple[str, ...]
@@ -51,9 +55,17 @@ class Asked:
         return self.keywords.get("num_predict") == 0
 
 
-def read_asked(body: Fields, *, counting: bool = False) -> Asked:
+def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Asked:
     """counting: only its tokens are wanted, so `max_tokens` may be missing. Raises Refused."""
-    model, messages = body.needed_text("model"), read_conversation(body)
+    thread = threads.of(body)
+    if thread is not None and thread.follows:
+        body = body.entry({**body.peek, **thread.fields}, "")
+    model, said = body.needed_text("model"), read_conversation(body, thread.said if thread else ())
+    system = read_system(body)
+    messages = [Message("system", system), *said] if system else said
+    if thread is not None:
+        fields = {name: body.raw(name) for name in KEPT}
+        thread = replace(thread, said=said, fields=fields)
     body.refuse("mcp_servers", "this server calls no other servers")
     keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
     if counting:
@@ -78,6 +90,7 @@ def read_asked(body: Fields, *, counting: bool = False) -> Asked:
         think=think,
         stream=body.flag("stream", default=False),
         omitted=omitted,
+        thread=thread,
         keep_alive=body.duration("keep_alive"),
         ignored=(*ignored, *body.unknown(_KNOWN)),
     )

@@ -6,11 +6,11 @@ found of an earlier prompt is `cache_read_input_tokens`.
 """
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from modelkit.chat.message import arguments_of
+from modelkit.chat.message import Message, arguments_of
 from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event, Thinking
 from modelkit.server.answering import Started
@@ -41,18 +41,29 @@ _BROKEN_OFF = Fault("draining", "the answer was broken off by the server")
 
 def worded(fault: Fault, request_id: str) -> dict[str, Any]:
     """The JSON of an error."""
-    kind = _KINDS.get(fault.kind, "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": fault.message}, "request_id": request_id}
+    error: dict[str, Any] = {
+        "type": _KINDS.get(fault.kind, "invalid_request_error"),
+        "message": fault.message,
+    }
+    if fault.code is not None:
+        error["details"] = {"error_code": fault.code}
+    return {"type": "error", "error": error, "request_id": request_id}
+
+
+Keep = Callable[[str, Message], None]
 
 
 class Messages:
     """A Writer. model: its name as the client wrote it. request_id: for an error in mid-stream. silent: the
-    answer that is told is empty, whatever the model says.
+    answer that is told is empty, whatever the model says. keep: told the answer's id and what was said, once
+    it has ended.
     """
 
-    def __init__(self, model: str, blocks: Blocks, request_id: str, *, silent: bool = False) -> None:
+    def __init__(
+        self, model: str, blocks: Blocks, request_id: str, *, silent: bool = False, keep: Keep | None = None
+    ) -> None:
         self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
-        self._request_id, self._failed = request_id, False
+        self._request_id, self._failed, self._keep = request_id, False, keep
         self._silent, self._thinking_tokens = silent, 0
         self._content = Content()
         self._frames: dict[tuple[int, str], Frame] = {}
@@ -89,6 +100,9 @@ class Messages:
         return self._message(self._content.blocks, stop_reason(answer), answer.stop, self._cost(answer))
 
     def _told(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
+        last = events[-1]
+        if self._keep is not None and isinstance(last, Finish) and last.answer.reason != "cancelled":
+            self._keep(self._id, Message("assistant") if self._silent else last.answer.message)
         if self._silent:
             return [_emptied(one) for one in events if isinstance(one, Finish)]
         self._thinking_tokens += sum(len(one.ids) for one in events if isinstance(one, Thinking))

@@ -75,7 +75,7 @@ class Kept:
     ) -> None:
         """items: those of its input."""
         items = {**items, **{one["id"]: json.dumps(one).encode() for one in written["output"]}}
-        nbytes = len(json.dumps(written)) + sum(_size(message) for message in said or ())
+        nbytes = len(json.dumps(written)) + sum(message_size(message) for message in said or ())
         nbytes += sum(len(one) + 100 for one in (*items.values(), *events))
         self._entries[written["id"]] = _Entry(written, said, items, events, nbytes)
         self._bytes += nbytes
@@ -136,6 +136,7 @@ def kept_of(request: Request) -> Kept:
     return state.responses
 
 
-def _size(message: Message) -> int:
+def message_size(message: Message) -> int:
+    """About what it takes, in bytes."""
     calls = sum(len(str(call.arguments)) for call in message.tool_calls)
     return len(message.content) + len(message.thinking or "") + calls + 200

@@ -7,6 +7,7 @@ import pytest
 from modelkit.chat.message import Message, ToolCall
 from modelkit.errors import ModelkitError
 from modelkit.server.anthropic.reading import read_asked
+from modelkit.server.anthropic.threads import Threads
 from modelkit.server.fields import Fields
 
 HI = {"role": "user", "content": "Hi"}
@@ -14,7 +15,7 @@ TOOL = {"name": "f", "description": "d", "input_schema": {"type": "object"}, "ca
 
 
 def asked(**body: Any) -> Any:
-    return read_asked(Fields({"model": "m", "max_tokens": 8, "messages": [HI], **body}))
+    return read_asked(Fields({"model": "m", "max_tokens": 8, "messages": [HI], **body}), Threads())
 
 
 def text(said: str, **more: Any) -> dict[str, Any]:
