@@ -11,10 +11,11 @@ from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.anthropic.blocks import Blocks
+from modelkit.server.anthropic.compacting import Compaction
 from modelkit.server.anthropic.names import model_for
 from modelkit.server.anthropic.reading import Asked, read_asked
 from modelkit.server.anthropic.signing import Sign, signer
-from modelkit.server.anthropic.threads import threads_of
+from modelkit.server.anthropic.threads import Threads, threads_of
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused, renamed
@@ -41,11 +42,17 @@ async def messages(request: Request) -> Response:
         return start_answer(model, asked)
 
     ask = Ask(await model_for(request, asked.model), start, keep_alive=asked.keep_alive)
-    sign = _signer(serving_of(request).settings.home)
-    blocks = Blocks(sign, omitted=asked.omitted)
-    keep = None if asked.thread is None else partial(threads.keep, asked.thread)
-    writer = Messages(asked.model, blocks, trace_of(request).id, silent=asked.warms, keep=keep)
+    writer = _writer(request, asked, threads)
     return await reply(request, ask, writer, SSE, streamed=asked.stream, ignored=asked.ignored)
+
+
+def _writer(request: Request, asked: Asked, threads: Threads) -> Messages:
+    id = trace_of(request).id  # noqa: A001
+    if asked.compacts:
+        return Compaction(asked.model, id)
+    blocks = Blocks(_signer(serving_of(request).settings.home), omitted=asked.omitted)
+    keep = None if asked.thread is None else partial(threads.keep, asked.thread)
+    return Messages(asked.model, blocks, id, silent=asked.warms, keep=keep)
 
 
 async def count_tokens(request: Request) -> Response:

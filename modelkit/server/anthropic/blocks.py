@@ -4,8 +4,8 @@ A block's index counts from 0. What is thought is a block with a signature at it
 has the signature alone. Text blocks are never empty.
 """
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, Protocol
 
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.anthropic.messages import ID_PREFIX
@@ -40,6 +40,13 @@ class End:
 
 
 Step = Begin | Grow | End
+
+
+class Steps(Protocol):
+    """Blocks of one answer."""
+
+    def push(self, event: Event) -> Iterable[Step]: ...
+    def finish(self) -> Iterable[Step]: ...
 
 
 class Blocks:

@@ -14,6 +14,7 @@ from modelkit.server.anthropic.messages import read_conversation, read_system
 from modelkit.server.anthropic.threads import KEPT, Thread, Threads
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
+from modelkit.server.openai.compaction import asking
 from runtime.records import dataclass
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -23,7 +24,7 @@ _KNOWN = frozenset(
     {
         *("model", "messages", "system", "mcp_servers", "max_tokens", "stop_sequences", "seed"),
         *("temperature", "top_p", "top_k", "output_config", "output_format", "thinking"),
-        *("tools", "tool_choice", "stream", "keep_alive", "thread"),
+        *("tools", "tool_choice", "stream", "keep_alive", "thread", "compaction"),
     }
 )
 _THINKING = ("enabled", "disabled", "adaptive", "between_tools")
@@ -42,6 +43,8 @@ class Asked:
     stream: bool
     omitted: bool
     """What is thought is not shown."""
+    compacts: bool
+    """The answer is a summary of what was said."""
     thread: Thread | None
     """All that was said, where it is to be kept for a next turn."""
     keep_alive: float | None
@@ -66,6 +69,9 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     if thread is not None:
         fields = {name: body.raw(name) for name in KEPT}
         thread = replace(thread, said=said, fields=fields)
+    wish = None if counting else body.fields("compaction")
+    if wish is not None:
+        messages = asking(messages, _instructions(wish))
     body.refuse("mcp_servers", "this server calls no other servers")
     keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
     if counting:
@@ -83,6 +89,9 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     choice = _choice(body, [tool["function"]["name"] for tool in tools])
     if tools:
         keywords |= {"tools": tools, **choice}
+    if wish is not None:
+        keywords.pop("format", None)
+        keywords |= {"tool_choice": "none"} if tools else {}
     return Asked(
         model=model,
         messages=messages,
@@ -90,10 +99,18 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
         think=think,
         stream=body.flag("stream", default=False),
         omitted=omitted,
-        thread=thread,
+        compacts=wish is not None,
+        thread=thread if wish is None else None,
         keep_alive=body.duration("keep_alive"),
         ignored=(*ignored, *body.unknown(_KNOWN)),
     )
+
+
+def _instructions(given: Fields) -> str:
+    """What is asked of a summary; "" for the usual."""
+    if given.choice("type", ("summarize",)) is None:
+        raise given.wrong("type", "'summarize'")
+    return given.text("instructions", "").strip()
 
 
 def _sampling(body: Fields) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from modelkit.chat.message import Message, arguments_of
 from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event, Thinking
 from modelkit.server.answering import Started
-from modelkit.server.anthropic.blocks import Begin, Blocks, Grow, Step
+from modelkit.server.anthropic.blocks import Begin, Grow, Step, Steps
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.streaming import sse
@@ -60,7 +60,7 @@ class Messages:
     """
 
     def __init__(
-        self, model: str, blocks: Blocks, request_id: str, *, silent: bool = False, keep: Keep | None = None
+        self, model: str, blocks: Steps, request_id: str, *, silent: bool = False, keep: Keep | None = None
     ) -> None:
         self._id, self._model, self._blocks = f"msg_{secrets.token_hex(12)}", model, blocks
         self._request_id, self._failed, self._keep = request_id, False, keep
@@ -97,7 +97,7 @@ class Messages:
         answer = self._answer
         if answer is None or answer.reason == "cancelled":
             raise Refused(_BROKEN_OFF)
-        return self._message(self._content.blocks, stop_reason(answer), answer.stop, self._cost(answer))
+        return self._message(self._content.blocks, self._reason(answer), answer.stop, self._cost(answer))
 
     def _told(self, events: Sequence[Event | Finish]) -> Sequence[Event | Finish]:
         last = events[-1]
@@ -114,8 +114,11 @@ class Messages:
         last, answer = b"".join(map(self._step, self._blocks.finish())), event.answer
         if answer.reason == "cancelled":
             return last + self.fail(_BROKEN_OFF)
-        reason = {"stop_reason": stop_reason(answer), "stop_sequence": answer.stop}
+        reason = {"stop_reason": self._reason(answer), "stop_sequence": answer.stop}
         return last + _event({"type": "message_delta", "delta": reason, "usage": self._cost(answer)})
+
+    def _reason(self, answer: Generation) -> str:
+        return stop_reason(answer)
 
     def _cost(self, answer: Generation) -> dict[str, Any]:
         usage, thinking = answer.usage, {"thinking_tokens": self._thinking_tokens}
@@ -175,6 +178,8 @@ class Content:
         for field in ("text", "thinking", "signature"):
             if field in step.delta:
                 block[field] += step.delta[field]
+        if "content" in step.delta:
+            block["content"] = step.delta["content"]
         self._pieces.append(step.delta.get("partial_json", ""))
 
 

@@ -21,12 +21,12 @@ _ASKED = (
 )
 
 
-def asking(messages: Sequence[Message]) -> list[Message]:
-    """The conversation with the wish for a summary of it."""
-    last = messages[-1]
+def asking(messages: Sequence[Message], wish: str = "") -> list[Message]:
+    """The conversation with the wish for a summary of it; "" for our own words."""
+    last, wish = messages[-1], wish or _ASKED
     if last.role == "user":
-        return [*messages[:-1], replace(last, content=f"{last.content}\n\n{_ASKED}")]
-    return [*messages, Message("user", _ASKED)]
+        return [*messages[:-1], replace(last, content=f"{last.content}\n\n{wish}")]
+    return [*messages, Message("user", wish)]
 
 
 class Compaction(ResponseStream):

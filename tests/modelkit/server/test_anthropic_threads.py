@@ -33,9 +33,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         results = [one for one in messages if one.role == "tool"]
         return [Text(f"It is {results[-1].content}.")] if results else CALLS
 
+    def echo(messages: list[Message], **_: Any) -> list[Event]:
+        return [Text(f"of: {messages[-1].content}")]
+
     def opened(name: str) -> Model:
         model = modelkit.load(folder, home=home, temperature=0)
-        return model if name == "tiny" else scripted(model, events)
+        return model if name == "tiny" else scripted(model, echo if name == "writer" else events)
 
     with served(opened, home) as url:
         yield url
@@ -89,6 +92,36 @@ def test_one_that_is_lost_is_said_in_the_clients_word(anthropics: anthropic.Anth
     forked = thread.fork()
     thread.send({"role": "user", "content": "three"})
     assert forked.send({"role": "user", "content": "three"}).content == thread.messages[-1]["content"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_conversation_is_made_short(anthropics: anthropic.Anthropic, streamed: bool) -> None:
+    wish: Any = {"type": "summarize", "instructions": "Be short."}
+    asked: Any = {
+        **ASK,
+        "model": "writer",
+        "compaction": wish,
+        "messages": [{"role": "user", "content": "q"}],
+    }
+    if streamed:
+        with anthropics.beta.messages.stream(**asked) as stream:
+            made: Any = stream.get_final_message()
+    else:
+        made = anthropics.beta.messages.create(**asked)
+    assert made.stop_reason == "compaction"
+    (block,) = made.content
+    assert (block.type, block.content) == ("compaction", "of: q\n\nBe short.")
+    talk: Any = [{"role": "assistant", "content": made.content}, {"role": "user", "content": "and?"}]
+    again: Any = anthropics.beta.messages.create(**{**ASK, "model": "writer"}, messages=talk)
+    assert "Summary of the conversation so far:\n\nof: q" in again.content[0].text
+    failed = anthropics.beta.messages.create(**{**asked, "model": "tiny", "max_tokens": 1})
+    assert (failed.stop_reason, failed.content[0].to_dict()) == (
+        "compaction",
+        {"type": "compaction", "content": None},
+    )
+    counted = anthropics.beta.messages.count_tokens(model="tiny", messages=asked["messages"])
+    more: Any = {"extra_body": {"compaction": wish}}
+    assert anthropics.beta.messages.count_tokens(model="tiny", messages=asked["messages"], **more) == counted
 
 
 @pytest.mark.parametrize(
