@@ -206,10 +206,15 @@ def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
         every = max(fields.count(name, 1, low=0), 1)
         behind = fields.count("index_skip_topk_offset", 2, low=0) - 1
         kinds = ["shared" if max(i - behind, 0) % every else "full" for i in range(layers)]
+    return choosers_of(fields, name, kinds)
+
+
+def choosers_of(fields: Fields, name: str, kinds: Sequence[str]) -> tuple[int, ...]:
+    """Of each layer: the last one up to it that is full. name: of the field that says so."""
     if kinds[0] != "full":
         fields.refuse(name, "a first layer with an indexer of its own")
     own = [i for i, kind in enumerate(kinds) if kind == "full"]
-    return tuple(max(k for k in own if k <= i) for i in range(layers))
+    return tuple(max(k for k in own if k <= i) for i in range(len(kinds)))
 
 
 def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:

@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, by_layout
-from runtime.cpu.stated import Feeds, Routing, Stacks
+from runtime.cpu.stated import Feeds, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import rms_norms
@@ -31,7 +31,7 @@ from runtime.nn import ops
 from runtime.nn.activation import silu
 from runtime.nn.compressed import Caches as Memories
 from runtime.nn.compressed import CompressedAttention, Shape
-from runtime.nn.hyper import WIDE, HyperConnection, HyperHead, HyperShape
+from runtime.nn.hyper import WIDE, HyperHead, MixingConnection, Streams
 from runtime.nn.indexer import IndexShape
 from runtime.nn.linear import Takes, added, embed, linear
 from runtime.nn.mlp import GatedMLP
@@ -50,7 +50,9 @@ from runtime.step import Step
 class Config(DecoderConfig):
     shapes: tuple[Shape, ...]
     """Of each layer's attention."""
-    hyper: HyperShape
+    streams: Streams
+    rounds: int
+    """Of how streams are mixed (`runtime.nn.hyper`)."""
     hashed: tuple[bool, ...]
     """Of each layer: its experts are chosen by ids."""
     experts: int
@@ -99,13 +101,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=tuple(plain if kind == _KINDS[0] else scaled for kind in kinds),
         shapes=_shapes(fields, shape, kinds, plain.dims),
-        hyper=HyperShape(
-            shape["hidden_size"],
+        streams=Streams(
             fields.count("hc_mult", 4, high=64),
-            fields.count("hc_sinkhorn_iters", 20, high=1000),
-            fields.number("hc_eps", 1e-6, low=0.0),
-            shape["norm_eps"],
+            shape["hidden_size"],
+            eps=fields.number("hc_eps", 1e-6, low=0.0),
+            norm_eps=shape["norm_eps"],
         ),
+        rounds=fields.count("hc_sinkhorn_iters", 20, high=1000),
         hashed=_hashed(fields, layers),
         experts=experts,
         routing=routing,
@@ -240,10 +242,6 @@ class HashRouter(Module):
         return chosen, weighed(self._routing, gates, chosen)
 
 
-def _clipped(limit: float, gate: mx.array, up: mx.array) -> mx.array:
-    return silu(mx.minimum(gate, limit)) * mx.clip(up, -limit, limit)
-
-
 class ClippedMLP(GatedMLP):
     def __init__(self, config: Config) -> None:
         super().__init__(config.hidden_size, config.shared)
@@ -251,24 +249,12 @@ class ClippedMLP(GatedMLP):
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         gate, up = projections((self.gate_proj, self.up_proj), x, step)
-        return linear(self.down_proj, _clipped(self._limit, gate, up), step)
+        inner = silu(mx.minimum(gate, self._limit)) * mx.clip(up, -self._limit, self._limit)
+        return linear(self.down_proj, inner, step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
         """Kernels do not clip so."""
         return None
-
-
-class ClippedExperts(Experts):
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.hidden_size, config.intermediate_size, config.experts)
-        self._limit = config.limit
-
-    def stacks(self) -> Stacks | None:
-        """As above."""
-        return None
-
-    def gated(self, gate: mx.array, up: mx.array) -> mx.array:
-        return _clipped(self._limit, gate, up)
 
 
 class Mixture(Module):
@@ -280,7 +266,9 @@ class Mixture(Module):
         self.gate: HashRouter | RuledRouter = (
             HashRouter(config) if hashed else RuledRouter(*own, corrected=True)
         )
-        self.switch_mlp = ClippedExperts(config)
+        self.switch_mlp = Experts(
+            config.hidden_size, config.intermediate_size, config.experts, limit=config.limit
+        )
         self.shared_experts = ClippedMLP(config)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
@@ -297,8 +285,8 @@ class Block(Module):
         self.mlp = Mixture(config, hashed=config.hashed[place])
         self.input_layernorm: Normalize = norm()
         self.post_attention_layernorm: Normalize = norm()
-        self.attn_hc = HyperConnection(config.hyper)
-        self.ffn_hc = HyperConnection(config.hyper)
+        self.attn_hc = MixingConnection(config.streams, config.rounds)
+        self.ffn_hc = MixingConnection(config.streams, config.rounds)
 
     def __call__(self, streams: mx.array, step: Step, caches: Memories) -> mx.array:
         x, by = self.attn_hc.open(streams)
@@ -317,9 +305,9 @@ class Trunk(Module):
         self.layers = [
             Block(config, i, ropes[spec]) for i, spec in enumerate(config.ropes) if spec is not None
         ]
-        self.hc_head = HyperHead(config.hyper)
+        self.hc_head = HyperHead(config.streams)
         self.norm = rms_norms(config)()
-        self._streams = config.hyper.streams
+        self._streams = config.streams.count
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         memories = by_layout(caches)

@@ -83,6 +83,8 @@ ALIASES: dict[str, dict[str, str]] = {
     "granitemoehybrid": {"layers_block_type": "layer_types"},
     "hunyuan_v1_moe": {"num_experts_per_tok": "moe_topk", "num_local_experts": "num_experts"},
     "hy_v3": {"num_local_experts": "num_experts"},
+    "hy_v4": {"num_local_experts": "n_routed_experts"},
+    "hy_v4_vl_text": {"num_local_experts": "n_routed_experts"},
     "jamba": {"num_local_experts": "num_experts"},
     "kimi_linear": _KIMI,
     "kolibri1": {"num_experts": "num_local_experts"},

@@ -55,6 +55,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "got_ocr2": Wrapper("qwen2"),
     "granite_speech": Wrapper("granite"),
     "granite_speech_plus": Wrapper("granite"),
+    "hy_v4_vl": Wrapper("hy_v4_vl_text"),
     "hyperclovax_vision_v2": Wrapper("hyperclovax"),
     "idefics2": Wrapper("mistral", inside="model.text_model."),
     "idefics3": Wrapper("llama", inside="model.text_model."),
@@ -109,6 +110,7 @@ TEXTS: dict[str, dict[str, int]] = {
     "gpt_oss": {},
     "granite": {},
     "hunyuan_v1_dense": {},
+    "hy_v4_vl_text": {},
     "hyperclovax": {},
     "internlm2": {},
     "kimi_k2": {},
@@ -140,6 +142,7 @@ ALL_TOWERS = Towers(
         *USUAL.images,
         *("image_tower.", "video_tower.", "high_res_vision_", "vqmodel.", "generation_"),
         *("vision_projection.", "visual_embeddings_table.", "image_newline", "vision_embed_tokens."),
+        "vit.",
     ),
     sound=(*USUAL.sound, "encoder."),
     projectors=(

@@ -34,6 +34,10 @@ class IndexShape:
     """I: elements of an index key, and of a query per head."""
     chosen: int
     """T: how many tokens a query sees at most."""
+    still: int = 0
+    """Elements of a key or query that stand before those that turn."""
+    norm_eps: float = 1e-6
+    """Of the norm of keys."""
 
 
 class Indexer(Module):
@@ -41,13 +45,19 @@ class Indexer(Module):
         super().__init__()
         self.wq_b = nn.Linear(query_rank, shape.heads * shape.size, bias=False)
         self.wk = nn.Linear(hidden, shape.size, bias=False)
-        self.k_norm = LayerNorm(shape.size, eps=1e-6)
+        self.k_norm = LayerNorm(shape.size, eps=shape.norm_eps)
         self.weights_proj = nn.Linear(hidden, shape.heads, bias=False)
         self._shape, self._rope = shape, rope
 
     def key(self, x: mx.array, step: Step) -> mx.array:
         """[B, L, D] -> [B, 1, L, I], rotated."""
-        return self._rope(self.k_norm(linear(self.wk, x, step))[:, None], step)
+        return self._turned(self.k_norm(linear(self.wk, x, step))[:, None], step)
+
+    def _turned(self, x: mx.array, step: Step) -> mx.array:
+        if not self._shape.still:
+            return self._rope(x, step)
+        still, turns = mx.split(x, [self._shape.still], axis=-1)
+        return mx.concatenate([still, self._rope(turns, step)], axis=-1)
 
     def choose(self, x: mx.array, low: mx.array, index: mx.array, mask: Mask, step: Step) -> mx.array | None:
         """The T best places for each query, ascending, [B, 1, L, T]; None: no more than T are visible.
@@ -62,9 +72,8 @@ class Indexer(Module):
         self, x: mx.array, low: mx.array, index: mx.array, mask: mx.array | None, step: Step
     ) -> mx.array:
         """The T best places for each query, [B, 1, L, T]."""
-        queries = self._rope(split_heads(linear(self.wq_b, low, step), self._shape.heads), step).astype(
-            mx.float32
-        )
+        queries = split_heads(linear(self.wq_b, low, step), self._shape.heads)
+        queries = self._turned(queries, step).astype(mx.float32)
         shares = linear(self.weights_proj, x, step).astype(mx.float32).swapaxes(1, 2)[..., None]
         return best_places(queries, shares, index, mask, self._shape.chosen)
 

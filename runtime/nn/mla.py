@@ -130,7 +130,7 @@ def by_heads_back(module: Any, x: mx.array, step: Step | None) -> mx.array:
 
 
 class LatentAttention(Module):
-    """[B, L, D] -> [B, L, D]."""
+    """[B, L, D] -> [B, L, D]. With parameters `sinks` [H], heads have one more logit each."""
 
     def __init__(
         self, shape: LatentShape, rope: Rope | None, index_rope: Rope | None = None, chooser: int = 0
@@ -171,7 +171,7 @@ class LatentAttention(Module):
     def states(self, norm: Normalize | None, after: Normalize | None) -> Latents | None:
         """See `sublayer.added`."""
         shape = self._shape
-        if shape.index is not None or not self._as_stated or not fit(norm, after):
+        if shape.index is not None or "sinks" in self or not self._as_stated or not fit(norm, after):
             return None
         first, widen = ("q_proj", None) if shape.query_rank is None else ("q_a_proj", self.q_b_proj)
         opening = self[first], self.kv_a_proj_with_mqa
@@ -245,6 +245,7 @@ class LatentAttention(Module):
             size=shape.rank + shape.position,
             scale=shape.scale,
             value_size=shape.rank,
+            sinks=self.get("sinks"),
         )
         return merge_heads(by_heads(self.v_b_proj, split_heads(read, shape.heads), step))
 
@@ -278,7 +279,7 @@ class LatentAttention(Module):
         """With queries taken to the latents: all heads share the one key there is."""
         queries = mx.concatenate([by_heads_back(self.k_b_proj, content, step), position], axis=-1)
         latents = seen[..., : self._shape.rank]
-        read = attention(queries, seen, latents, mask, scale=self._shape.scale)
+        read = attention(queries, seen, latents, mask, scale=self._shape.scale, sinks=self.get("sinks"))
         return by_heads(self.v_b_proj, read, step)
 
     def expanded(
@@ -291,7 +292,7 @@ class LatentAttention(Module):
         queries = mx.concatenate([content, position], axis=-1)
         keys = mx.concatenate([keys, turned], axis=-1)
         values = by_heads(self.v_b_proj, latents, step)
-        return attention(queries, keys, values, mask, scale=self._shape.scale)
+        return attention(queries, keys, values, mask, scale=self._shape.scale, sinks=self.get("sinks"))
 
 
 class GatedLatentAttention(LatentAttention):

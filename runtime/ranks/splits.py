@@ -134,6 +134,10 @@ def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard
     }
     if "g_proj" in module:
         pieces["g_proj"] = outputs(module.g_proj, own)
+    if "gate_proj" in module:
+        pieces["gate_proj"] = outputs(module.gate_proj, *scaled([own], shape.value))
+    if "sinks" in module:
+        pieces["sinks"] = Piece("stack", (own,), shape.heads)
     whole = {"q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm", "indexer"}
     check_children(module, {*pieces, *whole})
     return Split(pieces, {"_shape": replace(shape, heads=own[1] - own[0])}, memory)

@@ -48,6 +48,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "granite_swa_biases": ("granite_swa_biases", {}),
     "granitemoe_swa": ("granitemoe_swa", {"layer_rope_theta": ABSENT}),
     "hy_v3": ("hy_v3", {}),
+    "hy_v4": ("hy_v4", {}),
     "hy_v3_biases": ("hy_v3_biases", {}),
     "minimax_01": (
         "minimax",
@@ -411,9 +412,14 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
 
 # Names of tensors that published files have and transformers' class saves in another way.
 RENAMED: dict[str, tuple[tuple[str, str], ...]] = {
+    "hy_v4": (
+        (".hc_pre.hc_head.", ".hc_head."),
+        *((f".hc_pre.hc_{part}_layer.", f".hc_{part}_layer.hc_pre.") for part in ("attn", "mlp")),
+        *((f".{home}.linear_gate.", f".{home}.gate_proj.") for home in ("mlp", "shared_experts")),
+    ),
     "kimi_linear": tuple(
         (f".block_sparse_moe.{part}_proj.", f".mlp.{part}_proj.") for part in ("gate", "up", "down")
-    )
+    ),
 }
 
 DRAFTS = {"gemma4_assistant": ("plain", "Gemma4AssistantForCausalLM")}

@@ -136,8 +136,7 @@ def _head(name: str, target: Mapping[str, Any]) -> dict[str, list[int]]:
 
 def _renamed(name: str, key: str) -> str:
     for theirs, ours in RENAMED.get(name, ()):
-        if ".experts." not in key and ".shared_experts." not in key:
-            key = key.replace(theirs, ours)
+        key = key.replace(theirs, ours)
     return key
 
 

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from transformers.models.hy_v4 import modeling_hy_v4
+from transformers.models.hy_v4_vl import modeling_hy_v4_vl
 from transformers.models.minimax import modeling_minimax
 from transformers.models.minimax_m2.modeling_minimax_m2 import apply_rotary_pos_emb
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
@@ -105,7 +107,17 @@ def _made(config: Any) -> Any:
         made.transformer.build_mpt_alibi_tensor = partial(build_mpt_alibi_tensor, alibi_bias_max=most)
     if kind == "minimax" and hasattr(config, "rotary_dim"):  # at which its class does not look
         _turn_part_of_heads(made)
+    if kind == "hy_v4":
+        _as_multimodal(made)
     return made.float().eval()
+
+
+def _as_multimodal(made: Any) -> None:
+    """As in the multimodal Hunyuan V4, and the authors' code: neighbours turn, norms have one epsilon."""
+    modeling_hy_v4.apply_rotary_pos_emb = modeling_hy_v4_vl.apply_rotary_pos_emb
+    for layer in made.model.layers:
+        for norm in (layer.self_attn.q_a_layernorm, layer.self_attn.kv_a_layernorm):
+            norm.variance_epsilon = made.config.rms_norm_eps
 
 
 def _turn_part_of_heads(made: Any) -> None:

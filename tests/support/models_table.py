@@ -45,6 +45,10 @@ Files of MiniMax-Text-01 and M1 say how much of a head is rotated (`rotary_dim`)
 trained so. transformers 5.24's class rotates whole heads; minimax_window is compared with that class after
 its rotation was made MiniMax M2's.
 
+transformers 5.24's class of hy_v4 turns halves of Hunyuan V4's heads and takes 1e-6 in two of its norms. The
+authors' class in vLLM, llama.cpp and transformers' class of the multimodal Hunyuan V4 turn neighbours and
+take rms_norm_eps, and so does modelkit; references are of its class after these two were put right.
+
 Files of MiniMax M3 say it twice (partial_rotary_factor and `rotary_dim`), and each of two programs goes by
 one; a file in which these differ is refused. So is one with another number of index heads than of key heads.
 

@@ -170,6 +170,24 @@ def minimax_m3_by_minimax(state: State) -> State:
     return named(minimax_by_minimax(apart))
 
 
+_HYPER = tuple(
+    (f".{ours}_hc.{part}", f".hc_{theirs}_layer.hc_pre.hc_{part}")
+    for ours, theirs in (("attn", "attn"), ("ffn", "mlp"))
+    for part in ("fn", "base", "scale")
+)
+
+
+def hy_v4_by_tencent(state: State) -> State:
+    """With a draft head."""
+    named = renamed(
+        *_HYPER,
+        (".hc_head.hc_", ".hc_head.hc_head_"),
+        (".self_attn.sinks", ".self_attn.learnable_sink_param"),
+        (".self_attn.gate_proj.", ".self_attn.linear_gate."),
+    )(state)
+    return named | {"model.mtp_layers.0.enorm.weight": np.zeros((2,), np.float32)}
+
+
 def minimax_with_rates(state: State) -> State:
     """With what transformers computes of the config, and saves."""
     rates = {"model.layers.0.self_attn.slope_rate": np.ones((4, 1, 1), np.float32)}

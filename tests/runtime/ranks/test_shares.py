@@ -38,7 +38,7 @@ SHARED = (
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
     *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", *ALIBI),
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
-    "minimax_m3",
+    *("hy_v4", "minimax_m3"),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")
 # Rounding of sums in another order, as share of the largest logit.
@@ -77,7 +77,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B and PLaMo 2
     and those with indexers or ALiBi are computed in parts on one rank, too.
     """
-    indexed = "glm_moe_dsa_shared", "minimax_m3"
+    indexed = "glm_moe_dsa_shared", "hy_v4", "minimax_m3"
     apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *indexed, *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)

@@ -1,10 +1,16 @@
-"""DeepSeek V2 to V3.2 with Kimi K2, GLM-4.7 Flash and GLM-5: latent attention and experts in groups; and
-Youtu-LLM and MiniCPM3, which have no experts.
+"""DeepSeek V2 to V3.2 with Kimi K2, GLM-4.7 Flash and GLM-5: latent attention and experts in groups; Hunyuan
+V4, which has several streams around them; and Youtu-LLM and MiniCPM3, which have no experts.
 """
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.latent_heads import LATENT, LATENT_ROPE, LATENT_SIZES
+from modelkit.source.gguf.architectures.latent_heads import (
+    LATENT,
+    LATENT_ROPE,
+    LATENT_SIZES,
+    read_yarn,
+    write_yarn,
+)
 from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
     MOE_INNER,
@@ -14,6 +20,7 @@ from modelkit.source.gguf.architectures.moe import (
     SHARED_COUNT,
     expert_settings,
     experts,
+    gating,
     has_experts,
     heads_behind,
     leading_dense,
@@ -29,9 +36,11 @@ from modelkit.source.gguf.architectures.parts import (
     TOP,
     VOCAB,
     bias_flag,
+    rule,
     rules,
 )
 from modelkit.source.gguf.architectures.phi import LongRope
+from modelkit.source.gguf.architectures.rope import rope_block
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
 
 
@@ -110,9 +119,7 @@ _PLAIN = (
     VOCAB,
 )
 SIZES = (*_PLAIN, LATENT_SIZES)
-MIXTURE = (
-    *expert_settings("n_routed_experts", "num_local_experts"),
-    Special(_groups, _write_groups),
+_BESIDE = (
     MOE_INNER,
     SHARED_COUNT,
     ROUTED_SCALE,
@@ -120,6 +127,11 @@ MIXTURE = (
         lambda file: file.config.update(norm_topk_prob=bool(file.get("expert_weights_norm"))), _write_norm
     ),
     bias_flag("attention_bias", "attn_kv_a_mqa"),
+)
+MIXTURE = (
+    *expert_settings("n_routed_experts", "num_local_experts"),
+    Special(_groups, _write_groups),
+    *_BESIDE,
 )
 _COMMON = (*SIZES, LATENT_ROPE)
 _THIRD = (*MIXTURE, leading_dense(default=3), Special(_third, _write_sigmoid))
@@ -225,6 +237,67 @@ GLM_DSA = Architecture(
     TOP,
     _INDEXED_BLOCK,
     head=NEXTN,
+)
+
+
+def _write_open_groups(out: Writing) -> None:
+    if out.facts.get("n_group", default=1) != 1:
+        _write_groups(out)
+
+
+def _write_plain_rope(out: Writing) -> None:
+    if rope_block(out.facts)["rope_type"] != "default":
+        out.refuse("the rotation is scaled, and llama.cpp leaves scores of this architecture unscaled")
+    write_yarn(out)
+
+
+def _read_limit(file: Reading) -> None:
+    told = file.get("swiglu_clamp_exp")
+    limits = {float(one) for one in (told if isinstance(told, list | tuple) else [told or 0.0])}
+    if len(limits) != 1:
+        file.unsupported("layers have experts with limits of their own")
+    file.config["swiglu_limit"] = limits.pop()
+
+
+def _write_limit(out: Writing) -> None:
+    limit = float(out.facts.get("swiglu_limit", default=10.0))
+    if limit > 0:
+        out.put("swiglu_clamp_exp", [limit] * out.facts.layers)
+
+
+_STREAMS, _PARTS = ("hc_attn_layer", "hc_mlp_layer"), ("fn", "base", "scale")
+HY_V4 = Architecture(
+    "hy_v4",
+    (Kind("hy_v4", "HYV4ForCausalLM", aliases=("hy_v4_vl_text",)),),
+    (
+        *SIZES,
+        Special(read_yarn, _write_plain_rope),
+        *expert_settings("n_routed_experts", "num_local_experts"),
+        Special(_groups, _write_open_groups),
+        *_BESIDE,
+        leading_dense(default=1),
+        gating(2),
+        Special(_read_limit, _write_limit),
+        Same("hyper_connection.count", ("hc_mult",), default=4, needed=True),
+        Same("hyper_connection.epsilon", ("hc_eps",), default=1e-6, needed=True, kind=float),
+        Same("hyper_connection.magnitude", ("hc_magnitude",), default=2.0, needed=True, kind=float),
+        *_indexer(16),
+        Special(_read_choosers, _write_choosers),
+    ),
+    (
+        *TOP,
+        *(rule(f"output_hc_{part}.weight", f"model.hc_head.hc_head_{part}") for part in _PARTS),
+    ),
+    (
+        *_INDEXED_BLOCK,
+        rule("attn_gate.*", "self_attn.linear_gate.*"),
+        rule("attn_sinks.weight", "self_attn.learnable_sink_param"),
+        *(
+            rule(f"hc_{theirs}_{part}.weight", f"{ours}.hc_pre.hc_{part}")
+            for theirs, ours in zip(("attn", "ffn"), _STREAMS, strict=True)
+            for part in _PARTS
+        ),
+    ),
 )
 
 

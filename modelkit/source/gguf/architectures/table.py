@@ -100,6 +100,7 @@ ROWS: tuple[Architecture, ...] = (
     mixtures.ERNIE_MOE,
     mixtures.HUNYUAN_MOE,
     mixtures.HY_V3,
+    latent.HY_V4,
     mixtures.MINIMAX,
     minimax.MINIMAX_01,
     minimax.MINIMAX_M3,

@@ -86,6 +86,7 @@ REFUSED = {
     "smollm3_window": "no_rope_layers",
     "kimi_linear_ranked": "dense layers behind mixtures|not normalized",
     "minimax": "factors of their own",
+    "hy_v4_listed": "the rotation is scaled",
     "minimax_window": "hidden_act is 'gelu'",
     "minimax_m3_local": "with indexers are not the same",
     "minimax_m3_wrapped": "with indexers are not the same",

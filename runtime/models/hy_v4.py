@@ -1,0 +1,291 @@
+"""Hunyuan V4: DeepSeek-V3's latent attention and mixtures around several residual streams.
+
+What heads see stands under a gate for each number, and heads have sinks. Indexers pick the tokens that
+queries look at, and layers may look at what an earlier one's has picked, as in GLM-5. Of the experts, not of
+what always answers, gates and what they multiply are cut off.
+
+Neighbours turn together, and norms of latents have the epsilon of the others: so the authors' code in vLLM,
+llama.cpp and transformers' class of the multimodal Hunyuan 4; that of hy_v4 in transformers 5.24 turns halves
+and takes 1e-6.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
+from runtime.models.deepseek import choosers_of, read_latent
+from runtime.models.expert_groups import read_groups
+from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
+from runtime.models.mixture import MixtureSpec
+from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.nn.activation import sigmoid
+from runtime.nn.block import PreNorm
+from runtime.nn.hyper import WIDE, AddingConnection, HyperHead, Streams
+from runtime.nn.indexer import IndexShape
+from runtime.nn.layer import FeedForward, Layer
+from runtime.nn.linear import linear
+from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.moe import Experts
+from runtime.nn.norm import Normalize
+from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.route import CorrectedRouter
+from runtime.nn.sparse import SharedMoE
+from runtime.records import dataclass
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    latent: LatentShape
+    rope: RopeSpec
+    choosers: tuple[int, ...]
+    """Of each layer: the one whose indexer chooses what it looks at, itself or an earlier one."""
+    sparse: tuple[bool, ...]
+    """Of each layer: its feed-forward is a mixture."""
+    mixture: MixtureSpec
+    limit: float | None
+    """What gates of experts, and what they multiply, is cut off at; None: nowhere."""
+    streams: Streams
+    magnitude: float
+    """Of the streams' shares of an answer."""
+
+
+# What transformers' classes take for fields that a file leaves out.
+_SMALL = {
+    "hidden_size": 2816,
+    "intermediate_size": 6912,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 34,
+    "moe_intermediate_size": 768,
+    "q_lora_rank": 1536,
+    "index_n_heads": 16,
+}
+_LARGE = {
+    "hidden_size": 6144,
+    "intermediate_size": 18432,
+    "num_attention_heads": 64,
+    "num_hidden_layers": 78,
+    "moe_intermediate_size": 2048,
+    "q_lora_rank": 2048,
+    "index_n_heads": 32,
+}
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    kind = fields.choice("model_type", ("hy_v4", "hy_v4_vl_text"))
+    own = _SMALL if kind == "hy_v4" else _LARGE
+    whole = {**fields.raw, "num_key_value_heads": None, "head_dim": None}  # latents have neither
+    shape = read_shape(
+        Fields(whole),
+        eps=1e-5,
+        activations=("silu",),
+        vocab_size=120832,
+        max_position_embeddings=262144,
+        hidden_size=own["hidden_size"],
+        intermediate_size=own["intermediate_size"],
+        num_attention_heads=own["num_attention_heads"],
+    )
+    layers = layer_count(fields, own["num_hidden_layers"])
+    _refuse_unknown(fields)
+    latent, rope = read_latent(fields, shape, kind, ranks=(own["q_lora_rank"], 512), sizes=(192, 64, 256))
+    index = _index(fields, layers, latent.position, shape["norm_eps"], own["index_n_heads"])
+    limit = fields.number("swiglu_limit", 10.0)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(rope,) * layers,
+        latent=replace(latent, index=index, norm_eps=shape["norm_eps"]),
+        rope=rope,
+        choosers=_choosers(fields, layers),
+        sparse=sparse_layers(fields, layers, 1),
+        mixture=_mixture(fields, own["moe_intermediate_size"]),
+        limit=limit if limit > 0 else None,
+        streams=Streams(
+            count=fields.count("hc_mult", 4, high=64),
+            size=shape["hidden_size"],
+            eps=fields.number("hc_eps", 1e-6),
+            norm_eps=shape["norm_eps"],
+        ),
+        magnitude=fields.number("hc_magnitude", 2.0),
+    )
+
+
+_ONLY = {"gated_mla": True, "learnable_sink": True, "enable_ihc": True, "rope_interleave": True}
+
+
+def _refuse_unknown(fields: Fields) -> None:
+    """What the authors' code could do besides, and transformers does not look at."""
+    fields.only(_ONLY)
+    fields.choice("gating_type", ("elementwise",), "elementwise")
+    if fields.raw.get("q_lora_rank", 1) is None:
+        fields.refuse("q_lora_rank", "a rank, from which indexers read")
+
+
+def _index(fields: Fields, layers: int, position: int, norm_eps: float, heads: int) -> IndexShape:
+    kinds = fields.raw.get("layer_types")
+    if isinstance(kinds, list):  # under the names that they had
+        kinds = [_INDEXED if kind in ("sparse", "sparse_attention") else kind for kind in kinds]
+        Fields({"layer_types": kinds}).words("layer_types", layers, (_INDEXED,))
+    size = fields.count("index_head_dim", 128, low=position + 1, high=4096)
+    return IndexShape(
+        heads=fields.count("index_n_heads", heads, high=4096),
+        size=size,
+        chosen=fields.count("index_topk", 2048),
+        still=size - position,
+        norm_eps=norm_eps,
+    )
+
+
+_INDEXED = "indexed_attention"
+
+
+def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
+    """Without a list the first layer has an indexer, and every fourth from the second on."""
+    kinds = fields.words("indexer_types", layers, ("full", "shared"))
+    if kinds is None:
+        own = ("full" if i == 0 or (i - 1) % 4 == 0 else "shared" for i in range(layers))
+        kinds = fields.take("indexer_types", list(own))
+    return choosers_of(fields, "indexer_types", kinds)
+
+
+def _mixture(fields: Fields, inner: int) -> MixtureSpec:
+    experts = fields.count("n_routed_experts", 256, high=1 << 16)
+    chosen = fields.count("num_experts_per_tok", 8, high=experts)
+    groups, opened = read_groups(fields, experts, chosen, default=1, open_by_default=1, judges=2)
+    inner = fields.count("moe_intermediate_size", inner, high=1 << 22)
+    return MixtureSpec(
+        experts=experts,
+        chosen=chosen,
+        inner=inner,
+        shared=inner * fields.count("n_shared_experts", 1, high=256),
+        groups=groups,
+        top_groups=opened,
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", 2.827),
+    )
+
+
+def _latent_of(config: Config, place: int) -> LatentShape:
+    return config.latent if config.choosers[place] == place else replace(config.latent, own_index=False)
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return [_latent_of(config, place).memory for place in range(config.layers)]
+
+
+class Attention(LatentAttention):
+    """A sigmoid of a number for each that heads see is multiplied to it, and heads have sinks."""
+
+    def __init__(self, shape: LatentShape, rope: Rope, chooser: int) -> None:
+        super().__init__(shape, rope, rope, chooser)
+        self.gate_proj = nn.Linear(shape.hidden, shape.heads * shape.value, bias=False)
+        self.sinks = mx.zeros((shape.heads,))
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        return super().seen(x, step, cache) * sigmoid(linear(self.gate_proj, x, step))
+
+
+class Block(PreNorm):
+    """[B, L, streams * D] -> the same."""
+
+    def __init__(self, config: Config, attention: LatentAttention, mlp: FeedForward) -> None:
+        super().__init__(attention, mlp, rms_norms(config))
+        self.attn_hc = AddingConnection(config.streams, config.magnitude)
+        self.ffn_hc = AddingConnection(config.streams, config.magnitude)
+
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        read, by = self.attn_hc.open(x)
+        x = self.attn_hc.close(x, self.self_attn(self.input_layernorm(read), step, cache), by)
+        read, by = self.ffn_hc.open(x)
+        return self.ffn_hc.close(x, self.mlp(self.post_attention_layernorm(read), step), by)
+
+
+class StreamsTrunk(Trunk):
+    is_even = False
+
+    def __init__(self, config: Config, layers: Sequence[Layer], norm: Normalize, scale: float | None) -> None:
+        super().__init__(config, layers, norm, scale)
+        self.hc_head = HyperHead(config.streams)
+        self._count = config.streams.count
+
+    def entering(self, step: Step) -> mx.array:
+        return mx.tile(super().entering(step), (1, 1, self._count))
+
+    def leaving(self, x: mx.array, step: Step) -> mx.array:
+        return super().leaving(self.hc_head(x), step)
+
+
+def _mlp(config: Config, *, sparse: bool) -> FeedForward:
+    if not sparse:
+        return gated_mlp(config)
+    hidden, spec = config.hidden_size, config.mixture
+    router = CorrectedRouter(
+        hidden,
+        spec.experts,
+        spec.chosen,
+        groups=spec.groups,
+        top_groups=spec.top_groups,
+        normalize=spec.normalize,
+        scale=spec.scale,
+    )
+    mixture = SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared)
+    mixture.switch_mlp = Experts(hidden, spec.inner, spec.experts, limit=config.limit)
+    return mixture
+
+
+def build(config: Config) -> CausalLM:
+    rope = Rope(config.rope)
+    layers = [
+        Block(
+            config,
+            Attention(_latent_of(config, place), rope, config.choosers[place]),
+            _mlp(config, sparse=config.sparse[place]),
+        )
+        for place in range(config.layers)
+    ]
+    return CausalLM(config, layers, rms_norms(config)(), trunk=StreamsTrunk)
+
+
+_MODULES = (
+    (".hc_pre.hc_", ".hc_"),
+    (".learnable_sink_param", ".sinks"),
+    (".linear_gate.", ".gate_proj."),
+    (".hc_attn_layer.hc_", ".attn_hc."),
+    (".hc_mlp_layer.hc_", ".ffn_hc."),
+    (".hc_head_", ".hc_"),
+)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    named = respelled(without_spares(config, text_tower(weights)), _MODULES, trunk="")
+    return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
+
+
+_WIDE = (".e_score_correction_bias", ".mlp.gate.weight", ".sinks", ".weights_proj.weight", *WIDE)
+
+
+def keeps_dtype(name: str) -> bool:
+    """Stored in float32."""
+    return name.endswith(_WIDE)
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(Checkpoint(modules=_MODULES, heads=("mtp_layers.",))),
+)
