@@ -11,7 +11,7 @@ order of their names, into files under MLX's names (`placed`). Every converted m
 input along its rows, as MLX has it.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -25,6 +25,7 @@ from modelkit.pack.left_out import is_in_the_way, left_out_notes, to_decide
 from modelkit.pack.matrix import Matrix
 from modelkit.pack.notes import counted, quantizing_notes, requantizing_notes
 from modelkit.pack.outputs import block_module, decide, packed_module, repacked_module, single
+from modelkit.pack.packed_stacks import kept_stack, packed_stacks
 from modelkit.pack.placed import files_of, in_order
 from modelkit.pack.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.policy import Choice, choose
@@ -91,7 +92,11 @@ def plan(
             return _repack(inventory, kind, role, left)
         case Fp8Weights():
             tiles = _tiles(inventory, kind)
-            made = _convert(inventory, tiles, kind.unused, wanted, role, left, plain, chosen or {}, rewrite)
+            unused = (*kind.unused, *kind.packed, *kind.packed.values())
+            stacks = packed_stacks(kind.packed, inventory.tensors, checkpoint_of(inventory.config))
+            made = _convert(
+                inventory, tiles, unused, wanted, role, left, plain, chosen or {}, rewrite, stacks
+            )
             return replace(made, notes=(*made.notes, *_unused_notes(kind)))
         case FloatWeights():
             return _convert(inventory, {}, (), wanted, role, left, plain, chosen or {}, rewrite)
@@ -111,13 +116,15 @@ def _convert(
     plain: bool,
     searched: Mapping[str, Choice],
     rewrite: bool,
+    stacks: Sequence[Matrix] = (),
 ) -> Plan:
+    """stacks: in MXFP4, which stay so where nothing else is asked for."""
     rewrite = rewrite or is_in_the_way(inventory)
     if wanted is None and not tiles and not rewrite:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
     folded = {tile.scales.name for tile in tiles.values()} | left | {*unused}
-    planned = _decide_all(inventory, tiles, folded, wanted, role, plain, searched)
+    planned = _decide_all(inventory, tiles, folded, wanted, role, plain, searched, stacks)
     notes = quantizing_notes(planned, chosen) if (wanted or tiles) and not searched else ()
     if all(_untouched(tensor) for tensor in planned) and not rewrite:
         decided = {tensor.name: tensor for tensor in planned}
@@ -141,12 +148,16 @@ def _decide_all(
     role: Role,
     plain: bool,
     searched: Mapping[str, Choice],
+    stacks: Sequence[Matrix],
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
     files = checkpoint_of(inventory.config)
     request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
     planned: list[Planned] = []
-    for matrix in gather(to_decide(inventory, folded), files, tiles):
+    for matrix in (*gather(to_decide(inventory, folded), files, tiles), *stacks):
+        if matrix in stacks and matrix.name not in searched and (wanted is None or wanted.name == "mxfp4"):
+            planned.append(kept_stack(matrix))
+            continue
         if matrix.name in searched:
             choice = searched[matrix.name]
         elif wanted is None and not any(slab.tiles for slab in matrix.slabs):

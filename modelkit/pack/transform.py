@@ -59,7 +59,8 @@ def transform(
             check_floats(raw, slab)
         elif slab.tensor.dtype in _FLOATS:
             _check_numbers(planned, raw, slab.tensor.dtype)
-        if planned.encode is None and slab.tiles is None and not planned.plus_one and not touched:
+        coded = slab.tiles is not None or (isinstance(slab, Slab) and slab.groups is not None)
+        if planned.encode is None and not coded and not planned.plus_one and not touched:
             return (every_row(raw, slab),)
     with mx.stream(mx.cpu):
         values = _values(planned, slab, raw, reader)

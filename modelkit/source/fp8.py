@@ -1,9 +1,13 @@
 """FP8 weights with scales: one per block, as DeepSeek and Qwen publish them; one per row, group of a row or
 matrix, as compressed-tensors, FBGEMM, ModelOpt, Quark and AutoRound write them. Every other FP8 is refused.
 
-A weight `X` (F8_E4M3) has its scales in `X_scale_inv`, or `X_scale`; the number of a code is what it says
-times its scale. Tensors alone do not tell what a scale means, so config.json has to say which tool has made
-them, or the size of their blocks; where it does not say that, it is 128 x 128.
+A weight `X` (F8_E4M3) has its scales in `X_scale_inv`, or `X_scale`; `Y.weight` may have them in `Y.scale`
+(DeepSeek V4). The number of a code is what it says times its scale. Tensors alone do not tell what a scale
+means, so config.json has to say which tool has made them, or the size of their blocks; where it does not say
+that, it is 128 x 128.
+
+Beside FP8 there may be weights in MXFP4: two codes in a byte, the first in its lower half, with a power of
+two for each 32 of a row (F8_E8M0), as the experts of DeepSeek V4.
 
 Such files may say, too, by how much activations, keys and values are scaled before they are rounded to FP8.
 Nothing is rounded so here, so these scales are of no use.
@@ -11,6 +15,7 @@ Nothing is rounded so here, so these scales are of no use.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -24,6 +29,7 @@ from runtime.records import dataclass
 Block = tuple[int, int]
 BLOCK: Block = (128, 128)
 _SCALE_DTYPES = ("F32", "BF16", "F16", "F8_E8M0")
+_GROUP = 32
 _NOT_E4M3 = {"F8_E5M2": "FP8 E5M2", "F8_E5M2FNUZ": "FP8 E5M2FNUZ", "F8_E4M3FNUZ": "FP8 E4M3FNUZ"}
 _METHODS = ("fp8", "compressed-tensors", "fbgemm_fp8", "modelopt", "quark", "auto-round")
 _UNUSED = re.compile(r".*\.(?:(?:input|output|activation|[qkv])_scale|input_scale_ub)")
@@ -48,6 +54,8 @@ class Fp8Weights:
     """By the weight's name."""
     unused: frozenset[str] = frozenset()
     """Names of the scales of activations, keys and values."""
+    packed: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Weights in MXFP4, by name, and the names of their scales."""
 
 
 def read_fp8_weights(inventory: Inventory) -> Fp8Weights | None:
@@ -66,13 +74,33 @@ def read_fp8_weights(inventory: Inventory) -> Fp8Weights | None:
         return None
     sizes = _sizes(inventory.config, origin)
     scales = {weight.name: _scales_of(weight, tensors, sizes, origin) for weight in weights}
-    return Fp8Weights(scales, frozenset(filter(_UNUSED.fullmatch, tensors)))
+    packed = {name: found for name in tensors if (found := _powers_of(name, tensors, origin)) is not None}
+    return Fp8Weights(scales, frozenset(filter(_UNUSED.fullmatch, tensors)), packed)
+
+
+def _powers_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> str | None:
+    """The scales of a weight in MXFP4; None where it is none."""
+    codes, scales = tensors[name], tensors.get(_beside(name))
+    if codes.dtype not in ("I8", "U8") or scales is None or scales.dtype != "F8_E8M0":
+        return None
+    rows, columns = codes.shape if len(codes.shape) == 2 else (0, 0)
+    if not rows or 2 * columns % _GROUP or scales.shape != (rows, 2 * columns // _GROUP):
+        raise MalformedFile(
+            f"{origin}: `{scales.name}` has shape {list(scales.shape)}; codes of four bits of shape "
+            f"{list(codes.shape)} have one scale for each {_GROUP} of a row"
+        )
+    return scales.name
+
+
+def _beside(name: str) -> str:
+    return f"{name.removesuffix('.weight')}.scale"
 
 
 def _scales_of(
     weight: TensorInfo, tensors: Mapping[str, TensorInfo], sizes: Sequence[Block], origin: str
 ) -> Scales:
-    scales = tensors.get(f"{weight.name}_scale_inv") or tensors.get(f"{weight.name}_scale")
+    names = f"{weight.name}_scale_inv", f"{weight.name}_scale", _beside(weight.name)
+    scales = next((tensors[name] for name in names if name in tensors), None)
     if scales is None:
         raise UnsupportedSource(
             f"{origin}: `{weight.name}` is FP8 without scales of its own", hint=FLOAT_HINT

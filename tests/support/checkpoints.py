@@ -23,6 +23,9 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"\.x_[rwkvag]$", 0.5, 0.3),  # RWKV-7's, as the next two
     (r"\.k_[ka]$", 0.8, 0.2),
     (r"w_lora\.lora\.2\.bias$", -2.0, 1.5),
+    (r"softmax_scaling\.scale$", 0.3, 0.1),  # Mistral Large 4's, as the next two
+    (r"softmax_scaling\.bias$", 0.5, 0.2),
+    (r"rotary_emb\.alpha$", 0.0, 0.3),
     (r"bias$", 0.0, 0.1),
     (r"embed\w*\.weight$|embeddings\.weight$|^shared\.weight$", 0.0, 1.0),
     (r"Attention\.q\.weight$", 0.0, 0.05),  # T5's scores are not scaled
@@ -63,12 +66,21 @@ def write_checkpoint(
     return folder
 
 
-def save_fp8(path: Path, floats: dict[str, np.ndarray], codes: dict[str, np.ndarray]) -> None:
-    """A safetensors file by hand: numpy has no eight-bit float."""
+def save_fp8(
+    path: Path,
+    floats: dict[str, np.ndarray],
+    codes: dict[str, np.ndarray],
+    more: Mapping[str, tuple[str, np.ndarray]] = {},
+) -> None:
+    """A safetensors file by hand: numpy has no eight-bit float. more: of other types."""
     header, data = dict[str, Any](), b""
     for name, array in {**floats, **codes}.items():
         plain = "U8" if array.dtype == np.uint8 else "F32"
         dtype, start = "F8_E4M3" if name in codes else plain, len(data)
+    kinds = dict.fromkeys(codes, "F8_E4M3") | {name: kind for name, (kind, _) in more.items()}
+    arrays = {**floats, **codes, **{name: array for name, (_, array) in more.items()}}
+    for name, array in arrays.items():
+        dtype, start = kinds.get(name, "F32"), len(data)
         data += array.tobytes()
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [start, len(data)]}
     raw = json.dumps(header).encode()
