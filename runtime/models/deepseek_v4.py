@@ -7,7 +7,6 @@ mixtures ask experts that a table has for each token's id. Draft heads (`mtp`) a
 Source: transformers modeling_deepseek_v4.py. A name is read as the authors' files have it, or that class.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -26,7 +25,8 @@ from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.quantizing import EIGHT_ELSE, Row
 from runtime.models.rope_block import checked
-from runtime.models.tensor_names import renamed, without_spares
+from runtime.models.tensor_names import spelled, without_spares
+from runtime.models.towers import Towers
 from runtime.nn import ops
 from runtime.nn.activation import silu
 from runtime.nn.compressed import Caches as Memories
@@ -227,6 +227,8 @@ class HashRouter(Module):
     """Experts by a token's id, and how much they count by its vector."""
 
     takes_pairs: ClassVar[Takes] = "matrix"
+    reads_ids: ClassVar[bool] = True
+    """Whoever has the layer has to be told them (`runtime.ranks`)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -337,35 +339,38 @@ def build(config: Config) -> DeepseekV4:
     return DeepseekV4(config)
 
 
-_AUTHORS = (
-    *((r"^embed\.", "embed_tokens."), (r"^head\.", "lm_head."), (r"^hc_head_", "hc_head.hc_")),
-    *((r"\.attn\.", ".self_attn."), (r"\.ffn\.", ".mlp."), (r"\.attn_sink$", ".sinks")),
-    *((r"\.attn_norm\.", ".input_layernorm."), (r"\.ffn_norm\.", ".post_attention_layernorm.")),
-    *((r"\.hc_(attn|ffn)_", r".\1_hc."), (r"\.indexer\.compressor\.", ".compressor.indexer.")),
-    (r"\.self_attn\.indexer\.weights_proj\.", ".self_attn.compressor.indexer.scorer.weights_proj."),
-    (r"\.self_attn\.indexer\.wq_b\.", ".self_attn.compressor.indexer.q_b_proj."),
-    *((r"(self_attn|compressor|indexer)\.norm\.", r"\1.kv_norm."), (r"\.ape$", ".position_bias")),
-    *((r"\.w(q|o)_(a|b)\.", r".\1_\2_proj."), (r"\.wkv\.", ".kv_proj."), (r"\.wgate\.", ".gate_proj.")),
-    *((r"\.q_norm\.", ".q_a_norm."), (r"\.gate\.bias$", ".gate.e_score_correction_bias")),
-    *((r"\.w1\.", ".gate_proj."), (r"\.w2\.", ".down_proj."), (r"\.w3\.", ".up_proj.")),
+_NAMES = (
+    *(("model.", ""), ("embed.", "embed_tokens."), ("head.", "lm_head."), ("hc_head_", "hc_head.hc_")),
+    *((part, f"model.{part}") for part in ("embed_tokens.", "layers.", "norm.", "hc_head.")),
+    *((".attn.", ".self_attn."), (".ffn.", ".mlp."), (".attn_sink", ".sinks"), (".ape", ".position_bias")),
+    *((".attn_norm.", ".input_layernorm."), (".ffn_norm.", ".post_attention_layernorm.")),
+    *((".hc_attn_", ".attn_hc."), (".hc_ffn_", ".ffn_hc."), (".gate.bias", ".gate.e_score_correction_bias")),
+    (".indexer.compressor.", ".compressor.indexer."),
+    (".self_attn.indexer.weights_proj.", ".self_attn.compressor.indexer.scorer.weights_proj."),
+    (".self_attn.indexer.wq_b.", ".self_attn.compressor.indexer.q_b_proj."),
+    *((f".{owner}.norm.", f".{owner}.kv_norm.") for owner in ("self_attn", "compressor", "indexer")),
+    *((".wq_a.", ".q_a_proj."), (".wq_b.", ".q_b_proj."), (".wo_a.", ".o_a_proj."), (".wo_b.", ".o_b_proj.")),
+    *((".wkv.", ".kv_proj."), (".wgate.", ".gate_proj."), (".q_norm.", ".q_a_norm.")),
+    *((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj.")),
 )
-_RENAMED = tuple((re.compile(theirs), ours) for theirs, ours in _AUTHORS)
-_BARE = re.compile(r"(layers|norm|embed_tokens|hc_head)\.")
-
-
-def _named(name: str) -> str:
-    name = renamed(name.removeprefix("model."), (), _RENAMED)
-    return f"model.{name}" if _BARE.match(name) else name
+"""The authors', and those that transformers saves (a layer's `norm`) -> its class's."""
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Matrices of groups of heads apart, tables of experts in 32 bits, and no draft heads."""
-    own = {_named(name): array for name, array in weights.items() if not name.startswith(_HEADS)}
+    own = {
+        spelled(name, _NAMES): array
+        for name, array in weights.items()
+        if not name.startswith(_HEADS) and not name.endswith(".gate.bias_vl")
+    }
     made: Weights = {}
     for name, array in to_switch(without_spares(config, own), config.experts).items():
         if ".o_a_proj." in name and array.ndim == 2:
             array = array.reshape(config.shapes[0].out_groups, -1, array.shape[-1])
         made[name] = array.astype(mx.int32) if name.endswith(".tid2eid") else array
+    for place, hashed in enumerate(config.hashed):
+        if hashed:  # files may have a correction of what is no choice
+            made.pop(f"model.layers.{place}.mlp.gate.e_score_correction_bias", None)
     return made
 
 
@@ -377,6 +382,7 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".e_score_correction_bias", ".position_bias", ".sinks", *WIDE))
 
 
+_TOWERS = Towers(images=("vision.",), projectors=("aligner.", "image_"))
 _ROWS = (
     Row(lambda t, _: t.name == "embed.weight", EIGHT_ELSE, "token embedding"),
     Row(lambda t, _: t.name == "head.weight", EIGHT_ELSE, "output head"),
@@ -389,5 +395,7 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
-    checkpoint=always(Checkpoint(rows=_ROWS, heads=_HEADS)),
+    checkpoint=always(
+        Checkpoint(rows=_ROWS, heads=_HEADS, modules=_NAMES, towers=_TOWERS, spare=(".gate.bias_vl",))
+    ),
 )

@@ -46,6 +46,18 @@ def renamed(name: str, prefixes: Iterable[str], rules: Iterable[tuple[re.Pattern
     return name
 
 
+def spelled(name: str, pairs: Iterable[tuple[str, str]]) -> str:
+    """With the first of each pair replaced by the second, in order: a part that begins with a dot, or the
+    beginning of the name.
+    """
+    for theirs, ours in pairs:
+        if theirs.startswith("."):
+            name = name.replace(theirs, ours)
+        elif name.startswith(theirs):
+            name = ours + name.removeprefix(theirs)
+    return name
+
+
 def respelled(
     weights: dict[str, mx.array], pairs: Iterable[tuple[str, str]], trunk: str = "transformer."
 ) -> dict[str, mx.array]:

@@ -44,6 +44,11 @@ class Chain:
         tables = [f"{self.path}.{name}." for name, module in self.around() if is_table(module)]
         return tensor.startswith(tuple(tables))
 
+    @property
+    def reads_ids(self) -> bool:
+        """Does a layer look ids up by itself?"""
+        return any(getattr(module, "reads_ids", False) for layer in self.layers for module in layer.modules())
+
     def is_everywhere(self, tensor: str) -> bool:
         return tensor.startswith(tuple(f"{self.path}.{name}." for name in self.everywhere))
 

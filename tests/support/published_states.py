@@ -244,7 +244,58 @@ def v4_by_deepseek(state: State) -> State:
     named = each_alone(state)
     for pair in (*_V4, (".indexer.compressor.kv_norm.", ".indexer.compressor.norm.")):
         named = renamed(pair)(named)
-    return named | {"mtp.0.norm.weight": named["norm.weight"]}
+    more = {"mtp.0.norm.weight": named["norm.weight"], "aligner.w1.weight": named["head.weight"]}
+    return named | more | {"layers.1.ffn.gate.bias_vl": named["layers.1.ffn.gate.bias"]}
+
+
+_LARGE4 = (
+    *((".self_attn.indexer.", ".attention.indexer."), (".self_attn.", ".attention.")),
+    *((".q_proj.", ".wq."), (".o_proj.", ".wo."), (".kv_a_proj_with_mqa.", ".wkv_a_with_mqa.")),
+    *((".kv_b_proj.", ".wkv_b."), (".kv_a_layernorm.", ".kv_a_norm.")),
+    *((".softmax_scaling.scale", ".ssmax_scaling.s"), (".softmax_scaling.bias", ".ssmax_scaling.b")),
+    *((".input_layernorm.", ".attention_norm."), (".post_attention_layernorm.", ".ffn_norm.")),
+    *((".mlp.gate.", ".gate."), (".mlp.experts.", ".experts."), (".mlp.shared_experts.", ".shared_experts.")),
+    *((".mlp.", ".feed_forward."), (".gate_proj.", ".w1."), (".down_proj.", ".w2."), (".up_proj.", ".w3.")),
+    *(("rotary_emb.", "lerope."), ("embed_tokens.", "tok_embeddings."), ("lm_head.", "output.")),
+    ("model.vision_tower.", "vision_encoder."),
+    *(("model.multi_modal_projector.patch_merger.", "patch_merger."), ("model.language_model.", "")),
+    *(("model.multi_modal_projector.", "vision_language_adapter."),),
+)
+
+
+def large4_by_mistral(state: State) -> State:
+    """Its own names, and a part of a draft head."""
+    named = each_alone(state)
+    for pair in _LARGE4:
+        named = renamed(pair)(named)
+    return named | {"mtp_dspark.norm.weight": named["norm.weight"]}
+
+
+def axk2_by_skt(state: State) -> State:
+    """Gates of norms and queries under its own names."""
+    named = each_alone(state)
+    for pair in ((".mlp.fc1.", ".W_down."), (".mlp.fc2.", ".W_up."), (".q_gate_proj.", ".q_b_proj.")):
+        named = renamed(pair)(named)
+    return named
+
+
+def sarvam_by_sarvam(state: State) -> State:
+    """One matrix for queries, keys and values, and one bias."""
+    named = each_alone(state)
+    for pair in (
+        ("model.embed_tokens.", "model.word_embeddings."),
+        (".self_attn.o_proj.", ".attention.dense."),
+        (".self_attn.q_norm.", ".attention.query_layernorm."),
+        (".self_attn.k_norm.", ".attention.key_layernorm."),
+        (".mlp.gate.e_score_correction_bias", ".mlp.gate.expert_bias"),
+    ):
+        named = renamed(pair)(named)
+    out = {name: x for name, x in named.items() if not re.search(r"\.self_attn\.[qkv]_proj\.", name)}
+    for name in named:
+        if ".self_attn.q_proj." in name:
+            parts = [named[name.replace(".q_proj.", f".{part}_proj.")] for part in "qkv"]
+            out[name.replace(".self_attn.q_proj.", ".attention.query_key_value.")] = np.concatenate(parts)
+    return out
 
 
 def step_by_mlx(state: State) -> State:

@@ -39,7 +39,7 @@ from tests.support.parity import Reference
 
 GROUP_SIZE = 32
 CHUNK, TOKENS = 12, 36
-NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8"}
+NAMES = {mx.float32: "F32", mx.uint32: "U32", mx.uint8: "U8", mx.int64: "I64"}
 
 Stored = tuple[dict[str, mx.array], Mapping[str, Any]]
 """Tensors and their config."""

@@ -10,7 +10,7 @@ from modelkit.pack.experts import gather
 from modelkit.pack.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from runtime.models.checkpoint import TRUNK, Checkpoint
-from runtime.models.tensor_names import text_name
+from runtime.models.tensor_names import spelled, text_name
 from runtime.models.towers import unwrapped
 from runtime.models.wrapper import text_block
 from runtime.nn.low_rank import HEAD
@@ -47,12 +47,7 @@ def called(name: str, files: Checkpoint, inside: tuple[str, str] | None, *, writ
     elif writes:
         name = text_name(name)
         name = next((trunk for start, trunk in _BARE if name.startswith(start)), "") + name
-    for theirs, ours in (*((ours, theirs) for theirs, ours in files.renamed), *files.modules):
-        if theirs.startswith("."):
-            name = name.replace(theirs, ours)
-        elif name.startswith(theirs):
-            name = ours + name.removeprefix(theirs)
-    return name
+    return spelled(name, (*((ours, theirs) for theirs, ours in files.renamed), *files.modules))
 
 
 def _whole(

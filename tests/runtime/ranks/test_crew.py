@@ -34,7 +34,12 @@ def test_others_do_what_one_decides(
 
 @pytest.mark.parametrize(
     ("kind", "cut", "size", "count"),
-    [("llama", "stages", 2, 1), ("llama", "pairs", 4, 2), ("gemma4_text", "stages", 2, 2)],
+    [
+        ("llama", "stages", 2, 1),
+        ("llama", "pairs", 4, 2),
+        ("gemma4_text", "stages", 2, 2),
+        ("deepseek_v4", "stages", 2, 2),
+    ],
 )
 def test_who_reads_ids_is_told_them(
     crews: Crews, tmp_path: Path, kind: str, cut: str, size: int, count: int
