@@ -1,11 +1,12 @@
-"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight), GLM-4.7 Flash, GLM-5 and A.X K1: latent attention, many
-small experts.
+"""DeepSeek V2, V3, V3.2 (also Kimi K2, Moonlight), GLM-4.7 Flash, GLM-5, A.X K1 and K2, and Sarvam
+105B: latent attention, many small experts.
 
 The first layers are dense, the rest ask a few of many experts besides shared ones that always answer. V2
 routes by a softmax, within the best groups of experts if told so; the others by sigmoids with a correction
 of the choice, in groups. V3.2 and GLM-5 add an indexer that picks the tokens each query looks at; layers of
-GLM-5 may look at what an earlier one's has picked. A.X K1 norms what mixtures answer. Files of V3 and GLM
-hold draft heads behind the last layer.
+GLM-5 may look at what an earlier one's has picked. A.X K1 norms what mixtures answer. A.X K2 has V3.2's
+indexer, gates on what heads see and, of low rank, on most norms. Files of V3 and GLM hold draft heads behind
+the last layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,12 +14,13 @@ from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import StepCache
+from runtime.cache.protocol import AttentionCache, StepCache
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
-from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
@@ -26,11 +28,15 @@ from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import spelled, without_spares
+from runtime.nn.activation import sigmoid, silu
+from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.block import Place, PreNorm
 from runtime.nn.indexer import IndexShape
-from runtime.nn.layer import FeedForward
+from runtime.nn.layer import FeedForward, Layer
+from runtime.nn.linear import linear
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
+from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
@@ -40,8 +46,8 @@ from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
 
-_INDEXED = ("deepseek_v32", "glm_moe_dsa")
-_FAMILIES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", *_INDEXED)
+_INDEXED = ("axk2", "deepseek_v32", "glm_moe_dsa")
+_FAMILIES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "sarvam_mla", *_INDEXED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +89,12 @@ class Config(DecoderConfig):
     """Stored behind the last layer; 0: none."""
     norm_behind: bool
     """Of what mixtures answer."""
+    gate_rank: int | None
+    """Of the gates on norms; None: none, nor on what heads see."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
-    fields = Fields(raw)
+    fields = Fields(_with_yarn(raw))
     family = fields.choice("model_type", _FAMILIES)
     flash, second, fifth = (family == name for name in ("glm4_moe_lite", "deepseek_v2", "glm_moe_dsa"))
     shape = read_shape(
@@ -98,7 +106,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields)
     if fields.flag("mlp_bias"):
         raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
-    latent, rope = read_latent(fields, shape, family)
+    latent, rope = read_latent(fields, shape, family, **_SIZES.get(family, {}))
     index = family in _INDEXED
     return Config(
         **shape,
@@ -107,17 +115,33 @@ def parse(raw: Mapping[str, Any]) -> Config:
         latent=latent,
         rope=rope,
         index_rope=_rope(fields, shape, latent.position, traditional=fifth) if index else None,
-        choosers=_choosers(fields, layers) if fifth else tuple(range(layers)),
+        choosers=read_choosers(fields, layers) if fifth else tuple(range(layers)),
         sparse=_sparse(fields, layers, _DENSE.get(family, 3)),
         mixture=_mixture(fields, family),
         draft_heads=0 if second else fields.count("num_nextn_predict_layers", 0, low=0, high=16),
         norm_behind=family == "axk1",
+        gate_rank=fields.count("gated_norm_rank", 16, high=1 << 16) if family == "axk2" else None,
     )
 
 
+def _with_yarn(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Sarvam's files have another word for it."""
+    block = raw.get("rope_scaling")
+    if raw.get("model_type") != "sarvam_mla" or not isinstance(block, Mapping):
+        return raw
+    if "deepseek_yarn" not in (block.get("type"), block.get("rope_type")):
+        return raw
+    own = {name: value for name, value in block.items() if name != "type"}
+    return {**raw, "rope_scaling": {**own, "rope_type": "yarn"}}
+
+
 # Of transformers' classes, where they are not DeepSeek-V3's.
-_LENGTHS = {"axk1": 32768, "deepseek_v2": 2048, "glm_moe_dsa": 202752}
-_DENSE = {"axk1": 1, "deepseek_v2": 0, "glm4_moe_lite": 1}
+_LENGTHS = {"axk1": 32768, "axk2": 131072, "deepseek_v2": 2048, "glm_moe_dsa": 202752}
+_SIZES: dict[str, dict[str, Any]] = {
+    "axk2": {"ranks": (384, 128), "sizes": (64, 32, 64)},
+    "sarvam_mla": {"ranks": (None, 512)},
+}
+_DENSE = {"axk1": 1, "axk2": 1, "deepseek_v2": 0, "glm4_moe_lite": 1, "sarvam_mla": 1}
 
 
 def read_latent(
@@ -184,7 +208,7 @@ def _index(fields: Fields, position: int, family: str) -> IndexShape:
         fields.refuse("q_lora_rank", "a rank, from which the indexer reads")
     fields.words("layer_types", layer_count(fields), ("indexed_attention",))
     return IndexShape(
-        heads=fields.count("index_n_heads", 32 if family == "glm_moe_dsa" else 64, high=4096),
+        heads=fields.count("index_n_heads", {"axk2": 16, "glm_moe_dsa": 32}.get(family, 64), high=4096),
         size=fields.count("index_head_dim", 128, low=position, high=4096),
         chosen=fields.count("index_topk", 2048),
     )
@@ -193,7 +217,7 @@ def _index(fields: Fields, position: int, family: str) -> IndexShape:
 _LETTERS = {"F": "full", "S": "shared"}
 
 
-def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
+def read_choosers(fields: Fields, layers: int) -> tuple[int, ...]:
     """By `indexer_types`, by a pattern such as FSSF, or by how often a layer has its own."""
     kinds = fields.words("indexer_types", layers, ("full", "shared"))
     name, pattern = "indexer_types", fields.raw.get("index_topk_pattern")
@@ -224,9 +248,11 @@ def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:
 
 # What transformers' classes take where a file does not say: groups, open groups, scale, shared experts.
 _ROUTED = {
+    "axk2": (1, 1, 2.5, 1),
     "deepseek_v2": (1, 1, 1.0, 2),
     "glm4_moe_lite": (1, 1, 1.8, 1),
     "glm_moe_dsa": (1, 1, 2.5, 1),
+    "sarvam_mla": (1, 1, 2.5, 1),
 }
 _ROUTED_V3 = (8, 4, 2.5, 1)
 
@@ -323,17 +349,82 @@ class NormedMixture(PreNorm):
         return attention, (self.mlp, self.post_attention_layernorm, self.post_mlp_layernorm)
 
 
-def _blocks(config: Config, sparse: Sequence[bool], choosers: Sequence[int]) -> list[PreNorm]:
+class GatedQueries(LatentAttention):
+    """Queries come with gates of what heads see, of the smaller vector as it is and normed."""
+
+    def __init__(
+        self, shape: LatentShape, rope: Rope, index_rope: Rope | None = None, chooser: int = 0
+    ) -> None:
+        super().__init__(shape, rope, index_rope, chooser)
+        assert shape.query_rank is not None
+        del self.q_b_proj
+        whole = shape.content + shape.position + shape.value
+        self.q_gate_proj = nn.Linear(2 * shape.query_rank, shape.heads * whole, bias=False)
+
+    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        shape, plain = self._shape, linear(self.q_a_proj, x, step)
+        low = self.q_a_layernorm(plain)
+        made = linear(self.q_gate_proj, mx.concatenate([low, plain], axis=-1), step)
+        cuts = [shape.content, shape.content + shape.position]
+        content, position, gate = mx.split(split_heads(made, shape.heads), cuts, axis=-1)
+        keys, mask = self._chosen(x, low, self._key(x, step), step, cache)
+        out = self._attend(content, self._turned(position, step), keys, mask, step)
+        return merge_heads((out * sigmoid(gate.astype(mx.float32))).astype(out.dtype))
+
+
+class NormGate(Module):
+    def __init__(self, hidden: int, rank: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(hidden, rank, bias=False)
+        self.fc2 = nn.Linear(rank, hidden, bias=False)
+
+
+class GatedNorm(Module):
+    """norm(x) · sigmoid(fc2(silu(fc1(norm(x)))))"""
+
+    def __init__(self, norm: Normalize, hidden: int, rank: int) -> None:
+        super().__init__()
+        self.norm: Normalize = norm
+        self.mlp = NormGate(hidden, rank)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        normed = self.norm(x)
+        gate = linear(self.mlp.fc2, silu(linear(self.mlp.fc1, normed, step)), step)
+        return (normed * sigmoid(gate.astype(mx.float32))).astype(normed.dtype)
+
+
+class GatedNorms(Module):
+    """Of a layer whose first norm has a gate, and whose second has one where a mixture is behind it."""
+
+    def __init__(self, config: Config, attention: LatentAttention, mlp: FeedForward, *, sparse: bool) -> None:
+        super().__init__()
+        norm, rank = rms_norms(config), config.gate_rank
+        assert rank is not None
+        self.self_attn, self.mlp = attention, mlp
+        self.input_layernorm = GatedNorm(norm(), config.hidden_size, rank)
+        self.post_attention_layernorm: Any = GatedNorm(norm(), config.hidden_size, rank) if sparse else norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        x = x + self.self_attn(self.input_layernorm(x, step), step, cache)
+        if isinstance(self.post_attention_layernorm, GatedNorm):
+            return x + self.mlp(self.post_attention_layernorm(x, step), step)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+
+def _blocks(config: Config, sparse: Sequence[bool], choosers: Sequence[int]) -> list[Layer]:
     rope = Rope(config.rope)
     index_rope = None if config.index_rope is None else Rope(config.index_rope)
 
-    def attention(place: int, chooser: int) -> LatentAttention:
-        return LatentAttention(_latent_of(config, place, chooser), rope, index_rope, chooser)
+    def block(place: int, chooser: int, *, sparse: bool) -> Layer:
+        attention = LatentAttention if config.gate_rank is None else GatedQueries
+        own = attention(_latent_of(config, place, chooser), rope, index_rope, chooser)
+        mlp = _mlp(config, sparse=sparse)
+        if config.gate_rank is not None:
+            return GatedNorms(config, own, mlp, sparse=sparse)
+        return (NormedMixture if sparse and config.norm_behind else PreNorm)(own, mlp, rms_norms(config))
 
     return [
-        (NormedMixture if kind and config.norm_behind else PreNorm)(
-            attention(place, chooser), _mlp(config, sparse=kind), rms_norms(config)
-        )
+        block(place, chooser, sparse=kind)
         for place, (kind, chooser) in enumerate(zip(sparse, choosers, strict=True))
     ]
 
@@ -345,8 +436,22 @@ def build(config: Config) -> CausalLM:
 def adapt(config: Config, weights: Weights) -> Weights:
     """The target's tensors; the draft heads' are `adapt_head`'s."""
     named = {name.replace(".mlp.post_mlp_", ".post_mlp_"): array for name, array in weights.items()}
-    own = without_head(without_spares(config, named), config.layers, config.draft_heads)
+    named = _gated(config, without_spares(config, named))
+    own = without_head(named, config.layers, config.draft_heads)
     return split_latent_heads(to_switch(own, config.mixture.experts), config.latent)
+
+
+_GATED = (
+    (".W_down.", ".mlp.fc1."),
+    (".W_up.", ".mlp.fc2."),
+    (".self_attn.q_b_proj.", ".self_attn.q_gate_proj."),
+)
+"""Of A.X K2's files."""
+
+
+def _gated(config: Config, weights: Weights) -> Weights:
+    pairs = () if config.gate_rank is None else _GATED
+    return {spelled(name, pairs): array for name, array in weights.items()}
 
 
 def build_head(config: Config) -> DraftHead:
@@ -361,13 +466,17 @@ def head_layout(config: Config) -> list[LayerSpec]:
 
 def adapt_head(config: Config, weights: Weights) -> Weights:
     """The draft heads' tensors, {} when the file has none."""
-    own = head_only(weights, config.layers, config.draft_heads)
+    own = head_only(_gated(config, weights), config.layers, config.draft_heads)
     return split_latent_heads(to_switch(own, config.mixture.experts), config.latent)
 
 
 def keeps_dtype(name: str) -> bool:
     """Corrections differ by less than a 16-bit float can tell."""
     return name.endswith(".e_score_correction_bias")
+
+
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    return Checkpoint(heads_behind=True, modules=_GATED if config.get("model_type") == "axk2" else ())
 
 
 FAMILY = Family(
@@ -377,5 +486,5 @@ FAMILY = Family(
     adapt=adapt,
     keeps_dtype=keeps_dtype,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
-    checkpoint=always(Checkpoint(heads_behind=True)),
+    checkpoint=_checkpoint,
 )

@@ -1,4 +1,7 @@
-"""GLM-4.5 to 4.7: part of each head is rotated; mixtures and draft heads are those of DeepSeek-V3."""
+"""GLM-4.5 to 4.7, and Sarvam 30B: mixtures and draft heads are those of DeepSeek-V3.
+
+GLM rotates part of each head, Sarvam all of it. Files of Sarvam have one matrix for queries, keys and values.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +14,9 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
+from runtime.models.joined import parted_rows
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import spelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
@@ -53,13 +57,15 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    pictured = fields.raw.get("model_type") == "glm4v_moe_text"
-    shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, max_position_embeddings=131072)
+    pictured, sarvam = (fields.raw.get("model_type") == kind for kind in ("glm4v_moe_text", "sarvam_moe"))
+    heads = {"num_key_value_heads": 4, "head_dim": 64} if sarvam else {"num_key_value_heads": 8}
+    shape = read_shape(fields, eps=1e-6 if sarvam else 1e-5, max_position_embeddings=131072, **heads)
     layers = layer_count(fields)
-    rope = one_rope(fields, shape, partial=0.5)
-    expert_size = fields.count("moe_intermediate_size", 1408, high=1 << 22)
+    theta, share = (8e6, 1.0) if sarvam else (10000.0, 0.5)
+    rope = one_rope(fields, shape, theta=theta, partial=share)
+    expert_size = fields.count("moe_intermediate_size", 1024 if sarvam else 1408, high=1 << 22)
     experts = fields.count("n_routed_experts", 128, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 8, high=experts)
+    chosen = fields.count("num_experts_per_tok", 6 if sarvam else 8, high=experts)
     groups, top_groups = read_groups(fields, experts, chosen)
     return Config(
         **shape,
@@ -67,7 +73,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ropes=(rope,) * layers,
         rope=rope,
         bias=fields.flag("attention_bias", pictured),
-        head_norm=not pictured and fields.flag("use_qk_norm"),
+        head_norm=not pictured and fields.flag("use_qk_norm", sarvam),
         dense=fields.count("first_k_dense_replace", 1, low=0),
         experts=experts,
         chosen=chosen,
@@ -76,7 +82,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         groups=groups,
         top_groups=top_groups,
         normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 1.0),
+        scale=fields.number("routed_scaling_factor", 2.5 if sarvam else 1.0),
         draft_heads=fields.count("num_nextn_predict_layers", 0, low=0, high=16),
     )
 
@@ -115,10 +121,24 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, rms_norms(config)())
 
 
+SARVAM = (
+    ("model.word_embeddings.", "model.embed_tokens."),
+    (".attention.", ".self_attn."),
+    (".self_attn.dense.", ".self_attn.o_proj."),
+    (".self_attn.query_layernorm.", ".self_attn.q_norm."),
+    (".self_attn.key_layernorm.", ".self_attn.k_norm."),
+    (".mlp.gate.expert_bias", ".mlp.gate.e_score_correction_bias"),
+)
+"""Names in its files."""
+_PARTS = tuple(f".{part}_proj." for part in "qkv")
+
+
 def adapt(config: Config, weights: Weights) -> Weights:
     """The target's tensors; the draft heads' are `adapt_head`'s."""
-    own = without_head(without_spares(config, weights), config.layers, config.draft_heads)
-    return to_switch(own, config.experts)
+    named = {spelled(name, SARVAM): array for name, array in without_spares(config, weights).items()}
+    rows = tuple(heads * config.head_dim for heads in (config.heads, *[config.kv_heads] * 2))
+    named = parted_rows(named, ".query_key_value.", _PARTS, rows)
+    return to_switch(without_head(named, config.layers, config.draft_heads), config.experts)
 
 
 def build_head(config: Config) -> DraftHead:
@@ -148,5 +168,5 @@ FAMILY = Family(
     adapt=adapt,
     keeps_dtype=keeps_dtype,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
-    checkpoint=always(Checkpoint(heads_behind=True)),
+    checkpoint=always(Checkpoint(heads_behind=True, modules=SARVAM)),
 )

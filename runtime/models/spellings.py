@@ -38,11 +38,19 @@ _KIMI = {
     "n_shared_experts": "num_shared_experts",
 }
 
+_SARVAM = {
+    "num_experts": "n_routed_experts",
+    "num_local_experts": "n_routed_experts",
+    "num_shared_experts": "n_shared_experts",
+    "num_mtp_layers": "num_nextn_predict_layers",
+}
+
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
     "RefinedWeb": _REFINED_WEB,
     "RefinedWebModel": _REFINED_WEB,
     "axk1": {"num_local_experts": "n_routed_experts"},
+    "axk2": {"num_local_experts": "n_routed_experts"},
     "bailing_hybrid": {**_KIMI, "num_mtp_layers": "num_nextn_predict_layers"},
     "bloom": {
         "hidden_size": "n_embed",
@@ -99,6 +107,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "minimax": {"num_experts": "num_local_experts"},
     "minimax_m3_vl_text": {"num_experts": "num_local_experts"},
+    "mistral_large4_text": {"num_local_experts": "n_routed_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
     "mt5": _T5,
     "mpt": {
@@ -119,6 +128,8 @@ ALIASES: dict[str, dict[str, str]] = {
     "qwen3_vl_moe": {"num_experts": "num_local_experts"},
     "qwen3_vl_moe_text": {"num_experts": "num_local_experts"},
     "recurrent_gemma": {"sliding_window": "attention_window_size", "layer_types": "layers_block_type"},
+    "sarvam_mla": _SARVAM,
+    "sarvam_moe": {**_SARVAM, "use_qkv_bias": "attention_bias"},
     "step3p5": {
         "num_local_experts": "n_routed_experts",
         "num_attention_groups": "num_key_value_heads",

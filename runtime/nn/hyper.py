@@ -47,7 +47,7 @@ class HyperConnection(Module):
         raise NotImplementedError
 
     def _scores(self, streams: mx.array) -> tuple[mx.array, ...]:
-        """A part for each scale: what is read of the streams, [B, L, S], what they get, [B, L, S], and more."""
+        """A part for each scale: of what is read, [B, L, S], of what is added, [B, L, S], and of more."""
         count = self._streams.count
         cuts = [part * count for part in range(1, self.scale.size)]
         parts = mx.split(_products(streams, self.fn, self._streams.norm_eps), cuts, axis=-1)

@@ -49,6 +49,10 @@ class Indexer(Module):
         self.weights_proj = nn.Linear(hidden, shape.heads, bias=False)
         self._shape, self._rope = shape, rope
 
+    def queries(self, low: mx.array, step: Step) -> mx.array:
+        """[B, L, query rank] -> [B, J, L, I], rotated."""
+        return self._turned(split_heads(linear(self.wq_b, low, step), self._shape.heads), step)
+
     def key(self, x: mx.array, step: Step) -> mx.array:
         """[B, L, D] -> [B, 1, L, I], rotated."""
         return self._turned(self.k_norm(linear(self.wk, x, step))[:, None], step)
@@ -72,8 +76,7 @@ class Indexer(Module):
         self, x: mx.array, low: mx.array, index: mx.array, mask: mx.array | None, step: Step
     ) -> mx.array:
         """The T best places for each query, [B, 1, L, T]."""
-        queries = split_heads(linear(self.wq_b, low, step), self._shape.heads)
-        queries = self._turned(queries, step).astype(mx.float32)
+        queries = self.queries(low, step).astype(mx.float32)
         shares = linear(self.weights_proj, x, step).astype(mx.float32).swapaxes(1, 2)[..., None]
         return best_places(queries, shares, index, mask, self._shape.chosen)
 

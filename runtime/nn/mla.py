@@ -223,7 +223,7 @@ class LatentAttention(Module):
         """Keys and mask of what the queries may look at, once `key` is remembered."""
         if "indexer" not in self:
             seen, _, mask = cache.append(step, key, None)
-            return narrowed(seen, mask, step.memo(("chosen", self._chooser), _unchosen))
+            return narrowed(seen, mask, step.memo(("chosen", self._chooser), unchosen))
         seen, _, mask = cache.append(step, mx.concatenate([key, self.indexer.key(x, step)], axis=-1), None)
         seen, index = mx.split(seen, [key.shape[-1]], axis=-1)
         best = step.memo(("chosen", self._chooser), lambda: self.indexer.choose(x, low, index, mask, step))
@@ -308,7 +308,7 @@ class GatedLatentAttention(LatentAttention):
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
 
-def _unchosen() -> mx.array | None:
+def unchosen() -> mx.array | None:
     raise AssertionError("the layer that chooses comes before those that look at what it chose")
 
 

@@ -125,9 +125,10 @@ def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard
     """By heads; what is remembered are latents that all heads read, so every rank has all of them."""
     shape = vars(module)["_shape"]
     own = shard.heads(shape.heads)
-    queries = "q_proj" if shape.query_rank is None else "q_b_proj"
+    queries = next(name for name in ("q_proj", "q_b_proj", "q_gate_proj") if name in module)
+    each = shape.content + shape.position + (shape.value if queries == "q_gate_proj" else 0)
     pieces = {
-        queries: outputs(module[queries], *scaled([own], shape.content + shape.position)),
+        queries: outputs(module[queries], *scaled([own], each)),
         "k_b_proj": Piece("stack", (own,), shape.heads),
         "v_b_proj": Piece("stack", (own,), shape.heads),
         "o_proj": inputs(module.o_proj, shard, *scaled([own], shape.value)),

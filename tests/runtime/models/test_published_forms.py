@@ -16,6 +16,7 @@ from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, bar, full_logits
 from tests.support.published_states import (
     State,
+    axk2_by_skt,
     dbrx_by_mlx,
     dbrx_in_stacks,
     each_alone,
@@ -27,6 +28,7 @@ from tests.support.published_states import (
     hunyuan_by_tencent,
     hy_v4_by_tencent,
     in_eight_cuts,
+    large4_by_mistral,
     llama4_by_mlx,
     longcat_by_meituan,
     minimax_by_minimax,
@@ -43,6 +45,7 @@ from tests.support.published_states import (
     rwkv_by_mlx,
     rwkv_of_old,
     same,
+    sarvam_by_sarvam,
     step_by_mlx,
     v4_by_deepseek,
     with_a_head,
@@ -184,6 +187,26 @@ def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
     return lambda config: {**config, "text_config": change(config["text_config"])}
 
 
+_OF_SARVAM = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
+
+
+def sarvam_of_old(config: Config) -> Config:
+    """With its own names of fields."""
+    names = {**_OF_SARVAM, "attention_bias": "use_qkv_bias"}
+    own = {names.get(name, name): x for name, x in config.items()}
+    return {**own, "architectures": ["SarvamMoEForCausalLM"]}
+
+
+def sarvam_mla_of_old(config: Config) -> Config:
+    """The same, with its own word for YaRN."""
+    own = {_OF_SARVAM.get(name, name): x for name, x in config.items() if name != "rope_parameters"}
+    block = {
+        name: x for name, x in config["rope_parameters"].items() if name not in ("rope_type", "rope_theta")
+    }
+    more = {"architectures": ["SarvamMLAForCausalLM"], "head_dim": 32, "rope_theta": 10000.0}
+    return {**own, **more, "rope_scaling": {**block, "type": "deepseek_yarn"}}
+
+
 def v4_of_old(config: Config) -> Config:
     """As its authors say it, with entries for a draft head."""
     scaling = {name: x for name, x in config["rope_parameters"]["compress"].items() if "factor" not in name}
@@ -198,6 +221,10 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "Qwen4 as Qwen has it": ("qwen4_exp", qwen4_by_qwen, qwen4_in_shards),
     "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
     "DeepSeek V4": ("deepseek_v4", v4_of_old, v4_by_deepseek),
+    "Mistral Large 4": ("mistral_large4", same, large4_by_mistral),
+    "A.X K2": ("axk2", same, axk2_by_skt),
+    "Sarvam 30B": ("sarvam_moe", sarvam_of_old, sarvam_by_sarvam),
+    "Sarvam 105B": ("sarvam_mla", sarvam_mla_of_old, each_alone),
     "Kolibri 1": (
         "kolibri1",
         same,

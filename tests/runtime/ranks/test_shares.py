@@ -32,11 +32,14 @@ OLDER = "bloom", "mpt", "gpt_bigcode", "gpt_neo", "opt_350m"
 """With ALiBi, learned positions, projected embeddings."""
 ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
-HALVED = ("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared")
+HALVED = (
+    *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
+    *("deepseek_v4", "mistral_large4_plain"),
+)
 SHARED = (
     *(name for name in STAGED if name != "gpt2"),
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
-    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", *ALIBI),
+    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", "axk2", *ALIBI),
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3"),
 )
@@ -78,6 +81,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     and those with indexers or ALiBi are computed in parts on one rank, too.
     """
     indexed = "glm_moe_dsa_shared", "hy_v4", "minimax_m3"
+    indexed = "glm_moe_dsa_shared", "axk2"
     apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *indexed, *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)

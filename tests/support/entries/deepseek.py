@@ -46,6 +46,32 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": _YARN,
         },
     ),
+    "axk2": (
+        "axk2",
+        {
+            **_LATENT,
+            "n_group": 4,
+            "topk_group": 2,
+            "index_n_heads": 16,
+            "index_head_dim": 16,
+            "index_topk": 24,
+            "gated_norm_rank": 8,
+        },
+    ),
+    "axk2_listed": (
+        "axk2",
+        {
+            **_LATENT,
+            "mlp_layer_types": ["sparse", "dense", "sparse"],
+            "n_shared_experts": 2,
+            "norm_topk_prob": False,
+            "attention_bias": True,
+            "index_n_heads": 8,
+            "index_head_dim": 24,
+            "index_topk": 30,
+            "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.8},
+        },
+    ),
     "deepseek_v2": (
         "deepseek_v2",
         {
@@ -136,6 +162,15 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm4_moe_lite": (
         "glm4_moe_lite",
         {**_LATENT, "n_shared_experts": 1, "mlp_layer_types": ["dense", "sparse", "sparse"]},
+    ),
+    "sarvam_mla": (
+        "sarvam_mla",
+        {
+            **_LATENT,
+            "q_lora_rank": None,
+            "n_shared_experts": 2,
+            "rope_parameters": {**_YARN, "mscale": 1.0, "mscale_all_dim": 0.8},
+        },
     ),
     "youtu": (
         "youtu",

@@ -22,5 +22,16 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "topk_group": 2,
         },
     ),
+    "sarvam_moe": (
+        "sarvam_moe",
+        {
+            **_MIXTURE,
+            "head_dim": 16,
+            "attention_bias": True,
+            "n_group": 4,
+            "topk_group": 2,
+            "n_shared_experts": 2,
+        },
+    ),
     "glm4_moe_plain": ("glm4_moe", {**_MIXTURE, "first_k_dense_replace": 2, "norm_topk_prob": False}),
 }

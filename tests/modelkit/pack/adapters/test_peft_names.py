@@ -23,6 +23,7 @@ RARE = {
     "gpt_neox by MLX": "names of mlx-lm's class, which no file has",
     "longcat_flash saved": "experts without matrices have some",
     "ring_linear published": "the reference's class has a name of its own for the gate",
+    "Sarvam 30B": "one matrix for queries, keys and values, which its class has apart",
     "step3p5 by MLX": "names of mlx-lm's class, which no file of the hub has",
 }
 
