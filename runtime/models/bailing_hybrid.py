@@ -47,6 +47,7 @@ class Config(DecoderConfig):
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     _refuse_unknown(fields)
+    _refuse_clips(fields)
     _refuse_unsaid_length(fields)
     shape = read_shape(
         fields,
@@ -79,6 +80,14 @@ def _refuse_unknown(fields: Fields) -> None:
     for name in ("rope_interleave", "no_kda_lora"):
         if not fields.flag(name, True):
             raise UnsupportedModel(f"config.json: {name} is False, and only True is computed here")
+
+
+def _refuse_clips(fields: Fields) -> None:
+    """Limits of gates in layers, which their authors' files may list and transformers does not look at."""
+    for name in ("expert_swiglu_limit_list", "share_expert_swiglu_limit_list"):
+        told = fields.raw.get(name)
+        if told and (not isinstance(told, list) or any(told)):
+            fields.refuse(name, "none: clipped gates are not computed here")
 
 
 def _refuse_unsaid_length(fields: Fields) -> None:

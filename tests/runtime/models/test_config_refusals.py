@@ -57,6 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("modernbert_decoder", {"mlp_bias": True}, "mlp_bias"),
     ("modernbert_decoder", {"head_dim": 8}, "head_dim is 8"),
     ("modernbert_decoder", {"local_attention": None, "sliding_window": None}, "local_attention is None"),
+    ("bailing_hybrid", {"expert_swiglu_limit_list": [None, 7.0, None, 0.0]}, "expert_swiglu_limit_list"),
     ("qwen4_exp", {"indexer_kv_heads": 2}, "indexer_kv_heads is 2"),
     ("qwen4_exp", {"indexer_budget": 10}, "a multiple of indexer_compress_ratio, 4"),
     ("qwen4_exp", {"indexer_head_dim": 4}, "at least the 8 elements"),
