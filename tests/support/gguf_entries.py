@@ -140,6 +140,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek": ("deepseek", {}),
     "bailing_moe": ("bailing_moe", {"norm_head": False}),
     "bailing_moe_v2": ("bailing_moe_v2", {}),
+    "bailing_hybrid": ("bailing_hybrid", {}),
     "dots1": ("dots1", {"sliding_window": None, "layer_types": FULL * 4}),
     "exaone_moe": ("exaone_moe", {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}),
     "afmoe": (
@@ -289,6 +290,7 @@ MORE: dict[str, set[str]] = (
     {
         name: {"expert_gating_func"}
         for name in (
+            "bailing_hybrid",
             "deepseek_v2",
             "deepseek_v2_lite",
             "deepseek_v3",
@@ -377,6 +379,20 @@ def _kimi(config: Fields) -> dict[str, Any]:
     }
 
 
+def _ling(config: Fields) -> dict[str, Any]:
+    """Names of published files, whose architecture is another, too."""
+    return {
+        "architectures": ["BailingMoeV3ForCausalLM"],
+        "no_kda_lora": True,
+        "gated_attention_proj_granularity_type": "head_wise",
+        "head_dim": config["linear_head_dim"],
+        "norm_topk_prob": config["moe_renormalize"],
+        "n_group": config["num_expert_group"],
+        "moe_shared_expert_intermediate_size": config["moe_intermediate_size"] * config["num_shared_experts"],
+        "first_k_dense_replace": config["mlp_layer_types"].count("dense"),
+    }
+
+
 def _hunyuan(config: Fields) -> dict[str, Any]:
     names = {"moe_topk": config["moe_topk"], "num_shared_expert": 1}
     names["moe_intermediate_size"] = config["intermediate_size"]
@@ -406,6 +422,7 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "phimoe": lambda _: {"architectures": ["PhiMoEForCausalLM"]},
     "mimo_v2_flash": _mimo,
     "kimi_linear": _kimi,
+    "bailing_hybrid": _ling,
     "qwen4_exp": lambda _: {"layer_types": ["linear_attention"] * 3 + FULL},
     "t5_v1_1": lambda _: {"tie_word_embeddings": False},
 }

@@ -117,7 +117,27 @@ class Unit:
         return numbers / (xp.sqrt((numbers * numbers).sum(axis=0, keepdims=True)) + xp.array(1e-7))
 
 
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A_log in checkpoints of Ling 3, exp(A_log) in GGUF."""
+
+    logarithm: bool = False
+    """From the power to its logarithm."""
+
+    @property
+    def backwards(self) -> "Power":
+        return Power(not self.logarithm)
+
+    def before(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def apply(self, array: Any, xp: Any) -> Any:
+        numbers = array.astype(xp.float32)
+        return xp.log(numbers) if self.logarithm else xp.exp(numbers)
+
+
 PLUS_ONE = Added(1)
+POWER = Power()
 DECAY = Rate()
 TURNED = Turned()
 UNIT_COLUMNS = Unit()

@@ -123,7 +123,7 @@ def _filters_to_theirs(shape: Shape, _: Facts) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
+class JoinedFilters:
     """The filters of queries, keys and values in one, as the network and some checkpoints have them."""
 
     def link(self, members: Members) -> Link | None:
@@ -136,7 +136,7 @@ class _Joined:
         return Link(theirs, (Side(members.ours[0], given, every),), tuple(Atom(rows) for _ in every))
 
 
-_FILTERS = Kept(_filters_to_ours, _filters_to_theirs)
+FILTERS = Kept(_filters_to_ours, _filters_to_theirs)
 _RATES = Kept(
     lambda shape, _: (1, 1, row_count((*shape, 1)), 1),
     lambda shape, _: (1, 1, row_count((*shape, 1)), 1),
@@ -187,8 +187,8 @@ KIMI_LINEAR = Architecture(
             ssm_dt.bias = self_attn.dt_bias
             ssm_norm.weight = self_attn.o_norm.weight
         """),
-        *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", _FILTERS) for part in "qkv"),
-        rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", _Joined()),
+        *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", FILTERS) for part in "qkv"),
+        rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", JoinedFilters()),
         rule("ssm_a", "self_attn.A_log", _RATES),
         *MLP,
         rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),

@@ -2,6 +2,7 @@
 
 from modelkit.source.gguf.architectures import (
     bailing,
+    bailing3,
     cohere2_moe,
     deci,
     dflash,
@@ -128,6 +129,7 @@ ROWS: tuple[Architecture, ...] = (
     kimi.KIMI_LINEAR,
     bailing.BAILINGMOE,
     bailing.BAILINGMOE2,
+    bailing3.BAILINGMOE3,
     deci.DECI,
     layered.LAGUNA,
     layered.MELLUM,

@@ -29,6 +29,7 @@ from tests.support.tiny import write_tokenizer
 
 REFUSED = {
     "minicpm_moe": "it has experts",
+    "bailing_hybrid_ranked": "kda_safe_gate is False",
     "arcee_biases": "hidden_act is 'gelu'",
     "cohere2": "layer_types are not",
     "cohere2_moe_sigmoid": "shared experts are not averaged",
