@@ -21,7 +21,7 @@ from runtime.cache.lanes import Lanes
 from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
-from runtime.cache.visible import Visible, joined_mask, visible_slots
+from runtime.cache.visible import Visible, joined_mask, joined_slots, visible_slots
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -134,12 +134,7 @@ class KVCache(KVRows):
         """Attend over what the queries see of the old tokens, followed by the new ones."""
         rows = rows_of(step)
         bases = tuple(self._bases[rows])
-        placed = list(zip(step.starts, bases, strict=True))
-        old = range(
-            min(self._reach.oldest(start) - base for start, base in placed),
-            max(start - base for start, base in placed),
-        )
-        joined = parts
+        old, joined = joined_slots(step, self._reach, bases), parts
         if old:
             held = self._buffer.read(rows, old.start, old.stop)
             joined = tuple(mx.concatenate([old, new], axis=2) for old, new in zip(held, parts, strict=True))

@@ -4,10 +4,12 @@ Pure functions of the step's positions and of where each row's slot 0 lies. Mask
 device, and one step makes each mask once: layers whose memories agree share it.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import mlx.core as mx
 
+from runtime.cache.lanes import Lanes
 from runtime.cache.protocol import Mask
 from runtime.cache.snapshot import Reach
 from runtime.step import Step
@@ -58,16 +60,52 @@ def _level_mask(step: Step, reach: Reach, position: int, keys: int) -> Mask:
     return see(step.indices[:1], mx.arange(oldest, oldest + keys, dtype=mx.int32)[None], reach)
 
 
+def joined_slots(step: Step, reach: Reach, bases: Sequence[int]) -> range:
+    """Those that a step's queries see of what was there before it."""
+    placed = list(zip(step.starts, bases, strict=True))
+    return range(
+        min(reach.oldest(start) - base for start, base in placed), max(start - base for start, base in placed)
+    )
+
+
 def joined_mask(step: Step, reach: Reach, bases: tuple[int, ...], old: range) -> Mask:
     """For keys made of the slots `old` followed by the step's own tokens."""
 
     def build() -> mx.array:
-        starts = mx.array(step.starts, dtype=mx.int32)[:, None]
-        held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(old.start, old.stop, dtype=mx.int32)
-        held = mx.where(held < starts, held, NOWHERE)
-        return see(step.indices, mx.concatenate([held, step.indices], axis=1), reach)
+        return see(step.indices, _joined_places(step, bases, old), reach)
 
     return step.memo(("joined", reach, bases, old), build)
+
+
+def _joined_places(step: Step, bases: tuple[int, ...], old: range) -> mx.array:
+    """int32 [B, K]"""
+    starts = mx.array(step.starts, dtype=mx.int32)[:, None]
+    held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(old.start, old.stop, dtype=mx.int32)
+    return mx.concatenate([mx.where(held < starts, held, NOWHERE), step.indices], axis=1)
+
+
+def places_of(step: Step, bases: tuple[int, ...], start: int, stop: int) -> mx.array:
+    """int32 [B or 1, K]: positions in the slots [start, stop) of the step's rows. Made once per step."""
+
+    def build() -> mx.array:
+        apart = bases[:1] if len(set(bases)) == 1 else bases
+        return mx.array(apart, dtype=mx.int32)[:, None] + mx.arange(start, stop, dtype=mx.int32)
+
+    return step.memo(("places in", bases, start, stop), build)
+
+
+def places_seen(step: Step, lanes: Lanes | None, keys: int) -> mx.array:
+    """int32 [B or 1, K]: positions of the keys that a layer's memory shows to the step; [0, keys) of memory
+    that has no lanes.
+    """
+    if lanes is None:
+        return places_of(step, (0,), 0, keys)
+    reach, bases = lanes.kept.reach, tuple(lanes.bases)
+    if lanes.beside:
+        old = joined_slots(step, reach, bases)
+        return step.memo(("joined places", bases, old), lambda: _joined_places(step, bases, old))
+    seen = visible_slots(step, reach, bases)
+    return places_of(step, bases, seen.start, seen.stop)
 
 
 def see(queries: mx.array, keys: mx.array, reach: Reach) -> mx.array:

@@ -39,7 +39,7 @@ def attend(
     rope: turns queries and keys first; None: they come turned, or have no positions.
     softcap: scores become cap * tanh(score / cap) before masking (Gemma 2).
     sinks: one extra logit per query head [H] that takes probability and gives nothing (GPT-OSS).
-    bias: of positions, for layers that see the whole past (T5).
+    bias: of positions (T5), or of how far tokens are apart as well (Inkling).
     shape: (G, D), where keys do not come by heads.
     Returns [B, L, H * Dv], ready for the output projection.
     """

@@ -37,7 +37,12 @@ class BlockSparse:
     def of_step(self, step: Step) -> "Bias":
         """[B or 1, H, L, K] for K keys. Made once per step."""
         rows = 1 if len(set(step.starts)) == 1 else len(step.starts)
-        return lambda keys: step.memo((self, keys), lambda: self.between(step.indices[:rows], keys))
+
+        def bias(places: mx.array) -> mx.array:
+            keys = places.shape[1]
+            return step.memo((self, keys), lambda: self.between(step.indices[:rows], keys))
+
+        return bias
 
     def between(self, queries: mx.array, keys: int) -> mx.array:
         """For places int32 of queries [B, L] and keys at [0, keys)."""

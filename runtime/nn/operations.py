@@ -52,8 +52,9 @@ class Attend(Protocol):
     ) -> mx.array: ...
 
 
-Bias = Callable[[int], mx.array]
-"""Bias(K): what is added to scores before they are masked, [B or 1, H, L, K], keys in order of position."""
+Bias = Callable[[mx.array], mx.array]
+"""Of the places int32 [B or 1, K] of keys, which are [0, K) for layers that see the whole past: what is added
+to scores before they are masked, [B or 1, H, L or 1, K]."""
 
 
 class Remember(Protocol):

@@ -1,4 +1,5 @@
-"""Positions as a bias on attention scores: one number per head and bucket of distances (T5).
+"""Positions as a bias on attention scores: one number per head and bucket of distances (T5); or, for each
+query, one number per head and distance (`by_distance`, Inkling).
 
 Near distances have a bucket each, far ones share buckets that grow by a logarithm, and beyond `max_distance`
 all share the last. So a table over the distances [0, max_distance], or to both sides of 0 where a query looks
@@ -38,6 +39,22 @@ class RelativeBias:
             return self.between(weight, step.indices[:rows], mx.arange(keys, dtype=mx.int32))
 
         return step.memo(("relative", of, keys), build)
+
+
+def by_distance(scores: mx.array, step: Step, places: mx.array) -> mx.array:
+    """[B, H, L, K] of what the queries of a step say of distances, [B, H, L, E]: for keys at these places,
+    which are 0 to E - 1 tokens behind. What is further is 0.
+    """
+    extent = scores.shape[3]
+
+    def build() -> tuple[mx.array, mx.array]:
+        apart = step.indices[..., None] - places[:, None]
+        near = (apart >= 0) & (apart < extent)
+        return places, mx.where(near, apart, extent)[:, None]
+
+    _, at = step.memo(("apart", id(places), extent), build)
+    wider = mx.pad(scores, [(0, 0), (0, 0), (0, 0), (0, 1)])
+    return mx.take_along_axis(wider, mx.broadcast_to(at, (*scores.shape[:3], at.shape[3])), axis=3)
 
 
 def _buckets(distances: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:

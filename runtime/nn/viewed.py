@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, Mask, View
+from runtime.cache.visible import places_seen
 from runtime.nn.plain import causal_mask
 from runtime.step import Step
 
@@ -44,7 +45,8 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
             values = split_heads(values, groups) if values.ndim == 3 else values
         view = cache.append(step, keys, values)
         if bias is not None:
-            view = (*view[:2], biased(view[2], bias(view[0].shape[2]), queries.dtype, step.width))
+            added = bias(places_seen(step, cache.lanes(step), view[0].shape[2]))
+            view = (*view[:2], biased(view[2], added, queries.dtype, step.width))
         return _over(attend, step, view, queries, scale, softcap, sinks, value_size)
 
     return remember

@@ -5,13 +5,15 @@ attends. Everything is float32 but what memory keeps in other forms; whatever el
 way, and so does memory that lies in no lanes.
 """
 
+from operator import sub
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
 from runtime.cache.codec import Codec
-from runtime.cache.lanes import Kept
+from runtime.cache.lanes import Kept, Lanes
 from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cache.visible import places_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
@@ -104,7 +106,7 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
             if lanes is None
             else form_of(kernels, lanes.kept, _count(queries, size), scale, softcap, value_size, rope)
         )
-        if lanes is None or by is None or (bias is not None and not lanes.fits):
+        if lanes is None or by is None:
             return otherwise(
                 step,
                 cache,
@@ -120,12 +122,14 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
                 bias=bias,
                 value_size=value_size,
             )
+        added = None if bias is None else _by_rows(bias(_places(step, lanes)))
+        table = None if rope is None else cosines(kernels, rope, step)
         out, *written = by.remember(
             queries,
             keys,
             values,
-            None if rope is None else cosines(kernels, rope, step),
-            None if bias is None else _by_rows(bias(max(step.starts) + step.width)),
+            table,
+            added if lanes.fits else None,
             sinks,
             lanes.arrays,
             step.starts,
@@ -135,7 +139,12 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
             not lanes.fits,
         )
         cache.close(step, lanes, written)
-        return out
+        if added is None or lanes.fits:
+            return out
+        # What lies beside the lanes has no slots while it is written, and has them for who reads it.
+        beside = cache.lanes(step)
+        assert beside is not None
+        return _read(by, beside, step, queries, table, added, sinks)
 
     return remember
 
@@ -171,21 +180,41 @@ def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
                 sinks=sinks,
                 value_size=value_size,
             )
-        return by.read(
-            queries,
-            None if rope is None else cosines(kernels, rope, step),
-            None,
-            sinks,
-            lanes.arrays,
-            lanes.beside,
-            step.starts,
-            step.counts,
-            lanes.bases,
-            [start + count for start, count in zip(step.starts, step.counts, strict=True)],
-            lanes.first,
-        )
+        table = None if rope is None else cosines(kernels, rope, step)
+        return _read(by, lanes, step, queries, table, None, sinks)
 
     return recall
+
+
+def _places(step: Step, lanes: Lanes) -> mx.array:
+    """Of all slots that the step's rows have, its own tokens included."""
+    slots = max(map(sub, step.starts, lanes.bases)) + step.width
+    return places_of(step, tuple(lanes.bases), 0, slots)
+
+
+def _read(
+    by: Any,
+    lanes: Lanes,
+    step: Step,
+    queries: mx.array,
+    table: mx.array | None,
+    added: mx.array | None,
+    sinks: mx.array | None,
+) -> mx.array:
+    """What a step's queries see of what is written. added: to scores, by slots."""
+    return by.read(
+        queries,
+        table,
+        added,
+        sinks,
+        lanes.arrays,
+        lanes.beside,
+        step.starts,
+        step.counts,
+        lanes.bases,
+        [start + count for start, count in zip(step.starts, step.counts, strict=True)],
+        lanes.first,
+    )
 
 
 def _are_float(*arrays: mx.array | None) -> bool:

@@ -1,16 +1,20 @@
 """Biases of positions: buckets of distances, and attention that adds them on every path."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import mlx.core as mx
 import numpy as np
 import pytest
 
 from runtime.cache.attention import KVCache
-from runtime.cache.layout import Full
+from runtime.cache.layout import Full, Rotating
 from runtime.cpu.folded import folded_attention
 from runtime.nn.attend import attend, biased, merge_heads
 from runtime.nn.plain import attend as plain
 from runtime.nn.plain import causal_mask
-from runtime.nn.relative import RelativeBias
+from runtime.nn.relative import RelativeBias, by_distance
 from runtime.step import Step
 
 HEADS, SIZE, BUCKETS, FAR = 4, 8, 8, 20
@@ -90,8 +94,8 @@ def test_rows_that_stand_apart_get_their_own_distances(dtype: mx.Dtype) -> None:
             ]
             return mx.concatenate(rows)
 
-        def bias(seen: int, step: Step = step) -> mx.array:
-            return positions.of_step(table(), step, seen, 0)
+        def bias(places: mx.array, step: Step = step) -> mx.array:
+            return positions.of_step(table(), step, places.shape[1], 0)
 
         out = attend(step, cache, cut(queries), cut(keys), cut(values), scale=1.0, bias=bias)
         for b, count in enumerate(counts):
@@ -105,3 +109,53 @@ def test_rows_that_stand_apart_get_their_own_distances(dtype: mx.Dtype) -> None:
         own = [x[b : b + 1, :, :stop] for x in (queries, keys, values)]
         wanted = np.array(merge_heads(plain(None, *own, mask, scale=1.0))[0].astype(mx.float32))
         assert np.allclose(np.concatenate(got[b]), wanted, atol=1e-5 if dtype == mx.float32 else 0.1)
+
+
+EXTENT, LENGTH = 7, 60
+RAGGED = ((40, 5), (3, 20), (1, 1), (16, 16), (18,))
+
+
+@pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
+@pytest.mark.parametrize("window", [None, 9])
+@pytest.mark.parametrize("cuts", [((LENGTH,) * 2,), ((1, 1),) * LENGTH, RAGGED])
+def test_each_query_has_its_own_bias_by_distance(
+    dtype: mx.Dtype, window: int | None, cuts: tuple[tuple[int, ...], ...]
+) -> None:
+    """Through memory of the whole past and of a window, which wide steps overflow; cuts of one: of row 1."""
+    spec = Full(HEADS, SIZE) if window is None else Rotating(HEADS, SIZE, window)
+    cache = KVCache(spec, rows=2, dtype=dtype, slack=4, grain=8)
+    shapes = [*[(2, HEADS, LENGTH, SIZE)] * 3, (2, HEADS, LENGTH, EXTENT)]
+    given = [mx.random.normal(shape, key=mx.random.key(i)).astype(dtype) for i, shape in enumerate(shapes)]
+    wanted = defined(given, window)
+    starts = [0, 0]
+    for counts in cuts:
+        first = 2 - len(counts)
+        step = Step(tuple(starts[first:]), counts, first=first)
+        queries, keys, values, said = [padded(x, step) for x in given]
+        out = attend(step, cache, queries, keys, values, scale=0.3, bias=partial(by_distance, said, step))
+        for row, count, got in zip(step.rows, counts, np.array(out.astype(mx.float32)), strict=True):
+            own = wanted[row, starts[row] : starts[row] + count]
+            assert np.allclose(got[:count], own, atol=2e-6 if dtype == mx.float32 else 0.05)
+            starts[row] += count
+        cache.commit(step, counts)
+    assert starts == [LENGTH, LENGTH]
+
+
+def padded(x: mx.array, step: Step) -> mx.array:
+    """What the step takes of each row's tokens."""
+    rows = [
+        mx.pad(x[row : row + 1, :, start : start + count], [(0, 0), (0, 0), (0, step.width - count), (0, 0)])
+        for row, start, count in zip(step.rows, step.starts, step.counts, strict=True)
+    ]
+    return mx.concatenate(rows)
+
+
+def defined(given: Sequence[mx.array], window: int | None) -> Any:
+    """[B, T, H * D], in float32: a bias for each pair of tokens, from 0 to EXTENT - 1 apart."""
+    queries, keys, values, said = (x.astype(mx.float32) for x in given)
+    apart = np.arange(LENGTH)[:, None] - np.arange(LENGTH)
+    bias = np.zeros((2, HEADS, LENGTH, LENGTH), np.float32)
+    for distance in range(EXTENT):
+        bias[:, :, apart == distance] = np.array(said)[:, :, distance:, distance]
+    bias[:, :, (apart < 0) | (apart >= (window or LENGTH))] = -np.inf
+    return np.array(merge_heads(plain(None, queries, keys, values, mx.array(bias), scale=0.3)))
