@@ -32,7 +32,10 @@ _ONE = re.compile(
     r"(?P<matrix>\w+)\.(?P<leaf>weight|bias)",
     re.ASCII,
 )
-_PACKED = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|gate_proj|up_proj|down_proj)", re.ASCII)
+_PACKED = re.compile(
+    _OWNER + r"\.(?P<group>experts|shared_experts)\.(?P<matrix>gate_up_proj|gate_proj|up_proj|down_proj)",
+    re.ASCII,
+)
 _BIAS = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|down_proj)_bias", re.ASCII)
 _SPELLINGS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj", "v1": "up_proj"}
 
@@ -53,7 +56,8 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
             key = (one["owner"], one["group"], one["matrix"], one["leaf"])
             stacks.setdefault(key, {})[int(one["index"])] = tensor
         elif (packed := _packed(tensor, files)) and len(tensor.shape) == 3:
-            matrices += _cut(packed, tensor, files, tile, turn=packed["owner"] in turned_owners)
+            turn = packed["group"] == "experts" and packed["owner"] in turned_owners
+            matrices += _cut(packed, tensor, files, tile, turn=turn)
         elif tile is None and (pile := _pile(tensor, files)) is not None:
             matrices.append(pile)
         elif files.alternate and (bias := _BIAS.fullmatch(tensor.name)) and len(tensor.shape) == 2:
@@ -106,7 +110,8 @@ def input_first_owners(tensors: Iterable[TensorInfo]) -> set[str]:
     """
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for tensor in tensors:
-        if (packed := _PACKED.fullmatch(tensor.name)) and len(tensor.shape) == 3:
+        packed = _PACKED.fullmatch(tensor.name)
+        if packed and packed["group"] == "experts" and len(tensor.shape) == 3:
             shapes.setdefault(packed["owner"], {})[packed["matrix"]] = tensor.shape[1:]
     found: set[str] = set()
     for owner, stack in shapes.items():
@@ -156,17 +161,19 @@ def _cut(
     if turn:
         outputs, inputs = inputs, outputs
     names = _names(packed, tensor, outputs)
-    share = outputs // len(names)
+    share, in_turn = outputs // len(names), files.alternate or any(one in tensor.name for one in files.dealt)
+    group = packed["group"]
+    home = files.experts if group == "experts" else group
     found: list[Matrix] = []
     for place, name in enumerate(names):
-        start, stop, step = _share(place, len(names), outputs, files)
+        start, stop, step = _share(place, len(names), outputs, in_turn)
         if turn:
             slabs: tuple[Piece, ...] = turned(tensor, tile, start=start, stop=stop, step=step)
         else:
             row_bytes, firsts = whole(tensor, tile).row_bytes, range(0, experts * outputs, outputs or 1)
             slabs = tuple(Slab(tensor, at + start, at + stop, step, row_bytes, tile) for at in firsts)
-        known_as = f"{packed['owner']}.experts.{name}"
-        name = f"{packed['owner']}.{files.experts}.{name}.weight"
+        known_as = f"{packed['owner']}.{group}.{name}"
+        name = f"{packed['owner']}.{home}.{name}.weight"
         found.append(Matrix(name, known_as, decoded_dtype(tensor, tile), (experts, share, inputs), slabs))
     return found
 
@@ -178,7 +185,7 @@ def _cut_bias(packed: re.Match[str], tensor: TensorInfo, files: Checkpoint) -> l
     item_bytes = tensor.nbytes // (experts * outputs) if experts * outputs else 0
     found: list[Matrix] = []
     for place, part in enumerate(names):
-        start, _, step = _share(place, len(names), outputs, files)
+        start, _, step = _share(place, len(names), outputs, files.alternate)
         slab = Slab(tensor, start, experts * outputs, step, item_bytes)
         name = f"{packed['owner']}.{files.experts}.{part}.bias"
         found.append(Matrix(name, name, tensor.dtype, (experts, outputs // len(names)), (slab,)))
@@ -194,9 +201,9 @@ def _names(packed: re.Match[str], tensor: TensorInfo, outputs: int) -> tuple[str
     return ("gate_proj", "up_proj")
 
 
-def _share(place: int, count: int, outputs: int, files: Checkpoint) -> tuple[int, int, int]:
+def _share(place: int, count: int, outputs: int, in_turn: bool) -> tuple[int, int, int]:
     """start, stop and step of the outputs that belong to matrix `place` of `count`."""
-    if files.alternate:
+    if in_turn:
         return place, outputs, count
     share = outputs // count
     return place * share, (place + 1) * share, 1

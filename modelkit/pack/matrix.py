@@ -43,9 +43,9 @@ def alone(
     input_first: the checkpoint is one that has its family's `input_first` matrices the other way round.
     less_one: it has norms less one, where its family is one that may.
     """
-    for fused, parts in files.halved:
+    for fused, parts in (*files.halved, *files.paired):
         if fused in tensor.name and len(tensor.shape) == 2 and tensor.shape[0] % 2 == 0:
-            return _halves(tensor, fused, parts, tile)
+            return _halves(tensor, fused, parts, tile, in_turn=(fused, parts) in files.paired)
     name, shape = _named(tensor.name, files), tensor.shape
     slabs: tuple[Piece, ...] = (whole(tensor, tile),)
     if input_first and len(shape) == 2 and name.endswith(files.input_first):
@@ -78,16 +78,19 @@ def _named(name: str, files: Checkpoint) -> str:
     return name
 
 
-def _halves(tensor: TensorInfo, fused: str, parts: tuple[str, str], tile: Tiles | None) -> list[Matrix]:
+def _halves(
+    tensor: TensorInfo, fused: str, parts: tuple[str, str], tile: Tiles | None, *, in_turn: bool
+) -> list[Matrix]:
     rows, width = tensor.shape
     middle, row_bytes = rows // 2, whole(tensor, tile).row_bytes
+    places = ((0, rows, 2), (1, rows, 2)) if in_turn else ((0, middle, 1), (middle, rows, 1))
     return [
         Matrix(
             tensor.name.replace(fused, part),
             tensor.name,
             decoded_dtype(tensor, tile),
             (middle, width),
-            (Slab(tensor, start, start + middle, 1, row_bytes, tile),),
+            (Slab(tensor, *place, row_bytes, tile),),
         )
-        for part, start in zip(parts, (0, middle), strict=True)
+        for part, place in zip(parts, places, strict=True)
     ]

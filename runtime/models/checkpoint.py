@@ -38,11 +38,15 @@ class Checkpoint:
     """How many are in each."""
     alternate: bool = False
     """Rows of two fused expert matrices come in turn, and their biases."""
+    dealt: tuple[str, ...] = ()
+    """Parts of the names of fused expert matrices whose rows come in turn, where others' do not."""
     joined: tuple[tuple[str, ...], ...] = ()
     """Parts of names: matrices that differ in them alone are stacked when they are loaded, so all of them are
     stored in one format."""
     halved: tuple[tuple[str, tuple[str, str]], ...] = ()
     """Matrices that hold two: (name, MLX's names of the first rows and of the last)."""
+    paired: tuple[tuple[str, tuple[str, str]], ...] = ()
+    """Matrices whose rows are of two in turn, which MLX and transformers have apart: names as above."""
     renamed: tuple[tuple[str, str], ...] = ()
     """(the checkpoint's, MLX's) for any other part of a name."""
     input_first: tuple[str, ...] = ()

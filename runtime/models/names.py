@@ -504,6 +504,18 @@ ARCHITECTURES: dict[str, str] = {
     "glm46v": "wrapped",
     "kimi_k25": "wrapped",
     "kimi_vl": "wrapped",
+    "InklingForConditionalGeneration": "wrapped",
+    "inkling_mm_model": "wrapped",
+    "InklingForCausalLM": "inkling",
+    "inkling_text": "inkling",
+    "Inkling2ForConditionalGeneration": "wrapped",
+    "inkling2": "wrapped",
+    "Inkling2LoopForConditionalGeneration": "wrapped",
+    "inkling2_loop": "wrapped",
+    "Inkling2ForCausalLM": "inkling2",
+    "inkling2_text": "inkling2",
+    "Inkling2LoopForCausalLM": "inkling2",
+    "inkling2_loop_text": "inkling2",
 }
 
 # What files call themselves whose output head was left out, as it takes no part in embeddings: by the name of

@@ -28,8 +28,9 @@ FILTERS = (".conv1d", "conv.conv.")
 _TABLES = (
     *("embed_tokens.weight", "embed_tokens_per_layer.weight", "embeddings.weight", "wte.weight"),
     *("embed_in.weight", "backbone.embedding.weight"),  # GPT-NeoX, and Mamba of old
+    "llm.embed.weight",  # Inkling
 )
-_HEADS = ("lm_head.weight", "embed_out.weight")
+_HEADS = ("lm_head.weight", "embed_out.weight", "unembed.weight")
 
 
 @dataclass(frozen=True, slots=True)

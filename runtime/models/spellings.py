@@ -43,6 +43,16 @@ _SARVAM = {
     "num_local_experts": "n_routed_experts",
     "num_shared_experts": "n_shared_experts",
     "num_mtp_layers": "num_nextn_predict_layers",
+_INKLING = {
+    "sliding_window": "sliding_window_size",
+    "num_local_experts": "n_routed_experts",
+    "sconv_kernel_size": "conv_kernel_size",
+    "model_max_length": "max_position_embeddings",
+}
+_INKLING2 = {
+    **_INKLING,
+    "intermediate_size": "moe_intermediate_size",
+    "routed_scaling_factor": "route_scale",
 }
 
 # model_type -> {other name: the name that transformers stores}
@@ -93,6 +103,9 @@ ALIASES: dict[str, dict[str, str]] = {
     "hy_v3": {"num_local_experts": "num_experts"},
     "hy_v4": {"num_local_experts": "n_routed_experts"},
     "hy_v4_vl_text": {"num_local_experts": "n_routed_experts"},
+    "inkling_text": {"embedding_multiplier": "logits_mup_width_multiplier", **_INKLING},
+    "inkling2_text": _INKLING2,
+    "inkling2_loop_text": _INKLING2,
     "jamba": {"num_local_experts": "num_experts"},
     "kimi_linear": _KIMI,
     "kolibri1": {"num_experts": "num_local_experts"},

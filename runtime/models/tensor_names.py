@@ -16,6 +16,7 @@ _WRAPPERS = (
     ("language_model.model.blocks.", "model.layers."),  # what transformers 5 makes of Kimi K2.5's
     ("model.language_model.", "model."),
     ("model.text_model.", "model."),
+    ("model.llm.", "model."),
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
     ("language_model.", "model."),  # what MLX makes of Idefics'

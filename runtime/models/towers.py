@@ -5,6 +5,7 @@ from runtime.records import dataclass
 _WRAPPERS = (
     "model.language_model.",
     "model.text_model.",
+    "model.llm.",
     "language_model.model.",
     "language_model.",
     "model.",

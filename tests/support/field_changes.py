@@ -15,6 +15,7 @@ TOWERS = ("vision_config", "audio_config", "vision_tower_config")
 # Words that say nothing about numbers, or whose change is another model.
 LEFT_OUT = frozenset(
     {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "vocab_size"}
+    | {"unpadded_vocab_size"}
     | {"num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vision_config", "audio_config"}
     | {"num_transformer_layers", "model_dim"}
     | {"id2label", "label2id", "problem_type", "return_dict"}

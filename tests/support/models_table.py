@@ -64,6 +64,11 @@ experts by their sum if it is told so (norm_topk_prob), the first Qwen ends at s
 class rescales rotation and scores, and Phi-3-small's sparse layers see blocks of the past alone, where
 mlx-lm's see later tokens of a block too.
 
+Scores of Inkling and Inkling 2 have a part that each query says of the distance. It is an array of float32,
+heads x tokens of a step x tokens before, for one layer at a time: 4 GB for 64 heads, 512 tokens and 32,000
+before. A smaller num_batch makes it smaller. Files whose experts are MXFP8 or NVFP4 are refused; those in
+bf16 are read.
+
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on
 logits (Cohere's, Granite's) is left out there, as transformers does.

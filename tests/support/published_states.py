@@ -309,6 +309,110 @@ def step_by_mlx(state: State) -> State:
     return {name: x + 1 if name.endswith("norm.weight") else x for name, x in named.items()}
 
 
+_INKLING = (
+    ("model.embed_tokens.embed_norm.", "model.llm.embed_norm."),
+    ("model.embed_tokens.", "model.llm.embed."),
+    ("lm_head.", "model.llm.unembed."),
+    ("model.", "model.llm."),
+)
+_INKLING_INSIDE = (
+    *(
+        (f".self_attn.{ours}_proj.", f".attn.{theirs}.")
+        for ours, theirs in zip("qkvro", ("wq_du", "wk_dv", "wv_dv", "wr_du", "wo_ud"), strict=True)
+    ),
+    (".self_attn.", ".attn."),
+    ("_sconv.conv1d.", "_sconv."),
+    (".post_attention_layernorm.", ".mlp_norm."),
+    (".input_layernorm.", ".attn_norm."),
+    (".e_score_correction_bias", ".bias"),
+    (".shared_experts.down_proj", ".shared_experts.shared_w2_weight"),
+    (".experts.down_proj", ".experts.w2_weight"),
+    (".mlp.down_proj.", ".mlp.w2_md."),
+)
+
+
+def inkling_published(state: State) -> State:
+    """Gate and up with rows in turn; table and head with rows that no id has."""
+    named: State = {}
+    for name, array in state.items():
+        ours, theirs = next(pair for pair in _INKLING if name.startswith(pair[0]))
+        name = name.replace(ours, theirs, 1)
+        for ours, theirs in _INKLING_INSIDE:
+            name = name.replace(ours, theirs)
+        if name.endswith(("embed.weight", "unembed.weight")):
+            array = np.concatenate([array, np.ones_like(array[:8])])
+        if name.endswith(".gate_up_proj"):
+            halves = np.split(array, 2, axis=1)
+            name, array = name.replace("gate_up_proj", "w13_weight"), np.stack(halves, 2).reshape(array.shape)
+        named[name] = array
+    for fused, axis in ((".shared_experts.{}_proj", 1), (".mlp.{}_proj.weight", 0)):
+        for name in [name for name in named if name.endswith(fused.format("gate"))]:
+            parts = [named.pop(name.replace("gate_proj", f"{part}_proj")) for part in ("gate", "up")]
+            other = name.replace("gate_proj", "shared_w13_weight" if axis else "w13_dn")
+            shape = (*parts[0].shape[:axis], -1, *parts[0].shape[axis + 1 :])
+            named[other] = np.stack(parts, axis + 1).reshape(shape)
+    return named
+
+
+_INKLING2 = (
+    (".self_attn.q_proj.linear.", ".attn.wq_du."),
+    (".self_attn.k_proj.linear.", ".attn.wk_dv."),
+    (".self_attn.v_proj.linear.", ".attn.wv_dv."),
+    (".self_attn.o_proj.linear.", ".attn.wo_ud."),
+    (".self_attn.o_proj.gate_proj.", ".attn.gate_attn."),
+    (".self_attn.q_proj.norm.", ".attn.q_l2_clip."),
+    (".self_attn.relative_position_bias.linear.", ".attn.wr_du."),
+    (".self_attn.relative_position_bias.norm.", ".attn.rel_l2_clip."),
+    (".self_attn.relative_position_bias.", ".attn.rel_logits_proj."),
+    (".self_attn.sink_proj.", ".attn.attn_sink_proj."),
+    (".self_attn.k_proj.sconv.", ".attn.k_sconv."),
+    (".self_attn.v_proj.sconv.", ".attn.v_sconv."),
+    (".post_attention_convolution.", ".attn_sconv."),
+    (".post_mlp_convolution.", ".mlp_sconv."),
+    ("_sconv.conv1d.", "_sconv."),
+    (".static_weight", ".static_w"),
+    (".weight_proj.weight", ".weight_proj"),
+    (".post_attention_layernorm.", ".mlp_norm."),
+    ("_input_layernorm.", "_input_norm."),
+    (".input_layernorm.", ".attn_norm."),
+    (".e_score_correction_bias", ".bias"),
+    (".experts.down_proj", ".experts.w2_weight"),
+    (".q_message_gate.", ".controllers.attn."),
+    *((f".{part}_message_gate.", f".controllers.{part}.") for part in ("k", "v", "mlp")),
+    (".message_gate_proj.weight", ".gain_weight"),
+    (".forget_gate_proj.weight", ".forget_weight"),
+    (".final_input.", ".attn_res.output_"),
+)
+
+
+def inkling2_published(state: State) -> State:
+    """Learned queries in lists of their own, those for the pass before in two arrays."""
+    named: State = {}
+    for name, array in state.items():
+        if name == "model.message_input.query":
+            ends, middle = array[:, [0, 3]], array[:, 1:3]
+            for end, part in (("", ends), ("_kv", middle)):
+                named[f"model.llm.middle_cycle_cross_pass{end}_queries"] = part.reshape(-1, array.shape[2])
+            continue
+        ours, theirs = next(pair for pair in _INKLING if name.startswith(pair[0]))
+        name = name.replace(ours, theirs, 1)
+        for ours, theirs in _INKLING2:
+            name = name.replace(ours, theirs)
+        if ".controllers." in name:
+            name = name.replace(".down_proj.weight", ".down_weight")
+        if name.endswith("_input.query"):
+            _, _, _, place, kind, _ = name.split(".")
+            part, own = ("attn", int(place) - 1) if kind == "attention_input" else ("mlp", int(place))
+            name = f"model.llm.attn_res.{part}_queries.{own}"
+        if name.endswith("embed.weight"):
+            array = np.concatenate([array, np.ones_like(array[:8])])
+        if name.endswith(".gate_up_proj"):
+            halves = np.split(array, 2, axis=1)
+            name, array = name.replace("gate_up_proj", "w13_weight"), np.stack(halves, 2).reshape(array.shape)
+        named[name] = array
+    return named
+
+
 def padded_head(state: State) -> State:
     """As PLaMo 2's class makes it, with rows that no id has."""
     head = state["lm_head.weight"]

@@ -253,6 +253,28 @@ def test_gpt_oss_floats_alternate_in_matrices_and_biases(inventory_of: Make) -> 
     assert found[f"{at}.up_proj.bias"].shape == (3, 10)
 
 
+def test_inkling_stacks_have_rows_in_turn_where_they_are_named_so(inventory_of: Make) -> None:
+    """As published; those that transformers saves have gate before up. Experts that always answer, too."""
+    published = "model.llm.layers.0.mlp"
+    saved = "model.layers.0.mlp"
+    tensors = {
+        f"{published}.experts.w13_weight": ("BF16", (3, 64, 20)),
+        f"{published}.experts.w2_weight": ("BF16", (3, 20, 32)),
+        f"{published}.shared_experts.shared_w13_weight": ("BF16", (2, 64, 20)),
+        f"{published}.shared_experts.shared_w2_weight": ("BF16", (2, 20, 32)),
+        f"{saved}.experts.gate_up_proj": ("BF16", (3, 64, 20)),
+        f"{saved}.shared_experts.up_proj": ("BF16", (2, 32, 20)),
+    }
+    found = gathered(inventory_of, tensors, checkpoint_of({"model_type": "inkling_text"}))
+    for group in ("switch_mlp", "shared_experts"):
+        starts = {(slab.start % 64, slab.step) for slab in found[f"{published}.{group}.up_proj.weight"].slabs}
+        assert starts == {(1, 2)}
+        assert f"{published}.{group}.down_proj.weight" in found
+    starts = {(slab.start % 64, slab.step) for slab in found[f"{saved}.switch_mlp.up_proj.weight"].slabs}
+    assert starts == {(32, 1)}
+    assert found[f"{saved}.shared_experts.up_proj.weight"].known_as == f"{saved}.shared_experts.up_proj"
+
+
 GPT2 = checkpoint_of({"architectures": ["GPT2LMHeadModel"]})
 
 

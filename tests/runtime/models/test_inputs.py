@@ -31,6 +31,8 @@ WITHOUT_POSITIONS = {
     "olmo_hybrid",
     "granitemoehybrid",
     "qwen4_exp",
+    "inkling_plain",
+    "inkling2_loop_text",
     "rwkv7",
 }
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""

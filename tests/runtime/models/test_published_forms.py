@@ -29,6 +29,8 @@ from tests.support.published_states import (
     hy_v4_by_tencent,
     in_eight_cuts,
     large4_by_mistral,
+    inkling2_published,
+    inkling_published,
     llama4_by_mlx,
     longcat_by_meituan,
     minimax_by_minimax,
@@ -225,6 +227,28 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "A.X K2": ("axk2", same, axk2_by_skt),
     "Sarvam 30B": ("sarvam_moe", sarvam_of_old, sarvam_by_sarvam),
     "Sarvam 105B": ("sarvam_mla", sarvam_mla_of_old, each_alone),
+    "Inkling": (
+        "inkling_text",
+        lambda config: {
+            **without("moe_intermediate_size")(config),
+            "vocab_size": 168,
+            "unpadded_vocab_size": 160,
+            "intermediate_size": config["moe_intermediate_size"],
+            "dense_intermediate_size": config["intermediate_size"],
+        },
+        inkling_published,
+    ),
+    "Inkling 2 Mini": (
+        "inkling2_loop_text",
+        lambda config: {
+            **without("loop_layer_index_start", "loop_layer_index_end", "loop_num_passes", "loop_gate_rank")(
+                config
+            ),
+            "vocab_size": 168,
+            "loop_config": {"core_start": 2, "core_end": 4, "num_passes": 3, "gate_rank": 12},
+        },
+        inkling2_published,
+    ),
     "Kolibri 1": (
         "kolibri1",
         same,

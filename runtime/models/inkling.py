@@ -1,0 +1,471 @@
+"""Inkling: no rotation; each query says how much it likes every distance, and four short convolutions in each
+layer mix tokens with the few before: keys, values, and what both sublayers answer.
+
+Layers with a window have other heads than those without. A layer has four memories; the layout lists the last
+keys and values before their convolutions, those that attention reads, then the last answers of attention and
+of the feed-forward part. Experts that always answer are scored with the others: the gates of all that a token
+asks sum to one. Images and sound are not computed here.
+
+Source: transformers modeling_inkling.py. Published files have names of their own, and gate and up projections
+whose rows come in turn.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec, Recurrent, State
+from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layout
+from runtime.cpu.stated import Routing
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, Trunk, attention_layout, rms_norms
+from runtime.models.decoder_config import (
+    DecoderConfig,
+    key_heads,
+    layer_count,
+    listed_layers,
+    read_shape,
+)
+from runtime.models.experts import Weights, to_switch
+from runtime.models.family import Family
+from runtime.models.quantizing import EIGHT_ELSE, Row
+from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.nn import ops
+from runtime.nn.activation import sigmoid
+from runtime.nn.attend import attend, split_heads
+from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.layer import Layer
+from runtime.nn.linear import Takes, added, linear
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.module import Module
+from runtime.nn.moe import Experts
+from runtime.nn.norm import Normalize, RMSNorm
+from runtime.nn.relative import by_distance
+from runtime.nn.route import Choice, choose, corrected
+from runtime.nn.sublayer import projections
+from runtime.records import dataclass
+from runtime.step import Step
+
+Memories = tuple[ScanningCache, AttentionCache, ScanningCache, ScanningCache]
+
+
+@dataclass(frozen=True, slots=True)
+class Growing:
+    """Scores of a query at place p are multiplied by 1 + slope * ln((p + 1) / floor), where that is more."""
+
+    slope: float
+    floor: int
+
+    def of_step(self, step: Step) -> mx.array | None:
+        """float32 [B, 1, L, 1]; None where all are 1."""
+        if not step.may_reach(self.floor):
+            return None
+        return step.memo(self, lambda: self._of_places(step.indices))
+
+    def _of_places(self, places: mx.array) -> mx.array:
+        times = mx.maximum((places + 1).astype(mx.float32) / self.floor, 1.0)
+        return (1 + self.slope * mx.log(times))[:, None, :, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    near: tuple[int, int, int]
+    """In layers with a window: heads of queries, of keys and values, and their size."""
+    relative: int
+    """Numbers by which a query's head says what it likes."""
+    extents: tuple[int, ...]
+    """Of each layer: how many distances it tells apart."""
+    growing: Growing | None
+    """In layers without a window."""
+    taps: int
+    sparse: tuple[bool, ...]
+    inner: int
+    """Of an expert."""
+    experts: int
+    chosen: int
+    """Per token."""
+    shared: int
+    """Experts that always answer."""
+    gate_scale: float
+    head_divisor: float
+
+    def of_layer(self, place: int) -> "Config":
+        """With that layer's own heads."""
+        if self.windows[place] is None:
+            return self
+        heads, groups, size = self.near
+        return replace(self, heads=heads, kv_heads=groups, head_dim=size)
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("inkling_text",))
+    fields.only({"shared_expert_sink": True})
+    own, inner = {**fields.raw, "tie_word_embeddings": False}, fields.raw.get("moe_intermediate_size", 3072)
+    if fields.has("dense_intermediate_size"):  # then the other is of experts
+        inner = fields.count("intermediate_size", 24576, high=1 << 22)
+        own["intermediate_size"] = fields.raw["dense_intermediate_size"]
+    own["moe_intermediate_size"] = inner
+    fields = Fields(own)
+    shape = read_shape(
+        fields,
+        vocab_size=201024,
+        hidden_size=6144,
+        intermediate_size=24576,
+        num_attention_heads=64,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=131072,
+    )
+    shape["vocab_size"] = real_ids(fields, shape["vocab_size"])
+    layers = layer_count(fields, 66)
+    windows = read_hybrid(fields, layers, 512)
+    extent = fields.count("rel_extent", 1024, high=1 << 20)
+    heads = fields.count("swa_num_attention_heads", 64, high=4096)
+    experts = fields.count("n_routed_experts", 256, high=1 << 16)
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=(None,) * layers,
+        near=(
+            heads,
+            key_heads(fields, heads, min(16, heads), name="swa_num_key_value_heads"),
+            fields.count("swa_head_dim", 128, high=4096),
+        ),
+        relative=fields.count("d_rel", 16, high=4096),
+        extents=tuple(extent if window is None else window for window in windows),
+        growing=read_growing(fields, None) if fields.has("log_scaling_n_floor") else None,
+        taps=fields.count("conv_kernel_size", 4, low=2, high=64),
+        sparse=_sparse(fields, layers),
+        inner=fields.count("moe_intermediate_size", 3072, high=1 << 22),
+        experts=experts,
+        chosen=fields.count("num_experts_per_tok", 6, high=experts),
+        shared=fields.count("n_shared_experts", 2, high=64),
+        gate_scale=fields.number("route_scale", 8.0),
+        head_divisor=fields.number("logits_mup_width_multiplier", 24.0, low=1e-6),
+    )
+
+
+def real_ids(fields: Fields, rows: int, default: int | None = None) -> int:
+    """How many of the rows of table and head stand for an id."""
+    return min(fields.count("unpadded_vocab_size", default or rows, high=1 << 24), rows)
+
+
+def read_hybrid(fields: Fields, layers: int, window: int) -> tuple[int | None, ...]:
+    """Windows of layers, all of which convolve: by `layer_types`, else by `local_layer_ids`; else every sixth
+    layer has none.
+    """
+    words = "hybrid_sliding", "hybrid"
+    kinds = fields.words("layer_types", layers, words)
+    if kinds is None:
+        near = listed_layers(fields, "local_layer_ids", layers)
+        near = tuple((i + 1) % 6 != 0 for i in range(layers)) if near is None else near
+        near = fields.settle("layer_types", words, near)
+    else:
+        near = tuple(kind == "hybrid_sliding" for kind in kinds)
+    size = fields.count("sliding_window_size", window)
+    return tuple(size if one else None for one in near)
+
+
+def read_growing(fields: Fields, floor: int | None) -> Growing:
+    slope = fields.number("log_scaling_alpha", 0.1, low=0.0)
+    return Growing(slope, fields.count("log_scaling_n_floor", floor))
+
+
+def _sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
+    kinds, words = fields.words("mlp_layer_types", layers, ("dense", "sparse")), ("sparse", "dense")
+    if kinds is not None:
+        return tuple(kind == "sparse" for kind in kinds)
+    first = fields.count("dense_mlp_idx", 0, low=0)
+    return fields.settle("mlp_layer_types", words, (i >= first for i in range(layers)))
+
+
+def hybrid_layout(config: Any) -> list[LayerSpec]:
+    specs: list[LayerSpec] = []
+    for place, window in enumerate(config.windows):
+        own = replace(config.of_layer(place), windows=(window,))
+        before = State((config.taps - 1, own.kv_heads * own.head_dim))
+        answers = Recurrent({"conv": State((config.taps - 1, config.hidden_size))})
+        specs += [Recurrent({"keys": before, "values": before}), *attention_layout(own), answers, answers]
+    return specs
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return hybrid_layout(config)
+
+
+class ShortConv(Module):
+    """x and what a convolution over the last tokens makes of it, together."""
+
+    def __init__(self, channels: int, taps: int) -> None:
+        super().__init__()
+        self.conv1d = CausalConv(channels, taps, bias=False)
+
+    def over(self, x: mx.array, before: mx.array, counts: mx.array | None) -> tuple[mx.array, mx.array]:
+        mixed, after = self.conv1d(x, before, counts)
+        return x + mixed, after
+
+    def __call__(self, x: mx.array, step: Step, last: ScanningCache) -> mx.array:
+        return last.scan(step, self._scan, x)
+
+    def _scan(
+        self, states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        mixed, after = self.over(x, states["conv"], counts)
+        return mixed, {"conv": after}
+
+
+class Profiles(Module):
+    """[..., R] -> [..., E]: from what a query likes to a number for each distance."""
+
+    def __init__(self, relative: int, extent: int) -> None:
+        super().__init__()
+        self.proj = mx.zeros((relative, extent))
+
+    def __call__(self, x: mx.array) -> mx.array:
+        return ops.table.matmul(x, self.proj.astype(x.dtype))
+
+
+class Attention(Module):
+    def __init__(self, config: Config, extent: int, growing: Growing | None) -> None:
+        """config: that of the layer."""
+        super().__init__()
+        hidden, inner = config.hidden_size, config.heads * config.head_dim
+        shared = config.kv_heads * config.head_dim
+        self.q_proj = nn.Linear(hidden, inner, bias=False)
+        self.k_proj = nn.Linear(hidden, shared, bias=False)
+        self.v_proj = nn.Linear(hidden, shared, bias=False)
+        self.r_proj = nn.Linear(hidden, config.heads * config.relative, bias=False)
+        self.o_proj = nn.Linear(inner, hidden, bias=False)
+        self.k_sconv = ShortConv(shared, config.taps)
+        self.v_sconv = ShortConv(shared, config.taps)
+        self.q_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.k_norm = RMSNorm(config.head_dim, eps=config.norm_eps)
+        self.rel_logits_proj = Profiles(config.relative, extent)
+        self._heads, self._kv_heads, self._scale = config.heads, config.kv_heads, 1 / config.head_dim
+        self._growing = growing
+
+    def __call__(self, x: mx.array, step: Step, last: ScanningCache, cache: AttentionCache) -> mx.array:
+        queries, keys, values, liked = projections(
+            (self.q_proj, self.k_proj, self.v_proj, self.r_proj), x, step
+        )
+        keys, values = mx.split(last.scan(step, self._mixed, keys, values), 2, axis=-1)
+        queries = self.q_norm(split_heads(queries, self._heads))
+        keys = self.k_norm(split_heads(keys, self._kv_heads))
+        bias = self.rel_logits_proj(split_heads(liked, self._heads))
+        times = None if self._growing is None else self._growing.of_step(step)
+        if times is not None:
+            queries, bias = (queries * times).astype(queries.dtype), (bias * times).astype(bias.dtype)
+        values = split_heads(values, self._kv_heads)
+        by = partial(by_distance, bias, step)
+        seen = attend(step, cache, queries, keys, values, scale=self._scale, bias=by)
+        return linear(self.o_proj, seen, step)
+
+    def _mixed(
+        self, states: dict[str, mx.array], keys: mx.array, values: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        keys, last_keys = self.k_sconv.over(keys, states["keys"], counts)
+        values, last_values = self.v_sconv.over(values, states["values"], counts)
+        return mx.concatenate([keys, values], axis=-1), {"keys": last_keys, "values": last_values}
+
+
+class ScaledMLP(GatedMLP):
+    """Its answer is multiplied by a stored number."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config.hidden_size, config.intermediate_size, activation=config.activation)
+        self.global_scale = mx.ones((1,))
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        return super().__call__(x, step) * self.global_scale.astype(x.dtype)
+
+
+class Router(Module):
+    """Scores of all experts in float32, those that always answer last. All gates of a token sum to one, then
+    they are multiplied.
+    """
+
+    takes_pairs: ClassVar[Takes] = "matrix"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.weight = mx.zeros((config.experts + config.shared, config.hidden_size))
+        self.e_score_correction_bias = mx.zeros((config.experts,))
+        self.global_scale = mx.ones((1,))
+        self._routing = Routing("sigmoid", config.chosen, normalize=False)
+        self._experts, self._scale = config.experts, config.gate_scale
+
+    def __call__(self, x: mx.array, step: Step) -> tuple[Choice, Choice]:
+        """x [B, L, D] -> of the chosen experts, and of those that always answer."""
+        x = x.astype(mx.float32)
+        scores = ops.table.matmul(x, self.weight.astype(mx.float32), transposed=True)
+        scores = added(self, x, scores, step)
+        routing = corrected(self._routing, self.e_score_correction_bias)
+        chosen, gates = choose(routing, scores[..., : self._experts])
+        always = sigmoid(scores[..., self._experts :])
+        total = gates.sum(axis=-1, keepdims=True) + always.sum(axis=-1, keepdims=True)
+        times = self._scale * self.global_scale.astype(mx.float32) / total
+        all_of_them = mx.broadcast_to(mx.arange(always.shape[-1], dtype=mx.int32), always.shape)
+        return (chosen, gates * times), (all_of_them, always * times)
+
+
+class MoE(Module):
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp", "shared_experts")
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.inner
+        self.gate = Router(config)
+        self.switch_mlp = Experts(hidden, inner, config.experts, activation=config.activation)
+        self.shared_experts = Experts(hidden, inner, config.shared, activation=config.activation)
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        chosen, always = self.gate(x, step)
+        return self.switch_mlp(x, chosen, step) + self.shared_experts(x, always, step)
+
+
+class Block(Module):
+    def __init__(self, config: Config, place: int) -> None:
+        super().__init__()
+        growing = config.growing if config.windows[place] is None else None
+        self.self_attn = Attention(config.of_layer(place), config.extents[place], growing)
+        self.mlp: MoE | ScaledMLP = MoE(config) if config.sparse[place] else ScaledMLP(config)
+        self.input_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
+        self.attn_sconv = ShortConv(config.hidden_size, config.taps)
+        self.mlp_sconv = ShortConv(config.hidden_size, config.taps)
+
+    def __call__(self, x: mx.array, step: Step, memories: Memories) -> mx.array:
+        last, cache, seen, fed = memories
+        answer = self.self_attn(self.input_layernorm(x), step, last, cache)
+        x = x + self.attn_sconv(answer, step, seen)
+        return x + self.mlp_sconv(self.mlp(self.post_attention_layernorm(x), step), step, fed)
+
+
+class NormedTrunk(Trunk):
+    """Embeddings are normed; each layer has four memories."""
+
+    def __init__(
+        self, config: DecoderConfig, layers: Sequence[Layer], norm: Normalize, embed_scale: float | None
+    ) -> None:
+        super().__init__(config, layers, norm, embed_scale)
+        self.embed_norm = rms_norms(config)()
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        memories = by_layout(caches)
+        own: Any = list(zip(*(memories[i::4] for i in range(4)), strict=True))
+        return super().__call__(step, own)
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return self.embed_norm(super().embed(ids, step))
+
+
+class Inkling(CausalLM):
+    def __init__(self, config: Config) -> None:
+        layers: Any = [Block(config, place) for place in range(config.layers)]
+        scale = 1 / config.head_divisor
+        super().__init__(config, layers, rms_norms(config)(), logit_scale=scale, trunk=NormedTrunk)
+
+    @property
+    def shifts(self) -> list[Rotate | None]:
+        return []
+
+
+def build(config: Config) -> Inkling:
+    return Inkling(config)
+
+
+STACKS = (
+    (".experts.w13_weight", ".experts.gate_up_proj"),
+    (".experts.w2_weight", ".experts.down_proj"),
+    (".shared_w13_weight", ".gate_up_proj"),
+    (".shared_w2_weight", ".down_proj"),
+)
+SENSITIVE = Row(lambda t, r: r.promotes and t.has(".wk_dv.", ".wv_dv."), EIGHT_ELSE, "sensitive matrix")
+WRAPPED = (
+    ("model.language_model.unembed.", "lm_head."),
+    ("model.language_model.embed.", "model.language_model.embed_tokens."),
+)
+PUBLISHED = (
+    ("model.unembed.", "lm_head."),
+    ("model.embed.", "model.embed_tokens."),
+    (".embed_tokens.embed_norm.", ".embed_norm."),
+    (".attn.wq_du.", ".self_attn.q_proj."),
+    (".attn.wk_dv.", ".self_attn.k_proj."),
+    (".attn.wv_dv.", ".self_attn.v_proj."),
+    (".attn.wr_du.", ".self_attn.r_proj."),
+    (".attn.wo_ud.", ".self_attn.o_proj."),
+    (".attn.", ".self_attn."),
+    ("_sconv.weight", "_sconv.conv1d.weight"),
+    (".mlp_norm.", ".post_attention_layernorm."),
+    (".attn_norm.", ".input_layernorm."),
+    (".mlp.gate.bias", ".mlp.gate.e_score_correction_bias"),
+    (".mlp.w2_md.", ".mlp.down_proj."),
+    (".shared_w2_weight", ".down_proj"),
+    (".experts.w2_weight", ".experts.down_proj"),
+)
+_IN_TURN = (".mlp.w13_dn.", ".mlp.{}."), (".shared_w13_weight", ".{}"), (".experts.w13_weight", ".experts.{}")
+"""What holds rows of two matrices in turn."""
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Rows of table and head that stand for no id are left out."""
+    adapted: Weights = {}
+    for name, array in respelled(without_spares(config, text_tower(weights)), PUBLISHED, trunk="").items():
+        if name.endswith("conv1d.weight"):
+            array = stored_filters(array)
+        if name.startswith(("lm_head.", "model.embed_tokens.")):
+            array = array[: config.vocab_size]
+        adapted |= in_turn(name, array, _IN_TURN)
+    return to_switch(with_leaves(adapted), config.experts)
+
+
+def in_turn(name: str, array: mx.array, pairs: Iterable[tuple[str, str]]) -> Weights:
+    """A tensor by its own name; of one that holds rows of gate and up in turn, both."""
+    for theirs, ours in pairs:
+        if theirs in name:
+            parts, axis = ("gate_proj", "up_proj"), 1 if "experts" in name or "shared" in name else 0
+            rows = (slice(None),) * axis
+            return {
+                name.replace(theirs, ours.format(part)): array[(*rows, slice(first, None, 2))]
+                for first, part in enumerate(parts)
+            }
+    return {name: array}
+
+
+def with_leaves(weights: Weights) -> Weights:
+    """Stacks of experts that always answer, which transformers holds without `.weight`, gain it."""
+    return {
+        f"{name}.weight" if ".shared_experts." in name and name.endswith("_proj") else name: array
+        for name, array in weights.items()
+    }
+
+
+def keeps_dtype(name: str) -> bool:
+    """Filters, and corrections that differ by less than a 16-bit float can tell."""
+    return name.endswith(("conv1d.weight", ".e_score_correction_bias", ".gate.global_scale"))
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    keeps_dtype=keeps_dtype,
+    checkpoint=always(
+        Checkpoint(
+            rows=(SENSITIVE,),
+            default_layers=66,
+            dealt=("w13_",),
+            stacks=STACKS,
+            paired=((".w13_dn.", (".gate_proj.", ".up_proj.")),),
+            modules=(*WRAPPED, *PUBLISHED),
+            heads=("mtp.",),
+        )
+    ),
+)
