@@ -110,6 +110,13 @@ ALIASES: dict[str, dict[str, str]] = {
     "kimi_linear": _KIMI,
     "kolibri1": {"num_experts": "num_local_experts"},
     "lfm3": {"rms_norm_eps": "norm_eps"},
+    "lille-130m": {
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "num_key_value_heads": "n_kv_heads",
+        "max_position_embeddings": "block_size",
+    },
     "longcat_flash": {
         "num_local_experts": "n_routed_experts",
         "num_experts_per_tok": "moe_topk",

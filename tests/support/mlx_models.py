@@ -46,6 +46,7 @@ _OTHERWISE: dict[str, set[str]] = {
 }
 # The same where `sanitize` knows, and does more with it.
 _PUBLISHED: dict[str, tuple[tuple[str, str], ...]] = {
+    "Klear": ((".mlp.experts.", ".mlp.switch_mlp."),),
     "minicpm": (
         (".switch_mlp.gate_proj.", ".switch_mlp.w1."),
         (".switch_mlp.up_proj.", ".switch_mlp.w3."),
@@ -73,6 +74,7 @@ class MlxConfig:
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = copy.deepcopy(dict(fields))
         self.model_type, self.vocab_size = self._fields["model_type"], self._fields["vocab_size"]
+        self.architectures = self._fields.get("architectures")
 
     def to_dict(self) -> dict[str, Any]:
         return self._fields

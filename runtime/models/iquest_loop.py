@@ -1,0 +1,141 @@
+"""IQuest-Coder Loop: Llama whose layers are passed twice. In the second pass a gate of each head mixes what
+the first pass's keys and values show of the whole past with what its own show of the last tokens.
+
+The layout lists the memories of the first pass, layer by layer, then those of the second.
+
+Sources: mlx-lm's iquestloopcoder.py; vLLM's iquest_loopcoder.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import Full, LayerSpec, Rotating
+from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.models.config import Fields
+from runtime.models.decoder import gated_mlp, layer_ropes, rms_norms
+from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
+from runtime.models.tensor_names import without_spares
+from runtime.nn import ops
+from runtime.nn.activation import sigmoid
+from runtime.nn.attend import attend, attend_over
+from runtime.nn.block import PreNorm
+from runtime.nn.linear import embed, linear
+from runtime.nn.module import Module
+from runtime.nn.rope import Rope
+from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
+from runtime.records import dataclass
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(DecoderConfig):
+    near: int
+    """Tokens that the second pass's own keys show."""
+    bias: bool
+    """Of the attention's projections."""
+    mlp_bias: bool
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("iquestloopcoder",))
+    fields.count("loop_num", 2, low=2, high=2)
+    shape, layers = read_shape(fields, max_position_embeddings=131072, eps=1e-5), layer_count(fields)
+    return Config(
+        **shape,
+        windows=(None,) * layers,
+        ropes=(one_rope(fields, shape, theta=500000.0),) * layers,
+        near=fields.count("loop_window_size", 64),
+        bias=fields.flag("attention_bias"),
+        mlp_bias=fields.flag("mlp_bias"),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    heads, size = config.kv_heads, config.head_dim
+    return [*[Full(heads, size)] * config.layers, *[Rotating(heads, size, config.near)] * config.layers]
+
+
+class Attention(SelfAttention):
+    def __init__(self, config: Config, rope: Rope | None) -> None:
+        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+
+    def again(
+        self, x: mx.array, step: Step, gate: "Gate", whole: AttentionCache, near: AttentionCache
+    ) -> mx.array:
+        queries, keys, values = self.project(x, step)
+        queries, keys = self.place(queries, keys, step)
+        share, scale = gate(queries), self._scale
+        far = attend_over(step, whole, queries, scale=scale)
+        close = attend(step, near, queries, keys, values, scale=scale)
+        mixed = [mx.unflatten(seen, -1, (self._heads, -1)) for seen in (far, close)]
+        return linear(self.o_proj, (share * mixed[0] + (1 - share) * mixed[1]).flatten(2), step)
+
+
+class Gate(Module):
+    """Queries [B, H, L, K] -> shares [B, L, H, 1]."""
+
+    def __init__(self, heads: int, size: int) -> None:
+        super().__init__()
+        self.weight = mx.zeros((heads, 1, size))
+        self.bias = mx.zeros((heads,))
+
+    def __call__(self, queries: mx.array) -> mx.array:
+        scores = ops.table.matmul(queries, self.weight.astype(queries.dtype), transposed=True)
+        return sigmoid(scores.swapaxes(1, 2) + self.bias[:, None].astype(queries.dtype))
+
+
+class Block(PreNorm):
+    def again(self, x: mx.array, step: Step, *rest: Any) -> mx.array:
+        x = x + self.self_attn.again(self.input_layernorm(x), step, *rest)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+
+class Trunk(Module):
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        norm = rms_norms(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [
+            Block(Attention(config, rope), gated_mlp(config, bias=config.mlp_bias), norm)
+            for rope in layer_ropes(config)
+        ]
+        self.gate_projections = [Gate(config.heads, config.head_dim) for _ in self.layers]
+        self.norm = norm()
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        memories, count = by_layout(caches), len(self.layers)
+        first, second = memories[:count], memories[count:]
+        x = ops.table.layers(self.layers, step.embedded(self.embed), step, first)
+        for layer, *rest in zip(self.layers, self.gate_projections, first, second, strict=True):
+            x = layer.again(x, step, *rest)
+        return self.norm(x)
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embed_tokens, ids, step)
+
+
+class IQuestLoop(Headed):
+    def __init__(self, config: Config) -> None:
+        super().__init__(Trunk(config), untied_head(config))
+
+
+def build(config: Config) -> IQuestLoop:
+    return IQuestLoop(config)
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    gates = ".gate_projections."
+    return {
+        name: array[:, None] if gates in name and name.endswith(".weight") and array.ndim == 2 else array
+        for name, array in without_spares(config, weights).items()
+    }
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
