@@ -6,14 +6,19 @@ written out. It leaves out the brackets of `("a"?)*` and so makes `"a"?*` of it,
 they stay where more than one thing stands inside: an empty text at the end changes nothing else.
 
 A rule without circles becomes a terminal, which takes all that it can, and may leave nothing for what follows
-it (`word "end"`). A rule around `root` makes a terminal of the whole where there are no circles in it.
+it (`word "end"`). A rule around `root` makes a terminal of the whole where there are no circles in it; where
+there are, such rules are no terminals (`lexemes`).
 """
 
 import re
 from collections.abc import Iterator
 from math import prod
+from typing import TYPE_CHECKING
 
 from modelkit.grammars.sound import unsound_rules
+
+if TYPE_CHECKING:
+    from llguidance.gbnf_to_lark import RuleNode
 
 _CHARACTER = r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|[^\\]"
 _CHARACTERS = re.compile(_CHARACTER, re.DOTALL)
@@ -42,7 +47,7 @@ def as_lark(text: str) -> str:
     """The same rules. Raises the converter's error for what is no GBNF; ValueError for rules that refer to
     each other so deep that it would take minutes.
     """
-    from llguidance.gbnf_to_lark import gbnf_to_lark
+    from modelkit.grammars.lexemes import take_apart
 
     why = unsound_rules("".join(_outlined(piece) for piece in _PIECE.findall(text)))
     if why is not None:
@@ -53,12 +58,22 @@ def as_lark(text: str) -> str:
         repeats = pieces[before].startswith(_REPEATS) and pieces[behind].startswith(_REPEATS)
         if pieces[place] == ")" and repeats:
             pieces[place] = ' "")'
-    plain = gbnf_to_lark("".join("a-start" if piece == "start" else piece for piece in pieces))
+    rules = _rules("".join("a-start" if piece == "start" else piece for piece in pieces))
     counts = [max(int(most), 1) for piece in pieces if piece[0] == "{" for most in _COUNT.findall(piece)]
-    if prod(counts) > _MOST_COUNTED:
-        return plain
-    inner = "".join(f"a-{piece}" if piece in ("root", "start") else piece for piece in pieces)
-    return gbnf_to_lark(f"root ::= a-root\n{inner}")
+    if prod(counts) <= _MOST_COUNTED:
+        inner = "".join(f"a-{piece}" if piece in ("root", "start") else piece for piece in pieces)
+        rules = _rules(f"root ::= a-root\n{inner}")
+    take_apart(rules)
+    return "%llguidance {}\n\n" + "".join(f"{rule}\n" for rule in rules.values())
+
+
+def _rules(text: str) -> "dict[str, RuleNode]":
+    """By the names that they have to the library. Raises the converter's error, which names a line."""
+    from llguidance.gbnf_to_lark import GrammarParser, resolve
+
+    rules = GrammarParser().parse(text)
+    resolve(rules)
+    return rules
 
 
 def _outlined(piece: str) -> str:
