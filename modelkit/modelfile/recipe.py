@@ -21,7 +21,7 @@ from modelkit.modelfile.parameter_table import AS_HERE, PASSED_OVER, REFUSED
 from modelkit.modelfile.parameters import PARAMETERS, Parameters
 from modelkit.modelfile.quantizing import Quantizing, of_draft, parse_quantizing
 from modelkit.modelfile.reference import Reference, resolve
-from modelkit.modelfile.syntax import Directive, together
+from modelkit.modelfile.syntax import COMMENTS, Directive, together
 from runtime.records import dataclass
 
 T = TypeVar("T")
@@ -257,7 +257,8 @@ class _Maker:
         try:
             return made.added(name, directive.value)
         except ParameterError as error:
-            raise self._error(directive, error.message, error.hint) from error
+            hint = COMMENTS if re.search(r"\s#", directive.value) else error.hint
+            raise self._error(directive, error.message, hint) from error
 
     def template(self, check: Callable[[str], object] | None) -> str | None:
         directive = self._one("TEMPLATE")

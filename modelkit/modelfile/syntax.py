@@ -8,11 +8,13 @@
 
 Blanks are space and tab; a line ends at CR, LF or CRLF. Outer blanks of a bare value are dropped. There are
 no escapes: what stands between the quotes is the value, whatever it is, and quotes close only at the end
-of a line, so `"a" b "c"` is the one value `a" b "c`.
+of a line, so `"a" b "c"` is the one value `a" b "c`. A comment behind a quoted text would keep it open and
+swallow the lines that follow, so it is an error.
 
 Invariants: `parse` raises nothing but ModelfileError; `parse(format(d)) == d` for all directives. A line that
 ends in three quotes would close every quoting, so `parse` never returns a value with one before its last line
-and `Directive` refuses to hold one: that is the only text the grammar cannot carry.
+and `Directive` refuses to hold one, and so a first of several lines with three quotes and a comment. These
+are the only texts the grammar cannot carry.
 """
 
 import codecs
@@ -45,6 +47,7 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 MOST_FAULTS = 20  # lines at fault that are told
+COMMENTS = "A comment stands on a line of its own; here it would be part of the value."
 _NO_MARK = "It looks like UTF-16 without a byte order mark. Save the file as UTF-8."
 
 
@@ -79,6 +82,11 @@ class Directive:
             raise self._error(problem, _example(row))
         if _SURROGATE.search(self.value):
             raise self._error(f"{row.keyword} holds half a surrogate pair, which is no character")
+        if _remark(f'"""{self.value}"""', 0) is not None:
+            raise self._error(
+                f'{row.keyword} has """ and a # in its first line, which would be a comment',
+                "Break that line before the #.",
+            )
         if _UNQUOTABLE.search(self.value):
             raise self._error(
                 f'{row.keyword} has a line that ends in """, where any quoting would end',
@@ -214,6 +222,8 @@ def _behind(source: _Source, at: int) -> int:
     at = source.skip(_BLANKS, at + len(word))
     if row is not None and row.named is not None:
         at = source.skip(_BLANKS, at + len(source.word(at)))
+    if _remark(source.text, at) is not None:
+        return source.skip(_BARE, at)
     try:
         return _value(source, at)[1]
     except ModelfileError:
@@ -231,16 +241,35 @@ def _argument(source: _Source, start: int, at: int, row: DirectiveRow, before: s
 
 def _value(source: _Source, at: int) -> tuple[str, int]:
     """The value that begins at `at`, bare or quoted, and the offset behind it and its trailing blanks."""
-    text = source.text
-    quotes = next((quotes for quotes in _CLOSING if text.startswith(quotes, at)), None)
+    text, quotes = source.text, _opening(source.text, at)
     if quotes is None:
         end = source.skip(_BARE, at)
         return text[at:end].rstrip(" \t"), end
+    remark = _remark(text, at)
+    if remark is not None:
+        raise source.error(remark, "a comment behind a quoted text", COMMENTS)
     closing = _CLOSING[quotes].search(text, at + len(quotes))
     if closing is None:
         hint = f"End the last line of the text with {quotes}, and nothing after."
         raise source.error(at, f"the text that opens here with {quotes} never closes", hint)
     return text[at + len(quotes) : closing.start()], closing.end()
+
+
+def _opening(text: str, at: int) -> str | None:
+    """The quotes of a quoted value."""
+    return next((quotes for quotes in _CLOSING if text.startswith(quotes, at)), None)
+
+
+def _remark(text: str, at: int) -> int | None:
+    """Where a comment begins behind quotes in the first line of a value that does not end in quotes there."""
+    quotes = _opening(text, at)
+    if quotes is None:
+        return None
+    start = at + len(quotes)
+    end = _LINE_END.search(text, start)
+    line = text[start : end.start() if end else len(text)].rstrip(" \t")
+    found = None if line.endswith(quotes) else re.search(quotes + r"[ \t]+#", line)
+    return None if found is None else start + found.end() - 1
 
 
 def _named(directive: Directive) -> tuple[str, ...]:

@@ -259,3 +259,9 @@ def test_any_modelfile_has_a_meaning_or_one_error(given_lines: list[str]):
 def test_what_is_wrong_with_from_is_told_once(draft: str, folder: Path):
     said = refusal(f"FROM ./missing\nDRAFT {draft}", folder)
     assert said.count("FROM './missing'") == 1
+
+
+def test_a_comment_behind_a_number_is_told(folder: Path):
+    said = refusal("FROM ./target\nPARAMETER temperature 0.2   # low", folder)
+    assert "temperature is '0.2   # low'" in said
+    assert "A comment stands on a line of its own" in said

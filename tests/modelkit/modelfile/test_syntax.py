@@ -219,6 +219,7 @@ def test_half_a_surrogate_pair_is_refused():
         lambda: Directive("MESSAGE", "hi", name="tool"),
         lambda: Directive("SYSTEM", "\ud83d"),
         lambda: Directive("SYSTEM", 'a doc string """ \nand more'),
+        lambda: Directive("SYSTEM", 'a doc string """ # a remark\nand more'),
     ],
 )
 def test_a_directive_that_no_modelfile_can_hold_is_refused(make: Any):
@@ -311,3 +312,29 @@ def test_a_file_that_is_no_modelfile_is_not_told_at_length() -> None:
         syntax.parse("x y\n" * 100_000)
     assert len(str(caught.value)) < 4_000
     assert "and more" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "column"),
+    [
+        ('PARAMETER stop "<|end|>"   # of a turn', 28),
+        ('SYSTEM """Be brief.""" # really', 24),
+        ('LICENSE "MIT"\t#', 15),
+    ],
+)
+@pytest.mark.parametrize("rest", ["", '\nSYSTEM "two"\n', '\nLICENSE """three"""'])
+def test_a_comment_behind_quotes_swallows_nothing(line: str, column: int, rest: str):
+    """Read on to the next quotes at the end of a line, all that stands before them would be the value."""
+    found, faults = syntax.scan(f"FROM a\n{line}{rest}\nPARAMETER top_k 1")
+    assert [(fault.line, fault.column) for fault in faults] == [(2, column)]
+    assert "a comment behind a quoted text" in faults[0].message
+    assert [one.keyword for one in found] == ["FROM", *rest.split()[:1], "PARAMETER"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ['a" # b', 'one\ntwo" # three', 'a """ # b', 'one\ntwo""" # three', '"a" # b\nc"""#', '"""# a\nb'],
+)
+def test_other_quotes_before_a_sharp_are_kept(value: str):
+    directive = Directive("SYSTEM", value)
+    assert syntax.parse(syntax.format([directive])) == (directive,)
