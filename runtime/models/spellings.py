@@ -43,6 +43,7 @@ _SARVAM = {
     "num_local_experts": "n_routed_experts",
     "num_shared_experts": "n_shared_experts",
     "num_mtp_layers": "num_nextn_predict_layers",
+}
 _INKLING = {
     "sliding_window": "sliding_window_size",
     "num_local_experts": "n_routed_experts",

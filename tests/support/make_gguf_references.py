@@ -40,7 +40,10 @@ _WRAPPERS = {
     "MptForCausalLM": "MPTForCausalLM",
 }
 """What the converter knows a text model by: what it is published in, or as."""
-_AS_WRITTEN = ("bailing_hybrid", "gpt_neox", "falcon_h1", "mimo_v2_flash", "qwen4_exp_text", "step3p5")
+_AS_WRITTEN = (
+    *("bailing_hybrid", "gpt_neox", "falcon_h1", "mimo_v2_flash", "minimax_m3_vl", "qwen4_exp_text"),
+    "step3p5",
+)
 """Whose fields the converter looks for under the names that files have, not transformers' own."""
 _ELSEWHERE = ("general.", "tokenizer.", "GGUF.")
 
@@ -194,16 +197,7 @@ def _convert(folder: Path, options: Mapping[str, Any], *, head: bool) -> None:
     kind = conversion.get_model_class(_WRAPPERS.get(name, name))
     if kind.supports_mtp_export:
         kind.no_mtp = not head
-    own = ("gpt_neox", "falcon_h1", "mimo_v2_flash", "minimax_m3_vl", "qwen4_exp_text", "step3p5")
-    if raw["model_type"] in own:
-    if raw["model_type"] in (
-        "bailing_hybrid",
-        "gpt_neox",
-        "falcon_h1",
-        "mimo_v2_flash",
-        "qwen4_exp_text",
-        "step3p5",
-    ):
+    if raw["model_type"] in _AS_WRITTEN:
         options = {**options, "hparams": {**hparams, **raw}}
         if raw["model_type"] == "mimo_v2_flash":
             options["hparams"].pop("rope_parameters")

@@ -38,9 +38,8 @@ WITHOUT_POSITIONS = {
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""
 
 ABSOLUTE = {
-    *("gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "llama4", "ministral3", "mistral4", "mistral_large4"),
     *("gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "iquest_loop", "llama4", "ministral3", "mistral4"),
-    *("opt", "opt_350m", "recurrent_gemma", "xglm"),
+    *("mistral_large4", "opt", "opt_350m", "recurrent_gemma", "xglm"),
 }
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""
 

@@ -80,8 +80,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B and PLaMo 2
     and those with indexers or ALiBi are computed in parts on one rank, too.
     """
-    indexed = "glm_moe_dsa_shared", "hy_v4", "minimax_m3"
-    indexed = "glm_moe_dsa_shared", "axk2"
+    indexed = "glm_moe_dsa_shared", "axk2", "hy_v4", "minimax_m3"
     apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *indexed, *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
