@@ -81,10 +81,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
         **shape,
         windows=(None,) * layers,
         ropes=(None,) * layers,
-        delta=_delta(fields, shape["norm_eps"]),
-        latent=_latent(fields, shape),
-        mixture=_mixture(fields),
-        recurrent=_recurrent(fields, layers),
+        delta=read_delta(fields, shape["norm_eps"]),
+        latent=read_latent(fields, shape),
+        mixture=read_mixture(fields),
+        recurrent=read_recurrent(fields, layers),
         sparse=sparse_layers(fields, layers, 1),
     )
 
@@ -94,7 +94,7 @@ def _linear(fields: Fields) -> Fields:
     return fields.block("linear_attn_config")
 
 
-def _delta(fields: Fields, eps: float) -> KimiDeltaSpec:
+def read_delta(fields: Fields, eps: float) -> KimiDeltaSpec:
     own = _linear(fields)
     taps = fields.count("linear_conv_kernel_dim", 4, low=2, high=64)
     return KimiDeltaSpec(
@@ -105,7 +105,7 @@ def _delta(fields: Fields, eps: float) -> KimiDeltaSpec:
     )
 
 
-def _latent(fields: Fields, shape: Mapping[str, Any]) -> LatentShape:
+def read_latent(fields: Fields, shape: Mapping[str, Any]) -> LatentShape:
     content = fields.count("qk_nope_head_dim", 128, high=4096)
     position = fields.count("qk_rope_head_dim", 64, high=4096)
     return LatentShape(
@@ -126,7 +126,7 @@ def _either(fields: Fields, name: str, published: str, default: int, *, low: int
     return fields.count(published, fields.count(name, default, low=low, high=1 << 16), low=low, high=1 << 16)
 
 
-def _mixture(fields: Fields) -> MixtureSpec:
+def read_mixture(fields: Fields) -> MixtureSpec:
     experts = _either(fields, "num_local_experts", "num_experts", 256)
     inner = fields.count("moe_intermediate_size", 1024, high=1 << 22)
     chosen = _either(fields, "num_experts_per_tok", "num_experts_per_token", 8)
@@ -143,7 +143,7 @@ def _mixture(fields: Fields) -> MixtureSpec:
     )
 
 
-def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
+def read_recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     words = "linear_attention", "full_attention"
     kinds = fields.words("layer_types", layers, words)
     if kinds is not None:
@@ -196,15 +196,15 @@ _RENAMED = (
     (".w3.", ".up_proj."),
     (".self_attn.forget_gate.", ".self_attn."),
 )
-_MATRICES = tuple(f".self_attn.{part}_proj." for part in "qkv")
+MATRICES = tuple(f".self_attn.{part}_proj." for part in "qkv")
 _JOINED = (
-    (_MATRICES, ".self_attn.qkv_proj."),
+    (MATRICES, ".self_attn.qkv_proj."),
     (tuple(f".self_attn.{part}_conv1d." for part in "qkv"), ".self_attn.conv1d."),
     (tuple(f".self_attn.{part}_conv.conv." for part in "qkv"), ".self_attn.conv1d."),
 )
 
 
-def adapt(config: Config, weights: Weights) -> Weights:
+def adapt(config: Any, weights: Weights) -> Weights:
     """Queries, keys and values of KDA joined; latent heads apart; experts stacked; filters to MLX's axis
     order.
     """
@@ -231,11 +231,17 @@ def keeps_dtype(name: str) -> bool:
     return name.endswith((".A_log", ".dt_bias", ".e_score_correction_bias"))
 
 
+def _second(raw: Mapping[str, Any]) -> str | None:
+    """Kimi K3's text model, whose files have the same model_type."""
+    return "kimi_k3" if raw.get("hidden_act") == "situ" else None
+
+
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
-    checkpoint=always(Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,))),
+    variant=_second,
+    checkpoint=always(Checkpoint(rows=(alike(MATRICES),), joined=(MATRICES,))),
 )

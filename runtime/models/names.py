@@ -328,6 +328,8 @@ ARCHITECTURES: dict[str, str] = {
     "llama4_text": "llama4",
     "KimiLinearForCausalLM": "kimi_linear",
     "kimi_linear": "kimi_linear",
+    "KimiK3ForConditionalGeneration": "kimi_k3",
+    "kimi_k3": "kimi_k3",
     "MllamaForConditionalGeneration": "mllama",
     "MllamaForCausalLM": "mllama",
     "mllama": "mllama",

@@ -108,6 +108,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "inkling2_text": _INKLING2,
     "inkling2_loop_text": _INKLING2,
     "jamba": {"num_local_experts": "num_experts"},
+    "kimi_k3": _KIMI,
     "kimi_linear": _KIMI,
     "kolibri1": {"num_experts": "num_local_experts"},
     "lfm3": {"rms_norm_eps": "norm_eps"},

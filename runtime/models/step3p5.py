@@ -8,10 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Feeds, Stacks
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -21,21 +18,18 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.rope_block import is_keyed, only_repeats
 from runtime.models.tensor_names import respelled, without_spares
-from runtime.nn.activation import sigmoid, silu
+from runtime.nn.activation import sigmoid
 from runtime.nn.block import PreNorm
 from runtime.nn.gated_attention import OpenedAttention
 from runtime.nn.layer import FeedForward
-from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.moe import Experts
-from runtime.nn.norm import Normalize, one_added
+from runtime.nn.norm import one_added
+from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_behind
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
-from runtime.nn.sublayer import projections
 from runtime.records import dataclass
-from runtime.step import Step
 
 _KINDS = ("full_attention", "sliding_attention")
 _OTHER = ("num_attention_groups", "head_dim")  # of sliding layers, which have to be those of all
@@ -211,41 +205,10 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def _clipped(limit: float, gate: mx.array, up: mx.array) -> mx.array:
-    return mx.minimum(silu(gate), limit) * mx.clip(up, -limit, limit)
-
-
-class ClippedMLP(GatedMLP):
-    def __init__(self, hidden: int, inner: int, limit: float, *, bias: bool) -> None:
-        super().__init__(hidden, inner, bias=bias)
-        self._limit = limit
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        gate, up = projections((self.gate_proj, self.up_proj), x, step)
-        return linear(self.down_proj, _clipped(self._limit, gate, up), step)
-
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """Kernels do not clip so."""
-        return None
-
-
-class ClippedExperts(Experts):
-    def __init__(self, hidden: int, inner: int, experts: int, limit: float) -> None:
-        super().__init__(hidden, inner, experts)
-        self._limit = limit
-
-    def stacks(self) -> Stacks | None:
-        """As above."""
-        return None
-
-    def gated(self, gate: mx.array, up: mx.array) -> mx.array:
-        return _clipped(self._limit, gate, up)
-
-
 def _mlp(config: Config, inner: int, limit: float | None) -> GatedMLP:
     if limit is None:
         return GatedMLP(config.hidden_size, inner, bias=config.mlp_bias)
-    return ClippedMLP(config.hidden_size, inner, limit, bias=config.mlp_bias)
+    return OwnGateMLP(config.hidden_size, inner, clipped_behind(limit), bias=config.mlp_bias)
 
 
 def _feed_forward(config: Config, place: int) -> FeedForward:
@@ -257,7 +220,7 @@ def _feed_forward(config: Config, place: int) -> FeedForward:
     mixture = SharedMoE(hidden, inner, config.experts, router, shared=config.shared)
     mixture.shared_experts = _mlp(config, config.shared, shared_limit)
     if limit is not None:
-        mixture.switch_mlp = ClippedExperts(hidden, inner, config.experts, limit)
+        mixture.switch_mlp = OwnGateExperts(hidden, inner, config.experts, clipped_behind(limit))
     return mixture
 
 

@@ -137,7 +137,9 @@ class KimiDelta(Delta):
         return linear(self.o_proj, self.o_norm(y, gate), step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
-        """See `sublayer.added`."""
+        """See `sublayer.added`. Kernels know no floor."""
+        if self._spec.lowest is not None:
+            return None
         return folds(
             norm,
             self._opening(),
@@ -167,6 +169,22 @@ class LingDelta(Delta):
         opening = self.qkv_proj, self.g_proj, self.f_proj, self.b_proj
         mixed, gate, decay, strength = projections(opening, x, step)
         y = cache.scan(step, self._scan, mixed, decay, strength)
+        return linear(self.o_proj, self.o_norm(y, gate), step)
+
+
+class WideDelta(Delta):
+    """Kimi K3's: the gate alone has a whole matrix."""
+
+    def __init__(self, hidden: int, spec: KimiDeltaSpec) -> None:
+        super().__init__(hidden, spec)
+        self.f_a_proj = nn.Linear(hidden, spec.size, bias=False)
+        self.f_b_proj = nn.Linear(spec.size, spec.inner, bias=False)
+        self.g_proj = nn.Linear(hidden, spec.inner, bias=False)
+
+    def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
+        opening = self.qkv_proj, self.g_proj, self.f_a_proj, self.b_proj
+        mixed, gate, decay, strength = projections(opening, x, step)
+        y = cache.scan(step, self._scan, mixed, linear(self.f_b_proj, decay, step), strength)
         return linear(self.o_proj, self.o_norm(y, gate), step)
 
 

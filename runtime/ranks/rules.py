@@ -9,12 +9,12 @@ from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
-from runtime.nn.moe import Experts
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import split_delta, split_kimi, split_mamba2
 from runtime.ranks.splits import (
     DENSE,
+    EXPERTS,
     Split,
     split_attention,
     split_choosing,
@@ -33,7 +33,7 @@ RULES: dict[type, Found] = {
     GatedDeltaNet: (RECURRENT, split_delta),
     KimiDelta: (RECURRENT, split_kimi),
     Mamba2: (RECURRENT, split_mamba2),
-    **dict.fromkeys((Experts, *DENSE), (NOTHING, split_mlp)),
+    **dict.fromkeys((*EXPERTS, *DENSE), (NOTHING, split_mlp)),
 }
 """By the class of a sublayer: what others made of it is not known."""
 

@@ -22,6 +22,7 @@ from runtime.nn.mla import LatentAttention
 from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
 from runtime.nn.norm import LayerNorm, PlainRMS, RMSNorm
+from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP
 from runtime.nn.self_attention import WideNormAttention
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
@@ -29,8 +30,9 @@ from runtime.records import dataclass
 QUERIES = ("q_proj", "g_proj", "gate_proj")
 """What gives queries, and gates for what heads see."""
 KEYS_AND_VALUES = ("k_proj", "v_proj")
-DENSE = GatedMLP, FusedGatedMLP, MLP
+DENSE = GatedMLP, FusedGatedMLP, MLP, OwnGateMLP
 """Feed-forward blocks without experts."""
+EXPERTS = Experts, OwnGateExperts
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,9 @@ def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard
         "o_proj": inputs(module.o_proj, shard, *scaled([own], shape.value)),
     }
     if "g_proj" in module:
-        pieces["g_proj"] = outputs(module.g_proj, own)
+        gate: Any = module.g_proj
+        each = gate.weight.shape[0] // shape.heads  # one for each head, or for each of its numbers
+        pieces["g_proj"] = outputs(gate, *scaled([own], each))
     if "gate_proj" in module:
         pieces["gate_proj"] = outputs(module.gate_proj, *scaled([own], shape.value))
     if "sinks" in module:
@@ -163,7 +167,7 @@ def split_sparse(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:
     pieces: dict[str, Piece] = {}
     for name in module.adds:
         if name in module:
-            if type(module[name]) not in (Experts, *DENSE):
+            if type(module[name]) not in (*EXPERTS, *DENSE):
                 raise CannotCut(f"{name} is a {type(module[name]).__name__}")
             own = split_mlp(module[name], memory, shard).pieces
             pieces.update({f"{name}.{path}": piece for path, piece in own.items()})

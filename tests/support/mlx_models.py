@@ -24,7 +24,7 @@ import mlx.core as mx
 import numpy as np
 import torch
 from mlx.utils import tree_flatten
-from mlx_lm.models import mixtral, phi3small, plamo2, plamo3
+from mlx_lm.models import kimi_k3, mixtral, phi3small, plamo2, plamo3
 from mlx_lm.models.base import create_causal_mask
 from mlx_lm.utils import _get_classes
 from safetensors.torch import save_file
@@ -47,6 +47,15 @@ _OTHERWISE: dict[str, set[str]] = {
 # The same where `sanitize` knows, and does more with it.
 _PUBLISHED: dict[str, tuple[tuple[str, str], ...]] = {
     "Klear": ((".mlp.experts.", ".mlp.switch_mlp."),),
+    "kimi_k3": (
+        (".mlp.switch_mlp.gate_proj.", ".block_sparse_moe.switch_mlp.w1."),
+        (".mlp.switch_mlp.up_proj.", ".block_sparse_moe.switch_mlp.w3."),
+        (".mlp.switch_mlp.down_proj.", ".block_sparse_moe.switch_mlp.w2."),
+        (".mlp.gate.", ".block_sparse_moe.gate."),
+        (".mlp.e_score_correction_bias", ".block_sparse_moe.gate.e_score_correction_bias"),
+        (".mlp.shared_experts.", ".block_sparse_moe.shared_experts."),
+        (".mlp.routed_expert_", ".block_sparse_moe.routed_expert_"),
+    ),
     "minicpm": (
         (".switch_mlp.gate_proj.", ".switch_mlp.w1."),
         (".switch_mlp.up_proj.", ".switch_mlp.w3."),
@@ -75,6 +84,7 @@ class MlxConfig:
         self._fields = copy.deepcopy(dict(fields))
         self.model_type, self.vocab_size = self._fields["model_type"], self._fields["vocab_size"]
         self.architectures = self._fields.get("architectures")
+        self.architectures = self._fields["architectures"]
 
     def to_dict(self) -> dict[str, Any]:
         return self._fields
@@ -91,7 +101,8 @@ class MlxConfig:
         it computes otherwise.
         """
         others = {"rope_traditional", *_OTHERWISE.get(self.model_type, ())}
-        return {field.name for field in fields_of(_get_classes(_known(self._fields))[1])} - others
+        kind = kimi_k3.TextArgs if self.model_type == "kimi_k3" else _get_classes(_known(self._fields))[1]
+        return {field.name for field in fields_of(kind)} - others
 
 
 def _known(raw: dict[str, Any]) -> dict[str, Any]:
@@ -142,7 +153,8 @@ class MlxModel:
             arrays = _stacked(arrays)
         if hasattr(self._model, "sanitize"):
             arrays = self._model.sanitize(arrays)
-        self._model.eval().load_weights(list(arrays.items()), strict=True)
+        self._model.train(self.config.model_type == "kimi_k3")  # which else keeps products of old weights
+        self._model.load_weights(list(arrays.items()), strict=True)
         with _by_its_authors(self.config.to_dict()):
             logits = self._model(mx.array(ids.numpy()))
         assert logits.dtype == mx.float32, logits.dtype
@@ -230,6 +242,11 @@ def _of_a_file(kind: str, own: Mapping[str, tuple[int, ...]]) -> Iterator[tuple[
             heads, rank, content = shape
             values = own[name.replace(".embed_q.", ".unembed_out.")][1]
             yield name.replace(".embed_q.", ".kv_b_proj."), (heads * (content + values), rank)
+        elif ".qkv_proj." in name and kind == "kimi_k3":
+            yield from ((name.replace("qkv", part), (shape[0] // 3, shape[1])) for part in "qkv")
+        elif ".qkv_conv." in name and kind == "kimi_k3":
+            for part in "qkv":
+                yield name.replace("qkv_conv.conv", f"{part}_conv1d"), (shape[0] // 3, 1, shape[1])
         elif kind in _FLAT and _FLAT[kind].search(name):
             yield name, (math.prod(shape),)
         elif _STACKED.search(name):

@@ -176,6 +176,22 @@ def qwen4_by_qwen(config: Config) -> Config:
     }
 
 
+def kimi_wrapped(config: Config) -> Config:
+    kind = {"architectures": ["KimiK3ForConditionalGeneration"], "model_type": "kimi_k3"}
+    return {**kind, "text_config": kimi_alone(config)}
+
+
+def kimi_alone(config: Config) -> Config:
+    return {**config, "architectures": ["KimiLinearForCausalLM"], "model_type": "kimi_linear"}
+
+
+def with_tower(state: State) -> State:
+    return {**state, **{f"{part}.patch.weight": np.zeros((2, 2), np.float32) for part in _TOWER}}
+
+
+_TOWER = "vision_tower", "mm_projector"
+
+
 def in_attention(**fields: Any) -> Callable[[Config], Config]:
     return lambda config: {**config, "attn_config": {**config["attn_config"], **fields}}
 
@@ -220,6 +236,8 @@ def v4_of_old(config: Config) -> Config:
 
 
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
+    "Kimi K3 in its wrapper": ("kimi_k3", kimi_wrapped, with_tower),
+    "Kimi K3's text alone": ("kimi_k3_tied", kimi_alone, renamed(("language_model.", ""))),
     "Qwen4 as Qwen has it": ("qwen4_exp", qwen4_by_qwen, qwen4_in_shards),
     "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
     "DeepSeek V4": ("deepseek_v4", v4_of_old, v4_by_deepseek),

@@ -1,0 +1,66 @@
+"""Feed-forward blocks with a gate that kernels do not know: of what two matrices give a function makes what
+the last one reads.
+"""
+
+from collections.abc import Callable
+
+import mlx.core as mx
+
+from runtime.cpu.stated import Feeds, Stacks
+from runtime.nn.activation import silu
+from runtime.nn.linear import linear
+from runtime.nn.mlp import GatedMLP
+from runtime.nn.moe import Experts
+from runtime.nn.norm import Normalize
+from runtime.nn.sublayer import projections
+from runtime.step import Step
+
+Gate = Callable[[mx.array, mx.array], mx.array]
+"""(gate, up) -> what the last matrix reads."""
+
+
+def clipped_behind(limit: float) -> Gate:
+    """The gate is clipped behind its activation (Step 3.5)."""
+    return lambda gate, up: mx.minimum(silu(gate), limit) * mx.clip(up, -limit, limit)
+
+
+def clipped_before(limit: float) -> Gate:
+    """The gate is clipped before it (GLM-5.3)."""
+    return lambda gate, up: silu(mx.minimum(gate, limit)) * mx.clip(up, -limit, limit)
+
+
+def situ(beta: float, linear_beta: float | None) -> Gate:
+    """beta tanh(gate / beta) sigmoid(gate), and up within linear_beta alike (Kimi K3). In float32."""
+
+    def inner(gate: mx.array, up: mx.array) -> mx.array:
+        wide, passing = gate.astype(mx.float32), up.astype(mx.float32)
+        if linear_beta is not None:
+            passing = linear_beta * mx.tanh(passing / linear_beta)
+        return (beta * mx.tanh(wide / beta) * mx.sigmoid(wide) * passing).astype(up.dtype)
+
+    return inner
+
+
+class OwnGateMLP(GatedMLP):
+    def __init__(self, hidden: int, inner: int, gate: Gate, *, bias: bool = False) -> None:
+        super().__init__(hidden, inner, bias=bias)
+        self._gate = gate
+
+    def __call__(self, x: mx.array, step: Step) -> mx.array:
+        gate, up = projections((self.gate_proj, self.up_proj), x, step)
+        return linear(self.down_proj, self._gate(gate, up), step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+        return None
+
+
+class OwnGateExperts(Experts):
+    def __init__(self, hidden: int, inner: int, experts: int, gate: Gate) -> None:
+        super().__init__(hidden, inner, experts)
+        self._gate = gate
+
+    def stacks(self) -> Stacks | None:
+        return None
+
+    def gated(self, gate: mx.array, up: mx.array) -> mx.array:
+        return self._gate(gate, up)
