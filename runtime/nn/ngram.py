@@ -7,6 +7,7 @@ convolution over tokens that are N apart makes of the open values comes to them.
 """
 
 import math
+from typing import ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -23,6 +24,9 @@ from runtime.step import Step
 
 class NgramEmbedding(Module):
     """What the heads find, side by side."""
+
+    reads_ids: ClassVar[bool] = True
+    """Whoever has the layer has to be told them (`runtime.ranks`)."""
 
     def __init__(self, shape: Ngrams, size: int) -> None:
         """size: of a row of the table."""

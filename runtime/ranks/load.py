@@ -163,8 +163,7 @@ class CutByPlan:
     ) -> Held:
         self.group.shards = self.plan.shards
         chain = chain_of(planned.parts[0][0], described.layout, described.name)
-        told = chain.everywhere or chain.reads_ids
-        self.group.readers = self.group.size if told else self.plan.shards
+        self.group.readers = self.group.size if chain.reads_ids else self.plan.shards
         cutting = self.begin(described, planned, dtype, self.sliced or Taking(self.files, stored))
         if self.sliced is not None:
             self.sliced.check(cutting.read(planned, self.adapters.values()))

@@ -46,8 +46,9 @@ class Chain:
 
     @property
     def reads_ids(self) -> bool:
-        """Does a layer look ids up by itself?"""
-        return any(getattr(module, "reads_ids", False) for layer in self.layers for module in layer.modules())
+        """Do ranks without the table need ids, too? A layer may look them up by itself."""
+        inside = (module for layer in self.layers for module in layer.modules())
+        return bool(self.everywhere) or any(getattr(module, "reads_ids", False) for module in inside)
 
     def is_everywhere(self, tensor: str) -> bool:
         return tensor.startswith(tuple(f"{self.path}.{name}." for name in self.everywhere))

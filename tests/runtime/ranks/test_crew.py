@@ -22,6 +22,8 @@ Crews = Callable[[int], Standing]
         ("qwen3_5", "draft", "stages", 2),
         ("qwen3_5", "adapt", "stages", 2),
         ("glm_moe_dsa_shared", "talk", "stages", 2),
+        ("qwen4_exp", "talk", "stages", 2),
+        ("kimi_k3", "talk", "stages", 2),
     ],
 )
 def test_others_do_what_one_decides(
