@@ -13,7 +13,7 @@ the text is bounded here.
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
 from modelkit.grammars.gbnf import as_lark, is_gbnf
-from modelkit.grammars.refusals import Refusals, first_line, one_line, refused
+from modelkit.grammars.refusals import COSTLY, Refusals, first_line, one_line, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import Vocabulary, names_tokens, with_ids
 from modelkit.schema import as_meant
@@ -206,7 +206,7 @@ class Grammars:
         try:
             self._refusals.say_again(form)
             with self._refusals.remembered(form):
-                matcher = _started(native, _definition(form, {}))
+                matcher = _made(native, form, {})
                 if matcher.is_error():
                     raise RequestError(one_line(matcher.get_error()))
         except RequestError as error:
@@ -332,10 +332,24 @@ class GrammarMatcher:
 
 
 def _matcher(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
-    matcher = _started(native, _definition(form, marks))
+    matcher = _made(native, form, marks)
     if matcher.is_error():
         raise refused(form, matcher.get_error())
     return matcher
+
+
+def _made(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
+    """May be in error. So are patterns with many repeats, each by itself, where they cost too much: within an
+    object that would end an answer that has come to them.
+    """
+    from modelkit.grammars.loosening import counted
+
+    matcher = _started(native, _definition(form, marks))
+    if matcher.is_error() or form.kind != "schema":
+        return matcher
+    alone = (Form("", "schema", json.dumps({"type": "string", "pattern": one})) for one in counted(form.text))
+    tried = (_started(native, _definition(one, {})) for one in alone)
+    return next((one for one in tried if one.is_error() and COSTLY in one.get_error()), matcher)
 
 
 def _started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.LLMatcher":
@@ -346,7 +360,7 @@ def _started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.L
     matcher = llguidance.LLMatcher(native, definition, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token
-    return matcher if matcher.is_error() else _behind_a_brace(native, matcher) or matcher
+    return matcher if matcher.is_error() else _behind_a_token(native, matcher) or matcher
 
 
 def _outcome(native: "llguidance.LLTokenizer", body: str) -> "Outcome":
@@ -355,22 +369,23 @@ def _outcome(native: "llguidance.LLTokenizer", body: str) -> "Outcome":
     mask = b"" if matcher.is_error() else matcher.compute_bitmask()
     if matcher.is_error():
         return "never"
-    ends = sum(1 << one for one in set(native.eos_tokens))
-    others = int.from_bytes(mask, "little") & ~ends
+    others = int.from_bytes(mask, "little") & ~_ids(native.eos_tokens)
     return "some" if others else "empty" if matcher.is_accepting() else "never"
 
 
-def _behind_a_brace(
+def _behind_a_token(
     native: "llguidance.LLTokenizer", start: "llguidance.LLMatcher"
 ) -> "llguidance.LLMatcher | None":
-    """A matcher in error where the grammar takes a brace and cannot go on then: what is wrong with the
-    properties of an object shows no sooner, and would end an answer that has begun.
+    """A matcher in error where the grammar cannot go on behind a brace, or another token that it takes: what
+    is wrong with the properties of an object, or with repeats that cost too much, shows no sooner, and would
+    end an answer that has begun.
     """
-    brace = native.tokenize_str("{")
-    if start.validate_tokens(brace) < len(brace):
-        return None
+    tokens = native.tokenize_str("{")
+    if start.validate_tokens(tokens) < len(tokens):
+        mask = int.from_bytes(start.compute_bitmask(), "little") & ~_ids(native.eos_tokens)
+        tokens = [(mask & -mask).bit_length() - 1] if mask else []
     tried = start.deep_copy()
-    tried.consume_tokens(brace)
+    tried.consume_tokens(tokens)
     if not tried.is_error():
         tried.compute_bitmask()
     return tried if tried.is_error() else None
@@ -413,7 +428,12 @@ def _mask_bytes(size: int) -> int:
     return -(-size // WORD) * WORD // 8
 
 
-def _bits(ids: list[int], size: int) -> bytes:
+def _bits(ids: Iterable[int], size: int) -> bytes:
     """A mask of exactly these ids, as far as one for `size` ids has a bit for them."""
     bytes_ = _mask_bytes(size)
-    return sum(1 << one for one in set(ids) if one < 8 * bytes_).to_bytes(bytes_, "little")
+    return _ids(one for one in ids if one < 8 * bytes_).to_bytes(bytes_, "little")
+
+
+def _ids(ids: Iterable[int]) -> int:
+    """The bits of a mask."""
+    return sum(1 << one for one in set(ids))

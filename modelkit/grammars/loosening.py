@@ -6,6 +6,7 @@ schema with so many such parts that finding them takes too long may be any objec
 """
 
 import json
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ Loosened = tuple[Schema, tuple[str, ...]]
 """(a schema without what is not taken, what that is)."""
 
 _MOST_TRIED = 300
+_HUNDREDS = re.compile(r"\{\d*,?\d{3,}\}")
 _KEPT = frozenset(
     {"type", "properties", "required", "items", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"}
 )
@@ -117,6 +119,19 @@ def _not_understood(key: str, value: Any) -> str | None:
         return None
     except NotUnderstood as error:
         return str(error)
+
+
+def counted(text: str) -> list[str]:
+    """The patterns in a schema that repeat something hundreds of times."""
+    if not _HUNDREDS.search(text):
+        return []
+    found, left = dict[str, None](), [json.loads(text)]
+    while left:
+        schema = left.pop()
+        if isinstance(pattern := schema.get("pattern"), str) and _HUNDREDS.search(pattern):
+            found[pattern] = None
+        left += [inner for _, inner, _ in parts_of(schema)]
+    return list(found)
 
 
 def parts_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Schema, bool]]:

@@ -25,6 +25,7 @@ _MEANT = (
 )
 """(the library's words, the keyword that is meant, what is wrong, what to do)."""
 _NO_TEXT = "NoExtensionBias"  # the library's word where nothing can be written
+COSTLY = "lexer error: too many "
 _MOST_LINES, _LONGEST_LINE = 12, 200
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
 
@@ -63,6 +64,8 @@ class Refusals:
 
 
 def refused(form: Form, why: str) -> RequestError:
+    if COSTLY in why:  # it tells how, in its own terms
+        why = "what it repeats costs more to look through than is spent on a token; fewer times are taken"
     what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
     if why.startswith(_NO_TEXT):
         why = "no text fits it, or its rules never come to an end"

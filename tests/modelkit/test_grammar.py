@@ -367,6 +367,20 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("pattern", ["(a|aa){300}", "((a?){50}){50}a{2500}", "a{1000000}"])
+def test_repeats_that_cost_too_much_are_refused_before_an_answer_begins(pattern: str) -> None:
+    """The first mask is made; the token behind it would end the answer."""
+    with pytest.raises(RequestError, match=r"^regex .* costs more to look through"):
+        check(Form("regex", "regex", pattern))
+    with pytest.raises(RequestError, match=r"^format .* costs more to look through"):
+        check(Form("format", "schema", json.dumps({"type": "string", "pattern": f"^{pattern}$"})))
+    inner = {"b": {"items": {"pattern": f"^{pattern}$"}}, "c": {"pattern": "^[a-z]{1,50000}$"}}
+    with pytest.raises(RequestError, match=r"^format .* costs more to look through"):
+        check(Form("format", "schema", json.dumps({"properties": {"a": {}, **inner}})))
+    del inner["b"]
+    check(Form("format", "schema", json.dumps({"properties": {"a": {}, **inner}})))
+
+
 @pytest.mark.parametrize("form", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_texts_end_one_way_or_the_other(tmp_path: Path, form: Form) -> None:
     write_tokenizer(tmp_path)
