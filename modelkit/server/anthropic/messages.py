@@ -22,9 +22,11 @@ would make every prompt a new one.
 """
 ID_PREFIX = "toolu_"
 _ROLES = ("user", "assistant", "system")
-_MOST_BLOCKS = 10_000
+MOST_BLOCKS = 10_000
 _BETWEEN = "\n\n"
 _UNREADABLE = frozenset({"redacted_thinking"})
+CHANGES = frozenset({"tool_addition", "tool_removal"})
+"""Blocks of system messages that say nothing to the model: see `offered`."""
 
 
 def read_conversation(body: Fields, earlier: Sequence[Message] = ()) -> list[Message]:
@@ -52,7 +54,7 @@ def read_system(body: Fields) -> str:
         return _without_billing(value or "")
     if not isinstance(value, list):
         raise body.wrong("system", "a text, or a list of blocks")
-    texts = [_without_billing(_text_of(block)) for block in body.each("system", _MOST_BLOCKS)]
+    texts = [_without_billing(_text_of(block)) for block in body.each("system", MOST_BLOCKS)]
     return _BETWEEN.join(text for text in texts if text)
 
 
@@ -71,7 +73,11 @@ def _read(given: Fields) -> list[Message]:
         return [Message(role, content)]
     if not isinstance(content, list):
         raise given.wrong("content", "a text or a list of blocks")
-    blocks = list(given.each("content", _MOST_BLOCKS))
+    blocks = list(given.each("content", MOST_BLOCKS))
+    if role == "system":
+        blocks = [block for block in blocks if _kind(block) not in CHANGES]
+        if content and not blocks:
+            return []
     if role == "assistant":
         return [_of_assistant(blocks)]
     results = [_result(block) for block in blocks if _kind(block) == "tool_result"]
@@ -87,7 +93,7 @@ def _read(given: Fields) -> list[Message]:
 def _without_call(given: Fields, result: Message) -> Refused:
     """The block is found again, for its place and its id as the client wrote it."""
     where, id = given.where, result.tool_call_id or ""  # noqa: A001
-    for block in given.each("content", _MOST_BLOCKS):
+    for block in given.each("content", MOST_BLOCKS):
         if _kind(block) == "tool_result" and block.needed_text("tool_use_id").removeprefix(ID_PREFIX) == id:
             where, id = block.where, block.needed_text("tool_use_id")  # noqa: A001
             break
@@ -100,7 +106,7 @@ def _summary(given: Fields) -> str:
     """What its last compaction says; "" for none, and for those that failed."""
     if not isinstance(given.raw("content"), list):
         return ""
-    blocks = [block for block in given.each("content", _MOST_BLOCKS) if _kind(block) == "compaction"]
+    blocks = [block for block in given.each("content", MOST_BLOCKS) if _kind(block) == "compaction"]
     return next((text for block in reversed(blocks) if (text := block.text("content"))), "")
 
 
@@ -133,7 +139,7 @@ def _result(block: Fields) -> Message:
     if value is None or isinstance(value, str):
         text = value or ""
     else:
-        text = "\n".join(map(_text_of, block.each("content", _MOST_BLOCKS)))
+        text = "\n".join(map(_text_of, block.each("content", MOST_BLOCKS)))
     # Templates have no place for the flag, and the model has to know.
     if block.flag("is_error", default=False) and "error" not in text[:200].lower():
         text = f"Error: {text}"
@@ -146,7 +152,7 @@ def _text_of(block: Fields) -> str:
         case "text":
             return block.text("text", "")
         case "search_result":
-            parts = [_text_of(one) for one in block.each("content", _MOST_BLOCKS)]
+            parts = [_text_of(one) for one in block.each("content", MOST_BLOCKS)]
             return "\n".join([block.text("title", ""), block.text("source", ""), *parts])
         case "document":
             return _document(block)
@@ -163,7 +169,7 @@ def _document(block: Fields) -> str:
         parts = [source.text("data", "")]
     elif kind == "content":
         inner = source.raw("content")
-        own = [inner] if isinstance(inner, str) else map(_text_of, source.each("content", _MOST_BLOCKS))
+        own = [inner] if isinstance(inner, str) else map(_text_of, source.each("content", MOST_BLOCKS))
         parts = list(own)
     else:
         raise _unread(source, kind)

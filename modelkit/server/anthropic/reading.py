@@ -4,13 +4,13 @@ What has a meaning for Anthropic's own machines only (tiers, regions, caches) is
 there are left out: a request that offers them beside others can be answered without. A header names both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import Message
-from modelkit.chat.template import MOST_TOOLS
 from modelkit.server.anthropic.messages import read_conversation, read_system
+from modelkit.server.anthropic.offered import changes_in, offered
 from modelkit.server.anthropic.threads import KEPT, Thread, Threads
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
@@ -64,11 +64,14 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     if thread is not None and thread.follows:
         body = body.entry({**body.peek, **thread.fields}, "")
     model, said = body.needed_text("model"), read_conversation(body, thread.said if thread else ())
-    system = read_system(body)
+    system, changes = read_system(body), [*changes_in(body)]
+    if thread is not None:
+        changes = [*(body.entry(one, "thread") for one in thread.changes), *changes]
+    there = offered(body, changes)
     messages = [Message("system", system), *said] if system else said
     if thread is not None:
         fields = {name: body.raw(name) for name in KEPT}
-        thread = replace(thread, said=said, fields=fields)
+        thread = replace(thread, said=said, fields=fields, changes=[one.peek for one in changes])
     wish = None if counting else body.fields("compaction")
     if wish is not None:
         messages = asking(messages, _instructions(wish))
@@ -83,7 +86,7 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     if (form := _form(body)) is not None:
         keywords["format"] = form
     think, budget, omitted = _thinking(body)
-    tools, ignored = _tools(body)
+    tools, ignored = _tools(there)
     if budget is not None:
         keywords["think_tokens"] = budget
     choice = _choice(body, [tool["function"]["name"] for tool in tools])
@@ -153,14 +156,11 @@ def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
     return effort or True, budget, given.choice("display", ("summarized", "omitted")) == "omitted"
 
 
-def _tools(body: Fields) -> tuple[list[dict[str, Any]], list[str]]:
+def _tools(there: Sequence[Fields]) -> tuple[list[dict[str, Any]], list[str]]:
     """In the shape that templates know, and what was left out."""
-    tools, ignored, names = list[dict[str, Any]](), list[str](), set[str]()
-    for given in body.each("tools", MOST_TOOLS):
+    tools, ignored = list[dict[str, Any]](), list[str]()
+    for given in there:
         kind, name = given.text("type", "custom"), given.needed_text("name")
-        if name in names:
-            raise refused("invalid_request", "tools: Tool names must be unique.", given.name("name"))
-        names.add(name)
         if kind != "custom":
             ignored.append(f"tools.{name}")
             continue

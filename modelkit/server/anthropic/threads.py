@@ -31,6 +31,8 @@ class Thread:
     """Without the system text."""
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """`system` and `tools`, as they were sent."""
+    changes: Sequence[Mapping[str, Any]] = ()
+    """Of the tools, since: see `offered`."""
     follows: str = ""
     """The id of the answer that this turn goes on from; "" for the first turn."""
 
@@ -65,7 +67,7 @@ class Threads:
     def keep(self, thread: Thread, id: str, answer: Message) -> None:  # noqa: A002
         """Under the answer's id. thread: with all that was said before it."""
         said = [*thread.said] if answer == Message("assistant") else [*thread.said, answer]
-        nbytes = sum(map(message_size, said)) + len(str(thread.fields))
+        nbytes = sum(map(message_size, said)) + len(str(thread.fields)) + len(str(thread.changes))
         self._drop(thread.follows)
         self._threads[id] = replace(thread, said=said), nbytes
         self._bytes += nbytes

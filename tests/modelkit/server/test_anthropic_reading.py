@@ -8,6 +8,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.errors import ModelkitError
 from modelkit.server.anthropic.reading import read_asked
 from modelkit.server.anthropic.threads import Threads
+from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
 
 HI = {"role": "user", "content": "Hi"}
@@ -89,6 +90,31 @@ def test_a_strict_tool_is_strict_and_a_found_one_is_told_by_its_name() -> None:
     read = asked(messages=talk, tools=[{**TOOL, "strict": True, "defer_loading": True}])
     assert read.messages[-1] == Message("tool", "f", tool_call_id="a")
     assert read.keywords["tools"][0]["function"]["strict"] is True
+
+
+def test_tools_are_those_at_the_end_of_the_conversation() -> None:
+    def change(kind: str, name: str) -> dict[str, Any]:
+        return {"type": kind, "tool": {"type": "tool_reference", "name": name}}
+
+    def names(*blocks: dict[str, Any]) -> list[str]:
+        talk = [HI, {"role": "system", "content": list(blocks)}, HI]
+        read = asked(messages=talk, tools=[TOOL, {**TOOL, "name": "other"}])
+        assert [one.content for one in read.messages] == ["Hi\n\nHi"]
+        return [one["function"]["name"] for one in read.keywords["tools"]]
+
+    name = TOOL["name"]
+    assert names(change("tool_addition", "other")) == [name, "other"]
+    assert names(change("tool_removal", name)) == ["other"]
+    assert names(change("tool_removal", name), change("tool_addition", name)) == ["other", name]
+    inline = {"type": "tool_definition", "definition": {**TOOL, "name": "third"}}
+    assert names({"type": "tool_addition", "tool": inline}) == [name, "other", "third"]
+    for wrong, told in (
+        (change("tool_removal", "none"), "'none' is no tool of this conversation"),
+        ({"type": "tool_addition", "tool": {"type": "mcp_toolset_reference"}}, "expected one of tool_ref"),
+        ({"type": "tool_addition", "tool": {**inline, "definition": TOOL}}, "must be unique"),
+    ):
+        with pytest.raises(Refused, match=told):
+            names(wrong)
 
 
 @pytest.mark.parametrize("line", ["cc_version=1; cch=1;", "cc_version=1; cch=2;"])

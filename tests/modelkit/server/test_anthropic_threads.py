@@ -36,9 +36,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     def echo(messages: list[Message], **_: Any) -> list[Event]:
         return [Text(f"of: {messages[-1].content}")]
 
+    def counted(messages: list[Message], *, tools: Any = (), **_: Any) -> list[Event]:
+        return [Text(" ".join(one["function"]["name"] for one in tools))]
+
+    scripts: dict[str, Any] = {"writer": echo, "counter": counted}
+
     def opened(name: str) -> Model:
         model = modelkit.load(folder, home=home, temperature=0)
-        return model if name == "tiny" else scripted(model, echo if name == "writer" else events)
+        return model if name == "tiny" else scripted(model, scripts.get(name, events))
 
     with served(opened, home) as url:
         yield url
@@ -77,6 +82,24 @@ def test_a_runner_of_tools_goes_on(anthropics: anthropic.Anthropic) -> None:
     (said,) = runner.until_done().content
     assert said.type == "text"
     assert said.text == "It is sunny in Rome."
+
+
+def test_a_thread_keeps_how_its_tools_were_changed(anthropics: anthropic.Anthropic) -> None:
+    tools: Any = [{"name": name, "input_schema": {"type": "object"}} for name in ("one", "two")]
+    thread = anthropics.beta.messages.thread(model="counter", max_tokens=8, tools=tools)
+
+    def told(*changes: str) -> str:
+        blocks: Any = [
+            {"type": f"tool_{kind}", "tool": {"type": "tool_reference", "name": "one"}} for kind in changes
+        ]
+        if blocks:
+            thread.append({"role": "system", "content": blocks})
+        (block,) = thread.send({"role": "user", "content": "which?"}).content
+        return block.text if block.type == "text" else ""
+
+    assert told() == "one two"
+    assert told("removal") == told() == "two"
+    assert told("addition") == told() == "two one"
 
 
 def test_one_that_is_lost_is_said_in_the_clients_word(anthropics: anthropic.Anthropic, address: str) -> None:
