@@ -130,7 +130,8 @@ def pooled(
     counts: tokens of each text in it, int [B]. start: tokens of each text before it. skipped: how many at its
     beginning count for nothing.
     """
-    rows, places, first = mx.arange(hidden.shape[0]), mx.arange(hidden.shape[1]), mx.array(skipped) - start
+    rows, places = mx.arange(hidden.shape[0]), mx.arange(hidden.shape[1])
+    first = mx.array(tuple(skipped)) - start
     if pool == "first":
         found = hidden[rows, mx.clip(first, 0, hidden.shape[1] - 1)]
         return found if before is None else mx.where((first >= 0)[:, None], found, before)
