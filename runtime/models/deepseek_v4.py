@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, by_layout
-from runtime.cpu.stated import Feeds, Routing
+from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import rms_norms
@@ -28,20 +28,17 @@ from runtime.models.rope_block import checked
 from runtime.models.tensor_names import spelled, without_spares
 from runtime.models.towers import Towers
 from runtime.nn import ops
-from runtime.nn.activation import silu
 from runtime.nn.compressed import Caches as Memories
 from runtime.nn.compressed import CompressedAttention, Shape
 from runtime.nn.hyper import WIDE, HyperHead, MixingConnection, Streams
 from runtime.nn.indexer import IndexShape
-from runtime.nn.linear import Takes, added, embed, linear
-from runtime.nn.mlp import GatedMLP
+from runtime.nn.linear import Takes, added, embed
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
+from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.route import GATES, Choice, RuledRouter, weighed
-from runtime.nn.sublayer import projections
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -244,21 +241,6 @@ class HashRouter(Module):
         return chosen, weighed(self._routing, gates, chosen)
 
 
-class ClippedMLP(GatedMLP):
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.hidden_size, config.shared)
-        self._limit = config.limit
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        gate, up = projections((self.gate_proj, self.up_proj), x, step)
-        inner = silu(mx.minimum(gate, self._limit)) * mx.clip(up, -self._limit, self._limit)
-        return linear(self.down_proj, inner, step)
-
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
-        """Kernels do not clip so."""
-        return None
-
-
 class Mixture(Module):
     adds: ClassVar[tuple[str, ...]] = ("switch_mlp", "shared_experts")
 
@@ -268,10 +250,9 @@ class Mixture(Module):
         self.gate: HashRouter | RuledRouter = (
             HashRouter(config) if hashed else RuledRouter(*own, corrected=True)
         )
-        self.switch_mlp = Experts(
-            config.hidden_size, config.intermediate_size, config.experts, limit=config.limit
-        )
-        self.shared_experts = ClippedMLP(config)
+        gate = clipped_before(config.limit)
+        self.switch_mlp = OwnGateExperts(config.hidden_size, config.intermediate_size, config.experts, gate)
+        self.shared_experts = OwnGateMLP(config.hidden_size, config.shared, gate)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, self.gate(x, step), step) + self.shared_experts(x, step)

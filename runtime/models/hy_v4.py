@@ -35,8 +35,8 @@ from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.linear import linear
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize
+from runtime.nn.own_gate import OwnGateExperts, clipped_before
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import CorrectedRouter
@@ -241,7 +241,8 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
         scale=spec.scale,
     )
     mixture = SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared)
-    mixture.switch_mlp = Experts(hidden, spec.inner, spec.experts, limit=config.limit)
+    if config.limit is not None:
+        mixture.switch_mlp = OwnGateExperts(hidden, spec.inner, spec.experts, clipped_before(config.limit))
     return mixture
 
 

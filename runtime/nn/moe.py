@@ -63,8 +63,7 @@ STACKS = frozenset({SwitchLinear, QuantizedSwitchLinear, BlockSwitchLinear})
 
 class Experts(Module):
     """E feed-forward blocks. gated: down(act(gate(x)) * up(x)), else down(act(up(x))). clip: limit and slope,
-    where the gate is `operations.Operations.clipped_gate` instead. limit: gates are no larger, and what they
-    multiply is within it on both sides.
+    where the gate is `operations.Operations.clipped_gate` instead.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class Experts(Module):
         gated: bool = True,
         bias: bool = False,
         clip: tuple[float, float] | None = None,
-        limit: float | None = None,
     ) -> None:
         super().__init__()
         if gated:
@@ -86,7 +84,7 @@ class Experts(Module):
         self.down_proj = SwitchLinear(inner, hidden, experts, bias=bias)
         self._experts = experts
         self._gated = gated
-        self._activation, self._clip, self._limit = ACTIVATIONS[activation], clip, limit
+        self._activation, self._clip = ACTIVATIONS[activation], clip
 
     def __call__(self, x: mx.array, choice: Choice, step: Step | None = None) -> mx.array:
         """x [B, L, D] -> the weighted sum of its experts' answers [B, L, D]."""
@@ -103,11 +101,7 @@ class Experts(Module):
         return ops.table.matmul(weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)
 
     def stacks(self) -> Stacks | None:
-        """What it consists of. None where somebody has put modules of another class in place of ours, and
-        with a limit, which kernels do not know.
-        """
-        if self._limit is not None:
-            return None
+        """What it consists of. None where somebody has put modules of another class in place of ours."""
         opening = (self.gate_proj, self.up_proj) if self._gated else (self.up_proj,)
         if not STACKS.issuperset(map(type, (*opening, self.down_proj))):
             return None
@@ -115,8 +109,6 @@ class Experts(Module):
 
     def gated(self, gate: mx.array, up: mx.array) -> mx.array:
         """Of experts with gates. What overrides it says so in `stacks`, too."""
-        if self._limit is not None:
-            gate, up = mx.minimum(gate, self._limit), mx.clip(up, -self._limit, self._limit)
         return gated(self._activation, gate, up)
 
     def _answer(self, adapters: Adapters | None, x: mx.array, chosen: mx.array, ordered: bool) -> mx.array:

@@ -25,7 +25,7 @@ def clipped_behind(limit: float) -> Gate:
 
 
 def clipped_before(limit: float) -> Gate:
-    """The gate is clipped before it (GLM-5.3)."""
+    """The gate is clipped before it (DeepSeek V4, Hunyuan V4, GLM-5.3)."""
     return lambda gate, up: silu(mx.minimum(gate, limit)) * mx.clip(up, -limit, limit)
 
 
