@@ -23,9 +23,9 @@ def test_a_package_answers_as_its_files(tmp_path: Path, form: str) -> None:
     folder = folder_of(tmp_path, form)
     create(folder)
     wanted = full_logits(loaded(tmp_path, form), np.array(IDS))
-    assert apart(logits(folder), wanted) < 1e-6
+    assert apart(logits(folder), wanted) < 5e-6
     with modelkit.load(str(folder)) as model:
-        assert apart(model.logits(IDS), wanted) < 1e-6
+        assert apart(model.logits(IDS), wanted) < 5e-6
 
 
 def test_ternary_weights_take_no_format_and_no_adapter(tmp_path: Path) -> None:

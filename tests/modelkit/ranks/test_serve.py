@@ -30,7 +30,7 @@ def ask(address: str, model: str, path: str = "/api/generate", **body: Any) -> d
 
 
 def reached(address: str, process: "subprocess.Popen[bytes]") -> bool:
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + 240
     while time.monotonic() < until_s and process.poll() is None:
         try:
             urllib.request.urlopen(address, timeout=5).close()
