@@ -58,7 +58,9 @@ class Config(DecoderConfig):
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     pictured, sarvam = (fields.raw.get("model_type") == kind for kind in ("glm4v_moe_text", "sarvam_moe"))
-    heads = {"num_key_value_heads": 4, "head_dim": 64} if sarvam else {"num_key_value_heads": 8}
+    heads: dict[str, Any] = (
+        {"num_key_value_heads": 4, "head_dim": 64} if sarvam else {"num_key_value_heads": 8}
+    )
     shape = read_shape(fields, eps=1e-6 if sarvam else 1e-5, max_position_embeddings=131072, **heads)
     layers = layer_count(fields)
     theta, share = (8e6, 1.0) if sarvam else (10000.0, 0.5)
