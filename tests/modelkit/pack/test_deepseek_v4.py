@@ -42,6 +42,8 @@ def published(folder: Path) -> dict[str, np.ndarray]:
             meant[name] = array
         else:
             plain[name] = meant[name] = array
+    for leaf in ("weight", "scale"):  # a draft head has such matrices, too
+        more[f"mtp.0.ffn.experts.0.w1.{leaf}"] = more[f"layers.1.ffn.experts.0.w1.{leaf}"]
     folder.mkdir()
     save_fp8(folder / "model.safetensors", plain, codes, more)
     method = {"quant_method": "fp8", "fmt": "e4m3", "scale_fmt": "ue8m0", "weight_block_size": [128, 128]}
@@ -87,6 +89,9 @@ def test_experts_stay_as_they_are(tmp_path: Path) -> None:
     numbers = mx.dequantize(tensors[f"{stack}.weight"], tensors[f"{stack}.scales"], None, 32, 4, "mxfp4")
     theirs = np.stack([meant[f"layers.1.ffn.experts.{i}.w3.weight"] for i in range(8)])
     assert np.array_equal(np.array(numbers.astype(mx.float32)), theirs)
+    assert mx.array_equal(
+        tensors["mtp.0.ffn.experts.0.w1.weight"], tensors[f"{stack.replace('up', 'gate')}.weight"][0]
+    )
     wanted = as_meant(meant, tmp_path / "meant")
     assert np.median(np.abs(logits - wanted).max(axis=-1)) < 0.2 * wanted.std()
 
