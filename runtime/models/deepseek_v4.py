@@ -376,7 +376,5 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
-    checkpoint=always(
-        Checkpoint(rows=_ROWS, heads=_HEADS, modules=_NAMES, towers=_TOWERS, spare=(".gate.bias_vl",))
-    ),
+    checkpoint=always(Checkpoint(rows=_ROWS, heads=_HEADS, modules=_NAMES, towers=_TOWERS)),
 )
