@@ -244,6 +244,19 @@ def test_blocks_of_a_stated_size_need_no_known_tool(tmp_path: Path, by: dict[str
     assert kind == Fp8Weights({"a.weight": Scales("a.weight_scale_inv", (128, 128))})
 
 
+def test_powers_of_two_and_experts_in_mxfp4(tmp_path: Path) -> None:
+    """DeepSeek V4's."""
+    tensors: Specs = {
+        "a.weight": ("F8_E4M3", (256, 128)),
+        "a.scale": ("F8_E8M0", (2, 1)),
+        "b.weight": ("I8", (8, 64)),
+        "b.scale": ("F8_E8M0", (8, 4)),
+        "c.tid2eid": ("I64", (8, 2)),
+    }
+    kind = kind_of(tmp_path, tensors, quantization_config=FP8)
+    assert kind == Fp8Weights({"a.weight": Scales("a.scale", (128, 128))}, packed={"b.weight": "b.scale"})
+
+
 E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
 
 
@@ -273,6 +286,19 @@ E4M3: dict[str, Tensor] = {"a.weight": ("F8_E4M3", (256, 256))}
         ),
         ({**E4M3, "a.weight_scale_inv": ("U8", (2, 2))}, FP8, UnsupportedSource, "is U8"),
         (E4M3, {**FP8, "weight_block_size": 128}, UnsupportedSource, "two sizes were expected"),
+        ({**E4M3, "a.weight_scale_inv": ("F8_E5M2", (2, 2))}, FP8, UnsupportedSource, "FP8 E5M2"),
+        ({**E4M3, "a.weight_scale_inv": ("I8", (2, 2))}, FP8, UnsupportedSource, "is I8"),
+        (
+            {
+                **E4M3,
+                "a.scale": ("F8_E8M0", (2, 2)),
+                "b.weight": ("I8", (8, 64)),
+                "b.scale": ("F8_E8M0", (8, 3)),
+            },
+            FP8,
+            MalformedFile,
+            "`b.scale` has shape [8, 3]; codes of four bits of shape [8, 64]",
+        ),
         (
             {"a.weight": ("F8_E4M3", (8,)), "a.weight_scale": ("F32", (2,))},
             FP8,
