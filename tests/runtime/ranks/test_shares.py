@@ -39,7 +39,8 @@ HALVED = (
 SHARED = (
     *(name for name in STAGED if name != "gpt2"),
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
-    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", "axk2", *ALIBI),
+    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", "axk2", "deepseek_v4"),
+    *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3"),
 )
@@ -49,11 +50,13 @@ BAR = 1e-4
 
 
 def shares(crew: Standing, folder: Path, shards: int, names: tuple[str, ...], form: str = "floats") -> Any:
-    """What rank 0 found. Every rank holds what the plan said, within a hundredth."""
+    """What rank 0 found. Every rank holds what the plan said, within a hundredth, and the last norm and what
+    joins streams, which all ranks of the first stage have.
+    """
     found = crew.do(folder, sharing.__name__, "found", shards, form, *names)
     for name in names:
         for rank in found:
-            assert rank[name]["bytes"] == pytest.approx(rank[name]["planned"], rel=0.01), name
+            assert rank[name]["bytes"] == pytest.approx(rank[name]["planned"], rel=0.01, abs=5000), name
     return found[0]
 
 
@@ -80,7 +83,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B and PLaMo 2
     and those with indexers or ALiBi are computed in parts on one rank, too.
     """
-    indexed = "glm_moe_dsa_shared", "axk2", "hy_v4", "minimax_m3"
+    indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
     apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *indexed, *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
