@@ -28,6 +28,7 @@ _PIECE = re.compile(
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _GBNF = re.compile(r"^\s*root\s*::=", re.MULTILINE)
+_HEAD = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]"}
 _IN_TEXTS = {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "\\": r"\\"}
 _COUNT = re.compile(r"\{.*?(\d{1,9})\s*,?\s*\}")
@@ -40,7 +41,7 @@ def is_gbnf(text: str) -> bool:
     """Has it rules that Lark's syntax has not? One of them may be called `start`, as Lark's first one is."""
     from llguidance.gbnf_to_lark import is_lark_syntax
 
-    return _GBNF.search(text) is not None or ("::=" in text and not is_lark_syntax(text))
+    return _GBNF.search(text) is not None or (_HEAD.search(text) is not None and not is_lark_syntax(text))
 
 
 def as_lark(text: str) -> str:

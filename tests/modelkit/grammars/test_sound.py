@@ -146,7 +146,9 @@ def test_a_grammar_without_a_start_is_told_so(text: str, grammars: Grammars) -> 
         grammars.compile(Form("grammar", "lark", text))
 
 
-@pytest.mark.parametrize("text", ["start[max_tokens=3]: /.*/", '?start: "a"', '!start: "a"'])
+@pytest.mark.parametrize(
+    "text", ["start[max_tokens=3]: /.*/", 'start[lazy]: "::="', '?start: "a"', '!start: "a"']
+)
 def test_a_start_may_be_written_in_every_way(text: str, grammars: Grammars) -> None:
     grammars.compile(Form("grammar", "lark", text))
 
