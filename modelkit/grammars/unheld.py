@@ -4,6 +4,9 @@ Formats of texts that no grammar is known for: `path` and `binary` of pydantic, 
 standard a `format` that a reader does not know says nothing of the value (JSON Schema 2020-12, validation,
 7.2.1), and libraries write many such.
 
+What a text is a writing of: `contentMediaType` of pydantic's `Json`, `contentEncoding`. It is no more than a
+remark by the standard (8.3 and 8.4), so it may stay.
+
 `uniqueItems`: pydantic writes it for every set, and makes a set of what comes. A grammar would have to
 remember each item. llama.cpp leaves it out without a word.
 
@@ -20,6 +23,7 @@ from modelkit.grammars.loosening import parts_of
 from modelkit.grammars.patterns import FORMATS
 
 _UNIQUE = "uniqueItems"
+_CONTENT = ("contentEncoding", "contentMediaType")
 
 
 def without_unheld(form: Form) -> tuple[Form, tuple[str, ...]]:
@@ -55,12 +59,15 @@ def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
             places.setdefault(f"any text is taken for {name!r}", at)
             del schema["format"]
             changed = True
+        for said in (schema.get(key) for key in _CONTENT):
+            if isinstance(said, str) and _may_be(schema, "string"):
+                places.setdefault(f"any text is taken for {said!r}", at)
         if isinstance(schema.get(_UNIQUE), bool):
             if schema.pop(_UNIQUE) and _may_be(schema, "array"):
                 places.setdefault("an item may come twice, uniqueItems is not enforced", at)
             changed = True
         left += reversed([(f"{at}{name}", inner) for name, inner, _ in parts_of(schema)])
-    return places if changed else None
+    return places if changed or places else None
 
 
 def _may_be(schema: Mapping[str, Any], kind: str) -> bool:

@@ -78,13 +78,20 @@ def test_answers_to_random_schemas_parse_and_fit(model: Model, seed: int) -> Non
 
 def test_a_format_that_is_not_known_says_nothing_of_a_text(model: Model) -> None:
     text = {"type": "string", "maxLength": 12}
+    more = {"$ref": "#/$defs/More", "contentMediaType": "application/json"}
     schema = {
         "type": "object",
         "properties": {
             "file": {**text, "format": "path"},
-            "more": {"type": "array", "items": {"$ref": "#/$defs/More"}, "minItems": 1, "maxItems": 1},
+            "more": {"type": "array", "items": more, "minItems": 1, "maxItems": 1},
             "day": {"type": "string", "format": "date"},
-            "size": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 9},
+            "size": {
+                "type": "integer",
+                "format": "int32",
+                "minimum": 0,
+                "maximum": 9,
+                "contentEncoding": "x",
+            },
             "format": {"enum": ["path"]},
         },
         "required": ["file", "more", "day", "size", "format"],
@@ -94,6 +101,7 @@ def test_a_format_that_is_not_known_says_nothing_of_a_text(model: Model) -> None
     assert [*answer.notes] == [
         "format: any text is taken for 'binary' ($.$defs.More)",
         "format: any text is taken for 'path' ($.file)",
+        "format: any text is taken for 'application/json' ($.more[])",
     ]
     jsonschema.validate(answer.parsed, schema)
     assert re.fullmatch(r"\d{4}-\d{2}-\d{2}", answer.parsed["day"])
