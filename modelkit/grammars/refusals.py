@@ -8,9 +8,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Collection, Generator, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from modelkit.errors import RequestError
+from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.forms import Form
+from modelkit.grammars.patterns import whole
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
 _MEANT = (
@@ -75,11 +78,22 @@ def refused(form: Form, why: str) -> RequestError:
         return RequestError(said)
     for words, key, meant, hint in _MEANT:
         if words in why:
-            places = [*_places({key}, form.text)]
+            places = [place for place, _ in _places({key}, form.text)]
             where = f" (at {places[0]})" if len(places) == 1 else ""
             return RequestError(f"{said.partition(':')[0]}: {meant}{where}", hint=hint)
+    for place, pattern in _places({"pattern"}, form.text) if "regex" in why else ():
+        if isinstance(pattern, str) and pattern in why and (wrong := _not_understood(pattern)):
+            return RequestError(f"{said.partition(':')[0]}: {wrong} (at {place})")
     place = _place_of(why, form.text)
     return RequestError(f"{said} (at {place})" if place else said, hint=_SUPPORTED)
+
+
+def _not_understood(pattern: str) -> str | None:
+    try:
+        whole(pattern)
+    except NotUnderstood as error:
+        return str(error)
+    return None
 
 
 def one_line(text: str) -> str:
@@ -112,16 +126,16 @@ def _place_of(why: str, schema: str) -> str | None:
     _, found, keys = why.partition("Unimplemented keys: ")
     if not found:
         return None
-    return next(_places(set[str](json.loads(keys)), schema), None)
+    return next((place for place, _ in _places(set[str](json.loads(keys)), schema)), None)
 
 
-def _places(wanted: Collection[str], schema: str) -> Iterator[str]:
-    """JSON pointers to keywords of the schema, in its order."""
+def _places(wanted: Collection[str], schema: str) -> Iterator[tuple[str, Any]]:
+    """JSON pointers to keywords of the schema, in its order, and what they say."""
     left = [("#", json.loads(schema))]
     while left:
         place, value = left.pop()
         if isinstance(value, dict):
-            yield from (f"{place}/{key}" for key in value if key in wanted)
+            yield from ((f"{place}/{key}", value[key]) for key in value if key in wanted)
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
         inner = [(f"{place}/{key}", one) for key, one in pairs if isinstance(one, dict | list)]
         left += reversed(inner)

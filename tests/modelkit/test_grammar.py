@@ -342,6 +342,10 @@ def test_stop_strings_and_log_probabilities_stay_at_work(model: Model) -> None:
             {"format": {"type": "object", "patternProperties": {"a": {}, "^b": {}}}},
             ["one name may fit several of patternProperties (at #/patternProperties)", "Tell the patterns"],
         ),
+        (
+            {"format": {"properties": {"pattern": {}, "q": {"pattern": "^(?!x).*$"}}}},
+            ["schema: `(?!` is a look ahead, which no grammar can hold (at #/properties/q/pattern)"],
+        ),
         ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
         ({"regex": "a("}, ["regex", "unclosed group"]),
         ({"grammar": "start: ("}, ["grammar", "1(9)"]),
