@@ -11,7 +11,7 @@ there are, such rules are no terminals (`lexemes`).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,9 @@ def as_lark(text: str) -> str:
     why = unsound_rules("".join(_outlined(piece) for piece in _PIECE.findall(text)))
     if why is not None:
         raise ValueError(why)
-    pieces = [_written(piece) for piece in _PIECE.findall(text)]
+    found = _PIECE.findall(text)
+    names = _apart(piece for piece in found if _NAME.fullmatch(piece))
+    pieces = [names.get(piece) or _written(piece) for piece in found]
     said = [place for place, piece in enumerate(pieces) if not (piece.isspace() or piece.startswith("#"))]
     for before, place, behind in _threes(said):
         repeats = pieces[before].startswith(_REPEATS) and pieces[behind].startswith(_REPEATS)
@@ -75,6 +77,21 @@ def _rules(text: str) -> "dict[str, RuleNode]":
     rules = GrammarParser().parse(text)
     resolve(rules)
     return rules
+
+
+def _apart(names: Iterable[str]) -> dict[str, str]:
+    """Names as the converter keeps them apart, to which `Foo` and `foo`, and `a-b` and `a_b`, are one."""
+    found = {"root": "root", "start": "start"}
+    taken = {*found, "a_root", "a_start"}
+    for name in dict.fromkeys(names):
+        if name in found:
+            continue
+        known = re.sub(r"([a-z])([A-Z])", r"\1-\2", name)
+        while (key := known.lower().replace("-", "_")) in taken:
+            known += "-again"
+        taken.add(key)
+        found[name] = known
+    return found
 
 
 def _outlined(piece: str) -> str:

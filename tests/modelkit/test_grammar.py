@@ -284,6 +284,12 @@ GBNF = {
     "slashes": ('root ::= [/]+ "//" [^/]', ["///a", "////a"], ["//a"]),
     "circles": ('root ::= "(" root ")" | "x"', ["((x))"], ["(x"]),
     "a rule called start": ('start ::= "a"\nroot ::= "(" start ")"', ["(a)"], ["a"]),
+    "names that are almost the same": (
+        'Root ::= "1"\nroot ::= Root foo a-b a_b a-root fooBar foo-bar\nfoo ::= "2"\na-b ::= "3"\n'
+        'a_b ::= "4"\na-root ::= "5"\nfooBar ::= "6"\nfoo-bar ::= "7"',
+        ["1234567"],
+        ["1133567", "1234566"],
+    ),
     "an empty rule": ('root ::= "a" x\nx ::= ', ["a"], ["b"]),
     "counted": ('root ::= (("a"{100}){100}){100} | "b"', ["b"], ["a"]),
 }
