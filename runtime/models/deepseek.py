@@ -218,7 +218,14 @@ _LETTERS = {"F": "full", "S": "shared"}
 
 
 def read_choosers(fields: Fields, layers: int) -> tuple[int, ...]:
-    """By `indexer_types`, by a pattern such as FSSF, or by how often a layer has its own."""
+    """Of each layer: the one whose indexer chooses for it."""
+    return choosers_of(fields, *indexer_kinds(fields, layers))
+
+
+def indexer_kinds(fields: Fields, layers: int) -> tuple[str, Sequence[str]]:
+    """full or shared, of each layer: by `indexer_types`, by a pattern such as FSSF, or by how often a layer
+    has its own; with the field that says it.
+    """
     kinds = fields.words("indexer_types", layers, ("full", "shared"))
     name, pattern = "indexer_types", fields.raw.get("index_topk_pattern")
     if kinds is None and pattern is not None:
@@ -230,7 +237,7 @@ def read_choosers(fields: Fields, layers: int) -> tuple[int, ...]:
         every = max(fields.count(name, 1, low=0), 1)
         behind = fields.count("index_skip_topk_offset", 2, low=0) - 1
         kinds = ["shared" if max(i - behind, 0) % every else "full" for i in range(layers)]
-    return choosers_of(fields, name, kinds)
+    return name, kinds
 
 
 def choosers_of(fields: Fields, name: str, kinds: Sequence[str]) -> tuple[int, ...]:

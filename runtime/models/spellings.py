@@ -93,6 +93,8 @@ ALIASES: dict[str, dict[str, str]] = {
     "flex_olmo": {"num_local_experts": "num_experts"},
     "glm4_moe": {"num_local_experts": "n_routed_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "glm4_moe_lite": {"num_local_experts": "n_routed_experts", "head_dim": "qk_rope_head_dim"},
+    "glm5_next": {"num_local_experts": "n_routed_experts"},
+    "glm5_next_text": {"num_local_experts": "n_routed_experts"},
     "glm_moe_dsa": {"num_local_experts": "n_routed_experts"},
     "gpt2": _GPT,
     "gpt_bigcode": _GPT,

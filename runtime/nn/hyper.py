@@ -77,7 +77,7 @@ class AddingConnection(HyperConnection):
 
 class MixingConnection(HyperConnection):
     """Streams are mixed, too, by a matrix whose rows and columns are brought to sums of one in turn
-    (DeepSeek V4). rounds: of bringing columns, and before all but the first rows, to that.
+    (DeepSeek V4, GLM-5.3). rounds: of bringing columns, and before all but the first rows, to that.
     """
 
     def __init__(self, streams: Streams, rounds: int) -> None:

@@ -188,6 +188,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "glm_moe_dsa": ("glm_moe_dsa", {}),
     "glm_moe_dsa_shared": ("glm_moe_dsa_shared", {"rope_parameters": {**_YARN, "mscale": 0.8}}),
     "glm4_moe_lite": ("glm4_moe_lite", {}),
+    "glm5_next": ("glm5_next", {}),
     "gemma3n": ("gemma3n", {"altup_num_inputs": 4, "vocab_size_per_layer_input": 160}),
     "gemma4": ("gemma4_text", {}),
     "gemma4_moe": ("gemma4_moe", {}),
@@ -379,6 +380,20 @@ def _kimi(config: Fields) -> dict[str, Any]:
     }
 
 
+def _glm(config: Fields) -> dict[str, Any]:
+    """Of the text model, with the block of published files."""
+    text = config["text_config"]
+    block = {
+        "num_heads": text["linear_num_heads"],
+        "head_dim": text["linear_head_dim"],
+        "short_conv_kernel_size": text["linear_conv_kernel_dim"],
+        "gate_lower_bound": text["linear_lower_bound"],
+    }
+    dense = text["mlp_layer_types"].count("dense")
+    more = {"linear_attn_config": block, "first_k_dense_replace": dense, "mla_use_nope": True}
+    return {"text_config": {**text, **more}}
+
+
 def _ling(config: Fields) -> dict[str, Any]:
     """Names of published files, whose architecture is another, too."""
     return {
@@ -423,6 +438,7 @@ CONVERTER_FIELDS: dict[str, Callable[[Fields], dict[str, Any]]] = {
     "mimo_v2_flash": _mimo,
     "kimi_linear": _kimi,
     "bailing_hybrid": _ling,
+    "glm5_next": _glm,
     "qwen4_exp": lambda _: {"layer_types": ["linear_attention"] * 3 + FULL},
     "t5_v1_1": lambda _: {"tie_word_embeddings": False},
 }

@@ -68,6 +68,10 @@ Scores of Inkling and Inkling 2 have a part that each query says of the distance
 heads x tokens of a step x tokens before, for one layer at a time: 4 GB for 64 heads, 512 tokens and 32,000
 before. A smaller num_batch makes it smaller. Files whose experts are MXFP8 or NVFP4 are refused; those in
 bf16 are read.
+Qwen4's tables of n-grams begin anew behind an end of text: of several ends the first, as in transformers;
+llama.cpp's converter takes the last. Its indexer sees whole blocks and what is behind them, as there;
+llama.cpp fills its budget with a part of one more block. Of blocks that score alike, and many do where no
+head answers, the earlier ones are seen; transformers' choice is that of a sort.
 
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on

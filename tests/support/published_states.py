@@ -212,6 +212,22 @@ def qwen4_in_shards(state: State) -> State:
     return {**out, "model.language_model.layers.0.ple.ple_embedding.layer_multipliers": multipliers}
 
 
+def glm_by_zai(state: State) -> State:
+    """Streams' numbers under other names, filters apart, experts one by one, and a layer of a draft head."""
+    names = (
+        (f".{at}_hc.{leaf}", f".hc_{at}_{leaf}") for at in ("attn", "ffn") for leaf in ("fn", "base", "scale")
+    )
+    named = renamed(*names, (".forget_gate.", "."))(_each(state, "experts"))
+    out: State = {"model.language_model.layers.4.shared_head.norm.weight": np.zeros(4, np.float32)}
+    for name, array in named.items():
+        if name.endswith(".conv1d.weight"):
+            parts = zip("qkv", np.split(array, 3), strict=True)
+            out |= {name.replace("conv1d", f"{part}_conv1d"): filters for part, filters in parts}
+        else:
+            out[name] = array
+    return out
+
+
 def each_alone(state: State) -> State:
     """Stacked experts one by one, gate and up apart."""
     return _each(state, "experts")

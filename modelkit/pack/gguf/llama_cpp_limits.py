@@ -189,6 +189,11 @@ ROWS = (
         "does not load it where heads of keys and of values differ in size in the delta nets",
     ),
     Limit(
+        ("glm5_next_text",),
+        lambda config, _: config.get("hc_mult", 4) != 4,
+        "does not load it with other than four streams",
+    ),
+    Limit(
         ("qwen4_exp_text",),
         lambda config, _: config.get("indexer_compress_ratio", 1) > 1,
         "looks at a part of one more block, too, but where a block lacks its last token alone",

@@ -23,6 +23,7 @@ from tests.support.published_states import (
     ernie_by_baidu,
     exaone_by_lg,
     filters_of_torch,
+    glm_by_zai,
     gpt2_by_mlx,
     gpt2_of_old,
     hunyuan_by_tencent,
@@ -192,6 +193,18 @@ def with_tower(state: State) -> State:
 _TOWER = "vision_tower", "mm_projector"
 
 
+def glm_by_block(config: Config) -> Config:
+    block = {
+        "num_heads": config["linear_num_heads"],
+        "head_dim": config["linear_head_dim"],
+        "short_conv_kernel_size": config["linear_conv_kernel_dim"],
+        "gate_lower_bound": config["linear_lower_bound"],
+        "safe_gate": True,
+    }
+    names = "linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim", "linear_lower_bound"
+    return without(*names, linear_attn_config=block)(config)
+
+
 def in_attention(**fields: Any) -> Callable[[Config], Config]:
     return lambda config: {**config, "attn_config": {**config["attn_config"], **fields}}
 
@@ -238,6 +251,7 @@ def v4_of_old(config: Config) -> Config:
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
     "Kimi K3 in its wrapper": ("kimi_k3", kimi_wrapped, with_tower),
     "Kimi K3's text alone": ("kimi_k3_tied", kimi_alone, renamed(("language_model.", ""))),
+    "GLM-5.3 as Z.ai has it": ("glm5_next", inner(glm_by_block), glm_by_zai),
     "Qwen4 as Qwen has it": ("qwen4_exp", qwen4_by_qwen, qwen4_in_shards),
     "Flint": ("flint", same, renamed((".self_attn.sinks", ".self_attn.softmax_offset"))),
     "DeepSeek V4": ("deepseek_v4", v4_of_old, v4_by_deepseek),
