@@ -28,6 +28,10 @@ class NgramEmbedding(Module):
     reads_ids: ClassVar[bool] = True
     """Whoever has the layer has to be told them (`runtime.ranks`)."""
 
+    layer_multipliers: mx.array
+    ngram_heads_vocab_sizes: mx.array
+    ngram_heads_offsets: mx.array
+
     def __init__(self, shape: Ngrams, size: int) -> None:
         """size: of a row of the table."""
         super().__init__()

@@ -41,14 +41,8 @@ _WRAPPERS = {
 }
 """What the converter knows a text model by: what it is published in, or as."""
 _AS_WRITTEN = (
-    *("bailing_hybrid", "gpt_neox", "falcon_h1", "mimo_v2_flash", "minimax_m3_vl", "qwen4_exp_text"),
-    "bailing_hybrid",
-    "glm5_next",
-    "gpt_neox",
-    "falcon_h1",
-    "mimo_v2_flash",
-    "qwen4_exp_text",
-    "step3p5",
+    *("bailing_hybrid", "falcon_h1", "glm5_next", "gpt_neox", "mimo_v2_flash", "minimax_m3_vl"),
+    *("qwen4_exp_text", "step3p5"),
 )
 """Whose fields the converter looks for under the names that files have, not transformers' own."""
 _ELSEWHERE = ("general.", "tokenizer.", "GGUF.")

@@ -58,11 +58,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("modernbert_decoder", {"head_dim": 8}, "head_dim is 8"),
     ("modernbert_decoder", {"local_attention": None, "sliding_window": None}, "local_attention is None"),
     ("bailing_hybrid", {"expert_swiglu_limit_list": [None, 7.0, None, 0.0]}, "expert_swiglu_limit_list"),
-    (
-        "glm5_next",
-        {"text_config": {"model_type": "glm5_next_text", "qk_rope_head_dim": 8}},
-        "qk_rope_head_dim",
-    ),
+    ("glm5_next", {"text_config": {"qk_rope_head_dim": 8}}, "qk_rope_head_dim is 8"),
     ("kimi_k3", {"hidden_act": "silu"}, "hidden_act is 'silu'"),
     ("kimi_k3", {"attn_res_block_size": None}, "attn_res_block_size"),
     ("kimi_k3", {"mla_use_nope": False}, "mla_use_nope"),
