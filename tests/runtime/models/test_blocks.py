@@ -62,5 +62,5 @@ def test_logits_are_those_of_the_numbers(name: str, tmp_path: Path) -> None:
         got = one_by_one(model, row)
     kept = [module for module in model.network.modules() if "blocks" in vars(module)]
     apart = {_EXPERT.sub(".", entry) for entry in entries}
-    assert len(kept) > len(apart) / 2, "most stay as they are"
+    assert len(kept) >= len(apart) / 2, "most stay as they are"
     assert np.abs(got - wanted).max() < 1e-2 * wanted.std()
