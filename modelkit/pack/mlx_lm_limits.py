@@ -29,11 +29,10 @@ _UNKNOWN = """
     internvl_chat jais2 janus jina_embeddings_v3 kolibri1 lfm2_vl lfm3 lfm3_vl lighton_ocr llava_next
     llava_next_video llava_onevision minicpm_ocr minicpmv4_6 minicpmv4_7 minimax_m3_vl_text ministral
     mistral_large4 mistral_large4_text mllama mllama_text_model modernbert modernbert-decoder mpnet mpt
-    mt5 muse_glimmer_assistant muse_glimmer_text musicflamingo new nomic_bert opt ovis2 perception_lm
-    persimmon qianfan_ocr qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text qwen4_exp
-    qwen4_exp_text roberta sarvam_mla sarvam_moe smolvlm
-    step3p7 t5 t5gemma umt5 vaultgemma video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu
-    zamba2
+    mt5 muse_glimmer_assistant muse_glimmer_text muse_spark_text musicflamingo new nomic_bert opt ovis2
+    perception_lm persimmon qianfan_ocr qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_vl_moe_text
+    qwen4_exp qwen4_exp_text roberta sarvam_mla sarvam_moe smolvlm step3p7 t5 t5gemma umt5 vaultgemma
+    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 
@@ -114,12 +113,12 @@ _SILU = """
     afmoe bailing_moe cohere cohere2 deepseek deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5
     ernie4_5_moe exaone exaone4 exaone_moe glm glm4 glm4_moe glm4_moe_lite granite granitemoe helium
     hunyuan_v1_dense internlm2 laguna llama mellum mimo minicpm minicpm3 minimax_m2 ministral3 mistral
-    mistral4 mixtral olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3 qwen3_moe
-    qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
+    mistral4 mixtral muse_spark_text olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_5_vl_text qwen2_moe qwen3
+    qwen3_moe qwen3_vl_text seed_oss smollm3 solar_open stablelm youtu_llm
 """
 _UNBIASED = """
-    afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text qwen3_moe
-    recurrent_gemma step3p5
+    afmoe apertus dots1 gemma kimi_linear laguna mellum mimo_v2_flash muse_glimmer_text muse_spark_text
+    qwen3_moe recurrent_gemma step3p5
 """
 _WINDOWLESS = """
     dots1 gemma2 mimo ministral3 mistral mixtral phi3 qwen2 qwen2_moe qwen3 qwen3_moe starcoder2
@@ -165,6 +164,12 @@ ROWS: tuple[Limit, ...] = (
         ("step3p5",),
         lambda block, _names: block.get("num_attention_groups") is None,
         "it knows published files' fields alone (num_attention_groups, rope_theta by layer, ...)",
+    ),
+    Limit(("muse_spark",), when.ever, "its kernels are for Metal"),
+    Limit(
+        ("muse_spark_text",),
+        lambda block, _names: "dense" in (block.get("mlp_layer_types") or ()),
+        "all of its layers have experts",
     ),
     Limit(("bitnet",), when.ever, "it takes packed weights alone, and its kernels are for Metal"),
     Limit(

@@ -71,10 +71,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
             "tie_word_embeddings", "the wrapper's own word beside text_config, which is what counts"
         )
     rope = one_rope(fields, shape)
-    turns = _turns(fields, layers)
+    turns = read_turns(fields, layers)
     return Config(
         **shape,
-        windows=_windows(fields, layers),
+        windows=windows_from_last(fields, layers),
         ropes=tuple(rope if turned else None for turned in turns),
         bias=fields.flag("attention_bias"),
         scale=shape["head_dim"] ** -0.5 * fields.number("qk_scale_factor", 3.87),
@@ -84,7 +84,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def _windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
+def windows_from_last(fields: Fields, layers: int) -> tuple[int | None, ...]:
     """Without layer_types every fourth layer is full, counted from the last."""
     window = fields.count("sliding_window", 2048)
     kinds = fields.words("layer_types", layers, ("full_attention", "sliding_attention"))
@@ -95,7 +95,7 @@ def _windows(fields: Fields, layers: int) -> tuple[int | None, ...]:
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-def _turns(fields: Fields, layers: int) -> tuple[bool, ...]:
+def read_turns(fields: Fields, layers: int) -> tuple[bool, ...]:
     """Which layers rotate: layer_rope_theta lists a base per layer, 0 for none. Two bases are refused."""
     if fields.has("no_rope_layers"):
         raise UnsupportedModel("config.json: no_rope_layers is set; layer_rope_theta is what says it here")
@@ -139,7 +139,7 @@ class Block(Sandwich):
 class NormedTrunk(Trunk):
     """What a token's row of the table is, over its root mean square, enters the first layer."""
 
-    def __init__(self, config: Config, layers: Sequence[Layer]) -> None:
+    def __init__(self, config: DecoderConfig, layers: Sequence[Layer]) -> None:
         super().__init__(config, layers, rms_norms(config)(), None)
         self._eps = config.norm_eps
 

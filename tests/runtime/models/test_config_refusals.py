@@ -119,6 +119,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         {"sparse_attention_config": {"sparse_disable_index_value": [0, 1, 0]}},
         "config.sparse_disable_index_value",
     ),
+    ("muse_spark", {"tie_word_embeddings": True}, "tie_word_embeddings is True, expected false"),
     ("olmo2", {"clip_qkv": 8.0}, "clip_qkv"),
     ("plamo2", {"rope_theta": 5e5}, "rope_theta is 500000"),
     ("plamo2", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
