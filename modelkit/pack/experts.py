@@ -46,7 +46,7 @@ def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str,
     Raises PlanError for a stack with a missing expert, or experts of different shapes or dtypes.
     """
     tensors = list(tensors)
-    turned_owners = input_first_owners(tensors)
+    turned_owners = input_first_owners(tensors, files)
     conv, less_one = stored_input_first(tensors, files), stored_less_one(tensors)
     matrices: list[Matrix] = []
     stacks: dict[tuple[str, str, str, str], dict[int, TensorInfo]] = {}
@@ -102,7 +102,7 @@ def _pile(tensor: TensorInfo, files: Checkpoint) -> Matrix | None:
     return None
 
 
-def input_first_owners(tensors: Iterable[TensorInfo]) -> set[str]:
+def input_first_owners(tensors: Iterable[TensorInfo], files: Checkpoint) -> set[str]:
     """The owners of packed stacks that are stored input first.
 
     Gate and up are [E, D, 2M] and down [E, M, D] then, and otherwise [E, 2M, D] and [E, D, M]; no stack
@@ -110,7 +110,7 @@ def input_first_owners(tensors: Iterable[TensorInfo]) -> set[str]:
     """
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for tensor in tensors:
-        packed = _PACKED.fullmatch(tensor.name)
+        packed = _packed(tensor, files)
         if packed and packed["group"] == "experts" and len(tensor.shape) == 3:
             shapes.setdefault(packed["owner"], {})[packed["matrix"]] = tensor.shape[1:]
     found: set[str] = set()

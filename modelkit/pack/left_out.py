@@ -17,7 +17,9 @@ def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]
 
 
 def _masks(inventory: Inventory) -> list[str]:
-    """Attention masks and rotary tables that old checkpoints store; MLX has no module for them."""
+    """Attention masks and rotary tables that old checkpoints store, and Phi-4's adapters for images and
+    sound; MLX has no module for them.
+    """
     endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
     return [name for name in inventory.tensors if name.endswith(endings)]
 
@@ -42,10 +44,14 @@ def _unread(inventory: Inventory) -> list[str]:
 
 
 def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ...]:
-    masks = _masks(inventory)
+    spare = _masks(inventory)
+    pairs = [name for name in spare if ".lora_" in name]
+    masks = [name for name in spare if name not in pairs]
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
     if masks:
         notes.append(f"{counted(len(masks), 'stored buffer')} left out: positions say the same")
+    if pairs:
+        notes.append(f"{counted(len(pairs), 'tensor')} left out: adapters for images and sound")
     unread = _unread(inventory)
     if unread:
         notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")

@@ -2,7 +2,8 @@
 bias.
 
 Positions rotate neighbouring pairs and the logits are scaled. Cohere may norm each query and key head with
-weights of its own; Cohere 2 alternates sliding layers with full ones that leave positions out (NoPE).
+weights of its own; Cohere 2 alternates sliding layers with full ones that leave positions out (NoPE). In
+Compass, the text model of North Vision, halves of heads rotate, for each kind of layer as the config says.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
 from runtime.models.family import Family
@@ -19,6 +20,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.norm import HeadLayerNorm, LayerNorm, Normalize
 from runtime.nn.rope import Rope
+from runtime.nn.rope_spec import RopeSpec, read_rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
 
@@ -32,7 +34,9 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    family = fields.choice("model_type", ("cohere", "cohere2"))
+    family = fields.choice("model_type", ("cohere", "cohere2", "cohere_compass_text"))
+    if family == "cohere_compass_text":
+        return _compass(fields)
     shape = read_shape(fields, eps_field="layer_norm_eps", eps=1e-5, tied=True, max_position_embeddings=8192)
     layers = layer_count(fields)
     windows: tuple[int | None, ...] = (None,) * layers
@@ -47,6 +51,41 @@ def parse(raw: Mapping[str, Any]) -> Config:
         bias=fields.flag("attention_bias"),
         head_norm=family == "cohere" and fields.flag("use_qk_norm"),
         logit_scale=fields.number("logit_scale", 0.0625),
+    )
+
+
+def _compass(fields: Fields) -> Config:
+    """Each kind of layer has a rotation of its own, or none, of halves of heads."""
+    own = {name: value for name, value in fields.raw.items() if name != "head_dim"}
+    shape = read_shape(
+        Fields(own),
+        eps_field="layer_norm_eps",
+        eps=1e-5,
+        tied=True,
+        vocab_size=256000,
+        hidden_size=8192,
+        intermediate_size=22528,
+        num_attention_heads=64,
+        max_position_embeddings=8192,
+    )
+    layers = layer_count(fields, 40)
+    windows = read_windows(fields, layers, full_every=1, window=fields.count("sliding_window", 4096))
+    blocks = fields.raw.get("rope_parameters")
+    ropes: dict[bool, RopeSpec | None] = {}
+    for slides in {window is not None for window in windows}:
+        kind = "sliding_attention" if slides else "full_attention"
+        if not isinstance(blocks, Mapping) or kind not in blocks:
+            fields.refuse("rope_parameters", f"a block for {kind}, or null in its place")
+        if blocks[kind] is not None:
+            sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
+            ropes[slides] = read_rope(whole_heads(fields.rope_parameters(kind)), **sizes)
+    return Config(
+        **shape,
+        windows=windows,
+        ropes=tuple(ropes.get(window is not None) for window in windows),
+        bias=fields.flag("attention_bias"),
+        head_norm=False,
+        logit_scale=fields.number("logit_scale", 1.0),
     )
 
 

@@ -1,7 +1,7 @@
 """GLM-4 (0414): norms before and after both sublayers, half of each head rotated in neighbouring pairs.
 
 Gate and up are one matrix. Its predecessor, GLM-4 9B, lacks the norms after; its MoE successors are
-elsewhere. GLM-4.1V's text model is it, but for what a file may leave out.
+elsewhere. GLM-4.1V's text model is it, but for what a file may leave out, and GLM-OCR's, without biases.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -36,8 +37,8 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    family = fields.choice("model_type", ("glm", "glm4", "glm4v_text"))
-    pictured = family == "glm4v_text"
+    family = fields.choice("model_type", ("glm", "glm4", "glm4v_text", "glm_ocr_text"))
+    pictured = family in ("glm4v_text", "glm_ocr_text")
     equal = fields.count("hidden_size") // fields.count("num_attention_heads")
     shape = read_shape(
         fields,
@@ -47,13 +48,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_position_embeddings=32768 if pictured else 131072,
     )
     layers = layer_count(fields)
-    if pictured and shape["head_dim"] != equal:
+    if family == "glm4v_text" and shape["head_dim"] != equal:
         fields.refuse("head_dim", "hidden_size / num_attention_heads")
     return Config(
         **shape,
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape, partial=1.0 if pictured else 0.5, traditional=True),) * layers,
-        qkv_bias=pictured or fields.flag("attention_bias", True),
+        qkv_bias=family == "glm4v_text" or (not pictured and fields.flag("attention_bias", True)),
         after=family != "glm",
     )
 
@@ -109,4 +110,9 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    """GLM-OCR's files have a draft head."""
+    return Checkpoint(heads_behind=str(config.get("model_type")).startswith("glm_ocr"))
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=_checkpoint)

@@ -1,8 +1,9 @@
-"""Phi-3, Phi-3.5 and Phi-4 (the text-only ones): a Llama whose q, k, v are one matrix, and gate and up
+"""Phi-3, Phi-3.5 and Phi-4: a Llama whose q, k, v are one matrix, and gate and up
 another.
 
 Long-context members rotate by LongRoPE (two sets of factors, see `runtime.nn.rope_spec`); Phi-4-mini rotates
-part of each head. All layers share one window or none does.
+part of each head. All layers share one window or none does. Phi-4-multimodal has, beside it, towers and two
+adapters for what these see and hear; text passes neither.
 """
 
 from collections.abc import Mapping
@@ -12,11 +13,13 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
+from runtime.models.checkpoint import PLAIN, Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
+from runtime.models.towers import Towers
 from runtime.nn.block import PreNorm
 from runtime.nn.mlp import FusedGatedMLP
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -25,12 +28,28 @@ from runtime.nn.self_attention import FusedAttention
 Config = DecoderConfig
 
 
+_MULTIMODAL = {
+    "vocab_size": 200064,
+    "hidden_size": 3072,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+}
+"""What Phi-4-multimodal's class takes where a file says nothing."""
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
-    fields = Fields(raw)
+    fields = Fields({**_MULTIMODAL, **raw} if _is_multimodal(raw) else raw)
     shape = read_shape(fields, eps=1e-5, max_position_embeddings=4096)
     layers = layer_count(fields)
     window = fields.count("sliding_window") if fields.has("sliding_window") else None
     return Config(**shape, windows=(window,) * layers, ropes=(_rope(fields, shape),) * layers)
+
+
+def _is_multimodal(raw: Mapping[str, Any]) -> bool:
+    return raw.get("model_type") in ("phi4_multimodal", "phi4mm")
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
@@ -60,8 +79,27 @@ def _mlp(config: Config) -> FusedGatedMLP:
     return FusedGatedMLP(config.hidden_size, config.intermediate_size, activation=config.activation)
 
 
+_WRAPPED = ".base_layer."
+_MATRICES = "qkv_proj", "o_proj", "gate_up_proj", "down_proj"
+_PAIRS = tuple(f".lora_{end}.{kind}.weight" for end in "AB" for kind in ("speech", "vision"))
+
+
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
+    return {
+        name.replace(_WRAPPED, "."): array
+        for name, array in without_spares(config, weights).items()
+        if not name.endswith(_PAIRS)
+    }
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+    if not _is_multimodal(config):
+        return PLAIN
+    towers = Towers(images=("embed_tokens_extend.",))
+    renamed = tuple((f".{matrix}{_WRAPPED}", f".{matrix}.") for matrix in _MATRICES)
+    return Checkpoint(
+        renamed=renamed, modules=((_WRAPPED, "."),), spare=_PAIRS, towers=towers, default_layers=32
+    )
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=_checkpoint)

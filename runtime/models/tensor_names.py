@@ -20,6 +20,8 @@ _WRAPPERS = (
     ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
     ("language_model.", "model."),  # what MLX makes of Idefics'
+    ("text_model.model.", "model."),  # Emu3's
+    ("text_model.lm_head.", "lm_head."),
 )
 
 

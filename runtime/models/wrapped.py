@@ -36,25 +36,33 @@ class Wrapper:
     """Whose word on tying the head counts: the wrapper's where it has one, a yes of either, the text's."""
     inside: str = "model.language_model."
     """What transformers 5 has before the names of the text model."""
+    flat: bool = False
+    """Files may have the fields of the text model beside those of the wrapper, and no block for them."""
 
 
 # By model_type.
 WRAPPERS: dict[str, Wrapper] = {
+    "aria": Wrapper("aria_text"),
     "audioflamingo3": Wrapper("qwen2"),
     "aya_vision": Wrapper("cohere2"),
     "cohere2_vision": Wrapper("cohere2"),
+    "cohere_compass": Wrapper("cohere_compass_text"),
     "deepseek_vl": Wrapper("llama"),
     "deepseek_vl_hybrid": Wrapper("llama"),
+    "emu3": Wrapper("emu3_text_model", inside="model.text_model."),
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
     "glm46v": Wrapper("glm4v_text"),
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
     "fuyu": Wrapper("persimmon"),
+    "glm_ocr": Wrapper("glm_ocr_text"),
     "glmasr": Wrapper("llama"),
     "got_ocr2": Wrapper("qwen2"),
+    "granite_docling": Wrapper("granite_docling_text", inside="model.text_model."),
     "granite_speech": Wrapper("granite"),
     "granite_speech_plus": Wrapper("granite"),
+    "hunyuan_vl": Wrapper("hunyuan_vl_text", "either", flat=True),
     "hy_v4_vl": Wrapper("hy_v4_vl_text"),
     "hyperclovax_vision_v2": Wrapper("hyperclovax"),
     "inkling_mm_model": Wrapper("inkling_text"),
@@ -75,6 +83,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
     "musicflamingo": Wrapper("qwen2"),
     "ovis2": Wrapper("qwen2"),
+    "paddleocr_vl": Wrapper("paddleocr_vl_text", flat=True),
     "perception_lm": Wrapper("llama"),
     "qianfan_ocr": Wrapper("qwen3"),
     "qwen2_audio": Wrapper("qwen2"),
@@ -98,10 +107,21 @@ _QWEN = {**_LLAMA, "vocab_size": 151936, "intermediate_size": 22016, "num_key_va
 
 # By the text model's model_type: what its config in transformers takes for fields that a file leaves out, and
 # the family does not.
-TEXTS: dict[str, dict[str, int]] = {
+TEXTS: dict[str, dict[str, Any]] = {
+    "aria_text": {},
     "cohere": {},
     "cohere2": {},
+    "cohere_compass_text": {},
     "deepseek_v3": {},
+    "emu3_text_model": {
+        **_LLAMA,
+        "vocab_size": 184622,
+        "intermediate_size": 14336,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 9216,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 1e6,
+    },
     "ernie4_5": {},
     "exaone4": {},
     "exaone4_5_text": {},
@@ -110,9 +130,34 @@ TEXTS: dict[str, dict[str, int]] = {
     "glm4_moe": {},
     "glm4v_moe_text": {},
     "glm4v_text": {},
+    "glm_ocr_text": {
+        "vocab_size": 59392,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 131072,
+    },
     "gpt_oss": {},
     "granite": {},
+    "granite_docling_text": {
+        "vocab_size": 133800,
+        "hidden_size": 1024,
+        "intermediate_size": 2048,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 32768,
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+        "embedding_multiplier": 12.0,
+        "logits_scaling": 4.0,
+        "residual_multiplier": 0.263,
+        "attention_multiplier": 0.015625,
+    },
     "hunyuan_v1_dense": {},
+    "hunyuan_vl_text": {**_LLAMA, "vocab_size": 290943, "tie_word_embeddings": True},
     "hy_v4_vl_text": {},
     "hyperclovax": {},
     "inkling_text": {},
@@ -127,6 +172,19 @@ TEXTS: dict[str, dict[str, int]] = {
     "mixtral": {},
     "olmo2": {},
     "olmo3": {},
+    "paddleocr_vl_text": {
+        "vocab_size": 103424,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 18,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+    },
     "persimmon": {},
     "phi3": {},
     "qwen2": _QWEN,
@@ -141,7 +199,14 @@ TEXTS: dict[str, dict[str, int]] = {
 
 # What a text model's own class does to its logits, and no wrapper does.
 _BARE = {"cohere": {"logit_scale": 1.0}, "cohere2": {"logit_scale": 1.0}, "granite": {"logits_scaling": 1.0}}
-_SAME = {"exaone4_5_text": "exaone4"}
+SAME = {
+    "emu3_text_model": "llama",
+    "exaone4_5_text": "exaone4",
+    "granite_docling_text": "granite",
+    "hunyuan_vl_text": "hunyuan_v1_dense",
+    "paddleocr_vl_text": "llama",
+}
+"""What computes text models whose names are a wrapper's own."""
 
 ALL_TOWERS = Towers(
     images=(
@@ -158,6 +223,7 @@ ALL_TOWERS = Towers(
         "projector.",
         "mm_projector.",
         "mlp1.",
+        "mlp_AR.",
         "vit_large_projector.",
         "patch_merge_mlp.",
     ),
@@ -168,18 +234,42 @@ def alone(raw: Raw) -> dict[str, Any]:
     """The text model's own config, as of a file that has nothing else. Raises UnsupportedModel."""
     Fields(raw)  # for what it refuses
     row, name = _row(raw), text_block(raw)
-    if name is None:
+    if name is None and not row.flat:
         raise UnsupportedModel(f"config.json: {raw['model_type']} has no block for its text model")
-    block = levels(raw)[1][1]
+    block = {**raw, "model_type": None} if name is None else levels(raw)[1][1]
     kind = str(block.get("model_type") or row.text)
     if kind not in TEXTS:
         raise UnsupportedModel(
             f"config.json: {name}.model_type is {shown(kind)}, which is none of the text models that are "
             f"computed inside {raw['model_type']}; docs/models.md lists them"
         )
-    own = {"model_type": _SAME.get(kind, kind), _TIED: _tied(row, raw.get(_TIED), block.get(_TIED))}
-    said = {**TEXTS[kind], **block, **_BARE.get(kind, {}), **own}
-    return {key: value for key, value in said.items() if key not in _NOT and (key, value) != (_TIED, None)}
+    own = {"model_type": SAME.get(kind, kind), _TIED: _tied(row, raw.get(_TIED), block.get(_TIED))}
+    known = {**block, **_BARE.get(kind, {}), **own, **_RESPELLED.get(kind, _as_it_is)(block)}
+    given = {key: value for key, value in known.items() if (key, value) != (_TIED, None)}
+    return {key: value for key, value in {**TEXTS[kind], **given}.items() if key not in _NOT}
+
+
+def _as_it_is(_: Raw) -> dict[str, Any]:
+    return {}
+
+
+def _one_flag(block: Raw) -> dict[str, Any]:
+    """PaddleOCR's, for all biases."""
+    biases = Fields(dict(block)).flag("use_bias")
+    return {"attention_bias": biases, "mlp_bias": biases}
+
+
+def _same_axes(block: Raw) -> dict[str, Any]:
+    """Hunyuan's rotation by several axes, which count alike for text, has a name of its own."""
+    found: dict[str, Any] = {}
+    for name in ("rope_scaling", "rope_parameters"):
+        rope = block.get(name)
+        if isinstance(rope, Mapping):
+            found[name] = {key: "dynamic" if word == "xdrope" else word for key, word in rope.items()}
+    return found
+
+
+_RESPELLED = {"paddleocr_vl_text": _one_flag, "hunyuan_vl_text": _same_axes}
 
 
 def _row(raw: Raw) -> Wrapper:

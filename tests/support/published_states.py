@@ -435,6 +435,21 @@ def padded_head(state: State) -> State:
     return state | {"lm_head.weight": np.concatenate([head, np.ones_like(head[:8])])}
 
 
+def phi4_with_adapters(state: State) -> State:
+    """As of its authors, whose class holds an adapter for images and one for sound, and a tower."""
+    named: State = {"model.embed_tokens_extend.image_embed.glb_GN": np.ones((1, 1, 4), np.float32)}
+    for name, array in state.items():
+        if "_proj." not in name:
+            named[name] = array
+            continue
+        module = name.removesuffix(".weight")
+        named[f"{module}.base_layer.weight"] = array
+        for kind in ("speech", "vision"):
+            named[f"{module}.lora_A.{kind}.weight"] = np.ones((2, array.shape[1]), np.float32)
+            named[f"{module}.lora_B.{kind}.weight"] = np.ones((array.shape[0], 2), np.float32)
+    return named
+
+
 def filters_of_torch(state: State) -> State:
     return {n: x.swapaxes(1, 2) if n.endswith("conv1d.weight") else x for n, x in state.items()}
 

@@ -162,7 +162,8 @@ def _rows(name: str, shape: tuple[int, ...]) -> int:
 def _output_first(inventory: Inventory) -> dict[str, tuple[int, ...]]:
     """The stored tensors as matrices with their outputs first, whichever way they are stored."""
     tensors = list(inventory.tensors.values())
-    owners, files = input_first_owners(tensors), checkpoint_of(inventory.config)
+    files = checkpoint_of(inventory.config)
+    owners = input_first_owners(tensors, files)
     turned = stored_input_first(tensors, files)
     shapes: dict[str, tuple[int, ...]] = {}
     for tensor in tensors:

@@ -253,6 +253,22 @@ def test_gpt_oss_floats_alternate_in_matrices_and_biases(inventory_of: Make) -> 
     assert found[f"{at}.up_proj.bias"].shape == (3, 10)
 
 
+def test_aria_stores_experts_input_first_under_names_of_its_own(inventory_of: Make) -> None:
+    at = "language_model.model.layers.0.mlp"
+    tensors = {
+        f"{at}.experts.fc1.weight": ("BF16", (3, 64, 20)),
+        f"{at}.experts.fc2.weight": ("BF16", (3, 10, 64)),
+    }
+    found = gathered(inventory_of, tensors, checkpoint_of({"model_type": "aria_text"}))
+    shapes = {name: matrix.shape for name, matrix in found.items()}
+    assert shapes == {
+        f"{at}.switch_mlp.gate_proj.weight": (3, 10, 64),
+        f"{at}.switch_mlp.up_proj.weight": (3, 10, 64),
+        f"{at}.switch_mlp.down_proj.weight": (3, 64, 10),
+    }
+    assert all(isinstance(slab, Columns) for matrix in found.values() for slab in matrix.slabs)
+
+
 def test_inkling_stacks_have_rows_in_turn_where_they_are_named_so(inventory_of: Make) -> None:
     """As published; those that transformers saves have gate before up. Experts that always answer, too."""
     published = "model.llm.layers.0.mlp"

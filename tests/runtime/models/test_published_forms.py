@@ -44,6 +44,7 @@ from tests.support.published_states import (
     one_by_one,
     padded_head,
     qwen4_in_shards,
+    phi4_with_adapters,
     renamed,
     rwkv_by_mlx,
     rwkv_of_old,
@@ -269,6 +270,11 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
             "dense_intermediate_size": config["intermediate_size"],
         },
         inkling_published,
+    ),
+    "Phi-4 multimodal": (
+        "phi3_longrope_long",
+        without("architectures", model_type="phi4mm"),
+        phi4_with_adapters,
     ),
     "Inkling 2 Mini": (
         "inkling2_loop_text",

@@ -12,7 +12,7 @@ from runtime.errors import UnsupportedModel
 from runtime.loaded import load_model
 from runtime.models import ARCHITECTURES, describe
 from runtime.models.unused import unused_parts
-from runtime.models.wrapped import TEXTS, WRAPPERS
+from runtime.models.wrapped import SAME, TEXTS, WRAPPERS
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 
@@ -24,8 +24,12 @@ _CALLED = {
     "minimax_m3_vl_text": "minimax_m3",
     "exaone4_5_text": "exaone4",
     "hunyuan_v1_dense": "hunyuan",
+    "emu3_text_model": "llama",
+    "granite_docling_text": "granite",
+    "hunyuan_vl_text": "hunyuan",
+    "paddleocr_vl_text": "llama",
 }
-_WRAPPED = ("glm4v_text", "glm4v_moe_text")
+_WRAPPED = ("glm4v_text", "glm4v_moe_text", "glm_ocr_text")
 _LEFT_OUT = {"cohere": "logit_scale", "cohere2": "logit_scale", "granite": "logits_scaling"}
 # Names of the trunk and of the head: transformers 4's, 5's and MLX's.
 SPELLINGS = [
@@ -60,7 +64,7 @@ def logits(config: Mapping[str, Any], tensors: Mapping[str, np.ndarray], folder:
 @pytest.mark.parametrize("kind", sorted(set(TEXTS) - set(_WRAPPED)))
 def test_every_text_model(kind: str, trunk: str, head: str, tmp_path: Path) -> None:
     config, tensors = text(kind)
-    alone = {**config, "model_type": "exaone4"} if kind == "exaone4_5_text" else config
+    alone = {**config, "model_type": SAME.get(kind, kind)}
     wanted = logits(alone, tensors, tmp_path)
     factors = {_LEFT_OUT[kind]: 0.25} if kind in _LEFT_OUT else {}
     inside = {**LLAVA, "text_config": {**config, **factors}}
@@ -73,10 +77,47 @@ def test_every_text_model(kind: str, trunk: str, head: str, tmp_path: Path) -> N
 def test_every_wrapper(wrapper: str, tmp_path: Path) -> None:
     kind = "llama" if WRAPPERS[wrapper].text in _WRAPPED else WRAPPERS[wrapper].text
     config, tensors = text(kind)
+    config["model_type"] = SAME.get(kind, kind)
     block = {name: value for name, value in config.items() if name != "model_type" or kind == "llama"}
     inside = {"model_type": wrapper, "text_config": block}
     names = {named(n, WRAPPERS[wrapper].inside, "lm_head."): x for n, x in tensors.items()}
     assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "own"),
+    [
+        (
+            "paddleocr_vl",
+            {"use_bias": False, "rope_scaling": {"type": "default", "mrope_section": [2, 1, 1]}},
+        ),
+        (
+            "hunyuan_vl",
+            {"rope_scaling": {"type": "xdrope", "factor": 1.0, "alpha": 1.0, "rope_theta": 10000.0}},
+        ),
+    ],
+)
+def test_fields_of_the_text_model_may_stand_beside_the_wrappers(
+    wrapper: str, own: dict[str, Any], tmp_path: Path
+) -> None:
+    """As PaddleOCR-VL and HunyuanOCR are published, with the names of the text model alone."""
+    config, tensors = text(WRAPPERS[wrapper].text)
+    config["model_type"] = SAME[WRAPPERS[wrapper].text]
+    plain = {**config, "rope_parameters": None, "rope_scaling": None, "rope_theta": 10000.0}
+    flat = {**plain, "model_type": wrapper, "architectures": None, **own, "vision_config": {"hidden_size": 8}}
+    towers = {"mlp_AR.linear_1.bias": np.ones(4, np.float32), "vit.norm.weight": np.ones(4, np.float32)}
+    got = logits(flat, {**tensors, **towers}, tmp_path)
+    assert np.array_equal(got, logits(plain, tensors, tmp_path))
+
+
+def test_the_draft_head_of_glm_ocr_is_left_out(tmp_path: Path) -> None:
+    record = Reference("glm_ocr").record
+    config, tensors = record["config"], random_state(record["tensors"])
+    layers = config["text_config"]["num_hidden_layers"]
+    head = {f"model.language_model.layers.{layers}.eh_proj.weight": np.ones((4, 8), np.float32)}
+    assert np.array_equal(logits(config, {**tensors, **head}, tmp_path), logits(config, tensors, tmp_path))
+    (said,) = unused_parts(describe(config), head)
+    assert said.startswith("the draft head is stored and not run")
 
 
 def test_layers_that_transformers_saves_as_blocks(tmp_path: Path) -> None:

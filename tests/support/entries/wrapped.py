@@ -56,6 +56,18 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": False,
         },
     ),
+    "glm_ocr": (
+        "glm_ocr",
+        {
+            "text_config": {
+                **_TEXT,
+                "head_dim": 24,
+                "rope_parameters": {**_AXES, "mrope_section": [3, 2, 1]},
+            },
+            "vision_config": _SEEN,
+            "tie_word_embeddings": False,
+        },
+    ),
     "glm4v_moe": (
         "glm4v_moe",
         {

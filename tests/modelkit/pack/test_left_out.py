@@ -1,0 +1,23 @@
+"""What is stored beside a model's weights and left out of a package is said."""
+
+from collections.abc import Callable
+
+from modelkit.pack.left_out import left_out_notes, to_decide
+from modelkit.source.inventory import Inventory
+
+Make = Callable[..., Inventory]
+
+
+def test_adapters_of_phi4_for_images_and_sound_are_left_out(inventory_of: Make) -> None:
+    at = "model.layers.0.self_attn.qkv_proj"
+    tensors = {
+        f"{at}.base_layer.weight": ("BF16", (96, 64)),
+        f"{at}.lora_A.vision.weight": ("BF16", (4, 64)),
+        f"{at}.lora_B.speech.weight": ("BF16", (96, 4)),
+        "model.layers.0.self_attn.rotary_emb.inv_freq": ("F32", (8,)),
+    }
+    inventory = inventory_of(tensors, {"model_type": "phi4mm", "architectures": ["Phi4MMForCausalLM"]})
+    assert [tensor.name for tensor in to_decide(inventory, ())] == [f"{at}.base_layer.weight"]
+    masks, pairs = left_out_notes(inventory, ())
+    assert masks == "1 stored buffer is left out, which follow from the positions"
+    assert pairs == "2 tensors are left out: adapters for images and sound"
