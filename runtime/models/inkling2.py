@@ -399,16 +399,10 @@ class Recall(Module):
         """states: float32 [B, L, D] each, normed. For each query [D] a mix of them."""
         asked = (self.query if queries is None else queries).astype(mx.float32)
         asked = asked.reshape(-1, asked.shape[-1])
-        scores = mx.stack([ops.table.matmul(one, asked, transposed=True) for one in states], axis=-1)
-        shares = ops.table.softmax(scores * asked.shape[-1] ** -0.5)  # [B, L, queries, states]
-        mixes: list[mx.array] = []
-        for query in range(asked.shape[0]):
-            own = [shares[:, :, query, place, None] * one for place, one in enumerate(states)]
-            mix = own[0]
-            for one in own[1:]:
-                mix = mix + one
-            mixes.append(mix)
-        return mixes
+        stacked = mx.stack([*states], axis=2)
+        scores = ops.table.matmul(asked, stacked, transposed=True)  # [B, L, queries, states]
+        mixed = ops.table.matmul(ops.table.softmax(scores * asked.shape[-1] ** -0.5), stacked)
+        return [mixed[:, :, query] for query in range(asked.shape[0])]
 
 
 def plain(x: mx.array) -> mx.array:
