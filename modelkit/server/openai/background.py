@@ -23,15 +23,20 @@ from modelkit.server.openai.stored import Items, Kept
 from modelkit.server.rows import Batch
 from modelkit.server.streaming import SSE
 
-_PATIENCE_S = 0.25  # what is wrong with a request is mostly known within that, and has a status of HTTP then
+_PATIENCE_S = 0.25  # until the model is there and has a place
+_LOOK_S = 0.02
 _UNWANTED = Fault("gone", "the response was cancelled")
 
 
 async def begun(request: Request, ask: Ask, asked: ResponseRequest, kept: Kept) -> "Running":
-    """The response goes on from here by itself. Raises what goes wrong at once."""
-    under = Underway(Request(request.scope, _never), ask)
+    """The response goes on from here by itself. Raises what is wrong with the request, where the model that
+    says so is there.
+    """
+    under, clock = Underway(Request(request.scope, _never), ask), asyncio.get_running_loop().time
+    end_s = clock() + _PATIENCE_S
     try:
-        await under.wait_first(_PATIENCE_S)
+        while not under.has_started and (under.trace.model or clock() < end_s):
+            await under.wait_first(_LOOK_S)
     except BaseException:
         await under.close()
         raise

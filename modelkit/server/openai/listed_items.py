@@ -39,7 +39,7 @@ def page(items: Items, query: Fields, include: Sequence[str]) -> dict[str, Any]:
     """Some of them, as OpenAI pages a list: the latest first, unless `order` is asc. Raises Refused."""
     order = query.choice("order", ("asc", "desc"), "desc")
     limit, after = query.whole("limit", 1, MOST_LISTED, default=20), query.text("after")
-    ids = list(items) if order == "asc" else list(reversed(items))
+    ids = list(items) if order == "asc" else list(items)[::-1]
     if after is not None and after not in items:
         raise refused(
             "invalid_request", f"after: no item of this response has the id {after[:80]!r}", "after"

@@ -10,10 +10,23 @@ from openai.types.responses import Response
 
 from modelkit.server.openai import background
 from modelkit.server.serving import Serving
+from runtime.engine.loop import Loop
 from tests.support.served import wait_until
 
 ASK: Any = {"model": "tiny", "input": "hi", "max_output_tokens": 12, "temperature": 0}
 LONG: Any = {**ASK, "max_output_tokens": 900, "extra_body": {"regex": "a{600}"}}
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long answer takes half a minute, whatever the machine."""
+    step = Loop._step
+
+    def late(loop: Loop, prefill: int) -> None:
+        time.sleep(0.05)
+        step(loop, prefill)
+
+    monkeypatch.setattr(Loop, "_step", late)
 
 
 def ended(client: openai.OpenAI, made: Response) -> Response:
@@ -54,6 +67,7 @@ def test_its_stream_can_be_taken_up_again(client: openai.OpenAI) -> None:
     assert list(client.responses.retrieve(id, stream=True, starting_after=99999)) == []
 
 
+@pytest.mark.usefixtures("slow")
 def test_it_can_be_cancelled(client: openai.OpenAI, serving: Serving) -> None:
     made = client.responses.create(**LONG, background=True)
     wait_until(lambda: client.responses.retrieve(made.id).status == "in_progress")
@@ -70,6 +84,7 @@ def test_it_can_be_cancelled(client: openai.OpenAI, serving: Serving) -> None:
         client.responses.create(**ASK, previous_response_id=made.id)
 
 
+@pytest.mark.usefixtures("slow")
 def test_one_that_runs_can_be_forgotten(client: openai.OpenAI, serving: Serving) -> None:
     made = client.responses.create(**LONG, background=True)
     client.responses.delete(made.id)
@@ -81,12 +96,12 @@ def test_one_that_runs_can_be_forgotten(client: openai.OpenAI, serving: Serving)
 def test_what_is_wrong_at_once_is_an_error_of_its_request(
     client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background, "_PATIENCE_S", 60)  # a busy machine is no faster than that
+    monkeypatch.setattr(background, "_PATIENCE_S", 60)
+    made = client.responses.create(**ASK)
     with pytest.raises(openai.NotFoundError, match="there is no model 'other'"):
         client.responses.create(**{**ASK, "model": "other"}, background=True)
     with pytest.raises(openai.BadRequestError, match="maximum context length"):
         client.responses.create(**{**ASK, "input": "x" * 5000}, background=True)
-    made = client.responses.create(**ASK)
     with pytest.raises(openai.BadRequestError, match="in the background can be cancelled"):
         client.responses.cancel(made.id)
     with pytest.raises(openai.BadRequestError, match="only a response that was made in the background"):
@@ -95,6 +110,7 @@ def test_what_is_wrong_at_once_is_an_error_of_its_request(
         client.responses.cancel("resp_none")
 
 
+@pytest.mark.usefixtures("slow")
 def test_one_that_the_server_ends_has_failed(client: openai.OpenAI, url: str) -> None:
     made = client.responses.create(**LONG, background=True)
     wait_until(lambda: client.responses.retrieve(made.id).status == "in_progress")
