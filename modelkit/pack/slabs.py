@@ -7,7 +7,7 @@ All say how many rows they give and can be cut into blocks, so what is written s
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from modelkit.source.codes import CodeMatrix
 from modelkit.source.gguf.architectures.changes import Change
@@ -220,69 +220,57 @@ class Coded:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The inputs of a matrix of codes in the order of their groups: one row."""
+class Beside:
+    """One row that stands beside the codes of a matrix, and is a part of what is stored of them."""
 
     matrix: CodeMatrix
     tiles: None = None
+
+    @property
+    def name(self) -> str:
+        return self.tensor.name
+
+    @property
+    def tensor(self) -> TensorInfo:
+        raise NotImplementedError
+
+    @property
+    def rows(self) -> int:
+        return 1
+
+    @property
+    def nbytes(self) -> int:
+        """None of its own."""
+        return 0
+
+    @property
+    def read_bytes(self) -> int:
+        return 0
+
+    def blocks(self, limit_bytes: int) -> Iterator[Self]:
+        yield self
+
+
+class Order(Beside):
+    """The inputs of a matrix of codes in the order of their groups."""
+
+    __slots__ = ()
 
     @property
     def tensor(self) -> TensorInfo:
         assert self.matrix.groups is not None
         return self.matrix.groups
 
-    @property
-    def name(self) -> str:
-        return self.tensor.name
 
-    @property
-    def rows(self) -> int:
-        return 1
+class Factor(Beside):
+    """What the numbers of a matrix of small floats are times besides: one number."""
 
-    @property
-    def nbytes(self) -> int:
-        """None: it is a part of what is stored of the codes."""
-        return 0
-
-    @property
-    def read_bytes(self) -> int:
-        return 0
-
-    def blocks(self, limit_bytes: int) -> Iterator["Order"]:
-        yield self
-
-
-@dataclass(frozen=True, slots=True)
-class Factor:
-    """What the numbers of a matrix of small floats are times besides: one row of one number."""
-
-    matrix: CodeMatrix
-    tiles: None = None
+    __slots__ = ()
 
     @property
     def tensor(self) -> TensorInfo:
         assert self.matrix.factor is not None
         return self.matrix.factor
-
-    @property
-    def name(self) -> str:
-        return self.tensor.name
-
-    @property
-    def rows(self) -> int:
-        return 1
-
-    @property
-    def nbytes(self) -> int:
-        """None: it is a part of what is stored of the codes."""
-        return 0
-
-    @property
-    def read_bytes(self) -> int:
-        return 0
-
-    def blocks(self, limit_bytes: int) -> Iterator["Factor"]:
-        yield self
 
 
 Stored: TypeAlias = Slab | Columns

@@ -8,6 +8,7 @@ Source: transformers modeling_deepseek_v4.py. A name is read as the authors' fil
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -28,13 +29,11 @@ from runtime.models.rope_block import checked
 from runtime.models.tensor_names import spelled, without_spares
 from runtime.models.towers import Towers
 from runtime.nn import ops
-from runtime.nn.compressed import Caches as Memories
 from runtime.nn.compressed import CompressedAttention, Shape
-from runtime.nn.hyper import WIDE, HyperHead, MixingConnection, Streams
+from runtime.nn.hyper import WIDE, HyperBlock, HyperHead, MixingConnection, Streams
 from runtime.nn.indexer import IndexShape
 from runtime.nn.linear import Takes, added, embed
 from runtime.nn.module import Module
-from runtime.nn.norm import Normalize
 from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
@@ -258,24 +257,11 @@ class Mixture(Module):
         return self.switch_mlp(x, self.gate(x, step), step) + self.shared_experts(x, step)
 
 
-class Block(Module):
-    """Streams side by side [B, L, S * D] -> the same."""
-
-    def __init__(self, config: Config, place: int, rope: Rope) -> None:
-        super().__init__()
-        norm = rms_norms(config)
-        self.self_attn = CompressedAttention(config.shapes[place], rope)
-        self.mlp = Mixture(config, hashed=config.hashed[place])
-        self.input_layernorm: Normalize = norm()
-        self.post_attention_layernorm: Normalize = norm()
-        self.attn_hc = MixingConnection(config.streams, config.rounds)
-        self.ffn_hc = MixingConnection(config.streams, config.rounds)
-
-    def __call__(self, streams: mx.array, step: Step, caches: Memories) -> mx.array:
-        x, by = self.attn_hc.open(streams)
-        streams = self.attn_hc.close(streams, self.self_attn(self.input_layernorm(x), step, caches), by)
-        x, by = self.ffn_hc.open(streams)
-        return self.ffn_hc.close(streams, self.mlp(self.post_attention_layernorm(x), step), by)
+def _block(config: Config, place: int, rope: Rope) -> HyperBlock:
+    attention = CompressedAttention(config.shapes[place], rope)
+    mixture = Mixture(config, hashed=config.hashed[place])
+    mixing = partial(MixingConnection, config.streams, config.rounds)
+    return HyperBlock(attention, mixture, rms_norms(config), mixing)
 
 
 class Trunk(Module):
@@ -286,7 +272,7 @@ class Trunk(Module):
         ropes = {spec: Rope(spec) for spec in config.ropes if spec is not None}
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [
-            Block(config, i, ropes[spec]) for i, spec in enumerate(config.ropes) if spec is not None
+            _block(config, i, ropes[spec]) for i, spec in enumerate(config.ropes) if spec is not None
         ]
         self.hc_head = HyperHead(config.streams)
         self.norm = rms_norms(config)()

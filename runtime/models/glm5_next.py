@@ -9,12 +9,13 @@ Source: transformers modeling_glm5_next.py.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.cache.protocol import AttentionCache
 from runtime.models import kimi_linear
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -30,12 +31,11 @@ from runtime.models.tensor_names import respelled, text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.attend import merge_heads
 from runtime.nn.block_indexer import BlockShape, PoolIndexer
-from runtime.nn.hyper import WIDE, MixingConnection, Streams
+from runtime.nn.hyper import WIDE, HyperBlock, MixingConnection, Streams
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.linear import linear
 from runtime.nn.mla import LatentAttention, LatentShape
-from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
 from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP, clipped_before
 from runtime.records import dataclass
@@ -209,22 +209,10 @@ class Attention(LatentAttention):
         return merge_heads(self._attend(content, position, seen, mask, step))
 
 
-class Block(Module):
-    def __init__(self, config: Config, *, folds: bool, sparse: bool) -> None:
-        super().__init__()
-        norm = rms_norms(config)
-        self.self_attn = KimiDelta(config.hidden_size, config.delta) if folds else Attention(config)
-        self.mlp = _feed_forward(config, sparse=sparse)
-        self.input_layernorm, self.post_attention_layernorm = norm(), norm()
-        self.attn_hc = MixingConnection(config.streams, config.rounds)
-        self.ffn_hc = MixingConnection(config.streams, config.rounds)
-
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        """x: the streams."""
-        read, by = self.attn_hc.open(x)
-        x = self.attn_hc.close(x, self.self_attn(self.input_layernorm(read), step, cache), by)
-        read, by = self.ffn_hc.open(x)
-        return self.ffn_hc.close(x, self.mlp(self.post_attention_layernorm(read), step), by)
+def _block(config: Config, *, folds: bool, sparse: bool) -> HyperBlock:
+    attention = KimiDelta(config.hidden_size, config.delta) if folds else Attention(config)
+    mixing = partial(MixingConnection, config.streams, config.rounds)
+    return HyperBlock(attention, _feed_forward(config, sparse=sparse), rms_norms(config), mixing)
 
 
 def _feed_forward(config: Config, *, sparse: bool) -> FeedForward:
@@ -259,7 +247,7 @@ class StreamsTrunk(Trunk):
 
 def build(config: Config) -> CausalLM:
     layers = [
-        Block(config, folds=folds, sparse=sparse)
+        _block(config, folds=folds, sparse=sparse)
         for folds, sparse in zip(config.recurrent, config.sparse, strict=True)
     ]
     return CausalLM(config, layers, rms_norms(config)(), trunk=StreamsTrunk)

@@ -11,13 +11,14 @@ and takes 1e-6.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import AttentionCache, StepCache
+from runtime.cache.protocol import AttentionCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
@@ -26,11 +27,10 @@ from runtime.models.deepseek import choosers_of, read_latent
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureSpec
+from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.nn.activation import sigmoid
-from runtime.nn.block import PreNorm
-from runtime.nn.hyper import WIDE, AddingConnection, HyperHead, Streams
+from runtime.nn.hyper import WIDE, AddingConnection, HyperBlock, HyperHead, Streams
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward, Layer
 from runtime.nn.linear import linear
@@ -39,8 +39,6 @@ from runtime.nn.norm import Normalize
 from runtime.nn.own_gate import OwnGateExperts, clipped_before
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -197,21 +195,6 @@ class Attention(LatentAttention):
         return super().seen(x, step, cache) * sigmoid(linear(self.gate_proj, x, step))
 
 
-class Block(PreNorm):
-    """[B, L, streams * D] -> the same."""
-
-    def __init__(self, config: Config, attention: LatentAttention, mlp: FeedForward) -> None:
-        super().__init__(attention, mlp, rms_norms(config))
-        self.attn_hc = AddingConnection(config.streams, config.magnitude)
-        self.ffn_hc = AddingConnection(config.streams, config.magnitude)
-
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        read, by = self.attn_hc.open(x)
-        x = self.attn_hc.close(x, self.self_attn(self.input_layernorm(read), step, cache), by)
-        read, by = self.ffn_hc.open(x)
-        return self.ffn_hc.close(x, self.mlp(self.post_attention_layernorm(read), step), by)
-
-
 class StreamsTrunk(Trunk):
     is_even = False
 
@@ -231,28 +214,20 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture
-    router = CorrectedRouter(
-        hidden,
-        spec.experts,
-        spec.chosen,
-        groups=spec.groups,
-        top_groups=spec.top_groups,
-        normalize=spec.normalize,
-        scale=spec.scale,
-    )
-    mixture = SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared)
+    mixture = corrected_mixture(hidden, spec, config.activation)
     if config.limit is not None:
         mixture.switch_mlp = OwnGateExperts(hidden, spec.inner, spec.experts, clipped_before(config.limit))
     return mixture
 
 
 def build(config: Config) -> CausalLM:
-    rope = Rope(config.rope)
+    rope, adding = Rope(config.rope), partial(AddingConnection, config.streams, config.magnitude)
     layers = [
-        Block(
-            config,
+        HyperBlock(
             Attention(_latent_of(config, place), rope, config.choosers[place]),
             _mlp(config, sparse=config.sparse[place]),
+            rms_norms(config),
+            adding,
         )
         for place in range(config.layers)
     ]

@@ -6,14 +6,18 @@ sums are float32. Sources: transformers modeling_hy_v4.py, modeling_deepseek_v4.
 2512.24880.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
+from runtime.nn.layer import FeedForward
 from runtime.nn.module import Module
+from runtime.nn.norm import Norm
 from runtime.records import dataclass
+from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,27 @@ class MixingConnection(HyperConnection):
         # Stream k is the sum over j of mixing[j, k] times stream j.
         mixed = (mixing[..., None] * _apart(streams, self._streams.count)[..., :, None, :]).sum(axis=-3)
         return _added(mixed, answer, shares, streams.dtype)
+
+
+class HyperBlock(Module):
+    """Streams -> streams, around an attention and a feed-forward part, each behind a norm. connection: makes
+    what is around one of them.
+    """
+
+    def __init__(
+        self, attention: Any, mlp: FeedForward, norm: Norm, connection: Callable[[], HyperConnection]
+    ) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = attention, mlp
+        self.input_layernorm, self.post_attention_layernorm = norm(), norm()
+        self.attn_hc, self.ffn_hc = connection(), connection()
+
+    def __call__(self, streams: mx.array, step: Step, cache: Any) -> mx.array:
+        """cache: as the attention takes it."""
+        x, by = self.attn_hc.open(streams)
+        streams = self.attn_hc.close(streams, self.self_attn(self.input_layernorm(x), step, cache), by)
+        x, by = self.ffn_hc.open(streams)
+        return self.ffn_hc.close(streams, self.mlp(self.post_attention_layernorm(x), step), by)
 
 
 class HyperHead(Module):

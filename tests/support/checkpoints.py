@@ -74,13 +74,11 @@ def save_fp8(
 ) -> None:
     """A safetensors file by hand: numpy has no eight-bit float. more: of other types."""
     header, data = dict[str, Any](), b""
-    for name, array in {**floats, **codes}.items():
-        plain = "U8" if array.dtype == np.uint8 else "F32"
-        dtype, start = "F8_E4M3" if name in codes else plain, len(data)
     kinds = dict.fromkeys(codes, "F8_E4M3") | {name: kind for name, (kind, _) in more.items()}
     arrays = {**floats, **codes, **{name: array for name, (_, array) in more.items()}}
     for name, array in arrays.items():
-        dtype, start = kinds.get(name, "F32"), len(data)
+        plain = "U8" if array.dtype == np.uint8 else "F32"
+        dtype, start = kinds.get(name, plain), len(data)
         data += array.tobytes()
         header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [start, len(data)]}
     raw = json.dumps(header).encode()

@@ -41,10 +41,6 @@ def matrix(
     if kind in ("fp8", "mxfp8"):
         codes = rng.integers(0, 256, shape).astype(np.uint8)
         codes[(codes & 0x7F) == 0x7F] = 0x3A
-    if kind == "fp8":
-        scale = np.array(2**-12, np.float32)
-        return {"weight": codes, "weight_scale": scale}, {"weight"}, FP8[codes] * scale
-    if kind == "mxfp8":
         if kind == "fp8":
             scale = np.array(2**-12, np.float32)
             return {"weight": codes, "weight_scale": scale}, {"weight"}, FP8[codes] * scale
