@@ -283,6 +283,9 @@ FAMILY = Family(
         Checkpoint(
             rows=(alike(kimi_linear.MATRICES),),
             joined=(kimi_linear.MATRICES,),
+            modules=tuple(
+                (f".self_attn.{one}.", f".self_attn.forget_gate.{one}.") for one in ("f_a_proj", "f_b_proj")
+            ),
             towers=USUAL,
             heads_behind=True,
             default_layers=45,

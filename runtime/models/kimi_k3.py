@@ -280,6 +280,9 @@ FAMILY = Family(
         Checkpoint(
             rows=_ROWS,
             joined=(kimi_linear.MATRICES,),
+            matrices=(("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj")),
+            singles=True,
+            inside=("language_model.model.", "language_model."),
             towers=_TOWERS,
             heads=("mtp.", "model.mtp."),
             heads_behind=True,

@@ -20,6 +20,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 RARE = {
     "gemma4 experts one by one": "a spelling from before its release",
+    "Kimi K3's text alone": "the reference has the names of its wrapper",
+    "Qwen4 as Qwen has it": "the reference has not the names of its wrapper",
     "gpt_neox by MLX": "names of mlx-lm's class, which no file has",
     "longcat_flash saved": "experts without matrices have some",
     "ring_linear published": "the reference's class has a name of its own for the gate",
@@ -43,7 +45,11 @@ def wanted(reference: Reference) -> dict[str, tuple[int, ...]]:
     return computed_matrices(describe(reference.record["config"]), shapes)
 
 
-@pytest.mark.parametrize("name", Reference.names())
+WRAPPED = ("kimi_k3", "kimi_k3_tied")
+"""Names of a wrapper, and a config that is none, as mlx-lm takes it and no file has it."""
+
+
+@pytest.mark.parametrize("name", [name for name in Reference.names() if name not in WRAPPED])
 def test_the_names_of_transformers_stay(name: str) -> None:
     reference = Reference(name)
     found = told(reference.record["config"], reference.record["tensors"])
