@@ -69,7 +69,7 @@ def test_stages_of_shards_answer_as_as_many_shards_do(crews: Crews, tmp_path: Pa
     _check_kept(first["kept"], others, alike=False)
 
 
-@pytest.mark.parametrize(("kind", "cut"), [("qwen3_5", "stages"), ("llama", "shards")])
+@pytest.mark.parametrize(("kind", "cut"), [("qwen3_5", "stages"), ("llama", "shards"), ("kimi_k3", "shards")])
 def test_texts_are_read_beside_what_is_answered(crews: Crews, tmp_path: Path, kind: str, cut: str) -> None:
     """And what is remembered of them is forgotten by all."""
     first, other = crews(2).do(tmp_path, crewing.__name__, "played", kind, "read", cut)
