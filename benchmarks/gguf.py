@@ -30,7 +30,7 @@ _IMPORT = "package(source, folder)"
 _AROUND = """
 import json, pathlib, resource, sys, time
 source, folder, small = sys.argv[1:]
-import mlx.core, numpy, tokenizers, modelkit.pack.build, modelkit.pack.transform
+import mlx.core, numpy, tokenizers, modelkit.pack.build, modelkit.pack.writing.transform
 from modelkit.modelfile import Modelfile
 from modelkit.pack.build import build
 from modelkit.store.name import Name

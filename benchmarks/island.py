@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 import mlx.core as mx  # noqa: E402
 
 import modelkit  # noqa: E402
-from modelkit.generation import Generation  # noqa: E402
+from modelkit.answers.generation import Generation  # noqa: E402
 
 ASKED = (
     "Tell me a story.",

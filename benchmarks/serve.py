@@ -43,10 +43,10 @@ sys.path.insert(0, str(ROOT))
 import modelkit  # noqa: E402
 from modelkit.model import Model  # noqa: E402
 from modelkit.server.app import make_app  # noqa: E402
-from modelkit.server.listening import Server  # noqa: E402
+from modelkit.server.http.listening import Server  # noqa: E402
+from modelkit.server.http.place import Place, listen  # noqa: E402
 from modelkit.server.log import Log  # noqa: E402
-from modelkit.server.place import Place, listen  # noqa: E402
-from modelkit.server.pool import Pool  # noqa: E402
+from modelkit.server.models.pool import Pool  # noqa: E402
 from modelkit.server.serve import new_loop  # noqa: E402
 from modelkit.server.serving import Serving  # noqa: E402
 from modelkit.server.trace import Trace  # noqa: E402

@@ -34,7 +34,7 @@ from mlx.utils import tree_map  # noqa: E402
 import modelkit  # noqa: E402
 from modelkit.chat.message import Message  # noqa: E402
 from modelkit.opening import open_model  # noqa: E402
-from modelkit.prompt import Prompter  # noqa: E402
+from modelkit.requests.prompt import Prompter  # noqa: E402
 from modelkit.settings import Settings  # noqa: E402
 from modelkit.source.inventory import Inventory  # noqa: E402
 from modelkit.tokenizer import load_tokenizer  # noqa: E402

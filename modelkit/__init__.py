@@ -17,24 +17,24 @@ from modelkit import errors
 from modelkit.collecting import uncollected
 
 if TYPE_CHECKING:
+    from modelkit.answers.generation import Finish, Generation
+    from modelkit.answers.streams import GenerationStream
     from modelkit.async_model import AsyncModel
     from modelkit.chat.message import Message, ToolCall
-    from modelkit.compared_vectors import EmbeddingComparison, compare_embeddings
-    from modelkit.comparison import Comparison, compare
-    from modelkit.embedding import Embeddings
-    from modelkit.generation import Finish, Generation
+    from modelkit.comparing.predictions import Comparison, compare
+    from modelkit.comparing.vectors import EmbeddingComparison, compare_embeddings
+    from modelkit.loaded.embedding import Embeddings
     from modelkit.memory import Memory
     from modelkit.model import Model
     from modelkit.modelfile import Directive, Modelfile
     from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
+    from modelkit.output.pieces import Piece
     from modelkit.pack.build import Created
     from modelkit.pack.gguf.export import ExportedGguf
     from modelkit.packages import copy, export, export_adapter, export_gguf, remove
     from modelkit.packages import list_packages as list  # noqa: A004 -- read as modelkit.list
-    from modelkit.pieces import Piece
     from modelkit.prefixes import Prefix
     from modelkit.store import BrokenPackage, Exported, Freed, Package
-    from modelkit.streams import GenerationStream
     from modelkit.verbs import create, load, pull, push
     from runtime.engine.request import Drafts, PromptProgress, TokenLogprob, Usage
 
@@ -93,24 +93,24 @@ _HOMES = {
     "CallArguments": "modelkit.output.events",
     "CallEnd": "modelkit.output.events",
     "CallStart": "modelkit.output.events",
-    "Comparison": "modelkit.comparison",
+    "Comparison": "modelkit.comparing.predictions",
     "Created": "modelkit.pack.build",
     "Directive": "modelkit.modelfile",
     "Drafts": "runtime.engine.request",
-    "EmbeddingComparison": "modelkit.compared_vectors",
-    "Embeddings": "modelkit.embedding",
+    "EmbeddingComparison": "modelkit.comparing.vectors",
+    "Embeddings": "modelkit.loaded.embedding",
     "Exported": "modelkit.store",
     "ExportedGguf": "modelkit.pack.gguf.export",
-    "Finish": "modelkit.generation",
+    "Finish": "modelkit.answers.generation",
     "Freed": "modelkit.store",
-    "Generation": "modelkit.generation",
-    "GenerationStream": "modelkit.streams",
+    "Generation": "modelkit.answers.generation",
+    "GenerationStream": "modelkit.answers.streams",
     "Memory": "modelkit.memory",
     "Message": "modelkit.chat.message",
     "Model": "modelkit.model",
     "Modelfile": "modelkit.modelfile",
     "Package": "modelkit.store",
-    "Piece": "modelkit.pieces",
+    "Piece": "modelkit.output.pieces",
     "Prefix": "modelkit.prefixes",
     "PromptProgress": "runtime.engine.request",
     "Text": "modelkit.output.events",
@@ -118,8 +118,8 @@ _HOMES = {
     "TokenLogprob": "runtime.engine.request",
     "ToolCall": "modelkit.chat.message",
     "Usage": "runtime.engine.request",
-    "compare": "modelkit.comparison",
-    "compare_embeddings": "modelkit.compared_vectors",
+    "compare": "modelkit.comparing.predictions",
+    "compare_embeddings": "modelkit.comparing.vectors",
     "copy": "modelkit.packages",
     "create": "modelkit.verbs",
     "export": "modelkit.packages",

@@ -12,12 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Literal, TypeVar, Unpack, overload
 
+from modelkit.answers.generation import Finish, Generation
+from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
-from modelkit.embedding import Embeddings
-from modelkit.generation import Finish, Generation
+from modelkit.loaded.embedding import Embeddings
 from modelkit.model import Model
-from modelkit.options import ChatOptions, GenerateOptions
-from modelkit.streams import GenerationStream
+from modelkit.requests.options import ChatOptions, GenerateOptions
 from modelkit.verbs import load
 
 T = TypeVar("T")

@@ -11,25 +11,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from modelkit import arguments, forgotten
-from modelkit.at_work import AtWork
-from modelkit.attached import read_adapters
+from modelkit import arguments
+from modelkit.answers.generation import Generation
+from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message, read_messages
 from modelkit.chat.rendering import Frame
 from modelkit.chat.styles.thinking import Thinking
-from modelkit.embedding import Embeddings, Wanted, read_texts
 from modelkit.errors import RequestError
-from modelkit.generation import Generation
+from modelkit.loaded import forgotten
+from modelkit.loaded.at_work import AtWork
+from modelkit.loaded.embedding import Embeddings, Wanted, read_texts
+from modelkit.loaded.running import Running
+from modelkit.loaded.starting import start
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.opening import Opened
-from modelkit.options import Calling, ChatOptions, GenerateOptions, Given, read_options
-from modelkit.prompt import Prompt
-from modelkit.running import Running
+from modelkit.requests.attached import read_adapters
+from modelkit.requests.options import Calling, ChatOptions, GenerateOptions, Given, read_options
+from modelkit.requests.prompt import Prompt
 from modelkit.settings import Settings
-from modelkit.starting import start
-from modelkit.streams import GenerationStream
 from modelkit.tokenizer.infill import infill
 from runtime import device
 from runtime.sampling.ranges import ID_LIMIT

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from modelkit.fetch.pull import Pulled
     from modelkit.fetch.registry.push import Pushed
     from modelkit.pack.build import Created
-    from modelkit.pack.conversion import Progress
+    from modelkit.pack.writing.conversion import Progress
 
 
 def create(

@@ -58,7 +58,6 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.faults",
             "modelkit.words",
             "modelkit.address",
-            "modelkit.elsewhere",
         ),
     ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),
@@ -67,45 +66,27 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
     (
         True,
         (
-            "modelkit.attached",
-            "modelkit.embedding",
-            "modelkit.opening",
-            "modelkit.learned",
             "modelkit.memory",
             "modelkit.prefixes",
-            "modelkit.generation",
-            "modelkit.hosts",
-            "modelkit.planning",
-            "modelkit.grammar",
-            "modelkit.grammars",
-            "modelkit.options",
-            "modelkit.output",
-            "modelkit.pieces",
-            "modelkit.prompt",
-            "modelkit.ranks",
-            "modelkit.room",
-            "modelkit.running",
-            "modelkit.starting",
-            "modelkit.at_work",
+            "modelkit.learned",
             "modelkit.schema",
-            "modelkit.streams",
-            "modelkit.waking",
-            "modelkit.forgotten",
+            "modelkit.output",
         ),
     ),
+    (False, ("modelkit.answers", "modelkit.grammars")),
+    (True, ("modelkit.requests",)),
+    (True, ("modelkit.opening", "modelkit.ranks")),
+    (True, ("modelkit.loaded",)),
     (True, ("modelkit.model",)),
     (
         True,
         (
-            "modelkit.client",
             "modelkit.verbs",
-            "modelkit.packages",
-            "modelkit.comparison",
-            "modelkit.compared_models",
-            "modelkit.compared_texts",
-            "modelkit.compared_vectors",
             "modelkit.async_model",
+            "modelkit.packages",
+            "modelkit.comparing",
             "modelkit.showing",
+            "modelkit.client",
         ),
     ),
     (True, ("modelkit.server",)),
@@ -268,8 +249,8 @@ def test_a_benchmark_imports_what_is_there(path: Path) -> None:
 ABOUT_FAMILIES = {
     "runtime.models.names",
     "runtime.models.spellings",  # other names of config fields, needed before a family is found
-    "modelkit.pack.renamings",  # what tools from before transformers 5 call config fields
-    "modelkit.pack.mlx_lm_limits",  # what mlx-lm computes otherwise
+    "modelkit.pack.planning.renamings",  # what tools from before transformers 5 call config fields
+    "modelkit.pack.mlx_lm.limits",  # what mlx-lm computes otherwise
     "modelkit.pack.mlx_lm.mends",  # and what is written for it then
     "modelkit.pack.mlx_lm.names",
     "modelkit.pack.mlx_lm.added",
@@ -309,7 +290,7 @@ def _no_model(name: str) -> Any:
 def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     from modelkit.server.app import make_app
     from modelkit.server.log import Log
-    from modelkit.server.pool import Pool
+    from modelkit.server.models.pool import Pool
     from modelkit.server.serving import Serving
     from modelkit.settings import Settings
 

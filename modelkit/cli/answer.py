@@ -3,13 +3,13 @@
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from modelkit.cli.screen import width
-from modelkit.cli.tables import table
-from modelkit.cli.ui import count, size, wrapped
+from modelkit.cli.terminal.screen import width
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import count, size, wrapped
 
 if TYPE_CHECKING:
+    from modelkit.answers.generation import Generation
     from modelkit.client.offers import Offers
-    from modelkit.generation import Generation
     from modelkit.memory import Memory
     from runtime.engine.request import Usage
 

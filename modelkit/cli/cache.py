@@ -8,9 +8,9 @@ import click
 
 from modelkit.cli.frame import Group
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.screen import echo, emit_json, state, width
-from modelkit.cli.tables import WHOLE, table
-from modelkit.cli.ui import ago, count, json_option, one_line, size, timestamp, wrapped
+from modelkit.cli.terminal.screen import echo, emit_json, state, width
+from modelkit.cli.terminal.tables import WHOLE, table
+from modelkit.cli.terminal.ui import ago, count, json_option, one_line, size, timestamp, wrapped
 
 if TYPE_CHECKING:
     from modelkit.prefixes import Prefix

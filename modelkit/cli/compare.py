@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 import click
 
 from modelkit.cli.home import complete_name
-from modelkit.cli.progress import bar
-from modelkit.cli.screen import echo, emit_json
-from modelkit.cli.tables import table
-from modelkit.cli.ui import json_option, size
+from modelkit.cli.terminal.progress import bar
+from modelkit.cli.terminal.screen import echo, emit_json
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import json_option, size
 
 if TYPE_CHECKING:
-    from modelkit.attached import Chosen
-    from modelkit.compared_vectors import EmbeddingComparison
-    from modelkit.comparison import Comparison
+    from modelkit.comparing.predictions import Comparison
+    from modelkit.comparing.vectors import EmbeddingComparison
+    from modelkit.requests.attached import Chosen
 
 
 @click.command("compare")
@@ -49,20 +49,20 @@ def command(a: str, b: str, file: Path | None, embeddings: bool, as_json: bool) 
     modelkit compare island+style island-q4+style=0.5
     modelkit compare bge bge-q4 --text questions.txt
     """
-    from modelkit.compared_models import are_encoders
+    from modelkit.comparing.models import are_encoders
     from modelkit.settings import settings_at
 
     settings = settings_at(None)
     if embeddings or are_encoders((a, b), settings):
-        from modelkit.compared_vectors import vectors_compared
+        from modelkit.comparing.vectors import vectors_compared
 
         texts = _lines(file)
         with bar("comparing texts", 2 * len(texts), enabled=not as_json) as advance:
             vectors = vectors_compared((a, b), settings, texts, speed=True, advance=advance)
         said, shown = vectors.to_json(), _vectors_shown(a, b, vectors)
     else:
-        from modelkit.compared_texts import TEXTS, TOKENS
-        from modelkit.comparison import compared, read_text
+        from modelkit.comparing.predictions import compared, read_text
+        from modelkit.comparing.texts import TEXTS, TOKENS
 
         text = read_text(file) if file else None
         with bar("comparing tokens", TEXTS * TOKENS, enabled=not as_json and file is None) as advance:
@@ -75,7 +75,7 @@ def command(a: str, b: str, file: Path | None, embeddings: bool, as_json: bool) 
 
 
 def _lines(file: Path | None) -> list[str]:
-    from modelkit.comparison import read_text
+    from modelkit.comparing.predictions import read_text
 
     if file is None:
         raise click.UsageError("embeddings are compared on texts of yours: give --text FILE, with one a line")
@@ -120,6 +120,6 @@ def _shown(a: str, b: str, found: "Comparison") -> str:
 
 def _who(adapters: "tuple[Chosen, Chosen]") -> list[tuple[str, ...]]:
     """The row of adapters, where there are any."""
-    from modelkit.attached import texts_of
+    from modelkit.requests.attached import texts_of
 
     return [("adapters", *(texts_of(one) or "none" for one in adapters))] if any(adapters) else []

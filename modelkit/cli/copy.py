@@ -3,8 +3,8 @@
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.screen import emit_json, state
-from modelkit.cli.ui import json_option
+from modelkit.cli.terminal.screen import emit_json, state
+from modelkit.cli.terminal.ui import json_option
 
 
 @click.command("cp")

@@ -12,17 +12,17 @@ from modelkit import words
 from modelkit.arguments import absolute
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.progress import Bars
-from modelkit.cli.screen import echo, emit_json, note, state
-from modelkit.cli.tables import table
-from modelkit.cli.ui import count, json_option, quantity, size
+from modelkit.cli.terminal.progress import Bars
+from modelkit.cli.terminal.screen import echo, emit_json, note, state
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import count, json_option, quantity, size
 from modelkit.modelfile.quantizing import QUALITIES
 from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 
 if TYPE_CHECKING:
     from modelkit.modelfile import Recipe
     from modelkit.pack.build import Created
-    from modelkit.pack.planned import Plan
+    from modelkit.pack.planning.planned import Plan
     from modelkit.pack.prepare import Preparation
     from modelkit.store import Name
 

@@ -11,9 +11,9 @@ import click
 
 from modelkit import __version__
 from modelkit.cli.home import bytes_under, open_store
-from modelkit.cli.screen import echo, emit_json
-from modelkit.cli.tables import WHOLE, sections
-from modelkit.cli.ui import HOW_TO_GET_MLX, count, json_option, size
+from modelkit.cli.terminal.screen import echo, emit_json
+from modelkit.cli.terminal.tables import WHOLE, sections
+from modelkit.cli.terminal.ui import HOW_TO_GET_MLX, count, json_option, size
 from modelkit.errors import StoreError
 from modelkit.settings import Settings
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.home import complete_name
-from modelkit.cli.ranks import progress_of_ranks, rank_options
-from modelkit.cli.screen import Waiting, echo, emit_json, note
-from modelkit.cli.ui import json_option
+from modelkit.cli.options.adapters import adapter_options, wanted_adapters
+from modelkit.cli.options.ranks import progress_of_ranks, rank_options
+from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
+from modelkit.cli.terminal.ui import json_option
 from modelkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from modelkit.embedding import Embeddings
+    from modelkit.loaded.embedding import Embeddings
 
 _TOGETHER = 64
 _LONGEST = 16 << 20  # characters of a text
@@ -36,7 +36,7 @@ def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
 
     Without TEXT, or with -, each line of standard input is one.
     """
-    from modelkit.attached import read_texts
+    from modelkit.requests.attached import read_texts
     from modelkit.verbs import load
 
     if not texts and sys.stdin.isatty():

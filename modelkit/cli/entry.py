@@ -19,7 +19,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from modelkit.cli import interrupts
+from modelkit.cli.terminal import interrupts
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

@@ -9,12 +9,12 @@ import click
 
 from modelkit.arguments import absolute
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.progress import bar
-from modelkit.cli.screen import echo, emit_json, note, state
-from modelkit.cli.tables import table
-from modelkit.cli.ui import count, json_option, size
+from modelkit.cli.terminal.progress import bar
+from modelkit.cli.terminal.screen import echo, emit_json, note, state
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import count, json_option, size
 from modelkit.pack.adapters.forms import FORMS, AdapterForm
-from modelkit.pack.mlx_lm_limits import Limit, limits, sentences
+from modelkit.pack.mlx_lm.limits import Limit, limits, sentences
 from modelkit.pack.part import CONFIG
 from modelkit.source.shards import INDEX
 from modelkit.store.export import export_package, write_folder

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import click
 
-from modelkit.cli.screen import echo, show_error
+from modelkit.cli.terminal.screen import echo, show_error
 
 HELP_OPTIONS = ["-h", "--help"]
 Tables = Mapping[str, Sequence[tuple[str, str]]]

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from modelkit.cli.ranks import follows
-from modelkit.cli.screen import echo, emit_json, note
-from modelkit.cli.tables import table
-from modelkit.cli.ui import count, size
+from modelkit.cli.options.ranks import follows
+from modelkit.cli.terminal.screen import echo, emit_json, note
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import count, size
 from modelkit.settings import Settings, one_of_several
 
 _HEADER = ("RANK", "HOST", "MODELKIT", "MLX", "DEVICE", "FREE", "PACKAGES", "TO THE NEXT")

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.screen import echo, emit_json, note
-from modelkit.cli.tables import WHOLE, table
-from modelkit.cli.ui import ago, json_option, size
+from modelkit.cli.terminal.screen import echo, emit_json, note
+from modelkit.cli.terminal.tables import WHOLE, table
+from modelkit.cli.terminal.ui import ago, json_option, size
 
 
 @click.command("list")

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelkit.cli import interrupts
 from modelkit.cli.home import complete_name
-from modelkit.cli.screen import Waiting, emit_json, state
 from modelkit.cli.served import connect
-from modelkit.cli.ui import json_option, size, until
+from modelkit.cli.terminal import interrupts
+from modelkit.cli.terminal.screen import Waiting, emit_json, state
+from modelkit.cli.terminal.ui import json_option, size, until
 
 if TYPE_CHECKING:
     from modelkit.client.fields import Said

@@ -7,8 +7,8 @@ import sys
 import click
 
 from modelkit.cli.push import insecure_option
-from modelkit.cli.screen import emit_json, note, state
-from modelkit.cli.ui import json_option
+from modelkit.cli.terminal.screen import emit_json, note, state
+from modelkit.cli.terminal.ui import json_option
 from modelkit.errors import RequestError
 from modelkit.source.display import UTF_8
 

@@ -17,10 +17,10 @@ from typing import IO, Any, NoReturn
 import click
 
 from modelkit import __version__
-from modelkit.cli import interrupts
 from modelkit.cli.frame import HELP_OPTIONS, Group, WrongUsage
-from modelkit.cli.screen import OUTPUT, echo, naming, show_error, show_warnings
-from modelkit.cli.ui import HOW_TO_GET_MLX
+from modelkit.cli.terminal import interrupts
+from modelkit.cli.terminal.screen import OUTPUT, echo, naming, show_error, show_warnings
+from modelkit.cli.terminal.ui import HOW_TO_GET_MLX
 from modelkit.errors import ModelkitError
 from runtime.errors import RuntimeFault
 

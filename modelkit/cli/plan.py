@@ -5,9 +5,16 @@ from typing import Any
 import click
 
 from modelkit.cli.home import complete_name
-from modelkit.cli.machines import machine_options, names_machines, note_limits, plan_table, planned, said
-from modelkit.cli.screen import echo, emit_json, state
-from modelkit.cli.ui import json_option
+from modelkit.cli.options.machines import (
+    machine_options,
+    names_machines,
+    note_limits,
+    plan_table,
+    planned,
+    said,
+)
+from modelkit.cli.terminal.screen import echo, emit_json, state
+from modelkit.cli.terminal.ui import json_option
 
 
 @click.command("plan")

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli.home import open_store
-from modelkit.cli.screen import echo, emit_json, state
-from modelkit.cli.tables import WHOLE, table
-from modelkit.cli.ui import count, json_option, size
+from modelkit.cli.terminal.screen import echo, emit_json, state
+from modelkit.cli.terminal.tables import WHOLE, table
+from modelkit.cli.terminal.ui import count, json_option, size
 
 if TYPE_CHECKING:
     from modelkit.store import Pruned

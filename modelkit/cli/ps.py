@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from modelkit.cli.screen import echo, emit_json, note, state
 from modelkit.cli.served import connect
-from modelkit.cli.tables import WHOLE, table
-from modelkit.cli.ui import json_option, size, until
+from modelkit.cli.terminal.screen import echo, emit_json, note, state
+from modelkit.cli.terminal.tables import WHOLE, table
+from modelkit.cli.terminal.ui import json_option, size, until
 
 if TYPE_CHECKING:
     from modelkit.client.fields import Said

@@ -8,10 +8,10 @@ import click
 from modelkit.address import Address, read_address
 from modelkit.cli.create import FormatName
 from modelkit.cli.home import open_store
-from modelkit.cli.progress import Bars
 from modelkit.cli.push import insecure_option
-from modelkit.cli.screen import emit_json, note, state
-from modelkit.cli.ui import json_option, size
+from modelkit.cli.terminal.progress import Bars
+from modelkit.cli.terminal.screen import emit_json, note, state
+from modelkit.cli.terminal.ui import json_option, size
 from modelkit.fetch.access import Access
 
 if TYPE_CHECKING:

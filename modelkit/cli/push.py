@@ -3,9 +3,9 @@
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.progress import Bars
-from modelkit.cli.screen import emit_json, state
-from modelkit.cli.ui import json_option, size
+from modelkit.cli.terminal.progress import Bars
+from modelkit.cli.terminal.screen import emit_json, state
+from modelkit.cli.terminal.ui import json_option, size
 
 insecure_option = click.option(
     "--insecure", is_flag=True, help="Allow plain http, which anybody on the way can read and change."

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from modelkit.cli.screen import echo, emit_json, note
-from modelkit.cli.tables import sections, table
-from modelkit.cli.ui import size
+from modelkit.cli.terminal.screen import echo, emit_json, note
+from modelkit.cli.terminal.tables import sections, table
+from modelkit.cli.terminal.ui import size
 
 if TYPE_CHECKING:
     from modelkit.store import Package

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.screen import emit_json, note, state
-from modelkit.cli.ui import json_option, size
+from modelkit.cli.terminal.screen import emit_json, note, state
+from modelkit.cli.terminal.ui import json_option, size
 
 if TYPE_CHECKING:
     from modelkit.store import Freed, Name

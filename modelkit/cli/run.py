@@ -6,25 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelkit.cli import interrupts
-from modelkit.cli.adapters import adapter_options, wanted_adapters
 from modelkit.cli.answer import cut, forgot, left_out, loading, outlook, timings, to_json
-from modelkit.cli.forms import form_options, is_whole, wanted_form
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
-from modelkit.cli.limits import cache_options
-from modelkit.cli.prompts import read_prompt
-from modelkit.cli.ranks import progress_of_ranks, rank_options
-from modelkit.cli.screen import Waiting, echo, emit_json, note
-from modelkit.cli.settings import TABLE, read_settings, setting_option
-from modelkit.cli.ui import count, json_option
+from modelkit.cli.options.adapters import adapter_options, wanted_adapters
+from modelkit.cli.options.forms import form_options, is_whole, wanted_form
+from modelkit.cli.options.limits import cache_options
+from modelkit.cli.options.prompts import read_prompt
+from modelkit.cli.options.ranks import progress_of_ranks, rank_options
+from modelkit.cli.options.settings import TABLE, read_settings, setting_option
+from modelkit.cli.terminal import interrupts
+from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
+from modelkit.cli.terminal.ui import count, json_option
 from modelkit.modelfile import Parameters
 from modelkit.settings import one_of_several
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from modelkit.answers.generation import Generation
     from modelkit.client.offers import Answer, Offers
-    from modelkit.generation import Generation
     from modelkit.memory import Memory
 
 # Options that a model is loaded with.
@@ -151,7 +151,7 @@ def _load(wanted: Wanted) -> "Offers":
         (wanted.settings.get(name) or 1) == 1 for name in ("ranks", "shards")
     )
     model = _served(wanted) if alone and not wanted.local else None
-    from modelkit.embedding import no_text
+    from modelkit.loaded.embedding import no_text
 
     model = model or _loaded(wanted)
     if not model.writes:
@@ -214,8 +214,8 @@ def _say_notes(model: "Offers", wanted: Wanted, said: list[str]) -> None:
 
 def _answer(model: "Offers", wanted: Wanted, text: str) -> bool:
     """One answer; False for one that --format and the like shaped and that is not whole."""
-    from modelkit.attached import read_texts
-    from modelkit.cli.speaking import say
+    from modelkit.cli.terminal.speaking import say
+    from modelkit.requests.attached import read_texts
 
     options: dict[str, Any] = dict(wanted.form)
     if wanted.adapters is not None:
@@ -252,13 +252,13 @@ def _explain_cut(answer: "Generation", model: "Offers", wanted: Wanted) -> bool:
 
 
 def _converse(model: "Offers", wanted: Wanted) -> None:
-    from modelkit.attached import read_texts
     from modelkit.cli.home import stored_names
     from modelkit.cli.repl import Session, converse
     from modelkit.cli.repl.blocks import unfinished
     from modelkit.cli.repl.completion import offers
     from modelkit.cli.repl.kept import Kept, last
-    from modelkit.cli.terminal import open_reader
+    from modelkit.cli.terminal.lines import open_reader
+    from modelkit.requests.attached import read_texts
     from modelkit.settings import Settings
 
     home = Settings.from_environment().home

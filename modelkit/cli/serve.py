@@ -8,19 +8,19 @@ import click
 
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
-from modelkit.cli.limits import Size, cache_options
+from modelkit.cli.options.limits import Size, cache_options
+from modelkit.cli.options.ranks import end_with_launcher, progress_of_ranks, rank_options
+from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
-from modelkit.cli.ranks import end_with_launcher, progress_of_ranks, rank_options
-from modelkit.cli.screen import Aside, Waiting, echo, note
-from modelkit.cli.settings import TABLE, read_settings, setting_option
+from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
 from modelkit.errors import ModelkitError
 from modelkit.settings import NO_KEY, can_be_key, one_of_several
 from modelkit.source.display import UTF_8
 
 if TYPE_CHECKING:
     from modelkit.server.access import Access
+    from modelkit.server.http.place import Place
     from modelkit.server.limits import Limits
-    from modelkit.server.place import Place
     from modelkit.server.serve import Wanted
 
 HOW_TO_GET_IT = "They come with an extra: pip install 'modelkit-mlx[serve]', or '.[serve]' in a checkout."
@@ -206,7 +206,7 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
 
 
 def _place(options: dict[str, Any]) -> "Place":
-    from modelkit.server.place import Place
+    from modelkit.server.http.place import Place
     from modelkit.settings import key_password, server_address
 
     if options["uds"] is not None and (options["host"] or options["port"] is not None):

@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from modelkit.address import looks_like_path
-from modelkit.cli.screen import note
+from modelkit.cli.terminal.screen import note
 from modelkit.errors import ModelkitError, ModelNotFound
 from modelkit.modelfile import Parameters
 

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli.home import complete_name, open_store
-from modelkit.cli.machines import machine_options, names_machines, note_limits, plan_table, planned, said
-from modelkit.cli.screen import echo, emit_json, emit_text, note, width
-from modelkit.cli.tables import WHOLE, sections
-from modelkit.cli.ui import count, json_option, quantity, size
+from modelkit.cli.options.machines import (
+    machine_options,
+    names_machines,
+    note_limits,
+    plan_table,
+    planned,
+    said,
+)
+from modelkit.cli.terminal.screen import echo, emit_json, emit_text, note, width
+from modelkit.cli.terminal.tables import WHOLE, sections
+from modelkit.cli.terminal.ui import count, json_option, quantity, size
 from modelkit.fetch.upstream import read_upstream
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import Any
 import click
 
 from modelkit.cli.home import complete_name
-from modelkit.cli.screen import emit_json, state
 from modelkit.cli.served import connect
-from modelkit.cli.ui import json_option
+from modelkit.cli.terminal.screen import emit_json, state
+from modelkit.cli.terminal.ui import json_option
 from modelkit.errors import ModelkitError
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.cli.home import bytes_under, complete_name, open_store
-from modelkit.cli.progress import bar
-from modelkit.cli.screen import emit_json, state
-from modelkit.cli.ui import count, json_option, size
+from modelkit.cli.terminal.progress import bar
+from modelkit.cli.terminal.screen import emit_json, state
+from modelkit.cli.terminal.ui import count, json_option, size
 
 if TYPE_CHECKING:
     from modelkit.store import Problem, Store, VerifyReport

@@ -9,13 +9,13 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
 
+from modelkit.answers.generation import Finish, Generation
+from modelkit.answers.room import Limit
 from modelkit.client.connection import error_of
 from modelkit.client.fields import Said
 from modelkit.errors import ModelkitError, RequestError
-from modelkit.generation import Finish, Generation
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from modelkit.room import Limit
 from runtime.engine.request import Drafts, PromptProgress, TokenLogprob, Usage
 
 Lines = AbstractContextManager[Generator[dict[str, Any]]]

@@ -5,8 +5,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 if TYPE_CHECKING:
+    from modelkit.answers.generation import Finish, Generation
     from modelkit.chat.message import Message
-    from modelkit.generation import Finish, Generation
     from modelkit.memory import Memory
     from modelkit.modelfile import Parameters
     from modelkit.output.events import Event

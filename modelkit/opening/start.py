@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from modelkit import attached
 from modelkit.errors import LoadError
 from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, forecast, shortage
@@ -22,6 +21,7 @@ from modelkit.pack.part import Part
 from modelkit.pack.ready import context_of, kept_format
 from modelkit.prefixes import Keeping, keeping
 from modelkit.ranks.present import present
+from modelkit.requests import attached
 from modelkit.settings import Settings
 from runtime import cpu, device
 from runtime.cache.build import LayerMemory
@@ -219,7 +219,7 @@ def stored_weights(
 ) -> tuple[Mapping[str, Any], Sequence[Path] | Mapping[str, mx.array], bool]:
     """The config, where the tensors are, and whether nobody will ever change them."""
     if part.as_planned:
-        from modelkit.pack.arrays import read_arrays
+        from modelkit.pack.writing.arrays import read_arrays
 
         return part.plan.config, read_arrays(part), False
     inventory = part.source.inventory

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from modelkit.output.events import Event, Text, Thinking
+from modelkit.output.pieces import Piece
 from modelkit.output.reading.feed import Cut, Feed, Waiting
 from modelkit.output.reading.marks import Marks
 from modelkit.output.sink import Sink
-from modelkit.pieces import Piece
 from runtime.engine.request import TokenLogprob
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from modelkit.output.events import Event, Text
 from modelkit.output.joining import joined
+from modelkit.output.pieces import Piece, Pieces
 from modelkit.output.splitter import Plain, Splitter
 from modelkit.output.stopping import Stopping
-from modelkit.pieces import Piece, Pieces
 from runtime.engine.request import Delta, TokenLogprob
 from runtime.records import dataclass
 

@@ -6,7 +6,7 @@ from typing import Protocol
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.output.events import Event, Text
-from modelkit.pieces import Piece
+from modelkit.output.pieces import Piece
 from runtime.engine.request import TokenLogprob
 
 

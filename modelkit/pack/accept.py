@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 from modelkit.errors import LoadError
 from modelkit.pack.part import Part
-from modelkit.pack.plan import plan
-from modelkit.pack.planned import Role
+from modelkit.pack.planning.plan import plan
+from modelkit.pack.planning.planned import Role
 from modelkit.pack.sources import Source
 from modelkit.pack.tying import settle_head, settle_headless
 from modelkit.source.prequantized import Fp8Weights

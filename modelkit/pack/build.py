@@ -17,13 +17,20 @@ from modelkit.pack import origins
 from modelkit.pack.adapters.carried import write_carried
 from modelkit.pack.adapters.fused import key_of
 from modelkit.pack.checks import architecture_of
-from modelkit.pack.conversion import Progress, Silent, checking, remember, source_digests, write_weights
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Provenance
 from modelkit.pack.part import CONFIG, Part
-from modelkit.pack.planned import Plan
+from modelkit.pack.planning.planned import Plan
 from modelkit.pack.prepare import Preparation, prepare
 from modelkit.pack.worded import worded
+from modelkit.pack.writing.conversion import (
+    Progress,
+    Silent,
+    checking,
+    remember,
+    source_digests,
+    write_weights,
+)
 from modelkit.source.shards import INDEX
 from modelkit.store.artifact import build_artifact
 from modelkit.store.digest import Blob, Digest

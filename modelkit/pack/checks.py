@@ -11,7 +11,7 @@ from modelkit import __version__
 from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
-from modelkit.pack.planned import Plan
+from modelkit.pack.planning.planned import Plan
 from modelkit.pack.sources import Source
 from modelkit.source.vocabularies.made import require_tokenizer
 from runtime.records import dataclass

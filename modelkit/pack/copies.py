@@ -7,8 +7,8 @@ cheaper model.
 
 from modelkit.errors import PlanError
 from modelkit.pack.part import Part
-from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import whole
+from modelkit.pack.planning.slabs import whole
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.tensor import TensorInfo
 
 _BLOCK_BYTES = 8 << 20

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from modelkit.modelfile import Quantizing
 from modelkit.pack.metadata import AdapterFacts, Provenance
-from modelkit.pack.planned import Plan
-from modelkit.pack.slabs import Piece
+from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.slabs import Piece
 from modelkit.pack.sources import Source
-from modelkit.pack.write import header_of
+from modelkit.pack.writing.write import header_of
 from modelkit.source.prequantized import CodeWeights, FloatWeights, GgufWeights
 from modelkit.source.shards import INDEX
 from modelkit.store.digest import Digest

@@ -28,18 +28,18 @@ from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried, carried, carried_notes
 from modelkit.pack.adapters.fused import with_fused
 from modelkit.pack.asked import Asked, placed, settle
-from modelkit.pack.conversion import Progress, Silent, memo_key, recall, source_digests
 from modelkit.pack.copies import refuse_same
-from modelkit.pack.heads import has_head, head_notes
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
 from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
-from modelkit.pack.planned import Role
+from modelkit.pack.planning.heads import has_head, head_notes
+from modelkit.pack.planning.planned import Role
 from modelkit.pack.ready import Ready, Unfit, make_ready
 from modelkit.pack.sources import DRAFT_FOLDER, Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
+from modelkit.pack.writing.conversion import Progress, Silent, memo_key, recall, source_digests
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.ingest import broken_promise

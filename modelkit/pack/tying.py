@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.errors import PlanError
-from modelkit.pack.families import checkpoint_of
-from modelkit.pack.heads import in_head
+from modelkit.pack.planning.families import checkpoint_of
+from modelkit.pack.planning.heads import in_head
+from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES as POOLING_FILES
-from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import whole
 from modelkit.pack.sources import Source
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.models.spellings import ALIASES

@@ -9,11 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from modelkit.attached import contents
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.ranks.facts import agreed, own_facts
 from modelkit.ranks.job import Job, identity, plan_of
 from modelkit.ranks.progress import Pace, Progress, Told
+from modelkit.requests.attached import contents
 from runtime.errors import RankLost, RuntimeFault
 from runtime.loaded import LoadedModel
 from runtime.ranks.group import Group

@@ -7,9 +7,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from modelkit.attached import held_bytes, shapes
 from modelkit.errors import LoadError
 from modelkit.ranks.facts import Facts, free_bytes
+from modelkit.requests.attached import held_bytes, shapes
 from runtime.device import device
 from runtime.engine.options import Options
 from runtime.models import describe

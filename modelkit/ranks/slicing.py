@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, cast
 import mlx.core as mx
 import numpy as np
 
-from modelkit import attached
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.ranks.facts import Facts, InStep, agreed, called
 from modelkit.ranks.outline import Outline
 from modelkit.ranks.streaming import Coming, Keeping, Sieve, Streaming
+from modelkit.requests import attached
 from modelkit.source.tensor import TensorInfo
 from modelkit.store.digest import Blob
 from modelkit.store.slices import Sliced, SliceWriter

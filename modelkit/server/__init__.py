@@ -1,16 +1,15 @@
 """HTTP: one pool of loaded models, and one dialect a folder. Imported by `modelkit serve` only.
 
-    access     pure decisions about Host, Origin and keys    gate         what every request passes
-    body       bounded JSON in                               fields       its fields, typed, errors by name
-    extent     how much a JSON text holds                    writing      large JSON out, a part at a time
-    pool       models by name, leases                        serving      the one value that routes get
+    serve      all of it, from the first line to the last    app          the table of dialects
+    serving    the one value that routes get                 dialect      routes, and how errors are worded
     answering  a request on a model, whole                   streaming    the same, one write per step
-    faults     what an error means to a client               dialect      routes, and how errors are worded
+    replying   from a body to a response                     fields       a body's fields, typed
+    faults     what an error means to a client               announce     how commands find the server
     trace      what is noted of a request                    log, metrics where that goes at its end
-    app        the table of dialects                         listening    signals, draining, the end
-    health     /livez, /health, /metrics                     protocol     limits of one connection
-    place      sockets                                       announce     how commands find the server
-    serve      all of it, from the first line to the last    limits       what one client may take
+    models/    the loaded ones: names, leases, who stays     health       /livez, /health, /metrics
+    access     pure decisions about Host, Origin and keys    limits       what one client may take
+    extent     how much a JSON text holds                    in_parts     JSON a part at a time
+    http/      sockets, connections, bodies; `gate` is what every request passes
 
 How a dialect is made (a folder with a `DIALECT`, and its module's name in `app.ROOMS`):
 

@@ -20,19 +20,19 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive
 
+from modelkit.answers.generation import Finish, Generation
+from modelkit.answers.streams import GenerationStream
+from modelkit.answers.waking import following
 from modelkit.chat.message import ToolCall
-from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.server.chosen import choosing, parted
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
 from modelkit.server.metrics import Histogram
-from modelkit.server.pool import Lease
+from modelkit.server.models.pool import Lease
+from modelkit.server.models.turns import PRIORITIES, Priority
 from modelkit.server.rows import Batch, Rows
 from modelkit.server.serving import Serving, serving_of, trace_of
 from modelkit.server.trace import Outcome, Trace
-from modelkit.server.turns import PRIORITIES, Priority
-from modelkit.streams import GenerationStream
-from modelkit.waking import following
 from runtime.records import dataclass
 
 T = TypeVar("T")

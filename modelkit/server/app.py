@@ -8,8 +8,8 @@ from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modelkit.server.dialect import Dialect
-from modelkit.server.gate import Gate
-from modelkit.server.nowhere import nowhere
+from modelkit.server.http.gate import Gate
+from modelkit.server.http.nowhere import nowhere
 from modelkit.server.serving import Serving
 
 # Each has a DIALECT. Where two know a path, the first has it.

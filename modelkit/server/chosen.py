@@ -5,8 +5,8 @@ have no other field for it. No name of a package has a plus.
 from collections.abc import Sequence
 from typing import Any, cast
 
-from modelkit.attached import Chosen, read_texts
 from modelkit.model import Model
+from modelkit.requests.attached import Chosen, read_texts
 from modelkit.server.faults import refused
 
 

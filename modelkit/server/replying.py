@@ -7,15 +7,15 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from modelkit.generation import Finish
+from modelkit.answers.generation import Finish
 from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Underway
-from modelkit.server.body import read_json
 from modelkit.server.fields import Fields
-from modelkit.server.own_headers import with_ignored, with_notes
+from modelkit.server.http.body import read_json
+from modelkit.server.http.own_headers import with_ignored, with_notes
+from modelkit.server.http.writing import written
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import Formatter, Wire, stream
-from modelkit.server.writing import written
 
 T = TypeVar("T")
 _QUICK_BYTES = 32 * 1024  # reading the fields of so many takes well below a millisecond

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from modelkit.generation import Finish
+from modelkit.answers.generation import Finish
+from modelkit.answers.streams import GenerationStream
 from modelkit.output.events import Event
-from modelkit.streams import GenerationStream
 
 Batch = tuple[int, Sequence[Event | Finish]]
 """The number of a row, and what one step of the engine brought it."""

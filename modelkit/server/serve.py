@@ -12,15 +12,15 @@ from modelkit.durations import FOR_EVER
 from modelkit.server.access import Access
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
+from modelkit.server.http.listening import Server
+from modelkit.server.http.place import Place, address_of, listen
 from modelkit.server.limits import Limits
-from modelkit.server.listening import Server
 from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
-from modelkit.server.moves import UNLIMITED, Capacity
-from modelkit.server.place import Place, address_of, listen
-from modelkit.server.pool import Pool
+from modelkit.server.models.moves import UNLIMITED, Capacity
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from runtime import device
 from runtime.records import dataclass

@@ -12,7 +12,7 @@ from modelkit.server.faults import Fault
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log, PromptLog
 from modelkit.server.metrics import Metrics
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
 from modelkit.server.trace import Trace
 from modelkit.settings import Settings
 from runtime.records import dataclass

@@ -19,12 +19,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from modelkit.generation import Finish
+from modelkit.answers.generation import Finish
 from modelkit.output.events import Event
 from modelkit.server.answering import Ask, Started, Underway
 from modelkit.server.faults import Fault
-from modelkit.server.own_headers import with_notes
-from modelkit.server.protocol import CHUNKS
+from modelkit.server.http.own_headers import with_notes
+from modelkit.server.http.protocol import CHUNKS
 from modelkit.server.rows import Batch
 from runtime.records import dataclass
 

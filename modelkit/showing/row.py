@@ -53,7 +53,7 @@ def _draft_format(package: Package) -> str | None:
     """The word that `create` and `show` have for it, made from what is stored: a config.json names what was
     asked for. None for a draft that cannot be read.
     """
-    from modelkit.pack.plan import plan
+    from modelkit.pack.planning.plan import plan
     from modelkit.source.inventory import read_inventory
     from modelkit.source.prequantized import recognise
     from modelkit.source.tree import subtree

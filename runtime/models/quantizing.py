@@ -1,7 +1,7 @@
 """The words in which a family says which weight format suits its tensors: rows of a table, as data.
 
 A row offers formats in order of preference; the first row that matches decides. The rows for all models, and
-what happens when no offer fits, are modelkit's (`modelkit.pack.policy`).
+what happens when no offer fits, are modelkit's (`modelkit.pack.planning.policy`).
 """
 
 import re

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import modelkit
+from modelkit.answers.generation import Generation
 from modelkit.errors import LoadError, PlanError, UnsupportedSource
-from modelkit.generation import Generation
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.models.dflash_config import Config, parse

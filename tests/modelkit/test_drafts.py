@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, models
 
 import modelkit
+from modelkit.answers.generation import Generation
 from modelkit.errors import LoadError, ModelkitError, PlanError
-from modelkit.generation import Generation
 from tests.support.assistants import DATA
 from tests.support.checkpoints import random_state
 from tests.support.drafting import always_drafting

@@ -12,8 +12,8 @@ import pytest
 
 import modelkit
 from modelkit.async_model import AsyncModel
-from modelkit.embedding import grouped
 from modelkit.errors import PromptTooLong, RequestError
+from modelkit.loaded.embedding import grouped
 from modelkit.settings import settings_at
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store

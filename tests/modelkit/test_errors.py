@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import pytest
 
 import modelkit
-from modelkit.cli.screen import show_error
+from modelkit.cli.terminal.screen import show_error
 from modelkit.errors import Busy, InvalidName, ModelfileError, ModelkitError, PromptTooLong, Unplaced
 from modelkit.faults import worded
 from runtime.errors import CacheFull

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import modelkit
+from modelkit.answers.streams import GenerationStream
 from modelkit.errors import ModelClosed, ModelkitError, RequestError
-from modelkit.streams import GenerationStream
 from tests.support.standing import standing
 from tests.support.tiny import TEMPLATE, write_model
 

@@ -30,10 +30,10 @@ FOR_OTHERS = (
     "modelkit.client",
     "modelkit.output.headed",
     "modelkit.pack.build",
-    "modelkit.pack.transform",
+    "modelkit.pack.writing.transform",
     "modelkit.server",
     "modelkit.source.adapters.opened",
-    "modelkit.waking",
+    "modelkit.answers.waking",
     "runtime.models.dflash_config",
     "runtime.models.mamba",
     "runtime.models.qwen3_5",
@@ -86,4 +86,4 @@ model.generate("a", num_predict=2, regex="[ab]*")
 model.generate("a", num_predict=2, template="chatml")
 """
     there = imported(ANSWER.format(more=more), home)
-    assert there >= {"asyncio", "llguidance", "numpy", *FOR_A_TEMPLATE, "modelkit.waking"}
+    assert there >= {"asyncio", "llguidance", "numpy", *FOR_A_TEMPLATE, "modelkit.answers.waking"}

@@ -15,7 +15,7 @@ from modelkit.temporary import TemporaryFolder, put_away
 
 HELD = """
 import signal, sys, time
-from modelkit.cli import interrupts
+from modelkit.cli.terminal import interrupts
 from modelkit.temporary import TemporaryFolder
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have it ignored
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what runs under nohup has this one

@@ -14,7 +14,7 @@ import pytest
 import modelkit
 from modelkit.modelfile import PARAMETERS, Parameter
 from modelkit.modelfile.keywords import LoadParameters, RequestParameters
-from modelkit.options import ChatOptions, GenerateOptions
+from modelkit.requests.options import ChatOptions, GenerateOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -25,8 +25,8 @@ from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.output.pieces import Piece
 from modelkit.output.splitter import splitter_for
-from modelkit.pieces import Piece
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "styles"
 

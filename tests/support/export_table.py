@@ -4,7 +4,7 @@
 
 Each reference's model is saved by transformers 5, so in its spelling and under its names, created, exported,
 loaded by mlx-lm, and its logits are compared with the reference's. The outcomes are kept beside the
-references, so that tests can hold the sentences of `mlx_lm_limits` against them.
+references, so that tests can hold the sentences of `pack.mlx_lm.limits` against them.
 """
 
 import json
@@ -18,8 +18,8 @@ import numpy as np
 
 import modelkit
 from modelkit.pack.mlx_folder.plan import plan_folder
-from modelkit.pack.mlx_lm_limits import RELEASE, Limit, limits
-from modelkit.pack.spelling import both_spellings
+from modelkit.pack.mlx_lm.limits import RELEASE, Limit, limits
+from modelkit.pack.planning.spelling import both_spellings
 from modelkit.store.store import Store
 from tests.support.gguf_export_table import gguf_part
 from tests.support.parity import Reference

@@ -11,11 +11,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.experts import gather
-from modelkit.pack.families import checkpoint_of
 from modelkit.pack.gguf.stored import norm_of_head
-from modelkit.pack.matrix import Matrix
-from modelkit.pack.slabs import Slab
+from modelkit.pack.planning.experts import gather
+from modelkit.pack.planning.families import checkpoint_of
+from modelkit.pack.planning.matrix import Matrix
+from modelkit.pack.planning.slabs import Slab
 from modelkit.source.gguf.architectures import (
     Described,
     Imported,

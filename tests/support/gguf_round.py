@@ -11,8 +11,8 @@ from modelkit.pack.gguf.export import Planned, plan_gguf
 from modelkit.pack.gguf.rows import numbers, pieces
 from modelkit.pack.gguf.stored import stored_tensors
 from modelkit.pack.gguf.writing import write_gguf
-from modelkit.pack.reader import Reader
 from modelkit.pack.sources import open_package
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.architectures import Imported, Origin, Run, read_architecture
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.file import GgufFile, read_gguf

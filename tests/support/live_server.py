@@ -15,19 +15,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from modelkit.generation import Finish
+from modelkit.answers.generation import Finish
+from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
 from modelkit.output.events import Event, Text
 from modelkit.server import app
 from modelkit.server.answering import Ask, Started, whole
-from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault
-from modelkit.server.listening import Server
-from modelkit.server.place import Place, listen
+from modelkit.server.http.body import read_json
+from modelkit.server.http.listening import Server
+from modelkit.server.http.place import Place, listen
 from modelkit.server.serving import Serving
 from modelkit.server.streaming import NDJSON, SSE, ndjson, sse, stream
-from modelkit.streams import GenerationStream
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "draft_num_predict": 0}
 

@@ -20,7 +20,7 @@ from mlx_lm.tuner.utils import linear_to_lora_layers
 from mlx_lm.utils import load_model
 from safetensors.numpy import save_file
 
-from modelkit.pack.spelling import both_spellings
+from modelkit.pack.planning.spelling import both_spellings
 from tests.support.adapter_references import FOLDER, adapter_tensor
 from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.parity import Reference

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import modelkit
 from modelkit.server.app import make_app
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from tests.support.served import Quiet, listening
 from tests.support.tiny import TEMPLATE, write_model

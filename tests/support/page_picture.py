@@ -10,9 +10,9 @@ from typing import Any
 
 import modelkit
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from tests.support.browser import Tab, find_browser, launched
 from tests.support.live_server import running

@@ -10,12 +10,12 @@ from typing import Any
 
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
-from modelkit.server.listening import Server
-from modelkit.server.moves import Capacity
-from modelkit.server.place import Place, address_of, listen
-from modelkit.server.pool import Pool
+from modelkit.server.http.listening import Server
+from modelkit.server.http.place import Place, address_of, listen
+from modelkit.server.models.moves import Capacity
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Source, Stored
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Source, Stored
 from modelkit.settings import Settings
 from tests.support.served import Quiet
 

@@ -13,17 +13,17 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
-from modelkit.generation import Finish, Generation
+from modelkit.answers.generation import Finish, Generation
+from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
 from modelkit.output.collected import Collected
 from modelkit.output.events import Event
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Source
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Source
 from modelkit.settings import Settings
-from modelkit.streams import GenerationStream
 from runtime.engine.request import Delta, PromptProgress, Usage
 from runtime.engine.stream import Stream
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from modelkit.answers.generation import Generation
 from modelkit.chat.message import Message
 from modelkit.chat.styles.thinking import Thinking as Offered
 from modelkit.cli.repl import Session, converse
 from modelkit.errors import PromptTooLong
-from modelkit.generation import Generation
 from modelkit.modelfile import Parameters
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking

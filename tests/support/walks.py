@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
-from modelkit.grammar import Grammars
+from modelkit.grammars.grammar import Grammars
 from modelkit.output.events import Event
+from modelkit.output.pieces import Piece, Pieces
 from modelkit.output.splitter import splitter_for
-from modelkit.pieces import Piece, Pieces
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from runtime.sampling.constraint import Matcher, allows
 

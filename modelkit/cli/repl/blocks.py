@@ -1,6 +1,6 @@
 """Text of several lines: it stands between three quotes and three quotes."""
 
-from modelkit.cli.terminal import Reader
+from modelkit.cli.terminal.lines import Reader
 
 QUOTES = '"""'
 

@@ -12,10 +12,10 @@ from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.files import quoted, read_text, with_files
 from modelkit.cli.repl.settings import read_tools, set_something
-from modelkit.cli.screen import echo, note, show_text
 from modelkit.cli.suggest import meant
-from modelkit.cli.tables import table
-from modelkit.cli.ui import count, size
+from modelkit.cli.terminal.screen import echo, note, show_text
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import count, size
 from modelkit.errors import RequestError
 from modelkit.modelfile import Directive, Modelfile
 

@@ -2,12 +2,12 @@
 
 import click
 
-from modelkit.cli import interrupts
 from modelkit.cli.repl.blocks import read_block
 from modelkit.cli.repl.commands import take
 from modelkit.cli.repl.session import Session
-from modelkit.cli.screen import echo, show_error
-from modelkit.cli.terminal import Reader
+from modelkit.cli.terminal import interrupts
+from modelkit.cli.terminal.lines import Reader
+from modelkit.cli.terminal.screen import echo, show_error
 from modelkit.errors import ModelkitError
 from runtime.errors import RuntimeFault
 

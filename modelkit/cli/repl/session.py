@@ -4,24 +4,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from modelkit.attached import Chosen
 from modelkit.chat.message import Message, ToolCall
-from modelkit.cli import interrupts
 from modelkit.cli.answer import cut, forgot, left_out, timings
 from modelkit.cli.repl.blocks import read_block, unquoted
 from modelkit.cli.repl.kept import Kept
 from modelkit.cli.repl.talk import Talk
-from modelkit.cli.screen import echo, note
-from modelkit.cli.speaking import say
-from modelkit.cli.terminal import Reader
-from modelkit.cli.ui import printable
+from modelkit.cli.terminal import interrupts
+from modelkit.cli.terminal.lines import Reader
+from modelkit.cli.terminal.screen import echo, note
+from modelkit.cli.terminal.speaking import say
+from modelkit.cli.terminal.ui import printable
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.modelfile import Parameters
+from modelkit.requests.attached import Chosen
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from modelkit.answers.generation import Generation
     from modelkit.client.offers import Answer, Offers
-    from modelkit.generation import Generation
 
 OF_TEMPLATES = ("think", "think_tokens")
 """Parameters that have no place in a line that goes to the model as it is."""

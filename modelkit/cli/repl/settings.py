@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from modelkit import words
-from modelkit.attached import read_adapters, read_texts, texts_of
 from modelkit.chat.styles.thinking import LEVELS, no_thinking
-from modelkit.cli.forms import wanted_form
+from modelkit.cli.options.forms import wanted_form
 from modelkit.cli.repl.blocks import unquoted
 from modelkit.cli.repl.session import OF_TEMPLATES
-from modelkit.cli.screen import echo
 from modelkit.cli.suggest import close_to
+from modelkit.cli.terminal.screen import echo
 from modelkit.errors import RequestError
 from modelkit.modelfile import PARAMETERS, REFUSED, Parameters, check_name
+from modelkit.requests.attached import read_adapters, read_texts, texts_of
 
 if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
@@ -125,7 +125,7 @@ def _set_form(name: str) -> Callable[["Session", str], None]:
 
 def _check(form: Mapping[str, str]) -> None:
     """What no model takes is said at once, and not with the next answer."""
-    from modelkit.grammar import check, read_form
+    from modelkit.grammars.grammar import check, read_form
 
     wanted = read_form(form.get("format"), form.get("grammar"), form.get("regex"))
     if wanted is not None:

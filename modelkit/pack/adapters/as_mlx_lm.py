@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import Given, as_it_is, folder_files
-from modelkit.pack.experts import gather
-from modelkit.pack.families import checkpoint_of
 from modelkit.pack.mlx_folder.shard import Plain
+from modelkit.pack.mlx_lm.limits import UNKNOWN
 from modelkit.pack.mlx_lm.names import INSIDE
 from modelkit.pack.mlx_lm.rewriting import rewritten
 from modelkit.pack.mlx_lm.sheet import Sheet
-from modelkit.pack.mlx_lm_limits import UNKNOWN
+from modelkit.pack.planning.experts import gather
+from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.mlx import CONFIG, WEIGHTS
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import MlxWeights

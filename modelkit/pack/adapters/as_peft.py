@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from modelkit.pack.adapters.fused import unpacked
 from modelkit.pack.adapters.given import HEAD_WEIGHT, Given, as_it_is, folder_files
 from modelkit.pack.adapters.peft_names import called, in_transformers
-from modelkit.pack.families import checkpoint_of
+from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.adapters.peft import CONFIG, PREFIX, TOKENS, WEIGHTS
 from modelkit.source.tensor import TensorInfo
 from runtime.models.checkpoint import Checkpoint

@@ -14,7 +14,7 @@ import numpy as np
 from modelkit.errors import MalformedFile
 from modelkit.pack.adapters.place import Placed, Placement
 from modelkit.pack.adapters.words import Words, of_floats, read_words
-from modelkit.pack.reader import Reader
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import Factor, Pair
 from runtime.models import Described
 from runtime.models.passage import placed as placed_whole

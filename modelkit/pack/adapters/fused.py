@@ -8,10 +8,10 @@ from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
 from modelkit.pack.adapters.carried import Carried
-from modelkit.pack.conversion import memo_key, recall, source_digests
 from modelkit.pack.metadata import AdapterFacts
 from modelkit.pack.part import Part
 from modelkit.pack.sources import Source
+from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import GgufWeights, MlxWeights, Mxfp4Blocks
 from modelkit.source.tensor import TensorInfo

@@ -6,8 +6,8 @@ and experts are the stacks that transformers 5 holds, or one by one where no cla
 
 from collections.abc import Mapping
 
-from modelkit.pack.experts import gather
-from modelkit.pack.families import checkpoint_of
+from modelkit.pack.planning.experts import gather
+from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from runtime.models.checkpoint import TRUNK, Checkpoint
 from runtime.models.tensor_names import spelled, text_name

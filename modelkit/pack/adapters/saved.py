@@ -10,8 +10,8 @@ import numpy as np
 
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.words import read_words
-from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Source
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import FLOATS, AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo

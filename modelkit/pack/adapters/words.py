@@ -3,7 +3,7 @@
 import numpy as np
 
 from modelkit.errors import MalformedFile
-from modelkit.pack.reader import Reader
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass

@@ -12,8 +12,8 @@ from typing import Any
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.dense import DenseFile
 from modelkit.pack.gguf.stored import Part, Stored
+from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES, Pooling, read_pooling
-from modelkit.pack.slabs import whole
 from modelkit.pack.sources import Source
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures import Described, Origin, Run

@@ -27,9 +27,9 @@ from modelkit.pack.gguf.stored import Stored, stored_tensors
 from modelkit.pack.gguf.vocabulary import Vocabulary, vocabulary_metadata
 from modelkit.pack.licenses import is_license
 from modelkit.pack.metadata import Provenance
-from modelkit.pack.reader import Reader
 from modelkit.pack.sources import Origin as Opened
 from modelkit.pack.sources import Source, open_package
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.architectures import Described, describe_for_gguf
 from modelkit.source.gguf.architectures.dflash import is_block_draft
 from modelkit.source.gguf.architectures.facts import Facts

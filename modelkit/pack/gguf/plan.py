@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from modelkit.pack.gguf.fitting import Fit, fit
 from modelkit.pack.gguf.rows import scan
 from modelkit.pack.gguf.stored import FLOATS, Stored
-from modelkit.pack.reader import Reader
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.architectures import Origin
 from modelkit.source.gguf.architectures.changes import Columns, Turned
 from modelkit.source.gguf.header_bytes import Entry

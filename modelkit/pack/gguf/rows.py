@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from modelkit.pack.gguf.fitting import Fit, Scales, middle_of
 from modelkit.pack.gguf.stored import Part, Stored
-from modelkit.pack.reader import Reader
-from modelkit.pack.slabs import Stored as Slab
-from modelkit.pack.transform import every_row
+from modelkit.pack.planning.slabs import Stored as Slab
+from modelkit.pack.writing.reader import Reader
+from modelkit.pack.writing.transform import every_row
 from modelkit.source.gguf.architectures import Origin, Run
 from modelkit.source.gguf.architectures.apply import apply
 from modelkit.source.gguf.architectures.changes import Columns

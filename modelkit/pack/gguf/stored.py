@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from modelkit.errors import UnsupportedSource
-from modelkit.pack.experts import gather, one_by_one
-from modelkit.pack.families import checkpoint_of
-from modelkit.pack.slabs import Columns, Slab, whole
+from modelkit.pack.planning.experts import gather, one_by_one
+from modelkit.pack.planning.families import checkpoint_of
+from modelkit.pack.planning.slabs import Columns, Slab, whole
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_layout import MlxWeights

@@ -16,7 +16,7 @@ from modelkit.pack.gguf.export import Planned
 from modelkit.pack.gguf.plan import Written
 from modelkit.pack.gguf.rows import blocks
 from modelkit.pack.gguf.stored import Stored
-from modelkit.pack.reader import Reader
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.header_bytes import header_bytes, padded
 from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
 from modelkit.store.export import refuse_place

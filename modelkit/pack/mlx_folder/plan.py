@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.pack.build import readable
-from modelkit.pack.config import spellings
 from modelkit.pack.mlx_folder.shard import Matrix, Piece, Plain, Shard
+from modelkit.pack.mlx_lm.limits import Limit
 from modelkit.pack.mlx_lm.rewriting import rewritten
 from modelkit.pack.mlx_lm.sheet import Sheet
-from modelkit.pack.mlx_lm_limits import Limit
 from modelkit.pack.part import CONFIG
+from modelkit.pack.planning.config import spellings
 from modelkit.pack.sources import DRAFT_FOLDER, Source, open_package
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.inventory import WeightFile

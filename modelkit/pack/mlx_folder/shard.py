@@ -12,9 +12,9 @@ from typing import Protocol
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.planned import Output
-from modelkit.pack.reader import Reader
-from modelkit.pack.write import header_bytes
+from modelkit.pack.planning.planned import Output
+from modelkit.pack.writing.reader import Reader
+from modelkit.pack.writing.write import header_bytes
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.forms import Form

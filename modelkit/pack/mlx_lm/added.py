@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from modelkit.pack.mlx_lm.pieces import CannotMend, Computed, Zeros
 from modelkit.pack.mlx_lm.sheet import Sheet
-from modelkit.pack.planned import Output
+from modelkit.pack.planning.planned import Output
 from modelkit.units import size
 
 _SMALL = 8  # columns of a head that is there for nothing

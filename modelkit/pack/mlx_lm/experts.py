@@ -8,7 +8,7 @@ import mlx.core as mx
 
 from modelkit.pack.mlx_lm.pieces import CannotMend, Computed, rows, stacked, unstacked
 from modelkit.pack.mlx_lm.sheet import PARTS, Sheet
-from modelkit.pack.planned import Output
+from modelkit.pack.planning.planned import Output
 from modelkit.source.tensor import TensorInfo
 
 _ONE = re.compile(r"(?P<before>.+)\.experts\.(?P<expert>\d{1,6})\.(?P<after>.+)", re.ASCII)

@@ -14,8 +14,8 @@ import numpy as np
 
 from modelkit.pack.mlx_lm.pieces import FLOATS, CannotMend, rows
 from modelkit.pack.mlx_lm.sheet import Sheet
-from modelkit.pack.planned import Output
-from modelkit.pack.reader import Reader
+from modelkit.pack.planning.planned import Output
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
 

@@ -1,4 +1,4 @@
-"""What has to be written so that mlx-lm computes a model, by the sentence of `mlx_lm_limits` it takes back.
+"""What has to be written so that mlx-lm computes a model, by the sentence of `limits` it takes back.
 
 Rows are asked in the order in which the sentences hold; what follows from one (another model type) may bring
 the next. Each act changes a `Sheet`, and says in a few words what it did, or raises CannotMend: `names` calls
@@ -8,8 +8,8 @@ stacks and latent heads into the form they have there.
 
 from collections.abc import Callable
 
-from modelkit.pack import mlx_lm_limits as says
 from modelkit.pack.mlx_lm import added, experts, latent, names, numbers
+from modelkit.pack.mlx_lm import limits as says
 from modelkit.pack.mlx_lm.sheet import Sheet
 from runtime.records import dataclass
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
-from modelkit.pack.families import checkpoint_of
 from modelkit.pack.mlx_lm import experts
+from modelkit.pack.mlx_lm.limits import UNKNOWN
 from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.pack.mlx_lm.sheet import QUANTIZATION, Sheet
-from modelkit.pack.mlx_lm_limits import UNKNOWN
+from modelkit.pack.planning.families import checkpoint_of
 from runtime.models.checkpoint import TRUNK
 from runtime.models.towers import unwrapped
 

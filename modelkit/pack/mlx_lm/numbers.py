@@ -11,7 +11,7 @@ import mlx.core as mx
 from modelkit.pack.mlx_lm.names import replaced
 from modelkit.pack.mlx_lm.pieces import CannotMend, Computed, joined, rows
 from modelkit.pack.mlx_lm.sheet import PARTS, Sheet
-from modelkit.pack.planned import Output
+from modelkit.pack.planning.planned import Output
 
 
 def lifted(sheet: Sheet) -> str:

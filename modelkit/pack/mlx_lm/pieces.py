@@ -10,8 +10,8 @@ from math import prod
 import mlx.core as mx
 import numpy as np
 
-from modelkit.pack.planned import Output
-from modelkit.pack.reader import Reader
+from modelkit.pack.planning.planned import Output
+from modelkit.pack.writing.reader import Reader
 from modelkit.source.tensor import TensorInfo
 from runtime.records import dataclass
 

@@ -1,9 +1,9 @@
 """Which mends a package needs, and what is left to say of it."""
 
+from modelkit.pack.mlx_lm.limits import Limit, limits
 from modelkit.pack.mlx_lm.mends import find
 from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.pack.mlx_lm.sheet import Sheet
-from modelkit.pack.mlx_lm_limits import Limit, limits
 from runtime.models.wrapper import levels
 from runtime.records import dataclass
 

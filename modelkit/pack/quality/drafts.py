@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
-from modelkit.pack.conversion import Progress
 from modelkit.pack.part import Part
-from modelkit.pack.planned import Plan
-from modelkit.pack.policy import Choice
+from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import KEEP, Group
 from modelkit.pack.quality.readable import refuse_packed
@@ -23,6 +22,7 @@ from modelkit.pack.quality.reading import Reading, load, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.search import Found, groups_of
 from modelkit.pack.quality.student import compare, packed_student
+from modelkit.pack.writing.conversion import Progress
 from runtime.quant import find_format
 
 if TYPE_CHECKING:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import StoreError
 from modelkit.pack import checks
 from modelkit.pack.asked import placed
-from modelkit.pack.conversion import Progress, memo_key, recall, source_digests
 from modelkit.pack.part import Part
-from modelkit.pack.planned import Plan, Tuned
-from modelkit.pack.policy import Choice
+from modelkit.pack.planning.planned import Plan, Tuned
+from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality import reading
 from modelkit.pack.quality.drafts import fastest
 from modelkit.pack.quality.plot import picture
 from modelkit.pack.quality.report import FILE, PICTURE
 from modelkit.pack.quality.search import Found, replanned, search, tune_formats
-from modelkit.pack.tuned import plan_with
+from modelkit.pack.writing.conversion import Progress, memo_key, recall, source_digests
+from modelkit.pack.writing.tuned import plan_with
 from modelkit.store.canonical import canonical
 from modelkit.store.store import Store
 from runtime.quant import find_format

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import ModelkitError, PlanError
-from modelkit.pack.conversion import Progress
 from modelkit.pack.part import Part
-from modelkit.pack.plan import plan
-from modelkit.pack.planned import Plan
-from modelkit.pack.policy import Choice
+from modelkit.pack.planning.plan import plan
+from modelkit.pack.planning.planned import Plan
+from modelkit.pack.planning.policy import Choice
+from modelkit.pack.writing.conversion import Progress
 from modelkit.source.display import UTF_8
 from modelkit.source.prequantized import (
     CodeWeights,
@@ -238,7 +238,7 @@ def _stored(part: Part) -> "tuple[Mapping[str, Any], list[Path] | dict[str, mx.a
     kind = part.source.kind
     if isinstance(kind, (FloatWeights, MlxWeights)):
         return part.plan.config, [file.path for file in part.source.inventory.weights]
-    from modelkit.pack.arrays import read_arrays
+    from modelkit.pack.writing.arrays import read_arrays
 
     searched = part.asked is not None and part.asked.measures
     if isinstance(kind, Fp8Weights):

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import StoreError
-from modelkit.pack.planned import Plan
+from modelkit.pack.planning.planned import Plan
 from modelkit.store.canonical import canonical
 from runtime.records import dataclass
 

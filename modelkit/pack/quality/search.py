@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
-from modelkit.pack.conversion import Progress, Silent
 from modelkit.pack.part import Part
-from modelkit.pack.plan import plan
-from modelkit.pack.planned import Plan, Planned, Tuned
-from modelkit.pack.policy import Choice
+from modelkit.pack.planning.plan import plan
+from modelkit.pack.planning.planned import Plan, Planned, Tuned
+from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
 from modelkit.pack.quality.options import CHOICES, KEEP, Group, candidates, group
 from modelkit.pack.quality.readable import refuse_packed
@@ -28,7 +27,8 @@ from modelkit.pack.quality.reading import Reading, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.sensitivity import Costs, find_costs, measure, scaled
 from modelkit.pack.quality.student import compare, packed_student, tune_student
-from modelkit.pack.tuned import plan_with
+from modelkit.pack.writing.conversion import Progress, Silent
+from modelkit.pack.writing.tuned import plan_with
 from modelkit.units import size
 from runtime.quant import Format, find_format
 from runtime.records import dataclass

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from modelkit.pack.conversion import Progress
-from modelkit.pack.planned import Tuned
+from modelkit.pack.planning.planned import Tuned
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import Group
 from modelkit.pack.quality.reading import Reading
-from modelkit.pack.tuned import tuned_of
+from modelkit.pack.writing.conversion import Progress
+from modelkit.pack.writing.tuned import tuned_of
 from runtime.quant import find_format
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.answers.streams import GenerationStream
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
@@ -22,7 +23,6 @@ from modelkit.server.faults import refused, renamed
 from modelkit.server.replying import naming, read, reply
 from modelkit.server.serving import serving_of, trace_of
 from modelkit.server.streaming import SSE
-from modelkit.streams import GenerationStream
 
 _NAMES = {
     "format": "output_config.format",

@@ -5,7 +5,7 @@ back. Where the model writes no whole summary, the block has no content, and sta
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from modelkit.generation import Finish, Generation
+from modelkit.answers.generation import Finish, Generation
 from modelkit.output.events import Event, Text
 from modelkit.server.anthropic.blocks import Begin, End, Grow, Step
 from modelkit.server.anthropic.writing import Messages

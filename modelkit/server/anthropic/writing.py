@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import Message, arguments_of
-from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.anthropic.blocks import Begin, Grow, Step, Steps

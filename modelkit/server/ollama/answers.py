@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
@@ -20,7 +21,6 @@ from modelkit.server.openai.asking import Start
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.store.store import Store
-from modelkit.streams import GenerationStream
 
 
 async def chat(request: Request) -> Response:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from modelkit.attached import read_texts
 from modelkit.errors import ModelkitError
+from modelkit.requests.attached import read_texts
+from modelkit.server.models.standing import Shown
 from modelkit.server.ollama.wire import FOREVER_S, filled, moment
-from modelkit.server.standing import Shown
 from modelkit.showing import texts
 from modelkit.showing.facts import facts_of
 from modelkit.showing.row import describe

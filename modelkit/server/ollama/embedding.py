@@ -12,11 +12,11 @@ from modelkit.model import Model
 from modelkit.server.answering import call
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from modelkit.server.http.writing import written
 from modelkit.server.ollama.options import Options, read_options
 from modelkit.server.ollama.wire import nanoseconds
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import trace_of
-from modelkit.server.writing import written
 from runtime.records import dataclass
 
 MOST_INPUTS = 2048

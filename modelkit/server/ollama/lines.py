@@ -10,8 +10,8 @@ from dataclasses import field, replace
 from time import time
 from typing import Any, Literal
 
+from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import arguments_of
-from modelkit.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault, Refused

@@ -19,15 +19,15 @@ from modelkit.errors import InvalidName
 from modelkit.fetch.access import Access
 from modelkit.packages import copy as copy_package
 from modelkit.packages import remove
-from modelkit.server.body import parts_of, read_json
 from modelkit.server.chosen import parted
 from modelkit.server.faults import refused
+from modelkit.server.http.body import parts_of, read_json
+from modelkit.server.http.own_headers import with_ignored
 from modelkit.server.ollama.describing import running, show, tags
 from modelkit.server.ollama.reading import NAMES, read_model
 from modelkit.server.ollama.recipes import laid_out, read_wanted
 from modelkit.server.ollama.staging import Staging
 from modelkit.server.ollama.tasks import Telling, told
-from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import serving_of
 from modelkit.store import Name, Store

@@ -8,7 +8,7 @@ somebody else's cache), or is refused with the field's name.
 """
 
 from modelkit.server.dialect import Dialect
-from modelkit.server.nowhere import UNPREFIXED
+from modelkit.server.http.nowhere import UNPREFIXED
 from modelkit.server.openai.errors import word
 from modelkit.server.openai.routes import ROUTES
 

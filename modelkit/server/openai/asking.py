@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 from starlette.requests import Request
 
+from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
 from modelkit.server.faults import Refused, refused, renamed
 from modelkit.server.fields import Fields
 from modelkit.server.serving import serving_of
-from modelkit.streams import GenerationStream
 
 Start = Callable[[Model, int], GenerationStream]
 _FORM = ("json_schema", "structured_outputs", "response_format", "text")

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from modelkit.chat.message import Message
 from modelkit.server.answering import Ask, Underway
 from modelkit.server.faults import Fault
-from modelkit.server.gate import note_ended
+from modelkit.server.http.gate import note_ended
 from modelkit.server.openai.response_request import ResponseRequest
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.stored import Items, Kept

@@ -5,7 +5,7 @@ from time import time
 from typing import Any
 
 from modelkit import __version__
-from modelkit.generation import Finish, Generation
+from modelkit.answers.generation import Finish, Generation
 from modelkit.server.answering import Started
 from modelkit.server.faults import Refused
 from modelkit.server.openai.errors import cancelled

@@ -6,10 +6,10 @@ from typing import Any
 from modelkit.chat.message import Message
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.guises import Guise, Guises
 from modelkit.server.openai.messages import goes_on, read_messages
-from modelkit.server.turns import Priority
 from runtime.records import dataclass
 
 _OWN = frozenset(

@@ -8,7 +8,7 @@ ended. Thinking stands under both names that clients look for.
 from collections.abc import Sequence
 from typing import Any
 
-from modelkit.generation import Finish, Generation
+from modelkit.answers.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault

@@ -4,9 +4,9 @@ from typing import Any
 
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
+from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling
 from modelkit.server.openai.chat_request import Style, read_rows, read_style
-from modelkit.server.turns import Priority
 from runtime.records import dataclass
 
 MOST_PROMPTS = 128

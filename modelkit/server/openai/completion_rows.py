@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from modelkit.answers.streams import GenerationStream
 from modelkit.errors import RequestError
 from modelkit.model import Model
 from modelkit.server.faults import refused
@@ -11,7 +12,6 @@ from modelkit.server.openai.completion_request import CompletionRequest, Prompt
 from modelkit.server.openai.completion_written import Echo, Lists
 from modelkit.server.openai.logprobs import Tokens
 from modelkit.server.openai.sampling import seeds
-from modelkit.streams import GenerationStream
 from runtime.engine.request import TokenLogprob
 
 MOST_SCORE_BYTES = 1024 * 1024 * 1024

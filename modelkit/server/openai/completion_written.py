@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any
 
-from modelkit.generation import Finish, Generation
+from modelkit.answers.generation import Finish, Generation
 from modelkit.output.events import Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault

@@ -13,11 +13,11 @@ from modelkit.model import Model
 from modelkit.server.answering import call
 from modelkit.server.faults import refused, renamed
 from modelkit.server.fields import Fields
+from modelkit.server.http.writing import written as in_json
 from modelkit.server.openai import sampling
 from modelkit.server.openai.asking import model_of, too_long
 from modelkit.server.openai.completion_request import Prompt, read_prompts
 from modelkit.server.replying import naming, read
-from modelkit.server.writing import written as in_json
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import Any
 from modelkit.chat.message import Message
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
+from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling, thinking, tools
 from modelkit.server.openai.input_items import Turns, read_items
 from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import Telling
 from modelkit.server.openai.stored import Items, Kept
 from modelkit.server.results import Calls
-from modelkit.server.turns import Priority
 from runtime.records import dataclass
 
 _OWN = frozenset(

@@ -5,8 +5,8 @@ from dataclasses import replace
 from time import time
 from typing import Any
 
+from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import Message
-from modelkit.generation import Finish, Generation
 from modelkit.output.events import Event
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault

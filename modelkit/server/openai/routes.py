@@ -7,9 +7,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
 from modelkit.server.fields import Fields
+from modelkit.server.http.own_headers import with_notes
 from modelkit.server.openai.asking import chat, counter, model_of, spelt, told
 from modelkit.server.openai.background import begun
 from modelkit.server.openai.chat_request import read_chat
@@ -25,11 +27,9 @@ from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.sampling import seeds
 from modelkit.server.openai.stored import kept_of
 from modelkit.server.openai.stored_routes import STORED_ROUTES, watched
-from modelkit.server.own_headers import with_notes
 from modelkit.server.replying import naming, read, reply
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import SSE
-from modelkit.streams import GenerationStream
 
 PROGRESS_S = 0.5
 """How often a client that wants it is told how much of its prompt was read."""

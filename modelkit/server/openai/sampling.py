@@ -8,7 +8,7 @@ from typing import Any
 
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
-from modelkit.server.turns import Priority
+from modelkit.server.models.turns import Priority
 
 MOST_TOP_LOGPROBS = 20
 MOST_BIASED = 1024

@@ -15,19 +15,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message, arguments_of, call_as_written
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
-from modelkit.options import ChatOptions, GenerateOptions
+from modelkit.requests.options import ChatOptions, GenerateOptions
 from modelkit.server.answering import Ask
-from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
+from modelkit.server.http.body import read_json
 from modelkit.server.own.lines import LINES, Lines, word
 from modelkit.server.serving import trace_of
 from modelkit.server.streaming import stream
-from modelkit.streams import GenerationStream
 
 _ID = re.compile(r"[0-9]{1,9}")
 _PARAMETERS = frozenset(get_type_hints(RequestParameters))

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from modelkit.generation import Finish
+from modelkit.answers.generation import Finish
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text
 from modelkit.server.answering import Started

@@ -26,15 +26,15 @@ from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
 from modelkit.server.answering import call, check_open, note_lease, unless_gone
-from modelkit.server.body import read_json
 from modelkit.server.chosen import choosing, parted
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused
+from modelkit.server.http.body import read_json
+from modelkit.server.http.own_headers import with_ignored
+from modelkit.server.http.writing import written
+from modelkit.server.models.standing import Shown
 from modelkit.server.own.lines import word
-from modelkit.server.own_headers import with_ignored
 from modelkit.server.serving import serving_of, trace_of
-from modelkit.server.standing import Shown
-from modelkit.server.writing import written
 from modelkit.store.name import as_name
 
 _MOST_IDS = 1_000_000

@@ -13,17 +13,17 @@ from starlette.routing import Route
 from modelkit.errors import ModelkitError
 from modelkit.model import Model
 from modelkit.server.answering import call
-from modelkit.server.body import read_json
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import renamed
 from modelkit.server.fields import Fields, wrong
+from modelkit.server.http.body import read_json
+from modelkit.server.http.own_headers import with_ignored
+from modelkit.server.http.writing import written
 from modelkit.server.openai import thinking
 from modelkit.server.openai.asking import able, model_of, spelt
 from modelkit.server.openai.messages import goes_on, read_messages
 from modelkit.server.openai.tools import chosen, read_tools
-from modelkit.server.own_headers import with_ignored
 from modelkit.server.replying import naming, read
-from modelkit.server.writing import written
 
 _MOST_IDS = 2_000_000
 _CONVERSATION = thinking.FIELDS | {

@@ -8,8 +8,8 @@ from typing import Any
 
 from click.testing import Result
 
+from modelkit.answers.generation import Generation
 from modelkit.cli.answer import timings
-from modelkit.generation import Generation
 from modelkit.learned import Learning
 from modelkit.memory import Memory
 from modelkit.store.store import Store

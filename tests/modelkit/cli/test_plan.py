@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from modelkit.cli.machines import plan_table
-from modelkit.planning import Planned
+from modelkit.cli.options.machines import plan_table
+from modelkit.showing.planning import Planned
 from runtime.ranks.plan import Plan, Share
 
 Run = Callable[..., Result]

@@ -13,12 +13,12 @@ from prompt_toolkit.application import Application, create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from modelkit.answers.generation import Generation
 from modelkit.chat.message import Message
-from modelkit.cli import terminal
 from modelkit.cli.repl import Session, converse, read_block
 from modelkit.cli.repl.blocks import unfinished
+from modelkit.cli.terminal import lines as terminal
 from modelkit.errors import RequestError
-from modelkit.generation import Generation
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
 from modelkit.output.events import Text

@@ -36,7 +36,7 @@ def test_any_spelling_of_the_name_goes_on(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     talk(Model(), "one", kept=Kept(home, "story"))
-    monkeypatch.setattr("modelkit.cli.terminal.open_reader", lambda *_: typed())
+    monkeypatch.setattr("modelkit.cli.terminal.lines.open_reader", lambda *_: typed())
     plain = dict.fromkeys(("raw", "hide_thinking", "verbose", "local", "as_json"), False)
     nothing: Any = {"text": None, "system": None, "form": {}, "settings": {}, "adapters": None, **plain}
     run._converse(Model(), Wanted(name="STORY:latest", go_on=True, **nothing))  # type: ignore[arg-type]

@@ -15,11 +15,12 @@ from click import UsageError
 from click.testing import Result
 
 import modelkit as library
-from modelkit.cli import answer, speaking
-from modelkit.cli.prompts import read_prompt
+from modelkit.answers.generation import Generation
+from modelkit.cli import answer
+from modelkit.cli.options.prompts import read_prompt
 from modelkit.cli.run import ask, command
-from modelkit.cli.screen import Aside, Waiting, echo, note
-from modelkit.generation import Generation
+from modelkit.cli.terminal import speaking
+from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
 from modelkit.memory import Memory
 from modelkit.output.events import Text
 from modelkit.server.log import Log

@@ -27,11 +27,11 @@ from modelkit.cli.pull import fetched
 from modelkit.cli.serve import KEY, PASSWORD, without_libraries
 from modelkit.errors import ModelkitError
 from modelkit.server.announce import announce, withdraw
-from modelkit.server.place import Place, address_of, listen
-from modelkit.server.pool import Pool
+from modelkit.server.http.place import Place, address_of, listen
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.serve import _preload  # pyright: ignore[reportPrivateUsage]
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings, key_password, server_address, server_key
 from modelkit.store.store import Store
 from tests.support.tiny import TEMPLATE, write_model
@@ -273,7 +273,7 @@ def test_why_it_cannot_listen_says_what_to_do(
     def refuse(*_: Any, **__: Any) -> Any:
         raise error
 
-    monkeypatch.setattr("modelkit.server.place.socket.getaddrinfo", refuse)
+    monkeypatch.setattr("modelkit.server.http.place.socket.getaddrinfo", refuse)
     with pytest.raises(ModelkitError, match=f"cannot listen on x:1(.|\n)*{said}"):
         listen(Place("x", 1))
 

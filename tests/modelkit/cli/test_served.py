@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 import modelkit
 from modelkit.cli.main import cli
 from modelkit.server.access import Access
-from modelkit.server.place import Place
+from modelkit.server.http.place import Place
 from tests.support.running_server import Running, running
 from tests.support.served import wait_until
 from tests.support.tiny import TEMPLATE, write_model

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from modelkit.pack.mlx_lm_limits import OWN_HEAD, Limit
+from modelkit.pack.mlx_lm.limits import OWN_HEAD, Limit
 from tests.support import gguf_llama
 
 Run = Callable[..., Result]
@@ -150,7 +150,7 @@ def test_export_says_what_mlx_lm_computes_otherwise(
     modelkit: Run, created: Create, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = Limit(("llama",), lambda block, names: "model.norm.weight" in names, "its norms are round")
-    monkeypatch.setattr("modelkit.pack.mlx_lm_limits.ROWS", (said,))
+    monkeypatch.setattr("modelkit.pack.mlx_lm.limits.ROWS", (said,))
     created("story")
     text = "mlx-lm 0.32.2 does not compute this llama as it is: its norms are round"
     assert f"note: {text}" in modelkit("export", "story", str(tmp_path / "out")).stderr
@@ -163,7 +163,7 @@ def test_export_in_mlx_lms_form_says_what_it_changes(
 ) -> None:
     """And without the form, that there is one."""
     said = Limit(("llama",), lambda block, _: block["tie_word_embeddings"], OWN_HEAD)
-    monkeypatch.setattr("modelkit.pack.mlx_lm_limits.ROWS", (said,))
+    monkeypatch.setattr("modelkit.pack.mlx_lm.limits.ROWS", (said,))
     created("story")
     assert "with --form mlx-lm it is written so" in modelkit("export", "story", str(tmp_path / "out")).stderr
     result = modelkit("export", "story", str(tmp_path / "again"), "--form", "mlx-lm")

@@ -188,7 +188,8 @@ def test_an_interrupt_in_the_first_moments_is_quiet(
 
 # The entry point, saying when its handler is set.
 SLOW = """
-from modelkit.cli import entry, interrupts
+from modelkit.cli import entry
+from modelkit.cli.terminal import interrupts
 set_handler = interrupts.install
 def install():
     set_handler()

@@ -9,8 +9,9 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from modelkit.cli import cache, repl, screen, tables, ui
+from modelkit.cli import cache, repl
 from modelkit.cli.main import COMMANDS, cli
+from modelkit.cli.terminal import screen, tables, ui
 from modelkit.prefixes import Prefix
 
 Run = Callable[..., Result]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import modelkit
+from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import Message, ToolCall
 from modelkit.client import connection as wire
 from modelkit.client.answers import ServedAnswer
@@ -19,7 +20,6 @@ from modelkit.client.connection import Connection, announced
 from modelkit.client.fields import Said
 from modelkit.client.model import Served
 from modelkit.errors import Busy, ModelkitError, ModelNotFound, ParameterError, RequestError
-from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking

@@ -11,7 +11,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named, styles
 from modelkit.errors import RequestError
-from modelkit.grammar import read_form
+from modelkit.grammars.grammar import read_form
 from modelkit.grammars.shape import Shape, shape_of
 from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
@@ -323,7 +323,7 @@ def test_a_tool_for_every_need_of_an_agent() -> None:
 
 
 def test_too_much_for_one_grammar_is_any_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    from modelkit import grammar as room
+    from modelkit.grammars import grammar as room
 
     style = style_named("lfm2")
     assert style is not None

@@ -8,8 +8,8 @@ import pytest
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
-from modelkit.grammar import Form, Grammar
 from modelkit.grammars.digits import MOST_DIGITS
+from modelkit.grammars.grammar import Form, Grammar
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
 from tests.support.walks import STOP, Words, words_of

@@ -10,7 +10,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
-from modelkit.grammar import Grammar
+from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.loosening import Loosenings
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows

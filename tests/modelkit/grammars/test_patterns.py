@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from modelkit.grammar import Form
 from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.grammar import Form
 from modelkit.grammars.patterns import whole
 from modelkit.grammars.spelled import spelled
 from runtime.sampling.constraint import allows

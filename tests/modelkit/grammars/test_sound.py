@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from modelkit.errors import RequestError
-from modelkit.grammar import Form, Grammars, check
 from modelkit.grammars.depth import DEEPEST_JSON, DEEPEST_RULE, depth_of_json
+from modelkit.grammars.grammar import Form, Grammars, check
 from modelkit.grammars.sound import unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import allows

@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
-from modelkit.grammar import Form, Grammars
+from modelkit.grammars.grammar import Form, Grammars
 from modelkit.grammars.shape import shape_of
 from modelkit.grammars.vocabulary import Vocabulary, with_ids
 from modelkit.tokenizer import load_tokenizer

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import modelkit
+from modelkit.answers.generation import Finish
 from modelkit.errors import ParameterError, RequestError
-from modelkit.generation import Finish
-from modelkit.grammar import Form
+from modelkit.grammars.grammar import Form
+from modelkit.loaded.running import Running
 from modelkit.output.events import CallArguments, CallStart, Text, Thinking
-from modelkit.running import Running
 from tests.support.tiny import write_model
 
 # As Qwen 3 writes it.

@@ -7,7 +7,7 @@ import pytest
 
 import modelkit
 from modelkit import Model
-from modelkit.generation import Finish
+from modelkit.answers.generation import Finish
 from modelkit.output.collected import Collected
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
 from tests.support.tiny import TEMPLATE, write_model

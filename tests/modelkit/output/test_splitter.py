@@ -16,8 +16,8 @@ from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named, styles
 from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
 from modelkit.output.joining import joined
+from modelkit.output.pieces import Piece
 from modelkit.output.splitter import splitter_for
-from modelkit.pieces import Piece
 from runtime.engine.request import TokenLogprob
 from tests.support.answers import Case, cases, collected, folded, plain, split
 

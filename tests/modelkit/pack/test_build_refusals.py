@@ -23,9 +23,9 @@ from modelkit.errors import (
 )
 from modelkit.modelfile import Modelfile
 from modelkit.pack import build as building
-from modelkit.pack import transform as transforming
 from modelkit.pack.build import Created
 from modelkit.pack.prepare import prepare
+from modelkit.pack.writing import transform as transforming
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from runtime.weights import load_file
@@ -256,7 +256,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from modelkit.modelfile import Modelfile
-from modelkit.pack import transform
+from modelkit.pack.writing import transform
 from modelkit.pack.build import build
 from modelkit.store.name import Name
 from modelkit.store.store import Store

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import modelkit
 from modelkit.errors import ModelkitError
-from modelkit.pack.mlx_lm_limits import limits
+from modelkit.pack.mlx_lm.limits import limits
 from modelkit.source.safetensors import read_header
 from modelkit.store.store import Store
 from runtime.cpu import native

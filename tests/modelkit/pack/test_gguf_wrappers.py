@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import modelkit
-from tests.modelkit.pack.test_mlx_lm_form import logits_of
+from tests.modelkit.pack.mlx_lm.test_form import logits_of
 from tests.support.checkpoints import write_checkpoint
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from modelkit.pack.left_out import left_out_notes, to_decide
+from modelkit.pack.planning.left_out import left_out_notes, to_decide
 from modelkit.source.inventory import Inventory
 
 Make = Callable[..., Inventory]

@@ -16,7 +16,7 @@ from modelkit.modelfile import Modelfile
 from modelkit.pack.build import build
 from modelkit.pack.mlx_folder import shard
 from modelkit.pack.mlx_folder.plan import plan_folder
-from modelkit.pack.reader import Reader
+from modelkit.pack.writing.reader import Reader
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from runtime.blocks.forms import EXACT_IN_F32

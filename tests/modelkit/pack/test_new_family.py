@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from modelkit.modelfile.quantizing import parse_format
-from modelkit.pack.heads import FILE, has_head, head_notes
-from modelkit.pack.plan import plan
+from modelkit.pack.planning.heads import FILE, has_head, head_notes
+from modelkit.pack.planning.plan import plan
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import FloatWeights
 from runtime.models import ARCHITECTURES, describe, llama

@@ -8,10 +8,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from modelkit.pack import slabs, write
+from modelkit.pack.planning import slabs
+from modelkit.pack.writing import write
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.tree import read_directory
-from tests.modelkit.pack.test_transform import convert, equal, random, relabel
+from tests.modelkit.pack.writing.test_transform import convert, equal, random, relabel
 
 Save = Callable[[Path, Mapping[str, mx.array], Mapping[str, Any]], Inventory]
 AT = "model.layers.0."

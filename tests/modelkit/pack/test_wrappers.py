@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from modelkit.errors import PlanError
-from modelkit.pack.config import converted_config
 from modelkit.pack.draft import check_rows
-from modelkit.pack.families import request_for
-from modelkit.pack.heads import in_head
-from modelkit.pack.mlx_lm_limits import limits
-from modelkit.pack.spelling import both_spellings
+from modelkit.pack.mlx_lm.limits import limits
+from modelkit.pack.planning.config import converted_config
+from modelkit.pack.planning.families import request_for
+from modelkit.pack.planning.heads import in_head
+from modelkit.pack.planning.spelling import both_spellings
 from modelkit.source.claims import claimed_method, quantization_blocks
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from runtime.errors import UnsupportedModel

@@ -13,7 +13,7 @@ import click
 import pytest
 
 import modelkit
-from modelkit.cli.ranks import follows
+from modelkit.cli.options.ranks import follows
 from modelkit.prefixes import prefix_folder
 from runtime.cache.page_folder import list_pages
 from tests.support import ranks
@@ -142,7 +142,7 @@ def test_an_interrupt_is_for_the_rank_that_leads(monkeypatch: pytest.MonkeyPatch
         found.append(signal.getsignal(signal.SIGINT))
         return 0
 
-    monkeypatch.setattr("modelkit.cli.ranks.one_of_several", lambda: True)
+    monkeypatch.setattr("modelkit.cli.options.ranks.one_of_several", lambda: True)
     monkeypatch.setattr("modelkit.ranks.meeting.join", lambda: SimpleNamespace(rank=1))
     monkeypatch.setattr("modelkit.ranks.following.follow", follow)
     before = signal.getsignal(signal.SIGINT)

@@ -17,7 +17,7 @@ import modelkit
 from modelkit.model import Model
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
 from modelkit.server.serving import WORKERS, Serving
 from modelkit.settings import Settings
 from tests.support.live_server import Running, connect, raw_request, received, running
@@ -230,7 +230,7 @@ def test_what_is_no_answer_may_end_too(
     takes_s: float, grace_s: float, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And is told where it does not."""
-    monkeypatch.setattr("modelkit.server.listening._LAST_BYTES_S", 0.5)
+    monkeypatch.setattr("modelkit.server.http.listening._LAST_BYTES_S", 0.5)
     settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path)})
     began, ended = threading.Event(), threading.Event()
     with modelkit.load(write_model(tmp_path / "model"), home=tmp_path) as slow:

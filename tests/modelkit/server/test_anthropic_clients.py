@@ -16,7 +16,7 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from modelkit.server.own_headers import IGNORED
+from modelkit.server.http.own_headers import IGNORED
 from tests.support.served import scripted, served
 from tests.support.tiny import TEMPLATE, write_model
 

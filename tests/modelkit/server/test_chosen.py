@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 import modelkit
 from modelkit.server.app import make_app
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import write_checkpoint

@@ -16,9 +16,9 @@ import pytest
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
 import modelkit
+from modelkit.server.http.protocol import Chunks
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
-from modelkit.server.protocol import Chunks
+from modelkit.server.models.pool import Pool
 from modelkit.server.rows import Batch, Rows
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings

@@ -21,9 +21,9 @@ from pydantic import BaseModel
 
 import modelkit
 from modelkit.server.app import make_app
+from modelkit.server.http.own_headers import IGNORED
 from modelkit.server.log import Log
-from modelkit.server.own_headers import IGNORED
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.modelkit.server.test_every_field import TEMPLATE

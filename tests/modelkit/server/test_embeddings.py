@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import modelkit
 from modelkit.cli.main import cli
 from modelkit.model import Model
-from modelkit.server.own_headers import IGNORED
+from modelkit.server.http.own_headers import IGNORED
 from tests.support.served import served
 from tests.support.tiny import write_model
 

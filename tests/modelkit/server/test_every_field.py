@@ -15,10 +15,10 @@ from starlette.types import ASGIApp
 
 import modelkit
 from modelkit.server.app import make_app
+from modelkit.server.http.own_headers import IGNORED
 from modelkit.server.log import Log
+from modelkit.server.models.pool import Pool
 from modelkit.server.openai import chat_request, completion_request, response_request, thinking
-from modelkit.server.own_headers import IGNORED
-from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.tiny import write_model

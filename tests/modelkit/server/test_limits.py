@@ -18,7 +18,7 @@ from modelkit.model import Model
 from modelkit.server.extent import Extent
 from modelkit.server.limits import Limits
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.live_server import Running, connect, raw_request, received, running

@@ -16,9 +16,9 @@ from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event
 from modelkit.server.app import make_app
 from modelkit.server.metrics import Metrics
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.tally import Tally
 from modelkit.server.serving import Serving
-from modelkit.server.tally import Tally
 from modelkit.server.trace import Trace
 from modelkit.settings import Settings
 from runtime.engine.request import Drafts, Usage

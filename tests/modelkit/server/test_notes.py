@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 import modelkit
 from modelkit.client.answers import ServedAnswer
 from modelkit.server.app import make_app
-from modelkit.server.own_headers import NOTES, with_notes
-from modelkit.server.pool import Pool
+from modelkit.server.http.own_headers import NOTES, with_notes
+from modelkit.server.models.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.served import Quiet

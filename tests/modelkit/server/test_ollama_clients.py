@@ -12,13 +12,13 @@ import ollama
 import pytest
 
 import modelkit
+from modelkit.answers.generation import Finish, Generation
 from modelkit.errors import ModelNotFound
-from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.server.http.own_headers import IGNORED
 from modelkit.server.limits import Limits
 from modelkit.server.ollama.lines import Lines
-from modelkit.server.own_headers import IGNORED
 from runtime.engine.request import Usage
 from tests.support.served import scripted, served
 from tests.support.tiny import TEMPLATE, write_model

@@ -12,8 +12,8 @@ import ollama
 import pytest
 
 import modelkit
+from modelkit.server.models.stored import Stored
 from modelkit.server.ollama.recipes import _adapters  # pyright: ignore[reportPrivateUsage]
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store

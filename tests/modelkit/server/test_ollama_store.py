@@ -16,13 +16,13 @@ import pytest
 
 import modelkit
 from modelkit.errors import ModelkitError
+from modelkit.server.http.own_headers import IGNORED
 from modelkit.server.limits import Limits
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.ollama import describing, tasks
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
-from modelkit.server.own_headers import IGNORED
-from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from modelkit.store import Package, Store
 from tests.support.live_server import connect, raw_request, running

@@ -11,16 +11,16 @@ import pytest
 from starlette.testclient import TestClient
 
 import modelkit
+from modelkit.answers.generation import Finish, Generation
 from modelkit.errors import ModelNotFound
-from modelkit.generation import Finish, Generation
 from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Text, Thinking
 from modelkit.server.app import make_app
 from modelkit.server.faults import Fault
+from modelkit.server.models.pool import Pool
 from modelkit.server.own import chat
 from modelkit.server.own.lines import Lines, line
-from modelkit.server.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from runtime.engine.request import TokenLogprob, Usage

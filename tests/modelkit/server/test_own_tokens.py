@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 import modelkit
 from modelkit.model import Model
 from modelkit.server.app import make_app
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.served import Quiet

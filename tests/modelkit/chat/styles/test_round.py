@@ -12,8 +12,8 @@ from modelkit.chat.styles.choice import choose
 from modelkit.chat.styles.opening import opening_of
 from modelkit.chat.styles.thinking import thinking_variables
 from modelkit.chat.template import ChatTemplate
+from modelkit.output.pieces import Piece
 from modelkit.output.splitter import splitter_for
-from modelkit.pieces import Piece
 from tests.modelkit.chat.styles.test_probe import DERIVED, template
 from tests.support.answers import collected
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from modelkit import compared_texts
 from modelkit.cli.main import cli
+from modelkit.comparing import texts
 from modelkit.pack.quality import reading
 from tests.support.tiny import write_model
 
@@ -17,8 +17,8 @@ Run = Callable[..., Result]
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "SIZES", reading.Sizes(3, 2, 24, 12, 4))
-    monkeypatch.setattr(compared_texts, "TEXTS", 2)
-    monkeypatch.setattr(compared_texts, "TOKENS", 24)
+    monkeypatch.setattr(texts, "TEXTS", 2)
+    monkeypatch.setattr(texts, "TOKENS", 24)
 
 
 @pytest.fixture

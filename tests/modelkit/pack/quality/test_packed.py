@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 import modelkit
-from modelkit.comparison import compare
+from modelkit.comparing.predictions import compare
 from modelkit.store.store import Store
 from tests.support.code_checkpoints import gptq, random_codes
 from tests.support.code_folders import gptq_config, linear, two

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 from safetensors.numpy import load_file, save_file
 
-from modelkit import comparison
 from modelkit.cli.main import cli
+from modelkit.comparing import predictions
 from modelkit.pack.accept import decide
-from modelkit.pack.arrays import read_arrays
 from modelkit.pack.quality.reading import load
 from modelkit.pack.sources import open_source
+from modelkit.pack.writing.arrays import read_arrays
 from modelkit.source.tree import read_directory
 from modelkit.store.store import Store
 from runtime.device import device
@@ -58,8 +58,8 @@ def watched(monkeypatch: pytest.MonkeyPatch, module: object, name: str, place: i
 def test_a_model_writes_nothing_that_the_other_cannot_look_up(
     padded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = watched(monkeypatch, comparison, "_read", 1)
-    comparison.compare(padded / "padded", padded / "target")
+    seen = watched(monkeypatch, predictions, "_read", 1)
+    predictions.compare(padded / "padded", padded / "target")
     assert seen
     assert max(map(max, seen)) < 320
 

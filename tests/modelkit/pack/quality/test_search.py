@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from modelkit import export_gguf
 from modelkit.cli.main import cli
-from modelkit.comparison import compare
+from modelkit.comparing.predictions import compare
 from modelkit.errors import StoreError
 from modelkit.pack.quality import reading, search
 from modelkit.pack.quality.report import check_report, warnings

@@ -10,7 +10,7 @@ import modelkit
 from modelkit.errors import ModelNotFound
 from modelkit.model import Model
 from modelkit.server.app import make_app
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from tests.support.served import Quiet, listening

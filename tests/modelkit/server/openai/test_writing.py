@@ -12,8 +12,8 @@ from hypothesis import assume, example
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
+from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import ToolCall
-from modelkit.generation import Finish, Generation
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault

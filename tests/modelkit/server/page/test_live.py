@@ -11,9 +11,9 @@ import pytest
 
 import modelkit
 from modelkit.server.log import Log
-from modelkit.server.pool import Pool
+from modelkit.server.models.pool import Pool
+from modelkit.server.models.stored import Stored
 from modelkit.server.serving import Serving
-from modelkit.server.stored import Stored
 from modelkit.settings import Settings
 from tests.support.browser import NEEDS_BROWSER, Tab
 from tests.support.live_server import Running, running

@@ -1,0 +1,1 @@
+"""What a model answers, as values and as it comes."""

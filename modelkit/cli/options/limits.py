@@ -1,0 +1,48 @@
+"""The options that bound what is kept of earlier prompts, for every command that loads a model."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from modelkit.cli.terminal.ui import size
+from modelkit.errors import ParameterError
+from modelkit.settings import read_size
+
+
+class Size(click.ParamType):
+    """A number of bytes, such as 2GB. least: the fewest that make sense; who writes 5 means 5 GB."""
+
+    name = "size"
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        option = param.opts[0] if param is not None else "the size"
+        try:
+            found = read_size(value, option)
+        except ParameterError as error:
+            self.fail(f"{error.message}. {error.hint}", param, ctx)
+        if found < self._least:
+            self.fail(
+                f"{option} is {size(found)}, expected at least {size(self._least)}. Example: 5GB.", param, ctx
+            )
+        return found
+
+
+def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command `cache_memory` and `cache_disk`: bytes, or None where the environment decides."""
+    disk = click.option(
+        "--cache-disk",
+        type=Size(),
+        metavar="SIZE",
+        help="Most bytes of earlier prompts on disk, such as 10GB; 0 keeps none (MODELKIT_CACHE_DISK).",
+    )
+    memory = click.option(
+        "--cache-memory",
+        type=Size(),
+        metavar="SIZE",
+        help="Most bytes of earlier prompts in memory, such as 2GB; 0 keeps none (MODELKIT_CACHE_MEMORY).",
+    )
+    return memory(disk(command))

@@ -1,0 +1,148 @@
+"""Machines as commands are given them, and the table of what each would have of a model."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from modelkit.cli.options.limits import Size
+from modelkit.cli.terminal.screen import note
+from modelkit.cli.terminal.screen import width as screen_width
+from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.ui import count, one_line, size
+
+if TYPE_CHECKING:
+    from modelkit.showing.planning import Planned
+
+_HEADER = ("RANK", "HOST", "LAYERS", "WEIGHTS", "ADAPTERS", "MEMORY", "ROOM", "FULL")
+_HOST, _ADAPTERS = _HEADER.index("HOST"), _HEADER.index("ADAPTERS")
+_SHORTEST = 12
+"""So much of a machine's name is shown at the least."""
+
+
+def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command what `planned` reads."""
+    options = (
+        click.option(
+            "--hosts",
+            type=click.Path(path_type=Path, dir_okay=False, exists=True),
+            help="The machines, as mlx.launch --hostfile takes them; each may say its memory, such as 512GB.",
+        ),
+        click.option(
+            "--ranks", type=click.IntRange(1, 1024), help="So many processes on this machine instead."
+        ),
+        click.option(
+            "--shards",
+            type=click.IntRange(1, 1024),
+            default=1,
+            show_default=True,
+            help="How many ranks share each stage; as many as there are: one stage.",
+        ),
+        click.option(
+            "--memory",
+            type=Size(),
+            default=0,
+            metavar="SIZE",
+            help="What may be taken on each machine that does not say, such as 512GB.",
+        ),
+        click.option(
+            "--context", type=click.IntRange(1), help="Tokens of a sequence; else what the package allows."
+        ),
+        click.option("--sequences", type=click.IntRange(1), default=1, show_default=True, help="At once."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def names_machines(options: dict[str, Any]) -> bool:
+    """Are there any? UsageError where they are named twice, or where something is said of none."""
+    file, ranks = options["hosts"], options["ranks"]
+    if file is not None and ranks is not None:
+        raise click.UsageError("give the machines by --hosts or by --ranks, not by both")
+    if file is not None or ranks is not None:
+        return True
+    said = options["shards"] != 1 or options["sequences"] != 1 or options["memory"] or options["context"]
+    if said:
+        raise click.UsageError("give the machines, by --hosts or by --ranks")
+    return False
+
+
+def planned(name: str, options: dict[str, Any]) -> "Planned":
+    """The plan of this model for the machines of `machine_options`."""
+    from modelkit.opening.read import open_model
+    from modelkit.ranks.hosts import hosts_here, read_hosts
+    from modelkit.settings import settings_at
+    from modelkit.showing.planning import plan_for
+    from runtime.device import device
+
+    ranks, memory = options["ranks"], options["memory"]
+    here = None if ranks is None else hosts_here(ranks, memory)
+    hosts = here or read_hosts(options["hosts"], memory)
+    with open_model(name, settings_at(None), outlines=True) as opened:
+        # Other machines are taken for some whose products read weights as they are stored, in any type.
+        on = None if here is None else device()
+        found = plan_for(
+            opened,
+            hosts,
+            shards=options["shards"],
+            tokens=options["context"],
+            sequences=options["sequences"],
+            on=on,
+        )
+    if options["context"] is not None and options["context"] > found.tokens:
+        note(f"a context of {options['context']:,} tokens is more than the model's {found.tokens:,}")
+    return found
+
+
+def plan_table(found: "Planned", width: int | None = None) -> str:
+    """A line for each rank, and their sums. width: as in `table`; names that are too long for it are cut."""
+    adapters = any(share.adapter_bytes for share in found.plan.shares)
+    shown = [place for place in range(len(_HEADER)) if adapters or place != _ADAPTERS]
+    rows = [[row[place] for place in shown] for row in _rows(found)]
+    width = screen_width() if width is None else width
+    if width is not None:
+        longest = max(len(one_line(row[_HOST])) for row in rows)
+        lines = _table(rows, shown, width).splitlines()
+        limit = max(_SHORTEST, longest - max(0, max(map(len, lines)) - width))
+        rows = [[*row[:_HOST], one_line(row[_HOST], limit), *row[_HOST + 1 :]] for row in rows]
+    return _table(rows, shown, width)
+
+
+def _table(rows: Sequence[Sequence[str]], shown: Sequence[int], width: int | None) -> str:
+    right = [at for at, place in enumerate(shown) if place not in (_HOST, _HOST + 1)]
+    return table(rows, header=[_HEADER[place] for place in shown], right=right, width=width)
+
+
+def said(found: "Planned") -> str:
+    """What the table is about."""
+    plan = found.plan
+    stages = count(plan.stages, "stage") + ("" if plan.shards == 1 else f" of {plan.shards} ranks")
+    memory = f"{count(found.sequences, 'sequence')} of {found.tokens:,} tokens"
+    exact = "the bits of one machine" if plan.shards == 1 else "sums of several ranks"
+    return f"{plan.architecture}: {count(plan.layers, 'layer')}, {stages}; {memory}; {exact}"
+
+
+def note_limits(found: "Planned") -> None:
+    """What is not cut, and who has too little room."""
+    for sentence in found.whole:
+        note(f"whole on every rank: {sentence}")
+    for rank, share in found.short:
+        note(f"rank {rank} wants {size(share.wanted_bytes)}, and {share.host} has {size(share.free_bytes)}")
+
+
+def _rows(found: "Planned") -> Iterator[Sequence[str]]:
+    plan = found.plan
+    for rank, share in enumerate(plan.shares):
+        layers = f"{share.start}-{share.stop - 1}" if share.stop - share.start > 1 else str(share.start)
+        part = "" if plan.shards == 1 else f", {share.shard + 1}/{plan.shards}"
+        room = size(share.free_bytes) if share.free_bytes else ""
+        full = f"{share.wanted_bytes / share.free_bytes:.0%}" if share.free_bytes else ""
+        taken = map(size, (share.weight_bytes, share.adapter_bytes, share.memory_bytes))
+        yield (str(rank), share.host, layers + part, *taken, room, full)
+    sums = (
+        sum(getattr(one, what) for one in plan.shares)
+        for what in ("weight_bytes", "adapter_bytes", "memory_bytes")
+    )
+    yield ("", "all", "", *map(size, sums), "", "")

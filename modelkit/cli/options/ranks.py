@@ -1,0 +1,86 @@
+"""The options of commands that may run a model on several machines, and what those machines do with them."""
+
+import os
+import select
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from modelkit.cli.terminal import interrupts
+from modelkit.settings import one_of_several
+
+_INPUT = 0
+
+
+def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command `ranks` and `shards`; None where nothing is said. A process that `follows` does so
+    before anything else that was given is looked at: files that are named may be on rank 0's machine alone.
+    """
+    ranks = click.option(
+        "--ranks",
+        type=click.IntRange(1, 64),
+        metavar="N",
+        is_eager=True,
+        callback=_leading,
+        help="Run the model in N processes on this machine, each with a part of it.",
+    )
+    shards = click.option(
+        "--shards",
+        type=click.IntRange(1, 1024),
+        metavar="N",
+        help="Cut every layer into N parts. Of more than N ranks, N share each stage of layers.",
+    )
+    return ranks(shards(command))
+
+
+def _leading(ctx: click.Context, _param: click.Parameter, ranks: int | None) -> int | None:
+    if not ctx.resilient_parsing:
+        follows(ctx, ranks)
+    return ranks
+
+
+def progress_of_ranks() -> str:
+    """What all ranks have fetched or read of a model that is loaded, for `Waiting`; "" for one alone."""
+    from modelkit.ranks.present import present
+
+    crew = present()
+    return "" if crew is None else crew.progress.said()
+
+
+def follows(ctx: click.Context, ranks: int | None) -> None:
+    """Ends a process that a launcher has started on a rank above 0 when it has done what rank 0 wants."""
+    if not one_of_several():
+        return
+    if ranks is not None:
+        raise click.UsageError("--ranks starts processes here, and a launcher has started some already")
+    from modelkit.cli.terminal.screen import Waiting
+    from modelkit.ranks.following import follow
+    from modelkit.ranks.meeting import join
+
+    with Waiting("waiting for the other machines"):
+        crew = join()
+    if crew.rank > 0:
+        interrupts.leave_to_another()
+        ctx.exit(follow(crew))
+
+
+def end_with_launcher() -> None:
+    """For a server, which reads nothing from there: it is told to stop when whoever holds the pipe to its
+    input, as launchers do, has ended. One that was started through a terminal, as by ssh, gets SIGHUP then.
+    """
+    if not one_of_several() or sys.__stdin__ is None or not stat.S_ISFIFO(os.fstat(_INPUT).st_mode):
+        return
+    poll = select.poll()
+    poll.register(_INPUT, 0)  # that nobody writes any more is told whatever is asked
+
+    def watch() -> None:
+        poll.poll()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if not poll.poll(0):
+        threading.Thread(target=watch, name="modelkit-launcher", daemon=True).start()

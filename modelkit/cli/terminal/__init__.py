@@ -1,0 +1,1 @@
+"""What a person sees, and how what a person types is read."""

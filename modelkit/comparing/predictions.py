@@ -1,0 +1,244 @@
+"""Two models on one text: how far apart their predictions are, and how fast each decodes.
+
+Either is a stored package or a model folder, with adapters that are named behind it (`compared_models`). Both
+are read in float32, so that what differs is what they store; speed is measured as `run` would decode, the two
+taking turns token by token, and said as a ratio.
+"""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelkit import arguments
+from modelkit.comparing.models import Side, load_side, open_sides
+from modelkit.comparing.texts import again_behind, texts_for
+from modelkit.errors import LoadError, ModelkitError
+from modelkit.faults import translated
+from modelkit.opening.read import Opened
+from modelkit.requests.attached import Chosen
+from modelkit.settings import Settings, settings_at
+from modelkit.source.display import UTF_8
+from runtime.models import describe
+from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+    from runtime.loaded import LoadedModel
+
+_TIMED_TOKENS = 24
+_MOST_TEXT_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Of B with A."""
+
+    kl: float
+    """Mean KL(A || B), nats per token."""
+    kl_back: float
+    """Mean KL(B || A)."""
+    kl_p99: float
+    """Of KL(A || B), the 99th percentile over tokens."""
+    same_top: float
+    """The share of places at which both have the same likeliest token."""
+    perplexities: tuple[float, float]
+    """Of A and B on the text."""
+    weight_bytes: tuple[int, int]
+    """As stored, with those of adapters that answer."""
+    speed: float | None
+    """Tokens per second of B over those of A, decoding one sequence; None: not measured."""
+    tokens: int
+    own_text: bool
+    """Did A write the text?"""
+    adapters: tuple[Chosen, Chosen] = ((), ())
+    """Names and scales of those that answered, of A and B."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "adapters": [dict(one) for one in self.adapters]}
+
+
+def compare(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    *,
+    text: str | None = None,
+    speed: bool = False,
+    home: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """Read both on `text`, or on one that A writes itself. a, b: names, or paths; NAME+ADAPTER, or
+    NAME+ADAPTER=0.5, is the model with that adapter of its package, and the other then with those that it
+    names. speed: measure that too. home: the folder of the store, instead of MODELKIT_HOME. Raises
+    ModelkitError: LoadError for models of different vocabularies.
+    """
+    names = arguments.path(a, "a"), arguments.path(b, "b")
+    given = arguments.given(arguments.text, text, "text")
+    timed = arguments.flag(speed, "speed")
+    with translated():
+        return compared(names, settings_at(home), given, speed=timed)
+
+
+def compared(
+    names: tuple[str | os.PathLike[str], str | os.PathLike[str]],
+    settings: Settings,
+    text: str | None,
+    *,
+    speed: bool,
+    advance: Callable[[int], None] = lambda _: None,
+) -> Comparison:
+    """As `compare`. advance: told the tokens read."""
+    with ExitStack() as stack:
+        first, second = open_sides(stack, names, settings)
+        _both_write(first.opened, second.opened)
+        _same_vocabulary(first.opened, second.opened)
+        models = load_side(first), load_side(second)
+        models, texts = texts_for(first.opened, models, text)
+        there, back = _read(models, texts, min(one.vocab_size for one in models), advance)
+        return Comparison(
+            kl=there.kl,
+            kl_back=back.kl,
+            kl_p99=there.kl_p99,
+            same_top=there.same_top,
+            perplexities=(there.perplexity, back.perplexity),
+            weight_bytes=(first.stored_bytes, second.stored_bytes),
+            speed=_ratio(first, second, models, texts[0]) if speed else None,
+            tokens=there.tokens,
+            own_text=text is None,
+            adapters=(first.chosen, second.chosen),
+        )
+
+
+def _both_write(first: Opened, second: Opened) -> None:
+    for opened in (first, second):
+        if not describe(opened.inventory.config).writes:
+            raise LoadError(
+                f"{opened.label} makes embeddings and writes no text by which to compare it",
+                hint="`modelkit compare --embeddings` and compare_embeddings compare vectors of texts.",
+            )
+
+
+def _same_vocabulary(first: Opened, second: Opened) -> None:
+    from modelkit.tokenizer import same_tokens
+
+    one, other = first.ready.tokenizer, second.ready.tokenizer
+    difference = same_tokens(one, other)
+    if difference is not None:
+        raise LoadError(
+            f"{first.label} and {second.label} have different vocabularies: {difference}",
+            hint="Predictions can be compared between models of one tokenizer only.",
+        )
+
+
+def _read(
+    models: "tuple[LoadedModel, LoadedModel]",
+    texts: Sequence[Sequence[int]],
+    width: int,
+    advance: Callable[[int], None],
+) -> tuple[Any, Any]:
+    """Divergence there and back, over the ids that both have: vocabularies may be padded differently."""
+    from runtime.quality.divergence import divergence, reader
+    from runtime.quality.reading import log_odds
+
+    def narrow(model: "LoadedModel") -> "Callable[[Sequence[int]], mx.array]":
+        read, known = reader(model), dict[tuple[int, ...], Any]()
+
+        def once(ids: Sequence[int]) -> "mx.array":
+            key = tuple(ids)
+            if key not in known:
+                known.clear()  # there and back read a text one after the other
+                known[key] = log_odds(read(ids)[:, :width])
+            return known[key]
+
+        return once
+
+    first, second = map(narrow, models)
+    there: list[Any] = []
+    back: list[Any] = []
+    for ids in texts:
+        there.append(divergence(first, second, [ids]))
+        back.append(divergence(second, first, [ids]))
+        advance(len(ids))
+    return _joined(there), _joined(back)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The mean over texts, weighted by their tokens; of the percentile too, which is near enough."""
+    from math import exp, log
+
+    total = sum(part.tokens for part in parts)
+
+    def mean(value: Callable[[Any], float]) -> float:
+        return sum(value(part) * part.tokens for part in parts) / total
+
+    return replace(
+        parts[0],
+        kl=mean(lambda one: one.kl),
+        kl_p99=mean(lambda one: one.kl_p99),
+        same_top=mean(lambda one: one.same_top),
+        perplexity_ratio=exp(mean(lambda one: log(one.perplexity_ratio))),
+        perplexity=exp(mean(lambda one: log(one.perplexity))),
+        tokens=total,
+    )
+
+
+def _ratio(
+    first: Side, second: Side, models: "tuple[LoadedModel, LoadedModel]", text: Sequence[int]
+) -> float | None:
+    """Speed of B over that of A: medians of tokens taken in turns, so that a busy machine slows both."""
+    from runtime.device import device
+
+    if device().fast_dtype is None:  # a GPU: `run` computes in the types that are stored
+        models = again_behind(models, (load_side(first, None), load_side(second, None)))
+    decoders = [_decoder(model, text) for model in models]
+    times: list[list[float]] = [[], []]
+    for _ in range(_TIMED_TOKENS):
+        for place, decode in enumerate(decoders):
+            began = time.perf_counter()
+            decode()
+            times[place].append(time.perf_counter() - began)
+    a, b = (statistics.median(one[2:]) for one in times)
+    return a / b
+
+
+def _decoder(model: "LoadedModel", text: Sequence[int]) -> Callable[[], None]:
+    """A function that decodes one more token, behind its prompt where an encoder reads that."""
+    import mlx.core as mx
+
+    from runtime.quality.reading import Answering, adapters_of
+    from runtime.step import Inputs, Step
+
+    memory, adapters = model.memory(), adapters_of(model, 1)
+    place = 0
+    prompt = model.sources[tuple(text)] if isinstance(model, Answering) else None
+
+    def decode() -> None:
+        nonlocal place
+        inputs = Inputs(mx.array([[text[place % len(text)]]], dtype=mx.int32))
+        step = Step((place,), (1,), inputs=inputs, adapters=adapters)
+        memory.prepare(step)
+        if prompt is not None and not place:
+            model.network.encode(Inputs(mx.array([list(prompt)], dtype=mx.int32)), step, memory)
+        mx.eval(model.network.logits(model.network(step, memory), step))
+        memory.commit(step, step.counts)
+        place += 1
+
+    return decode
+
+
+def read_text(path: Path) -> str:
+    """A text file to compare on. Raises ModelkitError."""
+    try:
+        with path.open("rb") as file:  # a device has no size, and no end
+            raw = file.read(_MOST_TEXT_BYTES + 1)
+        if len(raw) > _MOST_TEXT_BYTES:
+            raise ModelkitError(
+                f"{path.name} is larger than {_MOST_TEXT_BYTES:,} bytes", hint="Take a part of it."
+            )
+        return raw.decode(UTF_8)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelkitError(f"{path.name} cannot be read as a text: {error}") from error

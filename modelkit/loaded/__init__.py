@@ -1,0 +1,1 @@
+"""What stands behind a loaded model, from its start to its end."""

@@ -1,0 +1,195 @@
+"""Texts in, one vector for each out: which texts are read together, and what is made of their vectors.
+
+Reading is done on the engine's thread, in pieces between its steps: it waits for no answer to end, and no
+answer waits longer for it than for a piece of a prompt. One piece at a time is under way for a model, however
+many callers there are. Nothing of it is remembered.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from modelkit import arguments
+from modelkit.errors import PromptTooLong, RequestError
+from modelkit.pack.pooling import Pooling
+from modelkit.requests.attached import Chosen
+from modelkit.tokenizer import Tokenizer
+from runtime.embedding import Pool, Reading
+from runtime.engine.engine import Engine
+from runtime.loaded import LoadedModel
+from runtime.nn.dense import Dense, Weights
+from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Embeddings:
+    """What `Model.embed` gives: a row for each text, in their order."""
+
+    vectors: "np.ndarray"
+    """float32 [N, D]."""
+    tokens: tuple[int, ...]
+    """How many of each text were read."""
+    dropped: tuple[int, ...]
+    """How many of each were cut off."""
+    pooling: Pool
+    """How a text's tokens become its vector: "mean", "last", "first", "max", "weighted" or "root"."""
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller asks for."""
+
+    dimensions: int | None
+    """Elements of each vector; None: all there are."""
+    truncate: bool
+    """Cut what is too long; else refuse it."""
+    normalize: bool
+    """To length 1."""
+    adapters: Chosen = ()
+    """Of the package, with their scales."""
+    prompt: str | None = None
+    """The name of what stands before each text; None: as the model's authors have it."""
+
+
+def read_texts(texts: object) -> list[str | tuple[int, ...]]:
+    """What a caller hands in: a text or its ids, or several of either. Raises RequestError."""
+    if isinstance(texts, str):
+        return [texts]
+    given = list(arguments.elements(texts, "texts", "texts, or one text"))
+    if given and not isinstance(given[0], str) and not isinstance(given[0], Iterable):
+        return [arguments.ids(given, "texts")]
+    return [
+        one if isinstance(one, str) else arguments.ids(one, f"texts[{place}]")
+        for place, one in enumerate(given)
+    ]
+
+
+def no_text(name: str) -> RequestError:
+    """For whoever asks a model for text that makes embeddings and nothing else."""
+    return RequestError(
+        f"{name} makes embeddings and writes no text",
+        hint="Use `modelkit embed`, Model.embed, /v1/embeddings or /api/embed.",
+    )
+
+
+class Embedder:
+    """Makes embeddings with a loaded model. width: tokens of one piece. context: most of one text. dense: the
+    weights of what `pooling` has behind it.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        pooling: Pooling,
+        *,
+        width: int,
+        context: int,
+        kept_format: str | None,
+        dense: Sequence[Weights] = (),
+    ) -> None:
+        self._engine, self._tokenizer, self.pooling = engine, tokenizer, pooling
+        self._width, self._kept_format = width, kept_format
+        self._limit = context if pooling.most_tokens is None else min(context, pooling.most_tokens)
+        self._size = pooling.size(engine.model.described.hidden_size)
+        self._dense: tuple[Dense, ...] = ()
+        if dense:
+            self._dense = engine.call(lambda _: tuple(map(Dense, dense)))
+        self._turn = threading.Lock()
+
+    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
+        """Raises RequestError, PromptTooLong; ThreadEnded where the engine has ended."""
+        import numpy as np
+
+        if self.pooling.problem is not None:
+            raise RequestError(f"this model makes no embeddings: {self.pooling.problem}")
+        if wanted.dimensions is not None and wanted.dimensions > self._size:
+            raise RequestError(
+                f"dimensions is {wanted.dimensions}, and this model's vectors have {self._size}"
+            )
+        before = self.pooling.before(wanted.prompt)
+        read = [self._ids(text, place, wanted, before) for place, text in enumerate(texts)]
+        behind = self.pooling.skipped(before, self._tokenizer)
+        skipped = [behind if isinstance(text, str) else 0 for text in texts]
+        lengths = [len(ids) * (len(ids) > out) for (ids, _), out in zip(read, skipped, strict=True)]
+        vectors = np.zeros((len(read), self._size), np.float32)
+        for group in grouped(lengths, self._width):
+            if lengths[group[0]]:  # nothing was read of the others, so theirs say nothing
+                some, out = [read[place][0] for place in group], [skipped[place] for place in group]
+                vectors[group] = self._read(some, out, wanted.adapters)
+        return Embeddings(
+            _shaped(vectors, wanted),
+            tuple(len(ids) for ids, _ in read),
+            tuple(dropped for _, dropped in read),
+            self.pooling.pool,
+        )
+
+    def _ids(
+        self, text: str | tuple[int, ...], place: int, wanted: Wanted, before: str
+    ) -> tuple[Sequence[int], int]:
+        """What is read of a text, and how many tokens of it are not. before: what stands before it."""
+        if isinstance(text, str):
+            ids, dropped = self._tokenizer.encode_within(self.pooling.plain(before + text), self._limit)
+        elif wanted.prompt is not None:
+            raise RequestError(f"prompt_name has no effect on texts[{place}], which is token ids")
+        else:
+            ids, dropped = text[: self._limit], max(len(text) - self._limit, 0)
+        if dropped and not wanted.truncate:
+            size = len(ids) + dropped
+            raise PromptTooLong(
+                f"texts[{place}] has {size} tokens; at most {self._limit} are read of a text",
+                prompt_tokens=size,
+                context_tokens=self._limit,
+                hint="Shorten it, or let it be cut (truncate).",
+            )
+        return ids, dropped
+
+    def _read(self, texts: list[Sequence[int]], skipped: list[int], chosen: Chosen) -> "np.ndarray":
+        """float32 [B, D]."""
+        adapters = self._engine.adapters
+
+        def begun(model: LoadedModel) -> Reading:
+            some = adapters.alone(chosen, len(texts))
+            return Reading(model, texts, self.pooling.pool, self._kept_format, some, self._dense, skipped)
+
+        with self._turn:
+            reading = self._engine.call(begun)
+        more = True
+        while more:
+            with self._turn:
+                more = self._engine.call(lambda _: reading.read(self._width))
+        return self._engine.call(lambda _: reading.vectors())
+
+
+def grouped(lengths: Sequence[int], width: int) -> list[list[int]]:
+    """Which texts are read together, as places: padded to the longest they fit in one piece of `width`
+    tokens, but for one that is longer alone. Alike lengths come together, so that little is padded.
+    """
+    groups: list[list[int]] = []
+    longest = 0
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        # Texts without tokens are a group of their own.
+        together = bool(groups) and (lengths[place] > 0) == (longest > 0)
+        if not together or (len(groups[-1]) + 1) * longest > width:
+            groups.append([])
+            longest = lengths[place]
+        groups[-1].append(place)
+    return groups
+
+
+def _shaped(vectors: "np.ndarray", wanted: Wanted) -> "np.ndarray":
+    """Cut to the elements that are wanted, then to length 1; a vector of zeros stays one."""
+    import numpy as np
+
+    if wanted.dimensions is not None:
+        vectors = np.ascontiguousarray(vectors[:, : wanted.dimensions])
+    if not wanted.normalize:
+        return vectors
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+    return (vectors / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)

@@ -1,0 +1,271 @@
+"""What stands behind a loaded model: engine, tokenizer, prompts and grammars, to be used and dropped as one.
+
+Arguments were checked before they come here. Errors leave as ModelkitError.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from modelkit.answers.generation import Beginning
+from modelkit.answers.room import Room, room_for
+from modelkit.answers.streams import GenerationStream
+from modelkit.chat.fitting import Fit
+from modelkit.chat.styles.thinking import no_thinking
+from modelkit.errors import PromptTooLong, RequestError
+from modelkit.faults import translated
+from modelkit.grammars.grammar import Grammar, Grammars
+from modelkit.grammars.shape import shape_of
+from modelkit.learned import Learning
+from modelkit.loaded.embedding import Embedder, Embeddings, Wanted, no_text
+from modelkit.memory import Memory
+from modelkit.modelfile import Parameters, Resolved
+from modelkit.output.pieces import Pieces
+from modelkit.output.splitter import splitter_for
+from modelkit.prefixes import Prefix
+from modelkit.requests.attached import Chosen
+from modelkit.requests.options import Asked, Calling, sampling_of
+from modelkit.requests.prompt import Prompt, Prompter, Turn
+from modelkit.tokenizer import Tokenizer
+from runtime.cache.prefix import Entry
+from runtime.engine.engine import Engine
+from runtime.engine.request import Request
+from runtime.engine.thread import ThreadEnded
+from runtime.loaded import score
+from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from modelkit.grammars.budget import Budgeted
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A loaded model at work."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    prompter: Prompter
+    grammars: Grammars
+    defaults: Parameters
+    """The parameters that hold unless a request says otherwise."""
+    context_length: int
+    """In tokens, answer included."""
+    memory: Memory
+    embedder: Embedder
+    stop_ids: frozenset[int]
+    """They end a text."""
+    suppressed: tuple[int, ...]
+    """Ids that are never drawn."""
+    kv_format: str | None
+    """As in the engine's Options."""
+    learning: Learning | None
+    """Where what is learned about drafts is kept; None for nowhere."""
+    notes: tuple[str, ...]
+    """Sentences for the user."""
+    start_id: int | None = None
+    """What answers begin with where an encoder reads the prompt; None where they go on from it."""
+    adapters: tuple[str, ...] = ()
+    """The names of those that a request may have, in the package's order."""
+    label: str = ""
+    """What users call it."""
+    writes: bool = True
+    """Does it write text? False for one that makes embeddings and nothing else."""
+
+    def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
+        """Raises RequestError, and ModelClosed where the model is closed meanwhile."""
+        with translated():
+            return self.embedder.embed(texts, wanted)
+
+    def require_text(self) -> None:
+        """Raise RequestError for a model that writes none."""
+        if not self.writes:
+            raise no_text(self.label)
+
+    def templated(self, text: str | None) -> "Running":
+        """The same with the template of one request; None: with the model's own. Raises TemplateError, and
+        RequestError for a model that writes no text.
+        """
+        self.require_text()
+        if text is None:
+            return self
+        prompter = self.prompter.templated(text)
+        return replace(self, prompter=prompter, defaults=stopping(prompter).merge(self.defaults))
+
+    def answer(
+        self,
+        prompt: Prompt,
+        asked: Asked,
+        calling: Calling | None = None,
+        *,
+        continuing: bool,
+        holder: object = None,
+    ) -> GenerationStream:
+        """Start an answer. continuing: it goes on where the prompt's text ends, so a blank in front of it
+        counts. holder: as in GenerationStream. Raises RequestError, and ModelClosed where the model is closed
+        meanwhile.
+        """
+        room = self._room(prompt, asked)
+        sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
+        constraint = self._grammar(prompt.turn, asked, calling or Calling())
+        ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
+        continuing = continuing and self.start_id is None
+        pieces = Pieces(self.tokenizer, continuing=continuing)
+        turn, splitter = prompt.turn, None
+        if turn is not None:
+            splitter = splitter_for(self.prompter.style, turn.opening, turn.tools, turn.earlier_calls)
+        with translated():
+            request = Request(
+                ids,
+                room.tokens,
+                sampling,
+                self.stop_ids,
+                top_logprobs=asked.top_logprobs,
+                draft_tokens=asked.resolved.draft_num_predict,
+                marks=prompt.marks,
+                constraint=constraint,
+                keep=room.keep,
+                source=source,
+                adapters=asked.adapters,
+            )
+            stream = self.engine.submit(request)
+            begun = Beginning(
+                sampling.seed,
+                room.limit,
+                asked.resolved.stop,
+                prompt.ids,
+                prompt.dropped,
+                json=asked.form is not None and asked.form.kind == "schema",
+                tools=() if turn is None else turn.tool_names,
+                notes=(*(constraint.notes if constraint else ()), *self._unbounded(turn, asked)),
+            )
+            return GenerationStream(stream, pieces, begun, splitter, holder)
+
+    def check_budget(self, tokens: int) -> None:
+        """think_tokens, as a request asks for it. Raises RequestError for a model that does not think."""
+        if tokens > 0 and not self.prompter.thinking.can:
+            raise no_thinking(f"think_tokens cannot be {tokens}")
+
+    def fit(self, wanted: Resolved, context: int | None = None, *, truncate: bool = True) -> Fit | None:
+        """What a conversation has to fit; None where nothing may be left out of it. context: as in Asked."""
+        return Fit.of(self._context(context), wanted.num_predict, wanted.num_keep) if truncate else None
+
+    def _grammar(self, turn: Turn | None, asked: Asked, calling: Calling) -> "Grammar | Budgeted | None":
+        """What the answer follows; None where it may be anything."""
+        if turn is None:
+            return None if asked.form is None else self.grammars.compile(asked.form)
+        shape = shape_of(
+            self.prompter.style, turn.opening, turn.tools, calling.choice, calling.parallel, asked.form
+        )
+        grammar = None if shape is None else self.grammars.shaped(shape)
+        calls = () if calling.choice == "none" else turn.tool_names
+        most = asked.resolved.think_tokens
+        return self.grammars.budgeted(grammar, self.prompter.style, turn.opening, most, calls=calls)
+
+    def _unbounded(self, turn: Turn | None, asked: Asked) -> tuple[str, ...]:
+        """What is said where think_tokens cannot hold although the model thinks."""
+        if turn is None or asked.resolved.think_tokens < 0 or not self.prompter.thinking.can:
+            return ()
+        if turn.opening.place == "text" or self.grammars.can_budget(self.prompter.style):
+            return ()
+        return ("think_tokens does not hold: with which mark this model ends its thinking is not known",)
+
+    def _context(self, wanted: int | None) -> int:
+        return self.context_length if wanted is None else min(wanted, self.context_length)
+
+    def score(
+        self, ids: tuple[int, ...], width: int, source: tuple[int, ...], adapters: Chosen = ()
+    ) -> "np.ndarray":
+        """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
+        has read `source`.
+        """
+        self.require_text()
+        if not ids:
+            raise RequestError("ids is empty: the prompt has no token, expected at least one")
+        if len(ids) > self.context_length:
+            said = f"{len(ids)} ids are more than the context of {self.context_length} tokens"
+            raise PromptTooLong(said, prompt_tokens=len(ids), context_tokens=self.context_length)
+        if self.start_id is None and source:
+            raise RequestError(
+                "source has ids, and this model has no encoder to read them",
+                hint="Put the prompt in front of ids.",
+            )
+        if self.start_id is not None and not 0 < len(source) <= self.context_length:
+            raise RequestError(
+                f"source has {len(source)} ids; expected 1 to {self.context_length}: an encoder reads the "
+                f"prompt, and ids are the answer's, from the id {self.start_id} on that all begin with",
+                hint="Give the prompt's ids as source.",
+            )
+        with translated():
+            return self.engine.call(
+                lambda model: score(
+                    model, ids, width, self.kv_format, source, self.engine.adapters.alone(adapters)
+                )
+            )
+
+    def prefixes(self) -> list[Prefix]:
+        with translated():
+            return [_prefix(entry) for entry in self.engine.list_prefixes()]
+
+    def limit_prefixes(self, limit_bytes: int) -> int:
+        with translated():
+            return self.engine.limit_prefixes(limit_bytes)
+
+    def close(self) -> None:
+        """Cancel what runs, stop the engine, and remember how well drafts did. Safe to call twice."""
+        learned: Mapping[str, Any] = {}
+        with suppress(ThreadEnded):  # an engine that has died teaches nothing
+            learned = self.engine.learned() if self.learning else {}
+        self.engine.close()
+        if self.learning:
+            self.learning.keep(learned)
+
+    def _room(self, prompt: Prompt, asked: Asked) -> Room:
+        """Prompt and answer share the context, but where an encoder reads the prompt each has all of it."""
+        if not prompt.ids:
+            raise RequestError(
+                "the prompt is empty: it has no tokens", hint="Give at least one character of text."
+            )
+        read = len(prompt.ids) if self.start_id is None else 1
+        context = self._context(asked.context_length)
+        room = room_for(read, context, asked.resolved)
+        if room is None or len(prompt.ids) > context:
+            raise _too_long(prompt, context, shared=self.start_id is None)
+        return room
+
+
+def stopping(prompter: Prompter) -> Parameters:
+    """The stop strings of its template, as a parameter."""
+    stops = prompter.stops()
+    return Parameters({"stop": stops} if stops else None)
+
+
+def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
+    """For a prompt that leaves no room for one token of answer. shared: both share the context."""
+    both, size = ", answer included" if shared else "", len(prompt.ids)
+    said = f"the prompt has {size} tokens and the context is {context}{both}"
+    hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
+    if prompt.dropped:
+        left = "message was" if prompt.dropped == 1 else "messages were"
+        said = (
+            f"{said}; {prompt.dropped} earlier {left} left out already; the system message and what came "
+            "last stay"
+        )
+        hint = "Shorten the last message, or load the model with a larger num_ctx if it was lowered."
+    return PromptTooLong(said, prompt_tokens=size, context_tokens=context, hint=hint)
+
+
+def _prefix(entry: Entry) -> Prefix:
+    return Prefix(
+        depth=entry.depth,
+        start=entry.start,
+        stop=entry.stop,
+        size_bytes=entry.nbytes,
+        used_at_s=entry.used_at_s,
+        ids=tuple(key for key in entry.keys if isinstance(key, int)),
+        resumable=entry.resumable,
+        users=entry.pins,
+        space=entry.space,
+    )

@@ -1,0 +1,74 @@
+"""From a model that was opened to one at work: its engine is started, and all that stands around it made."""
+
+from collections.abc import Callable
+
+from modelkit.chat.styles.thinking import idle
+from modelkit.grammars.grammar import Grammars
+from modelkit.loaded.embedding import Embedder
+from modelkit.loaded.running import Running, stopping
+from modelkit.memory import Memory
+from modelkit.modelfile import Parameters
+from modelkit.opening import Opened, start_engine
+from modelkit.requests.prompt import Prompter
+from modelkit.settings import Settings
+
+
+def start(
+    opened: Opened,
+    parameters: Parameters,
+    settings: Settings,
+    on_memory: Callable[[Memory, str | None], None] | None = None,
+    on_weights: Callable[[int], object] | None = None,
+) -> Running:
+    """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
+    ready = opened.ready
+    prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
+    dense = [
+        one.read() for one in ready.pooling.dense
+    ]  # while there is no engine that would have to be ended
+    defaults = stopping(prompter).merge(ready.parameters).merge(parameters)
+    started = start_engine(opened, defaults.resolved(), settings, on_memory, on_weights)
+    writes = started.engine.model.described.writes
+    return Running(
+        engine=started.engine,
+        tokenizer=ready.tokenizer,
+        prompter=prompter,
+        grammars=Grammars(ready.tokenizer, started.engine.model.vocab_size, ready.stop_ids | _ends(prompter)),
+        defaults=defaults,
+        context_length=started.context_length,
+        memory=started.memory,
+        embedder=Embedder(
+            started.engine,
+            ready.tokenizer,
+            ready.pooling,
+            width=defaults.resolved().num_batch,
+            context=started.context_length,
+            kept_format=started.kv_format,
+            dense=dense,
+        ),
+        stop_ids=ready.stop_ids | _ends(prompter),
+        suppressed=ready.suppressed,
+        kv_format=started.kv_format,
+        learning=started.learning,
+        notes=(*opened.notes, *started.notes, *(_notes(opened.label, prompter, defaults) if writes else ())),
+        start_id=ready.start_id,
+        label=opened.label,
+        writes=writes,
+        adapters=tuple(adapter.name for adapter in opened.adapters),
+    )
+
+
+def _ends(prompter: Prompter) -> frozenset[int]:
+    """Tokens that end an answer in the model's style, besides those that its files name."""
+    pieces = prompter.tokenizer.pieces
+    texts = () if prompter.style is None else prompter.style.stops
+    return frozenset(pieces[text] for text in texts if text in pieces)
+
+
+def _notes(label: str, prompter: Prompter, defaults: Parameters) -> tuple[str, ...]:
+    wanted, found = defaults.resolved(), None if prompter.template is None else prompter.thinking
+    own = (*prompter.notes(), *idle(wanted.think, wanted.think_tokens, found))
+    if prompter.bare:
+        return (f"{label} has no chat template; prompts go to the model as they are", *own)
+    broken = () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)
+    return (*broken, *own)

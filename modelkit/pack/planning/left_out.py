@@ -1,0 +1,62 @@
+"""Which tensors of a source get a decision of their own, which are left out of what is written anew, and how
+the user is told.
+"""
+
+from collections.abc import Collection
+
+from modelkit.pack.planning.families import checkpoint_of
+from modelkit.pack.planning.notes import counted
+from modelkit.source.inventory import Inventory
+from modelkit.source.tensor import TensorInfo
+
+
+def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]:
+    """The tensors that get a decision of their own: not folded into another, not to be left out."""
+    out = {*folded, *_masks(inventory), *_copies(inventory), *_unread(inventory)}
+    return [tensor for name, tensor in inventory.tensors.items() if name not in out]
+
+
+def _masks(inventory: Inventory) -> list[str]:
+    """Attention masks and rotary tables that old checkpoints store, and Phi-4's adapters for images and
+    sound; MLX has no module for them.
+    """
+    endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
+    return [name for name in inventory.tensors if name.endswith(endings)]
+
+
+def is_in_the_way(inventory: Inventory) -> bool:
+    """Is one of these of a type that MLX does not read, and with it no other tensor of its file?"""
+    return any(inventory.tensors[name].dtype in ("F64", "C64") for name in _masks(inventory))
+
+
+def _copies(inventory: Inventory) -> list[str]:
+    """Names under which a file repeats a tensor that it has."""
+    original, endings = checkpoint_of(inventory.config).copies
+    if original not in inventory.tensors:
+        return []
+    return [name for name in inventory.tensors if name.endswith(endings)]
+
+
+def _unread(inventory: Inventory) -> list[str]:
+    """What stands beside an encoder and is for other tasks."""
+    files = checkpoint_of(inventory.config)
+    return [name for name in inventory.tensors if files.never_read(name)]
+
+
+def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ...]:
+    spare = _masks(inventory)
+    pairs = [name for name in spare if ".lora_" in name]
+    masks = [name for name in spare if name not in pairs]
+    notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
+    if masks:
+        notes.append(f"{counted(len(masks), 'stored buffer')} left out: positions say the same")
+    if pairs:
+        notes.append(f"{counted(len(pairs), 'tensor')} left out: adapters for images and sound")
+    unread = _unread(inventory)
+    if unread:
+        notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")
+    copies = _copies(inventory)
+    if copies:
+        original = checkpoint_of(inventory.config).copies[0]
+        notes.append(f"{', '.join(copies)} left out: {original} says the same, or nothing reads it")
+    return tuple(notes)

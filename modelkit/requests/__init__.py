@@ -1,0 +1,1 @@
+"""What is asked of a model: a prompt, options, and the adapters that answer."""

@@ -1,0 +1,157 @@
+"""What a request may ask for beside its prompt, as types for callers and as values for the rooms below.
+
+A parameter that is settled at load is refused here: whatever is accepted acts.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from modelkit import arguments
+from modelkit.errors import ParameterError
+from modelkit.grammars.grammar import Form, read_form
+from modelkit.modelfile import PARAMETERS, Parameters, Resolved
+from modelkit.modelfile.keywords import RequestParameters
+from modelkit.requests.attached import Chosen, read_adapters
+from runtime.records import dataclass
+from runtime.sampling.params import BIAS_LIMIT, SamplingParams
+from runtime.sampling.ranges import ID_LIMIT, MOST_LOGPROBS
+
+_MOST_CONTEXT = 2**63 - 1
+
+# These are decided when a model is loaded; a request cannot change them.
+_AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
+
+
+class AnswerOptions(RequestParameters, total=False):
+    """Keywords of every request for an answer."""
+
+    format: str | Mapping[str, Any] | None
+    grammar: str | None
+    regex: str | None
+    top_logprobs: int | None
+    logit_bias: Mapping[int, float] | None
+    adapters: Mapping[str, float] | Sequence[str] | None
+    context_length: int | None
+    template: str | None
+
+
+class GenerateOptions(AnswerOptions, total=False):
+    """Keywords of `Model.generate`."""
+
+    raw: bool
+
+
+class ChatOptions(AnswerOptions, total=False):
+    """Keywords of `Model.chat`."""
+
+    tools: Sequence[Mapping[str, Any]] | None
+    tool_choice: str
+    parallel_tool_calls: bool
+    variables: Mapping[str, Any] | None
+    truncate: bool
+    continue_final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request's options, checked."""
+
+    resolved: Resolved
+    """Every parameter with the value that holds."""
+    form: Form | None
+    """What the answer shall look like; None: as it comes."""
+    top_logprobs: int | None
+    """How many alternatives are reported with each token; None: no log-probabilities."""
+    adapters: Chosen = ()
+    """Those that answer, in order, with their scales."""
+    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
+    """By token id: added to its logit."""
+    context_length: int | None = None
+    """Most tokens of prompt and answer together, where that is less than the model's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """What a request says about calls of its tools."""
+
+    choice: str = "auto"
+    """"auto", "none", "required", or the name of the tool to call."""
+    parallel: bool = True
+    """May there be more than one call?"""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The keywords that every request for an answer has, as the caller gave them."""
+
+    format: object = None
+    grammar: object = None
+    regex: object = None
+    top_logprobs: object = None
+    logit_bias: object = None
+    adapters: object = None
+    context_length: object = None
+
+
+def read_options(
+    defaults: Parameters, adapters: Sequence[str], parameters: Mapping[str, object], given: Given
+) -> Asked:
+    """adapters: names of those that the model has. Raises RequestError, ParameterError."""
+    own = Parameters(parameters)
+    late = sorted(_AT_LOAD & own.keys())
+    if late:
+        raise ParameterError(
+            f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
+        )
+    return Asked(
+        resolved=defaults.merge(own).resolved(),
+        form=read_form(given.format, given.grammar, given.regex),
+        top_logprobs=arguments.given(_logprobs, given.top_logprobs, "top_logprobs"),
+        adapters=read_adapters(given.adapters, adapters),
+        logit_bias=arguments.given(_bias, given.logit_bias, "logit_bias") or {},
+        context_length=arguments.given(_context, given.context_length, "context_length"),
+    )
+
+
+def _context(value: object, where: str) -> int:
+    return arguments.whole(value, where, 2, _MOST_CONTEXT)  # one token of prompt, and one of answer
+
+
+def _logprobs(value: object, where: str) -> int:
+    return arguments.whole(value, where, 0, MOST_LOGPROBS)
+
+
+def _bias(value: object, where: str) -> dict[int, float]:
+    if not isinstance(value, Mapping) or len(value) > BIAS_LIMIT:
+        raise arguments.refused(where, value, f"at most {BIAS_LIMIT} token ids, each with a number")
+    return {
+        arguments.whole(token, f"an id of {where}", 0, ID_LIMIT - 1): arguments.number(
+            bias, f"{where}[{token}]"
+        )
+        for token, bias in value.items()
+    }
+
+
+def sampling_of(
+    wanted: Resolved, suppressed: tuple[int, ...] = (), logit_bias: Mapping[int, float] | None = None
+) -> SamplingParams:
+    """The sampling that these parameters ask for; without a seed, one is drawn here. suppressed: ids that the
+    model's authors never want drawn.
+    """
+    return SamplingParams(
+        temperature=wanted.temperature,
+        top_k=wanted.top_k,
+        top_p=wanted.top_p,
+        min_p=wanted.min_p,
+        typical_p=wanted.typical_p,
+        repeat_penalty=wanted.repeat_penalty,
+        repeat_last_n=wanted.repeat_last_n,
+        presence_penalty=wanted.presence_penalty,
+        frequency_penalty=wanted.frequency_penalty,
+        seed=secrets.randbits(63) if wanted.seed < 0 else wanted.seed,
+        logit_bias=logit_bias or {},
+        suppressed=suppressed,
+        draft_acceptance="rejection" if wanted.draft_acceptance == "rejection" else "coupled",
+    )

@@ -1,0 +1,288 @@
+"""What was decided about the pool's models is done here: loading, making room, leaving.
+
+`settle` asks the decider (`residents`) whenever something has changed, and at the time it wants. All that
+takes longer than a moment runs on threads, and settles again when it is done. On the event loop's thread
+only.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+from modelkit.errors import Busy, LoadError, ModelClosed, ModelkitError
+from modelkit.faults import worded
+from modelkit.memory import Memory
+from modelkit.model import Model
+from modelkit.server.models.loading import Loading
+from modelkit.server.models.residents import decide
+from modelkit.server.models.shares import lend
+from modelkit.server.models.standing import Standing
+from modelkit.server.models.stored import Source
+from modelkit.server.models.tally import Left, Tally, Why
+from runtime.records import dataclass
+
+UNLIMITED = 2**62
+_SPARE_TURNS = 4  # that wait in the engine already, so that a row that ends is followed at once
+_LONGEST_SLEEP_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much the pool may hold."""
+
+    memory_bytes: int = UNLIMITED
+    """Of all models together."""
+    keep_alive_s: float = 300.0
+    """How long a model stays that nobody uses, where no request has said."""
+    patience_s: float = 300.0
+    """How long a request waits for its model to get room."""
+    waiting: int = 512
+    """Requests that wait for one model."""
+    waiting_in_all: int = 1024
+    """And for all of them together."""
+
+
+class Moves:
+    """all: every model that is in memory or on its way, by its key."""
+
+    def __init__(self, source: Source, capacity: Capacity, clock: Callable[[], float]) -> None:
+        self.all: dict[int, Standing] = {}
+        self.closed = False
+        self.tally = Tally()
+        self._source, self._capacity, self._clock = source, capacity, clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loads: set[Loading] = set()
+        """Whose threads run, those that nobody wants any more among them."""
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="modelkit-pool")
+
+    def settle(self) -> None:
+        """Decide who stays and who comes, and have that done. Called whenever something changes."""
+        if self.closed:
+            return
+        known = [one.resident for one in self.all.values() if one.state != "opening"]
+        capacity, now_s = self._capacity, self._clock()
+        decision = decide(known, capacity.memory_bytes, now_s, capacity.patience_s)
+        self.tally.evictions.update(self.all[key].found.name for key in decision.evict)
+        for key in decision.leave:
+            self.tally.departures[
+                self.all[key].found.name, self._why(key in decision.evict, self.all[key])
+            ] += 1
+            self.leave(self.all[key])
+        for key, size in decision.keep:
+            self._keep(self.all[key], size)
+        for key, size in decision.load:
+            self._admit(self.all[key], size)
+        for key, sentence in decision.refuse:
+            self._refuse(self.all[key], sentence)
+        self._lend()
+        self._wake_at(decision.again_s)
+
+    @staticmethod
+    def _why(evicted: bool, standing: Standing) -> Left:
+        if evicted:
+            return "room"
+        if standing.outdated:
+            return "replaced"
+        if standing.dead:
+            return "failed"
+        return "stopped" if standing.stopped else "idle"
+
+    async def close(self) -> None:
+        """Close every model; whoever still waits for one gets ModelClosed."""
+        self.closed = True
+        self._wake_at(math.inf)
+        standings, loop = list(self.all.values()), asyncio.get_running_loop()
+        gone = ModelClosed("the server is stopping")
+        for one in standings:
+            if one.loading is not None:
+                one.loading.refuse(gone)
+            one.end(gone)
+        models = [one.model for one in standings if one.model is not None]
+        await asyncio.gather(*(loop.run_in_executor(self._threads, model.close) for model in models))
+        for load in list(self._loads):
+            await loop.run_in_executor(self._threads, load.thread.join)
+        await asyncio.sleep(0)  # what came of loads that could not be broken off is closed by `_done`
+        # Who is done leaves the set at the loop's next turn, which waiting for the done alone never gives it.
+        while tasks := [task for task in self._tasks if task.get_loop() is loop and not task.done()]:
+            await asyncio.gather(*tasks)
+        self.all.clear()
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def _lend(self) -> None:
+        """Say to each model what its conversations may take: memory that nobody was promised goes to those in
+        use.
+        """
+        held = [one for one in self.all.values() if one.state in ("loading", "ready", "leaving")]
+        promised = sum(one.fixed_bytes + max(one.prefix_bytes, one.prefix_asked_bytes) for one in held)
+        needs = [one.need for one in held if one.state == "ready"]
+        for key, size in lend(needs, self._capacity.memory_bytes - promised).items():
+            standing = self.all[key]
+            if standing.lent_bytes != size and standing.model is not None:
+                standing.lent_bytes = size
+                with suppress(ModelClosed):
+                    standing.model.limit_layers(size)
+
+    def start(self, standing: Standing) -> None:
+        """Begin to load it, unless that has begun."""
+        if standing.loading is None and standing.model is None:
+            load = standing.loading = Loading(
+                self._source,
+                standing.found,
+                lambda memory: self._foreseen(standing, memory),
+                lambda outcome: self._done(standing, load, outcome),
+            )
+            self._loads.add(load)
+
+    def _foreseen(self, standing: Standing, memory: Memory) -> None:
+        """Its headers are read."""
+        if standing.state == "opening" and standing.key in self.all:
+            standing.weigh(memory, self._capacity.memory_bytes)
+            standing.state = "waiting"
+            self.settle()
+
+    def _admit(self, standing: Standing, prefix_bytes: int) -> None:
+        standing.state = "loading"
+        standing.prefix_bytes = standing.prefix_asked_bytes = prefix_bytes
+        if standing.loading is not None:
+            standing.loading.grant(prefix_bytes)
+
+    def _refuse(self, standing: Standing, sentence: str) -> None:
+        if standing.fixed_bytes > self._capacity.memory_bytes:
+            why: Why = "too_large"
+            error: ModelkitError = LoadError(
+                sentence, hint="Take a smaller model or num_ctx, or give the server more memory."
+            )
+        else:
+            why = "no_room"
+            error = Busy(sentence, waiting=standing.users, retry_after_s=30, hint="Try again later.")
+        self.tally.failures[standing.found.name, why] += 1
+        self.drop(standing, error)
+
+    def drop(self, standing: Standing, error: ModelkitError) -> None:
+        """It will not come."""
+        self.all.pop(standing.key, None)
+        if standing.loading is not None:
+            standing.loading.refuse(error)
+        standing.end(error)
+
+    def _done(self, standing: Standing, load: Loading, outcome: Model | BaseException) -> None:
+        """The thread that loads it has ended."""
+        self._loads.discard(load)
+        if self.closed or standing.loaded.done():  # nobody wants it any more
+            standing.loading, standing.model = None, None if isinstance(outcome, BaseException) else outcome
+            self.leave(standing)
+            return
+        places = 0
+        if not isinstance(outcome, BaseException):
+            try:
+                places = outcome.activity.places
+            except ModelClosed as error:  # its engine has ended since
+                outcome = error
+        if isinstance(outcome, BaseException):
+            self.tally.failures[standing.found.name, "error"] += 1
+            self.drop(standing, worded(outcome) if isinstance(outcome, Exception) else _ended(outcome))
+            self.settle()
+            return
+        standing.model, standing.loading, standing.state = outcome, None, "ready"
+        standing.weigh(outcome.memory, self._capacity.memory_bytes)
+        standing.found = self._source.came(standing.found, outcome)
+        standing.used_s = standing.expires_s = self._clock()
+        standing.loaded.set_result(outcome)
+        standing.turns.open(places + _SPARE_TURNS)
+        self.settle()
+
+    def let_go(self, standing: Standing) -> None:
+        """Somebody needs it no more, or never got it."""
+        standing.users -= 1
+        if self.closed:
+            return
+        standing.used_s = self._clock() if standing.state == "ready" else standing.used_s
+        unwanted = ModelClosed(f"nobody waits for {standing.found.name} any more")
+        if not standing.users and standing.state in ("opening", "waiting") and standing.key in self.all:
+            self.drop(standing, unwanted)
+        if not standing.users and standing.state == "loading":
+            self._break_off(standing, unwanted)
+        if not standing.users:
+            standing.expires_s = self._clock() + standing.keep_alive_s
+        if standing.prefix_bytes > standing.prefix_asked_bytes and standing.state == "ready":
+            self._keep(standing, standing.prefix_asked_bytes)  # what it stood on can go now
+        self.settle()
+
+    def _keep(self, standing: Standing, size: int) -> None:
+        """It is to keep at most so much of earlier prompts."""
+        model = standing.model
+        assert model is not None
+        standing.prefix_asked_bytes = size
+        standing.prefix_bytes = max(standing.prefix_bytes, size)
+
+        def ask() -> int:
+            try:
+                return model.limit_prefixes(size)
+            except ModelkitError:  # it has died; what it kept goes with it
+                return size
+
+        async def asked() -> None:
+            held = await asyncio.get_running_loop().run_in_executor(self._threads, ask)
+            if standing.prefix_asked_bytes == size:
+                standing.prefix_bytes = max(held, size)
+                self.settle()
+
+        self._task(asked())
+
+    def leave(self, standing: Standing) -> None:
+        """Close it."""
+        standing.state = "leaving"
+        model = standing.model
+
+        async def left() -> None:
+            if model is not None and not self._held(model, standing):
+                await asyncio.get_running_loop().run_in_executor(self._threads, model.close)
+            self.all.pop(standing.key, None)
+            self.settle()
+
+        self._task(left())
+
+    def _held(self, model: Model, leaving: Standing) -> bool:
+        """Does it stay in memory for another? A source may give one model for two names."""
+        others = (one for one in self.all.values() if one is not leaving and one.state != "leaving")
+        return any(one.model is model for one in others)
+
+    def stop_now(self, standing: Standing) -> None:
+        """Close it, with whatever it is doing; or end its load."""
+        stopped = ModelClosed(f"{standing.found.name} was stopped", hint="Ask again, and it is loaded again.")
+        if standing.state == "ready":
+            standing.end(stopped)
+            self.tally.departures[standing.found.name, "stopped"] += 1
+            self.leave(standing)
+        elif standing.state == "loading":
+            self._break_off(standing, stopped)
+        else:
+            self.drop(standing, stopped)
+
+    def _break_off(self, standing: Standing, error: ModelkitError) -> None:
+        """Its weights are being read, and take room until that has ended; then `_done` sees it off."""
+        standing.state = "leaving"
+        standing.end(error)
+        if standing.loading is not None:
+            standing.loading.refuse(error)
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _wake_at(self, moment_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if moment_s < math.inf:
+            delay_s = min(max(moment_s - self._clock(), 0.0) + 0.001, 86400.0)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self.settle)
+
+
+def _ended(outcome: BaseException) -> ModelkitError:
+    return ModelClosed(f"the load was broken off: {outcome!r}")
