@@ -2,5 +2,5 @@
 
 `shape.py` checks what a request asks for, `answer.py` and `messages.py` put it together from a style's marks.
 `calls.py` writes calls, `values.py` and `tagged.py` their arguments, and `rules.py` the text of the grammar,
-in the Lark dialect of llguidance. `modelkit.grammars.grammar` compiles it.
+in the Lark dialect of llguidance. `compiler.py` compiles it.
 """

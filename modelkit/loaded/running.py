@@ -15,7 +15,8 @@ from modelkit.chat.fitting import Fit
 from modelkit.chat.styles.thinking import no_thinking
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
-from modelkit.grammars.grammar import Grammar, Grammars
+from modelkit.grammars.compiler import Grammars
+from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.loaded.embedding import Embedder, Embeddings, Wanted, no_text

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from modelkit.chat.styles.thinking import idle
-from modelkit.grammars.grammar import Grammars
+from modelkit.grammars.compiler import Grammars
 from modelkit.loaded.embedding import Embedder
 from modelkit.loaded.running import Running, stopping
 from modelkit.memory import Memory

@@ -10,7 +10,7 @@ from typing import Any
 
 from modelkit import arguments
 from modelkit.errors import ParameterError
-from modelkit.grammars.grammar import Form, read_form
+from modelkit.grammars.forms import Form, read_form
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.requests.attached import Chosen, read_adapters

@@ -86,7 +86,7 @@ def _names_a_file(value: str) -> bool:
 
 
 def _read(path: Path, option: str) -> str:
-    from modelkit.grammars.grammar import MOST_CHARACTERS  # brings MLX, which --help can do without
+    from modelkit.grammars.forms import MOST_CHARACTERS  # brings MLX, which --help can do without
 
     most = 4 * max(MOST_CHARACTERS.values())  # no character takes more bytes than four
     try:

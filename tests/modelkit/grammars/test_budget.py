@@ -8,7 +8,7 @@ import pytest
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named
-from modelkit.grammars.grammar import read_form
+from modelkit.grammars.forms import read_form
 from modelkit.grammars.shape import shape_of
 from modelkit.output.events import Thinking
 from runtime.sampling.constraint import Constraint, allows

@@ -11,7 +11,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import style_named, styles
 from modelkit.errors import RequestError
-from modelkit.grammars.grammar import read_form
+from modelkit.grammars.forms import read_form
 from modelkit.grammars.shape import Shape, shape_of
 from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
@@ -323,7 +323,7 @@ def test_a_tool_for_every_need_of_an_agent() -> None:
 
 
 def test_too_much_for_one_grammar_is_any_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    from modelkit.grammars import grammar as room
+    from modelkit.grammars import native
 
     style = style_named("lfm2")
     assert style is not None
@@ -331,7 +331,7 @@ def test_too_much_for_one_grammar_is_any_object(monkeypatch: pytest.MonkeyPatch)
         {"name": f"tool_{number}", "parameters": {"properties": {f"p{number}_{n}": {} for n in range(6)}}}
         for number in range(30)
     ]
-    monkeypatch.setitem(room.LIMITS, "max_grammar_size", 400)
+    monkeypatch.setitem(native.LIMITS, "max_grammar_size", 400)
     grammar = words_of(style, tokens=True).grammars.shaped(shape(style, Opening(), wide))
     assert len(grammar.notes) == 30
     strict = [{**tool, "strict": True} for tool in wide]

@@ -9,7 +9,8 @@ import pytest
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.grammars.digits import MOST_DIGITS
-from modelkit.grammars.grammar import Form, Grammar
+from modelkit.grammars.forms import Form
+from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
 from tests.support.walks import STOP, Words, words_of

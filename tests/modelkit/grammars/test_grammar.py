@@ -14,7 +14,9 @@ import pytest
 
 import modelkit
 from modelkit.errors import RequestError
-from modelkit.grammars.grammar import MOST_CHARACTERS, Form, Grammars, check, read_form
+from modelkit.grammars.compiler import Grammars
+from modelkit.grammars.forms import MOST_CHARACTERS, Form, read_form
+from modelkit.grammars.native import check
 from modelkit.grammars.patterns import FORMATS
 from modelkit.model import Model
 from modelkit.tokenizer import load_tokenizer

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
+from modelkit.grammars.forms import Form
 from modelkit.grammars.gbnf import as_lark
-from modelkit.grammars.grammar import Form
 from runtime.sampling.constraint import allows
 from tests.support.walks import STOP, words_of
 

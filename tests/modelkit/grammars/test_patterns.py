@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from modelkit.grammars.expressions import NotUnderstood
-from modelkit.grammars.grammar import Form
+from modelkit.grammars.forms import Form
 from modelkit.grammars.patterns import whole
 from modelkit.grammars.spelled import spelled
 from runtime.sampling.constraint import allows

@@ -8,7 +8,8 @@ import pytest
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
-from modelkit.grammars.grammar import Form, Grammar
+from modelkit.grammars.forms import Form
+from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import Matcher, allows

@@ -10,7 +10,7 @@ from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars import sound
-from modelkit.grammars.grammar import Form
+from modelkit.grammars.forms import Form
 from modelkit.grammars.refusals import Refusals
 from modelkit.grammars.shape import shape_of
 from tests.support.walks import words_of

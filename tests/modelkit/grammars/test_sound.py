@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from modelkit.errors import RequestError
+from modelkit.grammars.compiler import Grammars
 from modelkit.grammars.depth import DEEPEST_JSON, DEEPEST_RULE, depth_of_json
-from modelkit.grammars.grammar import Form, Grammars, check
+from modelkit.grammars.forms import Form
+from modelkit.grammars.native import check
 from modelkit.grammars.sound import unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import allows

@@ -12,7 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
-from modelkit.grammars.grammar import Form, Grammars
+from modelkit.grammars.compiler import Grammars
+from modelkit.grammars.forms import Form
 from modelkit.grammars.shape import shape_of
 from modelkit.grammars.vocabulary import Vocabulary, with_ids
 from modelkit.tokenizer import load_tokenizer

@@ -13,7 +13,7 @@ import pytest
 import modelkit
 from modelkit.answers.generation import Finish
 from modelkit.errors import ParameterError, RequestError
-from modelkit.grammars.grammar import Form
+from modelkit.grammars.forms import Form
 from modelkit.loaded.running import Running
 from modelkit.output.events import CallArguments, CallStart, Text, Thinking
 from tests.support.tiny import write_model

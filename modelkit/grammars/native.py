@@ -1,0 +1,138 @@
+"""What llguidance makes of a form: a matcher of its own, or the sentence in which the form is refused.
+
+Schemas and grammars may come from anyone. The library opens no file and no connection, its work is bounded by
+LIMITS when a grammar is compiled and again at every token, and the size of the text was bounded when it was
+read (`forms`).
+"""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from modelkit.errors import RequestError
+from modelkit.grammars.forms import Form
+from modelkit.grammars.gbnf import as_lark, is_gbnf
+from modelkit.grammars.grammar import as_bits
+from modelkit.grammars.refusals import COSTLY, refused
+from modelkit.grammars.rules import JSON_BLANKS, Marks
+from modelkit.grammars.vocabulary import names_tokens, with_ids
+from modelkit.schema import as_meant
+
+if TYPE_CHECKING:
+    import llguidance
+
+    from modelkit.grammars.rules import Outcome
+
+# Bytes and milliseconds are in proportion: a lexer state takes 1 to 2 kB, a thousand fuel about 0.07 ms.
+LIMITS: dict[str, Any] = {
+    "initial_lexer_fuel": 1_000_000,
+    "step_lexer_fuel": 400_000,
+    "step_max_items": 50_000,
+    "max_items_in_row": 10_000,  # an object takes four for each of its properties
+    "max_lexer_states": 100_000,
+    "max_grammar_size": 500_000,
+}
+
+
+def check(form: Form) -> None:
+    """Before there is a model to compile it for. Raises RequestError for a form that none takes; one that
+    names tokens is only looked at when it is compiled.
+    """
+    import llguidance
+
+    from modelkit.grammars.unheld import without_unheld
+
+    if form.kind != "lark" or not names_tokens(form.text):
+        matcher_of(llguidance.LLTokenizer("byte"), without_unheld(form)[0], {})
+
+
+def matcher_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
+    matcher = made_of(native, form, marks)
+    if matcher.is_error():
+        raise refused(form, matcher.get_error())
+    return matcher
+
+
+def made_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
+    """May be in error. So are patterns with many repeats, each by itself, where they cost too much: within an
+    object that would end an answer that has come to them.
+    """
+    from modelkit.grammars.loosening import counted
+
+    matcher = started(native, definition_of(form, marks))
+    if matcher.is_error() or form.kind != "schema":
+        return matcher
+    alone = (Form("", "schema", json.dumps({"type": "string", "pattern": one})) for one in counted(form.text))
+    tried = (started(native, definition_of(one, {})) for one in alone)
+    return next((one for one in tried if one.is_error() and COSTLY in one.get_error()), matcher)
+
+
+def started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.LLMatcher":
+    """May be in error."""
+    import llguidance
+
+    limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)
+    matcher = llguidance.LLMatcher(native, definition, log_level=0, limits=limits)
+    if not matcher.is_error():
+        matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token
+    return matcher if matcher.is_error() else _behind_a_token(native, matcher) or matcher
+
+
+def outcome_of(native: "llguidance.LLTokenizer", body: str) -> "Outcome":
+    """Of a terminal in Lark's syntax, tried by itself: none for one that costs too much to look through."""
+    matcher = started(native, json.dumps({"grammars": [{"lark_grammar": f"start: T\nT: {body}\n"}]}))
+    mask = b"" if matcher.is_error() else matcher.compute_bitmask()
+    if matcher.is_error():
+        return "never"
+    others = int.from_bytes(mask, "little") & ~as_bits(native.eos_tokens)
+    return "some" if others else "empty" if matcher.is_accepting() else "never"
+
+
+def _behind_a_token(
+    native: "llguidance.LLTokenizer", start: "llguidance.LLMatcher"
+) -> "llguidance.LLMatcher | None":
+    """A matcher in error where the grammar cannot go on behind a brace, or another token that it takes: what
+    is wrong with the properties of an object, or with repeats that cost too much, shows no sooner, and would
+    end an answer that has begun.
+    """
+    tokens = native.tokenize_str("{")
+    if start.validate_tokens(tokens) < len(tokens):
+        mask = int.from_bytes(start.compute_bitmask(), "little") & ~as_bits(native.eos_tokens)
+        tokens = [(mask & -mask).bit_length() - 1] if mask else []
+    tried = start.deep_copy()
+    tried.consume_tokens(tokens)
+    if not tried.is_error():
+        tried.compute_bitmask()
+    return tried if tried.is_error() else None
+
+
+def definition_of(form: Form, marks: Marks) -> str:
+    """marks: tokens that a grammar in Lark may name."""
+    from llguidance import LLMatcher
+
+    from modelkit.grammars.listed import with_known_names
+    from modelkit.grammars.sound import unsound, unsound_rules
+    from modelkit.grammars.spelled import escapes, spelled
+
+    if form.kind == "regex":
+        return LLMatcher.grammar_from_regex(form.text)
+    try:
+        if form.kind == "lark":
+            lark = as_lark(form.text) if is_gbnf(form.text) else form.text
+            if (why := unsound_rules(lark)) is not None:
+                raise refused(form, why)
+            return LLMatcher.grammar_from_lark(with_ids(lark, marks))
+        closed = with_known_names(as_meant(form.text))
+        root = json.loads(closed)
+        if isinstance(root, dict) and (why := unsound(root)) is not None:
+            raise refused(form, why)
+        written = spelled(root)
+        text = closed if written is root else json.dumps(written)
+        layout: Any = {"whitespace_pattern": JSON_BLANKS, **escapes(written)}
+        # Lenient would leave out what it cannot do, silently.
+        return LLMatcher.grammar_from_json_schema(text, layout, {"lenient": False})
+    except RequestError:
+        raise
+    except RecursionError as error:
+        raise refused(form, "it is written too deep") from error
+    except Exception as error:
+        raise refused(form, str(error)) from error
