@@ -45,14 +45,14 @@ from runtime.models.inkling import (
 from runtime.models.inkling import ShortConv as Mixed
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.nn import ops
-from runtime.nn.activation import sigmoid, softcap
+from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend
 from runtime.nn.causal_conv import last_inputs
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
-from runtime.nn.moe import Experts
 from runtime.nn.norm import RMSNorm, rms
+from runtime.nn.own_gate import OwnGateExperts, capped
 from runtime.nn.relative import by_distance
 from runtime.nn.route import CorrectedRouter
 from runtime.nn.sparse import SharedMoE
@@ -363,29 +363,13 @@ class Attention(Module):
         return mx.concatenate([keys, values], axis=-1), {"keys": last_keys, "values": last_values}
 
 
-class BentExperts(Experts):
-    """Gates and what they gate have caps; what opens a gate sees it as it was."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config.hidden_size, config.intermediate_size, config.experts)
-        self._caps = config.caps[:2]
-
-    def gated(self, gate: mx.array, up: mx.array) -> mx.array:
-        of_gate, of_up = self._caps
-        wide = gate.astype(mx.float32)
-        bent = softcap(wide, of_gate) * sigmoid(wide) * softcap(up.astype(mx.float32), of_up)
-        return bent.astype(gate.dtype)
-
-    def stacks(self) -> None:
-        """Operations know no such gate."""
-
-
 class MoE(SharedMoE):
     def __init__(self, config: Config) -> None:
         hidden = config.hidden_size
         router = CorrectedRouter(hidden, config.experts, config.chosen, scale=config.gate_scale)
         super().__init__(hidden, config.intermediate_size, config.experts, router, shared=0)
-        self.switch_mlp = BentExperts(config)
+        gate = capped(*config.caps[:2])
+        self.switch_mlp = OwnGateExperts(hidden, config.intermediate_size, config.experts, gate)
 
 
 class Recall(Module):

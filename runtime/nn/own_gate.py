@@ -7,7 +7,7 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from runtime.cpu.stated import Feeds, Stacks
-from runtime.nn.activation import silu
+from runtime.nn.activation import sigmoid, silu, softcap
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.moe import Experts
@@ -36,7 +36,18 @@ def situ(beta: float, linear_beta: float | None) -> Gate:
         wide, passing = gate.astype(mx.float32), up.astype(mx.float32)
         if linear_beta is not None:
             passing = linear_beta * mx.tanh(passing / linear_beta)
-        return (beta * mx.tanh(wide / beta) * mx.sigmoid(wide) * passing).astype(up.dtype)
+        return (beta * mx.tanh(wide / beta) * sigmoid(wide) * passing).astype(up.dtype)
+
+    return inner
+
+
+def capped(of_gate: float, of_up: float) -> Gate:
+    """Both have soft caps; what opens a gate sees it as it was (Inkling 2). In float32."""
+
+    def inner(gate: mx.array, up: mx.array) -> mx.array:
+        wide = gate.astype(mx.float32)
+        bent = softcap(wide, of_gate) * sigmoid(wide) * softcap(up.astype(mx.float32), of_up)
+        return bent.astype(gate.dtype)
 
     return inner
 
