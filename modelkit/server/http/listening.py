@@ -2,7 +2,8 @@
 
 SIGTERM, SIGINT or SIGHUP (a terminal that is closed) once drains: new requests get 503, /health says so, what
 runs may end within `grace_s`, and is then told in its own dialect that the server stops. Pulls, pushes and
-creates are told too, and put away what they have half done. A second signal ends the process at once.
+creates are told too, and put away what they have half done. A second SIGTERM or SIGINT ends the process at
+once.
 
 The sockets stay open while it drains, so that a client is told to come back and not left with a refused
 connection.
@@ -72,7 +73,7 @@ class Server(uvicorn.Server):
         self._serving, self._told = serving, started
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._signalled = False
+        self._signalled = self._asked = False
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         with _heard(self._serving.log):
@@ -99,11 +100,13 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: object) -> None:
         """A signal. It may come between any two steps of Python, so little is done here."""
-        if self._signalled and sig == signal.SIGHUP:  # the system sends one, and the shell another
-            return
-        if self._signalled:
+        hung_up = sig == signal.SIGHUP  # which comes beside SIGTERM, in any order, and more than once
+        if self._asked and not hung_up:
             put_away()
             os._exit(INTERRUPTED)
+        self._asked |= not hung_up
+        if self._signalled:
+            return
         self._signalled = True
         if self._loop is None:
             put_away()

@@ -113,16 +113,22 @@ def test_its_life(tmp_path: Path) -> None:
             assert process.wait(30) == 130
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_it_ends_well(tmp_path: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)],
+)
+def test_it_ends_well(tmp_path: Path, first: signal.Signals, second: signal.Signals) -> None:
     path = tmp_path / "socket"
+    # Under nohup the tests would hand on that it is ignored.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with served(tmp_path, "--uds", str(path)) as process:
+        signal.signal(signal.SIGHUP, before)
         told(process, "listening")
         assert path.stat().st_mode & 0o777 == 0o600
         with httpx.Client(transport=httpx.HTTPTransport(uds=str(path))) as client:
             assert client.get("http://localhost/livez").json() == {"status": "ok"}
-        process.send_signal(number)
-        process.send_signal(signal.SIGHUP)  # of a terminal that is closed come several
+        process.send_signal(first)
+        process.send_signal(second)  # of a terminal that is closed come several, of a system both
         assert process.wait(30) == 0
     assert not path.exists()
     assert not (tmp_path / "run" / "serve.json").exists()
