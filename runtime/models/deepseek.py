@@ -409,7 +409,9 @@ class GatedNorms(Module):
         assert rank is not None
         self.self_attn, self.mlp = attention, mlp
         self.input_layernorm = GatedNorm(norm(), config.hidden_size, rank)
-        self.post_attention_layernorm: Any = GatedNorm(norm(), config.hidden_size, rank) if sparse else norm()
+        self.post_attention_layernorm: GatedNorm | Normalize = (
+            GatedNorm(norm(), config.hidden_size, rank) if sparse else norm()
+        )
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         x = x + self.self_attn(self.input_layernorm(x, step), step, cache)

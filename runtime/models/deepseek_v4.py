@@ -29,6 +29,7 @@ from runtime.models.rope_block import checked
 from runtime.models.tensor_names import spelled, without_spares
 from runtime.models.towers import Towers
 from runtime.nn import ops
+from runtime.nn.compressed import Caches as Memories
 from runtime.nn.compressed import CompressedAttention, Shape
 from runtime.nn.hyper import WIDE, HyperBlock, HyperHead, MixingConnection, Streams
 from runtime.nn.indexer import IndexShape
@@ -257,7 +258,7 @@ class Mixture(Module):
         return self.switch_mlp(x, self.gate(x, step), step) + self.shared_experts(x, step)
 
 
-def _block(config: Config, place: int, rope: Rope) -> HyperBlock:
+def _block(config: Config, place: int, rope: Rope) -> HyperBlock[Memories]:
     attention = CompressedAttention(config.shapes[place], rope)
     mixture = Mixture(config, hashed=config.hashed[place])
     mixing = partial(MixingConnection, config.streams, config.rounds)

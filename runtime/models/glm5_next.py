@@ -15,7 +15,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache
+from runtime.cache.protocol import AttentionCache, StepCache
 from runtime.models import kimi_linear
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -33,7 +33,7 @@ from runtime.nn.attend import merge_heads
 from runtime.nn.block_indexer import BlockShape, PoolIndexer
 from runtime.nn.hyper import WIDE, HyperBlock, MixingConnection, Streams
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
-from runtime.nn.layer import FeedForward, Layer
+from runtime.nn.layer import FeedForward, Layer, Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mla import LatentAttention, LatentShape
 from runtime.nn.norm import Normalize
@@ -209,8 +209,8 @@ class Attention(LatentAttention):
         return merge_heads(self._attend(content, position, seen, mask, step))
 
 
-def _block(config: Config, *, folds: bool, sparse: bool) -> HyperBlock:
-    attention = KimiDelta(config.hidden_size, config.delta) if folds else Attention(config)
+def _block(config: Config, *, folds: bool, sparse: bool) -> HyperBlock[StepCache]:
+    attention: Mixer = KimiDelta(config.hidden_size, config.delta) if folds else Attention(config)
     mixing = partial(MixingConnection, config.streams, config.rounds)
     return HyperBlock(attention, _feed_forward(config, sparse=sparse), rms_norms(config), mixing)
 

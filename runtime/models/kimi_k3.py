@@ -177,8 +177,6 @@ class Mixture(Module):
 
 def mixed(sums: Sequence[mx.array], norm: Normalize, vector: nn.Module, step: Step) -> mx.array:
     """Each [B, L, D] by its share of a softmax of how well its norm answers the vector [1, D]."""
-    if len(sums) == 1:
-        return sums[0]
     apart = mx.stack([one.astype(mx.float32) for one in sums], axis=-2)
     scores = linear(vector, norm(apart), step)[..., 0]
     return (ops.table.softmax(scores)[..., None] * apart).sum(axis=-2).astype(sums[0].dtype)

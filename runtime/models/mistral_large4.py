@@ -269,7 +269,7 @@ class Attention(LatentAttention):
         """See LatentAttention."""
         return None if "indexer" in self else self._chooser
 
-    def seen(self, x: mx.array, step: Step, cache: Any) -> mx.array:
+    def seen(self, x: mx.array, step: Step, cache: "AttentionCache | Memories") -> mx.array:
         """cache: of latents, and of the indexer's keys."""
         latents, index = cast("Memories", cache)
         content, position = mx.split(self.queries(x, step), [self._shape.content], axis=-1)

@@ -10,15 +10,15 @@ Source: transformers modeling_qwen4_exp.py.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State, Stateless
-from runtime.cache.protocol import Caches, StepCache, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -187,11 +187,15 @@ class Attention(GatedAttention):
         self.indexer = BlockIndexer(config.index, config.hidden_size, rope, config.norm_eps)
         self._as_stated = False
 
-    def heard(self, step: Step, cache: Any, heads: Projected, x: mx.array) -> mx.array:
-        memory, index = cache
+    def heard(
+        self, step: Step, cache: "AttentionCache | Sequence[AttentionCache]", heads: Projected, x: mx.array
+    ) -> mx.array:
+        """cache: its own, and the indexer's."""
+        memory, index = cast("Sequence[AttentionCache]", cache)
         queries, keys, values = heads
         queries, keys = self.place(queries, keys, step)
         seen, values, mask = memory.append(step, keys, values)
+        assert values is not None
         mask = self.indexer.narrowed(x, step, index, mask)
         out = attention(queries, seen, values, mask, scale=self._scale)
         return out.reshape(*x.shape[:2], -1) if step.width == 1 else merge_heads(out)
@@ -224,7 +228,7 @@ class Block(Module):
         if "linear_attn" in self:
             answer = self.linear_attn(read, step, caches[0])
         else:
-            both: Any = caches[:2]  # its own, and the indexer's
+            both: Any = caches[:2]
             answer = self.self_attn(read, step, both)
         x = joined(x, answer, shares)
         read, shares = self.mlp_hyper_connection.parts(x, step)

@@ -7,7 +7,7 @@ sums are float32. Sources: transformers modeling_hy_v4.py, modeling_deepseek_v4.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import mlx.core as mx
 
@@ -18,6 +18,9 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Norm
 from runtime.records import dataclass
 from runtime.step import Step
+
+Memory = TypeVar("Memory")
+"""What an attention remembers by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +104,24 @@ class MixingConnection(HyperConnection):
         return _added(mixed, answer, shares, streams.dtype)
 
 
-class HyperBlock(Module):
+class HyperBlock(Module, Generic[Memory]):
     """Streams -> streams, around an attention and a feed-forward part, each behind a norm. connection: makes
     what is around one of them.
     """
 
     def __init__(
-        self, attention: Any, mlp: FeedForward, norm: Norm, connection: Callable[[], HyperConnection]
+        self,
+        attention: Callable[[mx.array, Step, Memory], mx.array],
+        mlp: FeedForward,
+        norm: Norm,
+        connection: Callable[[], HyperConnection],
     ) -> None:
         super().__init__()
         self.self_attn, self.mlp = attention, mlp
         self.input_layernorm, self.post_attention_layernorm = norm(), norm()
         self.attn_hc, self.ffn_hc = connection(), connection()
 
-    def __call__(self, streams: mx.array, step: Step, cache: Any) -> mx.array:
-        """cache: as the attention takes it."""
+    def __call__(self, streams: mx.array, step: Step, cache: Memory) -> mx.array:
         x, by = self.attn_hc.open(streams)
         streams = self.attn_hc.close(streams, self.self_attn(self.input_layernorm(x), step, cache), by)
         x, by = self.ffn_hc.open(streams)

@@ -85,7 +85,8 @@ def test_a_command_that_is_ended_leaves_none(killed: Callable[..., Path], number
 
 def test_whoever_has_them_ignored_is_not_ended_by_them() -> None:
     program = (
-        "import signal; from modelkit.cli import interrupts; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+        "import signal; from modelkit.cli.terminal import interrupts; "
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN); "
         "interrupts.install(); signal.raise_signal(signal.SIGHUP); print('here')"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "here\n"

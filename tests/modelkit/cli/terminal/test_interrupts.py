@@ -104,7 +104,7 @@ def test_it_ends_where_its_last_word_cannot_be_written(body: str, interrupts: in
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX signals")
 def test_whoever_has_it_ignored_is_not_interrupted() -> None:
     ignoring = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
-    program = f"from modelkit.cli import interrupts; interrupts.install(); {ignoring}"
+    program = f"from modelkit.cli.terminal import interrupts; interrupts.install(); {ignoring}"
     ran = subprocess.run(
         ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", sys.executable, "-c", program],
         capture_output=True,

@@ -29,6 +29,8 @@ from tests.support.tiny import write_tokenizer
 
 REFUSED = {
     "minicpm_moe": "it has experts",
+    "ling2_5": "no place in a GGUF file of a bailingmoe3 model",
+    "ling2_5_ranked": "no place in a GGUF file of a bailingmoe3 model",
     "bailing_hybrid_ranked": "kda_safe_gate is False",
     "arcee_biases": "hidden_act is 'gelu'",
     "cohere2": "layer_types are not",

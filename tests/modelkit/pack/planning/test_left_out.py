@@ -19,5 +19,5 @@ def test_adapters_of_phi4_for_images_and_sound_are_left_out(inventory_of: Make) 
     inventory = inventory_of(tensors, {"model_type": "phi4mm", "architectures": ["Phi4MMForCausalLM"]})
     assert [tensor.name for tensor in to_decide(inventory, ())] == [f"{at}.base_layer.weight"]
     masks, pairs = left_out_notes(inventory, ())
-    assert masks == "1 stored buffer is left out, which follow from the positions"
+    assert masks == "1 stored buffer is left out: positions say the same"
     assert pairs == "2 tensors are left out: adapters for images and sound"

@@ -46,7 +46,7 @@ from tests.support.code_folders import (
 from tests.support.parity import Reference
 from tests.support.peft_folders import pair_for, peft_tensors, write_peft
 
-GOLDEN = Path(__file__).parents[2] / "data" / "codes.npz"
+GOLDEN = Path(__file__).parents[3] / "data" / "codes.npz"
 FAMILIES = [
     "llama",
     "qwen3_moe",

@@ -16,7 +16,7 @@ from modelkit.server.http.place import Place
 from tests.support.running_server import Running, running
 from tests.support.tiny import TEMPLATE, write_model
 
-TLS = Path(__file__).parents[2] / "data" / "tls"
+TLS = Path(__file__).parents[3] / "data" / "tls"
 ASK = {"model": "story", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
 
 

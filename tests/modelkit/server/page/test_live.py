@@ -107,6 +107,6 @@ def test_what_the_server_refuses_is_said(tab: Tab) -> None:
     page.locator("#format").fill('{"type": "string", "pattern": "("}')
     page.keyboard.press("Escape")
     answer = tab.ask("Hi")
-    assert "unclosed group" in answer.get_by_role("alert").inner_text()
+    assert "a group is not closed" in answer.get_by_role("alert").inner_text()
     assert all("400" in said for said in tab.noise)
     tab.noise.clear()

@@ -304,7 +304,7 @@ def test_a_bias_of_positions() -> None:
                     k,
                     v,
                     scale=0.2,
-                    bias=lambda n, bias=bias: bias[..., :n],
+                    bias=lambda places, bias=bias: bias[..., : places.shape[-1]],
                     shape=(GROUPS, SIZE),
                 )
             )
