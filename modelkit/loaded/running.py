@@ -115,8 +115,11 @@ class Running:
         continuing = continuing and self.start_id is None
         pieces = Pieces(self.tokenizer, continuing=continuing)
         turn, splitter = prompt.turn, None
+        json = asked.form is not None and asked.form.kind == "schema"
         if turn is not None:
-            splitter = splitter_for(self.prompter.style, turn.opening, turn.tools, turn.earlier_calls)
+            splitter = splitter_for(
+                self.prompter.style, turn.opening, turn.tools, turn.earlier_calls, json=json
+            )
         with translated():
             request = Request(
                 ids,
@@ -138,7 +141,7 @@ class Running:
                 asked.resolved.stop,
                 prompt.ids,
                 prompt.dropped,
-                json=asked.form is not None and asked.form.kind == "schema",
+                json=json,
                 tools=() if turn is None else turn.tool_names,
                 notes=(*(constraint.notes if constraint else ()), *self._unbounded(turn, asked)),
             )

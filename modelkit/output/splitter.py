@@ -46,7 +46,12 @@ class Plain:
 
 
 def splitter_for(
-    style: Style | None, opening: Opening, tools: object = None, earlier_calls: int = 0
+    style: Style | None,
+    opening: Opening,
+    tools: object = None,
+    earlier_calls: int = 0,
+    *,
+    json: bool = False,
 ) -> Splitter:
     """For one answer.
 
@@ -55,6 +60,7 @@ def splitter_for(
     tools: those of the request, in OpenAI's shape; without any, no call is looked for, and what looks like
     one is text.
     earlier_calls: how many calls the conversation has had, for styles that count them in their ids.
+    json: the answer's text is a JSON value.
     """
     if style is None:
         return Plain()
@@ -65,4 +71,4 @@ def splitter_for(
     schemas = arguments_of(tools)
     if style.header:
         return Headed(style, style.header, opening, schemas, earlier_calls)
-    return Split(style, opening, schemas, earlier_calls)
+    return Split(style, opening, schemas, earlier_calls, json=json)

@@ -15,24 +15,31 @@ from modelkit.output.calls import FENCES, Calls
 from modelkit.output.events import Text, Thinking
 from modelkit.output.identities import Identities
 from modelkit.output.machine import Machine
-from modelkit.output.reading.feed import Cut, NoCall, Waiting
+from modelkit.output.reading.feed import BLANKS, Cut, NoCall, Waiting
 from modelkit.output.reading.marks import Marks, core, lead, trail, without_lead
 
 Role = Literal["think", "unthink", "wrap", "unwrap", "call", "stop"]
 _MOST_HELD_BLANKS = 64
 _OPENERS = frozenset({"think", "wrap", "call"})
+_MARK_OR_JSON = ("", "[", "f")  # [THINK] or a list, functools or false
 
 
 class Split(Machine):
     """An answer of a style without headers. tools: the schemas of their arguments, by name; without any, no
-    call is looked for.
+    call is looked for. json: all of its text is a JSON value.
     """
 
     def __init__(
-        self, style: Style, opening: Opening, tools: Mapping[str, Any], earlier_calls: int = 0
+        self,
+        style: Style,
+        opening: Opening,
+        tools: Mapping[str, Any],
+        earlier_calls: int = 0,
+        *,
+        json: bool = False,
     ) -> None:
         super().__init__(style.marks)
-        self._style = style
+        self._style, self._json = style, json
         self._tools = tools if style.form else {}
         self._calls = Calls(style, tools, self._feed, self._sink, Identities(style.ids, earlier_calls))
         self._roles = {thinking: self._legal(thinking=thinking) for thinking in (False, True)}
@@ -166,11 +173,24 @@ class Split(Machine):
 
     def _last(self, count: int) -> None:
         """What the answer ends with; behind a call blanks are the style's."""
+        in_mark = self._cut_in_mark(count)
         self._settle_fresh(count)
-        if not (self._called and self._fresh):
+        if in_mark:
+            self._feed.take(count)
+        elif not (self._called and self._fresh):
             self._sink.text(self._kind, *self._feed.take_text(count))
         ids, logprobs = self._feed.rest()
         self._sink.text(self._kind, "", ids, logprobs)
+
+    def _cut_in_mark(self, count: int) -> bool:
+        """Is the answer cut off in a mark, with nothing else in these characters? Asked where it is to be
+        JSON: without a form they may be text.
+        """
+        feed = self._feed
+        rest = feed.text[feed.at : feed.at + count].strip(BLANKS)
+        if not (self._json and feed.cut and self._fresh) or rest in _MARK_OR_JSON:
+            return False
+        return any(mark.startswith(rest) for mark in self._marks[self._thinking].cores)
 
     def _bare(self) -> Waiting[bool]:
         """Read calls that have no mark, where the style has such and one may stand here."""

@@ -131,6 +131,16 @@ def test_json_is_read(model: modelkit.Model) -> None:
     assert model.chat(ASK, think=False, regex="[3]").parsed is None
 
 
+@pytest.mark.parametrize("mark", ["  </think>\n\n", "<think>\n\n</think>\n\n"])
+def test_json_that_is_cut_in_front_of_its_first_letter(
+    model: modelkit.Model, writes: Callable[[str], None], mark: str
+) -> None:
+    writes(mark + '{"n": 3}')
+    for count in range(1, len(mark) + 1):
+        answer = model.chat(ASK, format="json", num_predict=count)
+        assert "".join((answer.text + (answer.thinking or "")).split()) == "", count
+
+
 def test_a_continued_answer_is_text(model: modelkit.Model, writes: Callable[[str], None]) -> None:
     talk = [*ASK, {"role": "assistant", "content": "It is "}]
     writes(" sunny")

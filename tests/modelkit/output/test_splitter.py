@@ -73,6 +73,26 @@ def test_the_words_of_a_header_that_is_cut_are_no_text() -> None:
         assert collected([*events, *splitter.finish(cut=True)]).text == "", count
 
 
+@pytest.mark.parametrize("name", [style.name for style in styles() if not style.header])
+def test_a_mark_in_front_of_json_that_is_cut_is_no_text(name: str) -> None:
+    style = row(name)
+    spans = [span.marks for span in (style.think, style.text) if span]
+    for mark in {mark.strip() for mark in (*style.begins, *sum(spans, ()))}:
+        for end in range(1, len(mark)):
+            if mark[:end] not in ("[", "f", "{"):  # a list, false, and calls that are JSON themselves
+                splitter = splitter_for(style, Opening(), TOOLS, json=True)
+                events = [event for piece in plain(["\n\n", mark[:end]]) for event in splitter.push(piece)]
+                assert collected([*events, *splitter.finish(cut=True)]).text.strip() == "", mark[:end]
+
+
+@pytest.mark.parametrize("begun", ["[", "f", "\n\n[", "[1", "fal", '"<', '["</thi'])
+def test_json_that_is_cut_is_text(begun: str) -> None:
+    for name in NAMES:
+        splitter = splitter_for(row(name), Opening("text"), json=True)
+        events = [event for piece in plain([begun]) for event in splitter.push(piece)]
+        assert collected([*events, *splitter.finish(cut=True)]).text == begun, name
+
+
 def assert_chunking_does_not_matter(case: Case) -> None:
     text, random_ = case.text, random.Random(case.label)
     whole = folded(split(case, plain([text])))
