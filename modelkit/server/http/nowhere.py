@@ -4,6 +4,7 @@ OpenAI's clients add `/chat/completions` to a base address that ends in `/v1`; A
 `/v1/messages` and `/api/chat` to the bare address of the server.
 """
 
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from modelkit.server.faults import refused
@@ -14,20 +15,26 @@ UNPREFIXED = ("/chat/completions", "/completions", "/responses", "/embeddings", 
 
 async def nowhere(scope: Scope, receive: Receive, send: Send) -> None:
     """The application of all paths that have no route. Raises Refused."""
+    raise refused("not_found", f"there is no such path here{_advice(scope)}")
+
+
+def _advice(scope: Scope) -> str:
     path: str = scope["path"]
-    raise refused("not_found", f"there is no such path here{_advice(path)}")
-
-
-def _advice(path: str) -> str:
-    if any(path == one or path.startswith(one + "/") for one in UNPREFIXED):
-        return f"; did you mean /v1{_shown(path)}? The base_url of OpenAI's clients ends in /v1"
     if path.startswith("/v1/v1/messages"):
         return "; the base_url of Anthropic's clients is the server's address alone, without /v1"
-    if path.startswith("/v1/v1/"):
-        return f"; did you mean {_shown(path[3:])}? A base_url ends in /v1 once"
     if path.startswith(("/v1/api/", "/api/api/")):
         return "; the host of Ollama's clients is the server's address alone, without a path"
+    if path.startswith("/v1/v1/") and _taken(scope, path[3:]):
+        return f"; did you mean {_shown(path[3:])}? A base_url ends in /v1 once"
+    if any(path == one or path.startswith(one + "/") for one in UNPREFIXED) and _taken(scope, "/v1" + path):
+        return f"; did you mean /v1{_shown(path)}? The base_url of OpenAI's clients ends in /v1"
     return ""
+
+
+def _taken(scope: Scope, path: str) -> bool:
+    """Is there such a path, for what was asked of this one?"""
+    routes = scope["app"].routes
+    return any(route.matches({**scope, "path": path})[0] is Match.FULL for route in routes)
 
 
 def _shown(path: str) -> str:

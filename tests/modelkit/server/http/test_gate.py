@@ -277,32 +277,30 @@ def test_errors_are_worded_by_the_path(open_to_some: TestClient) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "shape", "said"),
+    ("asked", "shape", "said"),
     [
-        ("/chat/completions", "openai", "did you mean /v1/chat/completions? The base_url of OpenAI's"),
-        ("/models/amy/x", "openai", "did you mean /v1/models/amy/x?"),
-        (
-            "/v1/v1/chat/completions",
-            "openai",
-            "chat/completions? A base_url ends in /v1 once",
-        ),
-        ("/v1/v1/messages", "openai", "base_url of Anthropic's clients is the server's address alone"),
-        ("/v1/api/chat", "openai", "the host of Ollama's clients is the server's address alone"),
-        ("/api/api/chat", "plain", "the host of Ollama's clients is the server's address alone"),
-        ("/v1/chat/complete", "openai", None),
-        ("/modelsx", "plain", None),
+        ("POST /chat/completions", "openai", "did you mean /v1/chat/completions? The base_url of OpenAI's"),
+        ("GET /chat/completions", "openai", None),
+        ("GET /models/amy/x", "openai", "did you mean /v1/models/amy/x?"),
+        ("POST /models/load", "openai", None),
+        ("POST /v1/v1/chat/completions", "openai", "chat/completions? A base_url ends in /v1 once"),
+        ("DELETE /v1/v1/models/amy", "openai", None),
+        ("POST /v1/v1/messages", "openai", "base_url of Anthropic's clients is the server's address alone"),
+        ("POST /v1/api/chat", "openai", "the host of Ollama's clients is the server's address alone"),
+        ("GET /api/api/chat", "plain", "the host of Ollama's clients is the server's address alone"),
+        ("GET /v1/chat/complete", "openai", None),
+        ("POST /modelsx", "plain", None),
     ],
 )
 def test_a_base_address_that_is_wrong_is_said(
-    open_to_some: TestClient, path: str, shape: str, said: str | None
+    open_to_some: TestClient, asked: str, shape: str, said: str | None
 ) -> None:
-    for method in ("GET", "POST"):
-        answer = open_to_some.request(method, path, json={"model": "a"})
-        error = answer.json()["error"]
-        message = error["message"] if shape == "openai" else error
-        assert (answer.status_code, isinstance(message, str)) == (404, True)
-        assert message.startswith("there is no such path here")
-        assert message == "there is no such path here" if said is None else said in message
+    answer = open_to_some.request(*asked.split(), json={"model": "a"})
+    error = answer.json()["error"]
+    message = error["message"] if shape == "openai" else error
+    assert (answer.status_code, isinstance(message, str)) == (404, True)
+    assert message.startswith("there is no such path here")
+    assert message == "there is no such path here" if said is None else said in message
 
 
 def test_what_nobody_foresaw_is_in_the_log_alone(tmp_path: Path) -> None:
