@@ -136,5 +136,6 @@ ROUTES = (
     *STORED_ROUTES,
     Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/models", models, methods=["GET"]),
+    Route("/v1/models/", models, methods=["GET"]),
     Route("/v1/models/{id:path}", model, methods=["GET"]),
 )

@@ -303,6 +303,11 @@ def test_a_base_address_that_is_wrong_is_said(
     assert message == "there is no such path here" if said is None else said in message
 
 
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/"])
+def test_the_list_of_models_with_a_slash_behind_it(open_to_some: TestClient, path: str) -> None:
+    assert open_to_some.get(path).json()["object"] == "list"
+
+
 def test_what_nobody_foresaw_is_in_the_log_alone(tmp_path: Path) -> None:
     log = io.StringIO()
     with client(Access(), tmp_path, Log(log)) as here:
