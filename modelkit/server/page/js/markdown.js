@@ -45,7 +45,7 @@ function nodesOf(tokens, settled) {
 function drawn(tokens, settled) {
   const fragment = clean(parser.parser(tokens));
   if (depth(fragment) > DEEPEST) throw new RangeError("too deep");
-  drawFormulas(fragment);
+  drawFormulas(fragment, settled);
   dressCode(fragment, settled);
   for (const table of fragment.querySelectorAll("table")) {
     const box = h("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" });

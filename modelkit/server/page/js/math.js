@@ -11,6 +11,11 @@ const DEEPEST = 250;
 /** A short formula that defines words of its own can stand for millions of signs. */
 const DEFINING = /\\(?:[egx]?def|let|futurelet|(?:re)?newcommand|providecommand)(?![a-zA-Z])/;
 const LONGEST_DEFINING = 300;
+const AT_ONCE = 100;
+const PIECE_MS = 20;
+/** Formulas of one paragraph, item or cell. A browser's layout takes seconds for thousands, over again with each that comes;
+ * nobody writes such a paragraph. */
+const MOST_OF_ONE = 300;
 
 const BLOCK = /^ {0,3}(?:\$\$([^$]{1,5000}?)\$\$|\\\[([\s\S]{1,5000}?)\\\])[ \t]*(?:\n+|$)/;
 // A dollar is money where a blank stands inside of it, or a digit behind it.
@@ -50,18 +55,45 @@ export const MATH = [
 
 let drawer = null;
 
-/** Draw what is marked as a formula; before KaTeX is there, its source is shown. */
-export function drawFormulas(fragment) {
-  const places = [...fragment.querySelectorAll(".math-inline, .math-display")];
+/** Draw what is marked as a formula; before KaTeX is there, its source is shown. Of many, only the first at once: the page
+ * would stand still. settled: the others follow, else all of this is drawn again soon. */
+export function drawFormulas(fragment, settled) {
+  const places = drawable([...fragment.querySelectorAll(".math-inline, .math-display")]);
   if (!places.length) return;
-  if (drawer) return places.forEach(draw);
+  const first = places.slice(0, AT_ONCE);
+  const rest = settled ? places.slice(AT_ONCE) : [];
+  if (drawer) {
+    first.forEach(draw);
+    drawInPieces(rest);
+    return;
+  }
   katex().then(
     (library) => {
       drawer = library;
-      places.forEach(draw);
+      first.forEach(draw);
+      drawInPieces(rest);
     },
     () => {},
   );
+}
+
+function drawable(places) {
+  const counts = new Map();
+  return places.filter((place) => {
+    const box = place.closest("p, li, td, th");
+    counts.set(box, (counts.get(box) ?? 0) + 1);
+    return counts.get(box) <= MOST_OF_ONE;
+  });
+}
+
+/** As long as the page shows them. */
+async function drawInPieces(places) {
+  for (let at = 0; at < places.length; ) {
+    await new Promise((resolve) => setTimeout(resolve));
+    if (!places[at].isConnected) return;
+    const end = performance.now() + PIECE_MS;
+    while (at < places.length && performance.now() < end) draw(places[at++]);
+  }
 }
 
 /** What cannot be drawn stays as it was written. */

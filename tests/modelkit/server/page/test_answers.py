@@ -72,6 +72,25 @@ def test_a_line_of_a_megabyte_is_shown_as_it_is(tab: Tab, fake: Fake) -> None:
     assert answer.locator(".plain").evaluate("e => e.textContent.length") == len(line)
 
 
+def test_many_formulas_are_drawn_in_pieces_and_a_paragraph_has_so_many(tab: Tab, fake: Fake) -> None:
+    lines = "\n\n".join(f"$a_{{{number}}}$" for number in range(250))
+    paragraph = " ".join(f"$b_{{{number}}}$" for number in range(700))
+    words = f"{lines}\n\n{paragraph}"
+    fake.answers = [[*text(words, 2_000), finish()]]
+    answer = tab.ask("Hi")
+    answer.locator(".katex").nth(549).wait_for()
+    last = answer.locator("p").last
+    assert last.locator(".katex").count() == 300
+    assert last.inner_text().endswith("b_{698} b_{699}")
+    at_once = """async (words) => {
+        const { showMarkdown } = await import("/page/js/markdown.js");
+        const box = document.body.appendChild(document.createElement("div"));
+        showMarkdown(box, words);
+        return box.querySelectorAll(".katex").length;
+    }"""
+    assert tab.page.evaluate(at_once, words) == 100
+
+
 def test_tokens_show_how_sure_the_model_was(tab: Tab, fake: Fake) -> None:
     page = tab.page
     chances = [("Yes", -0.01), (" or", -0.4), (" no", -3.0)]
