@@ -29,22 +29,27 @@ CHANGES = frozenset({"tool_addition", "tool_removal"})
 """Blocks of system messages that say nothing to the model: see `offered`."""
 
 
-def read_conversation(body: Fields, earlier: Sequence[Message] = ()) -> list[Message]:
-    """`messages`, behind those of a thread: at least one."""
-    found, calls = [*earlier], Calls()
+def read_conversation(
+    body: Fields, earlier: Sequence[Message] = (), *, goes_on: bool = False
+) -> list[Message]:
+    """`messages`, behind those of a thread: at least one. goes_on: as the user's next message finds them."""
+    found, calls, given = [*earlier], Calls(), list(body.each("messages", MOST_MESSAGES))
     for message in earlier:
         calls.lack(message)
-    for one in body.each("messages", MOST_MESSAGES):
+    turns = [place for place, one in enumerate(given) if one.raw("role") == "user"]
+    last = len(given) if goes_on else max(turns, default=0)
+    for place, one in enumerate(given):
         if summary := _summary(one):
             found = [Message("user", f"Summary of the conversation so far:\n\n{summary}")]
-        for message in _read(one):
+        read = _read(one)
+        for message in () if _passes(one) and place < last else read:
             if calls.lack(message):
                 raise _without_call(one, message)
             if not (summary and message == Message("assistant")):
                 found.append(message)
-    if not found:
+    if not found and not goes_on:
         raise refused("invalid_request", "messages: at least one message is required", "messages")
-    return _joined(without_blank_end(found))
+    return _joined(without_blank_end(found)) if found else found
 
 
 def read_system(body: Fields) -> str:
@@ -88,6 +93,12 @@ def _read(given: Fields) -> list[Message]:
     if texts or not results:
         return [*results, Message(role, _BETWEEN.join(texts))]
     return results
+
+
+def _passes(given: Fields) -> bool:
+    """Does the model see this message only until the user says the next?"""
+    clears = given.raw("role") == "system" and given.choice("clear_at", ("next_user_message", "never"))
+    return clears == "next_user_message"
 
 
 def _without_call(given: Fields, result: Message) -> Refused:

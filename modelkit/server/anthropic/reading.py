@@ -71,6 +71,7 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     messages = [Message("system", system), *said] if system else said
     if thread is not None:
         fields = {name: body.raw(name) for name in KEPT}
+        said = read_conversation(body, thread.said, goes_on=True)
         thread = replace(thread, said=said, fields=fields, changes=[one.peek for one in changes])
     wish = None if counting else body.fields("compaction")
     if wish is not None:

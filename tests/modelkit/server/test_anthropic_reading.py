@@ -117,6 +117,28 @@ def test_tools_are_those_at_the_end_of_the_conversation() -> None:
             names(wrong)
 
 
+def test_a_system_message_is_cleared_at_the_next_of_the_user() -> None:
+    def read(clear_at: Any, *more: Any) -> list[str]:
+        content = [
+            text("Be brief."),
+            {"type": "tool_removal", "tool": {"type": "tool_reference", "name": "f"}},
+        ]
+        talk = [HI, {"role": "system", "content": content, "clear_at": clear_at}, *more]
+        body = Fields({"model": "m", "max_tokens": 8, "messages": talk, "tools": [TOOL]})
+        found = read_asked(body, Threads())
+        assert "tools" not in found.keywords
+        assert not [name for name in body.unread() if name.startswith("messages")]
+        return [one.content for one in found.messages]
+
+    answer = {"role": "assistant", "content": "a"}
+    assert read("next_user_message", answer, HI) == ["Hi", "a", "Hi"]
+    assert read("next_user_message") == ["Hi", "Be brief."]
+    assert read("next_user_message", answer) == ["Hi", "Be brief.", "a"]
+    assert read("never", answer, HI) == read(None, answer, HI) == ["Hi", "Be brief.", "a", "Hi"]
+    with pytest.raises(Refused, match="clear_at is 'soon', expected one of next_user_message, never"):
+        read("soon")
+
+
 @pytest.mark.parametrize("line", ["cc_version=1; cch=1;", "cc_version=1; cch=2;"])
 def test_a_line_that_changes_with_every_request_is_not_in_the_prompt(line: str) -> None:
     billing = f"x-anthropic-billing-header: {line}"

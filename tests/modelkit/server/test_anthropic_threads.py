@@ -39,7 +39,10 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     def counted(messages: list[Message], *, tools: Any = (), **_: Any) -> list[Event]:
         return [Text(" ".join(one["function"]["name"] for one in tools))]
 
-    scripts: dict[str, Any] = {"writer": echo, "counter": counted}
+    def roles(messages: list[Message], **_: Any) -> list[Event]:
+        return [Text(" ".join(one.role for one in messages))]
+
+    scripts: dict[str, Any] = {"writer": echo, "teller": roles, "counter": counted}
 
     def opened(name: str) -> Model:
         model = modelkit.load(folder, home=home, temperature=0)
@@ -69,6 +72,25 @@ def test_a_thread_is_answered_as_the_whole_conversation(
         ]
         assert tokens[0] == tokens[1]
     assert thread.previous_message_id == answer.id
+
+
+def test_a_thread_clears_a_system_message_as_the_whole_conversation_does(
+    anthropics: anthropic.Anthropic,
+) -> None:
+    once: Any = {"role": "system", "content": "be brief", "clear_at": "next_user_message"}
+    thread = anthropics.beta.messages.thread(model="teller", max_tokens=8)
+    told: list[Any] = []
+    for number in range(3):
+        asked: Any = {"role": "user", "content": f"question {number}"}
+        answer = thread.send(asked, *([] if number else [once]))
+        whole = anthropics.beta.messages.create(model="teller", max_tokens=8, messages=thread.messages[:-1])
+        told.append(answer.content[0])
+        assert [answer.content[0]] == whole.content
+    assert [one.text for one in told] == [
+        "user system",
+        "user assistant user",
+        "user assistant user assistant user",
+    ]
 
 
 def test_a_runner_of_tools_goes_on(anthropics: anthropic.Anthropic) -> None:
