@@ -52,6 +52,14 @@ def read_conversation(
     return _joined(without_blank_end(found)) if found else found
 
 
+def says(given: Fields) -> bool:
+    """Is more in this message than results of tools?"""
+    content = given.raw("content")
+    if not isinstance(content, list):
+        return bool(content)
+    return any(_kind(block) != "tool_result" for block in given.each("content", MOST_BLOCKS))
+
+
 def read_system(body: Fields) -> str:
     """`system`, a text or text blocks; "" for none."""
     value = body.raw("system")
@@ -74,6 +82,8 @@ def _read(given: Fields) -> list[Message]:
     if role is None:
         raise given.wrong("role", f"one of {', '.join(_ROLES)}")
     content = given.raw("content")
+    if role == "system" and not content and (content is not None or given.has("output_config")):
+        return []
     if isinstance(content, str):
         return [Message(role, content)]
     if not isinstance(content, list):
@@ -81,7 +91,7 @@ def _read(given: Fields) -> list[Message]:
     blocks = list(given.each("content", MOST_BLOCKS))
     if role == "system":
         blocks = [block for block in blocks if _kind(block) not in CHANGES]
-        if content and not blocks:
+        if not blocks:
             return []
     if role == "assistant":
         return [_of_assistant(blocks)]

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from modelkit.chat.message import Message
-from modelkit.server.anthropic.messages import read_conversation, read_system
+from modelkit.chat.message import MOST_MESSAGES, Message
+from modelkit.server.anthropic.messages import read_conversation, read_system, says
 from modelkit.server.anthropic.offered import changes_in, offered
-from modelkit.server.anthropic.threads import KEPT, Thread, Threads
+from modelkit.server.anthropic.threads import KEPT, Efforts, Thread, Threads
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
 from modelkit.server.openai.compaction import asking
@@ -68,11 +68,13 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     if thread is not None:
         changes = [*(body.entry(one, "thread") for one in thread.changes), *changes]
     there = offered(body, changes)
+    efforts = _efforts(body, thread.efforts if thread else (None, None))
     messages = [Message("system", system), *said] if system else said
     if thread is not None:
         fields = {name: body.raw(name) for name in KEPT}
         said = read_conversation(body, thread.said, goes_on=True)
-        thread = replace(thread, said=said, fields=fields, changes=[one.peek for one in changes])
+        changed = [one.peek for one in changes]
+        thread = replace(thread, said=said, fields=fields, changes=changed, efforts=efforts)
     wish = None if counting else body.fields("compaction")
     if wish is not None:
         messages = asking(messages, _instructions(wish))
@@ -86,7 +88,7 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
         keywords["continue_final"] = True
     if (form := _form(body)) is not None:
         keywords["format"] = form
-    think, budget, omitted = _thinking(body)
+    think, budget, omitted = _thinking(body, efforts[0])
     tools, ignored = _tools(there)
     if budget is not None:
         keywords["think_tokens"] = budget
@@ -144,17 +146,37 @@ def _form(body: Fields) -> Mapping[str, Any] | None:
     return given.inner("schema").value
 
 
-def _thinking(body: Fields) -> tuple[bool | str, int | None, bool]:
-    """`think`, the budget in tokens, and whether what is thought stays hidden."""
+def _efforts(body: Fields, before: Efforts) -> Efforts:
+    """Behind words of the user a system message sets it at once, elsewhere from the next ones on. Results of
+    tools are no words.
+    """
+    (now, coming), said = before, False
+    for message in body.each("messages", MOST_MESSAGES):
+        if message.raw("role") == "system":
+            given = message.fields("output_config")
+            coming = (given.choice("effort", EFFORTS) if given else None) or coming
+        else:
+            said = message.raw("role") == "user" and says(message)
+        if said and coming:
+            now, coming = coming, None
+    return now, coming
+
+
+def _thinking(body: Fields, set_to: str | None) -> tuple[bool | str, int | None, bool]:
+    """`think`, the budget in tokens, and whether what is thought stays hidden. set_to: the effort, where the
+    conversation sets one.
+    """
     output, given = body.fields("output_config"), body.fields("thinking")
     effort = output.choice("effort", EFFORTS) if output else None
     kind = given.choice("type", _THINKING) if given else None
     if given is None or kind is None or kind == "disabled":
         if output is not None:
             output.idle("effort")
+        for message in body.each("messages", MOST_MESSAGES):
+            message.idle("output_config")
         return False, None, False
     budget = given.whole("budget_tokens", 1, _MOST_TOKENS) if kind == "enabled" else None
-    return effort or True, budget, given.choice("display", ("summarized", "omitted")) == "omitted"
+    return set_to or effort or True, budget, given.choice("display", ("summarized", "omitted")) == "omitted"
 
 
 def _tools(there: Sequence[Fields]) -> tuple[list[dict[str, Any]], list[str]]:

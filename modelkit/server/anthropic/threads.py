@@ -21,6 +21,8 @@ from runtime.records import dataclass
 MOST_THREADS = 256
 MOST_BYTES = 64 * 1024 * 1024
 KEPT = ("system", "tools")
+Efforts = tuple[str | None, str | None]
+"""The one that counts, and the one that will from the user's next words on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Thread:
     """`system` and `tools`, as they were sent."""
     changes: Sequence[Mapping[str, Any]] = ()
     """Of the tools, since: see `offered`."""
+    efforts: Efforts = (None, None)
+    """What system messages have set."""
     follows: str = ""
     """The id of the answer that this turn goes on from; "" for the first turn."""
 

@@ -139,6 +139,36 @@ def test_a_system_message_is_cleared_at_the_next_of_the_user() -> None:
         read("soon")
 
 
+def test_a_system_message_sets_the_effort_from_the_next_words_of_the_user_on() -> None:
+    low, high = (
+        {"role": "system", "content": [], "output_config": {"effort": one}} for one in ("low", "high")
+    )
+    bare = {"role": "system", "output_config": {"effort": "max"}}
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}
+    result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "5"}]}
+    more = {"role": "user", "content": [*result["content"], text("and?")]}
+    adaptive = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}}
+
+    def think(*messages: Any) -> Any:
+        read = asked(messages=[*messages], tools=[TOOL], **adaptive)
+        assert "system" not in [one.role for one in read.messages]
+        return read.think
+
+    assert think(HI) == "medium"
+    assert think(HI, low) == think(HI, high, low) == think(HI, low, call, result) == "low"
+    assert think(HI, call, low, result) == think(HI, call, result, low) == "medium"
+    assert think(HI, call, result, low, HI) == think(HI, call, low, more) == "low"
+    assert think(HI, bare, call, more, low) == "low"
+    assert think(HI, bare) == "max"
+    body = Fields({"model": "m", "max_tokens": 8, "messages": [HI, low]})
+    assert read_asked(body, Threads()).think is False
+    assert body.unread() == ("messages[].output_config",)
+    with pytest.raises(Refused, match="effort is 'some', expected one of low"):
+        think(HI, {"role": "system", "output_config": {"effort": "some"}})
+    with pytest.raises(Refused, match="content is missing"):
+        think(HI, {"role": "system"})
+
+
 @pytest.mark.parametrize("line", ["cc_version=1; cch=1;", "cc_version=1; cch=2;"])
 def test_a_line_that_changes_with_every_request_is_not_in_the_prompt(line: str) -> None:
     billing = f"x-anthropic-billing-header: {line}"

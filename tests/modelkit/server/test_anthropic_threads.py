@@ -12,6 +12,7 @@ import modelkit
 from modelkit.chat.message import Message
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text
+from modelkit.server.anthropic.reading import read_asked
 from modelkit.server.anthropic.threads import Thread, Threads
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
@@ -91,6 +92,20 @@ def test_a_thread_clears_a_system_message_as_the_whole_conversation_does(
         "user assistant user",
         "user assistant user assistant user",
     ]
+
+
+def test_a_thread_keeps_the_effort_that_a_message_has_set() -> None:
+    low: Any = {"role": "system", "content": [], "output_config": {"effort": "low"}}
+    efforts: dict[str, Any] = {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}}
+    threads, thread, told = Threads(), {"type": "create"}, list[Any]()
+    for number, messages in enumerate([[], [low], []]):
+        asked = {"messages": [*messages, {"role": "user", "content": "so?"}], "thread": thread}
+        read = read_asked(Fields({**ASK, **efforts, **asked}), threads)
+        assert read.thread is not None
+        threads.keep(read.thread, str(number), Message("assistant", "so."))
+        thread = {"type": "continue", "previous_message_id": str(number)}
+        told.append(read.think)
+    assert told == ["high", "low", "low"]
 
 
 def test_a_runner_of_tools_goes_on(anthropics: anthropic.Anthropic) -> None:
