@@ -86,7 +86,7 @@ def fit(network: nn.Module, weights: Mapping[str, mx.array], config: Mapping[str
     weights: under the network's own names; lazy arrays or placeholders, nothing is read. Raises
     WeightMismatch.
     """
-    _check_modes(config)
+    _check_quantization(config)
     problems = _quantize_modules(network, weights) + _compare(network, weights)
     if problems:
         raise WeightMismatch(sorted(problems))
@@ -137,8 +137,15 @@ def as_they_come(numbers: mx.array, order: mx.array) -> mx.array:
     return mx.take_along_axis(numbers, mx.broadcast_to(back, numbers.shape), axis=-1)
 
 
-def _check_modes(config: Mapping[str, Any]) -> None:
-    """Raise UnsupportedModel for a mode that MLX does not have: its tensors could look like another's."""
+def _check_quantization(config: Mapping[str, Any]) -> None:
+    """Raise UnsupportedModel for a mode that MLX does not have, whose tensors could look like another's, and
+    for what matrices read rounded to their own mode (mlx-lm's `QQLinear`), which gives other numbers.
+    """
+    if config.get("quantize_activations"):
+        raise UnsupportedModel(
+            "config.json: quantize_activations is set, and activations are not rounded here. Without it the "
+            "same weights run with activations as they are"
+        )
     block = config.get("quantization") or config.get("quantization_config")
     entries = [block, *block.values()] if isinstance(block, Mapping) else []
     for entry in entries:

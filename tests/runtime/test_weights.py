@@ -55,6 +55,12 @@ def test_a_mode_that_mlx_does_not_have_is_refused() -> None:
         fit(Two(), {}, {"quantization": {"bits": 4, "group_size": 64, "mode": "novel"}})
 
 
+def test_rounded_activations_are_refused() -> None:
+    """As mlx-lm reads the config: matrices of nvfp4 and mxfp8 read what is rounded to their mode, too."""
+    with pytest.raises(UnsupportedModel, match="quantize_activations"):
+        fit(Two(), {}, {"quantize_activations": True})
+
+
 @pytest.mark.parametrize("stored", [mx.bfloat16, mx.float16], ids=str)
 @pytest.mark.parametrize("row", QUANTIZED, ids=lambda row: row.name)
 def test_what_is_expanded_is_what_the_codes_stand_for(row: Packing, stored: mx.Dtype) -> None:
