@@ -90,7 +90,7 @@ def _tied(config: Mapping[str, Any]) -> bool:
 
 def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
     """Head and embedding, as floats or as MLX packs them."""
-    own = [t for t in inventory.tensors.values() if t.dtype in ("F32", "F16", "BF16", "U32", "U8")]
+    own = [t for t in inventory.tensors.values() if t.dtype in ("F64", "F32", "F16", "BF16", "U32", "U8")]
     is_head = in_head(inventory.config)
     own = [t for t in own if not is_head(t.name)]
     heads = [t for t in own if t.name.endswith(HEADS)]

@@ -19,6 +19,7 @@ from runtime.quant import FORMATS, Format
 
 _ROWS = {row.name: row for row in FORMATS}
 _DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
+_DTYPE_KEYS = ("dtype", "torch_dtype")
 
 
 def converted_config(config: Mapping[str, Any], planned: Sequence[Planned], chosen: Format) -> dict[str, Any]:
@@ -35,7 +36,8 @@ def _converted(level: Mapping[str, Any], chosen: Format) -> dict[str, Any]:
     """One level without other tools' blocks, and with the dtype that all floats now have."""
     kept = {key: value for key, value in level.items() if key not in BLOCKS}
     if not chosen.quantized:
-        kept.update({key: _DTYPES[chosen.name] for key in ("dtype", "torch_dtype") if key in kept})
+        kept.update({key: _DTYPES[chosen.name] for key in _DTYPE_KEYS if key in kept})
+    kept.update({key: "float32" for key in _DTYPE_KEYS if kept.get(key) == "float64"})
     return kept
 
 
@@ -59,7 +61,7 @@ def imported_config(
     fresh = converted_config(config, [tensor for tensor in planned if tensor.blocks != "kept"], usual)
     blocks = [tensor for tensor in planned if tensor.blocks == "kept"]
     if wanted and not wanted.quantized:
-        fresh.update({key: _DTYPES[wanted.name] for key in ("dtype", "torch_dtype") if key in fresh})
+        fresh.update({key: _DTYPES[wanted.name] for key in _DTYPE_KEYS if key in fresh})
     if not blocks:
         return fresh
     entries = {tensor.module: {"mode": GGUF_MODE, "type": tensor.label} for tensor in blocks}

@@ -95,7 +95,7 @@ def _pile(tensor: TensorInfo, files: Checkpoint) -> Matrix | None:
             return Matrix(
                 name=f"{owner}{files.experts}.{matrix}.weight",
                 known_as=f"{owner}experts.{matrix}",
-                dtype=tensor.dtype,
+                dtype=decoded_dtype(tensor, None),
                 shape=shape,
                 slabs=turned(stack) if turn else (whole(stack),),
             )
@@ -188,7 +188,8 @@ def _cut_bias(packed: re.Match[str], tensor: TensorInfo, files: Checkpoint) -> l
         start, _, step = _share(place, len(names), outputs, files.alternate)
         slab = Slab(tensor, start, experts * outputs, step, item_bytes)
         name = f"{packed['owner']}.{files.experts}.{part}.bias"
-        found.append(Matrix(name, name, tensor.dtype, (experts, outputs // len(names)), (slab,)))
+        shape = (experts, outputs // len(names))
+        found.append(Matrix(name, name, decoded_dtype(tensor, None), shape, (slab,)))
     return found
 
 

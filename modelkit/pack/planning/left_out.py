@@ -25,8 +25,15 @@ def _masks(inventory: Inventory) -> list[str]:
 
 
 def is_in_the_way(inventory: Inventory) -> bool:
-    """Is one of these of a type that MLX does not read, and with it no other tensor of its file?"""
-    return any(inventory.tensors[name].dtype in ("F64", "C64") for name in _masks(inventory))
+    """Is a tensor of a type that MLX does not read, and with it no other one of its file? Of float64 become
+    float32; nothing else takes C64 than what is left out.
+    """
+    masks = _masks(inventory)
+    return any(inventory.tensors[name].dtype == "C64" for name in masks) or bool(_doubles(inventory))
+
+
+def _doubles(inventory: Inventory) -> list[str]:
+    return [name for name, tensor in inventory.tensors.items() if tensor.dtype == "F64"]
 
 
 def _copies(inventory: Inventory) -> list[str]:
@@ -52,6 +59,9 @@ def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ..
         notes.append(f"{counted(len(masks), 'stored buffer')} left out: positions say the same")
     if pairs:
         notes.append(f"{counted(len(pairs), 'tensor')} left out: adapters for images and sound")
+    doubles = len(_doubles(inventory)) - sum(inventory.tensors[name].dtype == "F64" for name in masks)
+    if doubles:
+        notes.append(f"{counted(doubles, 'tensor')} float64 and become float32, the widest that MLX computes")
     unread = _unread(inventory)
     if unread:
         notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")

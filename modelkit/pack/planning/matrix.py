@@ -31,8 +31,8 @@ class Matrix:
 
 
 def decoded_dtype(tensor: TensorInfo, tile: Tiles | None) -> str:
-    """The dtype of a tensor's values: FP8 counts as BF16."""
-    return "BF16" if tile else tensor.dtype
+    """The dtype of a tensor's values: FP8 counts as BF16, and float64, which MLX has not, as F32."""
+    return "BF16" if tile else "F32" if tensor.dtype == "F64" else tensor.dtype
 
 
 def alone(

@@ -127,7 +127,23 @@ def release_memory() -> None:
 
 
 def every_row(raw: bytearray, slab: Slab | Columns) -> Bytes:
-    """The slab's own rows, out of all that was read for it."""
+    """The slab's own rows, out of all that was read for it; those of float64 as float32."""
+    rows = _own_rows(raw, slab)
+    return _narrowed(rows, slab.tensor) if slab.tensor.dtype == "F64" else rows
+
+
+def _narrowed(rows: Bytes, tensor: TensorInfo) -> Bytes:
+    wide = np.frombuffer(rows, np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = wide.astype(np.float32)
+    if np.isnan(narrow).any():
+        raise MalformedFile(f"`{tensor.name}` has numbers that are NaN", hint=DAMAGED)
+    if (np.isinf(narrow) & ~np.isinf(wide)).any():
+        raise SourceError(f"`{tensor.name}` has numbers that are too large for float32")
+    return narrow.view(np.uint8).data
+
+
+def _own_rows(raw: bytearray, slab: Slab | Columns) -> Bytes:
     if isinstance(slab, Columns):
         kept = _turned_over(_grid(raw, slab)[:, :: slab.step])
     elif slab.step == 1:

@@ -11,10 +11,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import modelkit
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.find import find_template
+from modelkit.errors import SourceError
 from modelkit.modelfile import Recipe
 from modelkit.pack.build import Created, build
 from modelkit.pack.prepare import prepare
@@ -22,6 +24,7 @@ from modelkit.store import memo
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from runtime.loaded import load_model
+from runtime.weights import load_file
 
 Llama = Callable[..., Path]
 Read = Callable[[str], Recipe]
@@ -108,6 +111,37 @@ def test_a_buffer_of_a_type_that_is_not_read_stands_in_nobodys_way(
     if wanted is None:
         assert kept.keys() == own.keys()
         assert all(mx.array_equal(kept[name], own[name]).item() for name in own)
+
+
+@pytest.mark.parametrize("wanted", [None, "f32", "bf16", "q4"])
+def test_float64_is_read_as_float32(llama: Llama, make: Make, store: Store, wanted: str | None) -> None:
+    """MLX reads no file that has any."""
+    path = llama("target") / "model.safetensors"
+    own = {name: np.array(array.astype(mx.float32)) for name, array in load_file(path).items()}
+    narrow, wide = path.parent.with_name("narrow"), path.parent.with_name("wide")
+    for folder, kind in ((narrow, np.float32), (wide, np.float64)):
+        shutil.copytree(path.parent, folder)
+        save_file({name: array.astype(kind) for name, array in own.items()}, folder / path.name)
+    config = json.loads((wide / "config.json").read_text())
+    (wide / "config.json").write_text(json.dumps({**config, "dtype": "float64"}))
+    with modelkit.load(narrow) as one, modelkit.load(wide) as other:
+        assert np.array_equal(one.logits([1, 2]), other.logits([1, 2]))
+    stored: list[bytes] = []
+    for folder in (narrow, wide):
+        made = make(f"FROM ./{folder.name}", quantize=wanted)
+        files = store.resolve(NAME).files
+        stored.append(b"".join(bytes(array) for array in load_file(files["model.safetensors"]).values()))
+    assert stored[0] == stored[1]
+    assert any("tensors are float64 and become float32" in note for note in made.notes)
+    assert json.loads(files["config.json"].read_bytes())["dtype"] != "float64"
+
+
+def test_float64_that_is_too_large_is_refused(llama: Llama, make: Make) -> None:
+    path = llama("target") / "model.safetensors"
+    own = {name: np.array(array.astype(mx.float32)) for name, array in load_file(path).items()}
+    save_file({**own, "model.norm.weight": np.full(own["model.norm.weight"].shape, 1e39)}, path)
+    with pytest.raises(SourceError, match="are too large for float32"):
+        make("FROM ./target")
 
 
 @pytest.mark.parametrize("wanted", ["q4", "int8", "q3", "mxfp4", "nvfp4", "f16"])

@@ -97,7 +97,7 @@ def _norm_of(kind: type) -> Callable[[Path], None]:
     [
         (_unknown_architecture, PlanError, "FrobnicateForCausalLM"),
         (_wrong_shape, PlanError, "do not fit its config"),
-        (_norm_of(np.float64), PlanError, r"model\.norm\.weight has dtype F64, which is not read"),
+        (_norm_of(np.complex64), PlanError, r"model\.norm\.weight has dtype C64, which is not read"),
         (_norm_of(np.int64), PlanError, r"model\.norm\.weight has dtype int64, expected float"),
         (_norm_of(np.bool_), PlanError, r"model\.norm\.weight has dtype bool, expected float"),
         (_no_tokenizer, SourceError, "has no tokenizer.json"),
