@@ -33,6 +33,7 @@ _METHODS = {
     "auto-round": "AutoRound",
     "fbgemm_fp8": "FBGEMM FP8",
     "quark": "AMD Quark",
+    "sinq": "SINQ",
 }
 
 _MARKS = (
@@ -99,7 +100,11 @@ def _kind(
     if name.endswith(".weight") and f"{name}_scale" in tensors and tensor.dtype in ("I8", "U8"):
         method = claimed_method(config)
         return _title(method, _stated_format(config)) if method else f"scaled {tensor.dtype} weights"
-    return next((kind for mark, kind in _MARKS if name.endswith(mark)), None)
+    marked = next((kind for mark, kind in _MARKS if name.endswith(mark)), None)
+    method = claimed_method(config)
+    if marked is None or method is None or method in marked.lower():
+        return marked
+    return _title(method)  # other tools write tensors of the same name
 
 
 def _packed_rows(
