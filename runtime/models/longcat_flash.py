@@ -208,8 +208,13 @@ def adapt(config: Config, weights: Weights) -> Weights:
     for name, array in to_switch(kept, config.experts).items():
         if name.endswith(_SCALED):
             array = array.astype(mx.float32) * config.latent_scale
-        named[name] = array[: config.experts] if ".mlp.switch_mlp." in name else array
+        named[name] = _with_matrices(config, array) if ".mlp.switch_mlp." in name else array
     return split_latent_heads(named, config.latent)
+
+
+def _with_matrices(config: Config, stack: mx.array) -> mx.array:
+    every = stack.shape[0] == config.experts + config.idle
+    return stack[: config.experts] if every else stack
 
 
 def _is_idle(config: Config, name: str) -> bool:

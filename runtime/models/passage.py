@@ -62,7 +62,7 @@ class Passage:
 
     arrivals: tuple[Arrival, ...]
     lost: tuple[str, ...]
-    """Tensors of which a row arrives nowhere."""
+    """Tensors of which a row arrives nowhere, but for experts that do not compute."""
 
 
 _PACKED = (".scales", ".biases", ".order")
@@ -189,14 +189,19 @@ class _Asked:
                 arrivals.append(arrival)
                 for place, tensor in enumerate(arrival.sources):
                     seen[tensor].append(arrival.row[arrival.source == place])
-        complete = {
-            name
-            for name in self._names
-            if seen[name]
-            and np.unique(np.concatenate(seen[name])).size
-            == _rows(name, self._shapes[name], turned=name in self._turned)
-        }
+        complete = {name for name in self._names if seen[name] and self._is_whole(name, seen[name])}
         return _Found(arrivals, complete)
+
+    def _is_whole(self, name: str, seen: list[np.ndarray]) -> bool:
+        """Has every row arrived? Of a stack, every row of the first experts: a family leaves others out that
+        do not compute.
+        """
+        shape, found = self._shapes[name], np.unique(np.concatenate(seen))
+        rows = _rows(name, shape, turned=name in self._turned)
+        if is_stack(name) and len(shape) == 3:
+            each = rows // shape[0]
+            rows = (int(found[-1]) // each + 1) * each
+        return found.size == rows
 
     def _arrival(
         self, name: str, ones: mx.array, source: mx.array, rows: mx.array, nothing: mx.array

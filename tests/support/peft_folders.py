@@ -17,8 +17,6 @@ from tests.support.checkpoints import random_tensor
 Shape = tuple[int, ...]
 
 _STACK = re.compile(r"\.experts\.(gate_up_proj|down_proj)$")
-_HALF_READ = (".mlp.experts.gate_up_proj", "longcat_flash")
-"""transformers has rows in it for experts without matrices, too: a pair for all of them is refused."""
 
 
 def matrices(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
@@ -41,10 +39,7 @@ def computed_matrices(described: Described, shapes: dict[str, Shape]) -> dict[st
         rest = {other: array for other, array in placeholders.items() if other != name}
         if name == "lm_head.weight" and getattr(described.config, "unit_head", False):
             continue  # what is scaled by its own numbers takes no pair
-        half_read = name.endswith(_HALF_READ[0]) and described.config.__class__.__module__.endswith(
-            _HALF_READ[1]
-        )
-        if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole) and not half_read:
+        if _shapes(described.family.adapt(described.config, rest)) != _shapes(whole):
             alive[name] = shape
     return alive
 

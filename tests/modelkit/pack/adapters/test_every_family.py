@@ -1,11 +1,13 @@
 """Every matrix of every family: the pair goes where the fused matrix goes."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from modelkit.errors import SourceError
 from modelkit.pack.adapters.filled import as_arrays, fill
 from modelkit.pack.adapters.place import place
 from modelkit.source.adapters.opened import read_adapter
@@ -52,6 +54,18 @@ def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
         wanted = after[f"{one.module}.weight"] - before[f"{one.module}.weight"]
         got = _delta(found.pairs[one.module], table=one.kind == "table")
         np.testing.assert_allclose(got, wanted, atol=2e-5, rtol=1e-4, err_msg=one.module)
+
+
+@pytest.mark.parametrize(("experts", "fits"), [(8, True), (5, True), (6, False), (9, False)])
+def test_experts_that_do_not_compute_may_have_a_pair(experts: int, fits: bool, tmp_path: Path) -> None:
+    """LongCat's class has rows for all, of which three of eight are only passed by."""
+    reference = Reference("longcat_flash").record
+    described = describe(reference["config"])
+    name = "model.layers.0.mlp.experts.gate_up_proj"
+    left, right = pair_for(name, (experts, *reference["tensors"][name][1:]), 3, input_first=False)
+    folder = write_peft(tmp_path / "lora", peft_tensors(name, left, right), target_parameters=[name])
+    with nullcontext() if fits else pytest.raises(SourceError, match="shapes that the base has not"):
+        place(read_adapter(folder), described, {n: tuple(s) for n, s in reference["tensors"].items()})
 
 
 def test_stacks_may_be_called_weights(tmp_path: Path) -> None:
