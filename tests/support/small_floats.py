@@ -22,6 +22,7 @@ SAID: dict[tuple[str, str], dict[str, Any] | None] = {
     ("mxfp4", "auto-round"): {**AUTO_ROUND, "data_type": "mx_fp"},
     ("mxfp8", "compressed-tensors"): CT,
     ("mxfp8", "modelopt"): MODELOPT,
+    ("mxfp8", "mxfp8"): {"quant_method": "mxfp8", "weight_block_size": [1, 32], "scale_fmt": "ue8m0"},
     ("nvfp4", "compressed-tensors"): CT,
     ("nvfp4", "auto-round"): {**AUTO_ROUND, "data_type": "nv_fp"},
     ("nvfp4", "modelopt"): MODELOPT,
@@ -45,7 +46,8 @@ def matrix(
             scale = np.array(2**-12, np.float32)
             return {"weight": codes, "weight_scale": scale}, {"weight"}, FP8[codes] * scale
         powers = rng.integers(110, 118, (rows, inputs // 32)).astype(np.uint8)
-        return {"weight": codes, "weight_scale": powers}, {"weight"}, FP8[codes] * _times(powers)
+        name = "weight_scale_inv" if tool == "mxfp8" else "weight_scale"
+        return {"weight": codes, name: powers}, {"weight"}, FP8[codes] * _times(powers)
     codes = rng.integers(0, 16, shape).astype(np.uint8)
     packed = codes[:, 0::2] | codes[:, 1::2] << np.uint8(4)
     name = "weight_packed" if tool in ("compressed-tensors", "auto-round") else "weight"
@@ -62,6 +64,32 @@ def matrix(
         return leaves, {"weight_scale"}, numbers * (1 / over)
     leaves |= {"weight_scale_2": np.array(factor), "input_scale": np.array(np.float32(0.1))}
     return leaves, {"weight_scale"}, numbers * factor
+
+
+def stack(kind: str, form: str, shape: tuple[int, ...], seed: int) -> tuple[Leaves, set[str], np.ndarray]:
+    """The same of a stack, by what stands behind its name in files of that form."""
+    of_each = [matrix(kind, "modelopt", (shape[1], shape[2]), seed + one) for one in range(shape[0])]
+    codes, scales = (
+        np.stack([leaves[leaf] for leaves, _, _ in of_each]) for leaf in ("weight", "weight_scale")
+    )
+    numbers = np.stack([numbers for _, _, numbers in of_each])
+    named = {"ModelOpt": "_weight_scale", "Inkling": ".scale", "Inkling 2": "_scale"}[form]
+    leaves: Leaves = {"": codes, named: scales}
+    if kind == "mxfp8":
+        return leaves, {""}, numbers
+    factors = np.stack([leaves["weight_scale_2"] for leaves, _, _ in of_each])
+    if form == "ModelOpt":
+        halves = np.stack((factors, factors * 2), 1) if shape[1] > shape[2] else factors
+        up = np.arange(shape[1])[:, None] >= shape[1] // 2
+        numbers = np.where(up & (halves.ndim == 2), numbers * 2, numbers)
+        leaves |= {"_weight_scale_2": halves, "_input_scale": np.ones_like(factors)}
+    elif form == "Inkling":
+        leaves |= {".scale2": factors, ".input_amax": np.ones(1, np.float32)}
+        leaves |= {".original_shape": np.array(shape, np.int64)}
+    else:
+        over = np.array(2048, np.float32)  # exact
+        leaves |= {"_amax": factors * over, "_outer_scale_denominator": over}
+    return leaves, {named}, numbers
 
 
 def _times(powers: np.ndarray) -> np.ndarray:
@@ -86,6 +114,7 @@ def two(
     for place, (name, array) in enumerate(state.items()):
         if (
             "layers." in name
+            and name.endswith(".weight")
             and array.ndim == 2
             and array.shape[1] % multiple == 0
             and "gate.weight" not in name
@@ -99,14 +128,35 @@ def two(
             plain[name] = numbers.astype(np.float32)
     said = SAID[kind, tool]
     told = {**config, **({"quantization_config": said} if said else {})}
-    return _write(folder / "coded", told, coded, eights), _write(folder / "plain", config, plain, {})
+    return write(folder / "coded", told, coded, eights), write(folder / "plain", config, plain, {})
 
 
-def _write(folder: Path, config: Mapping[str, Any], floats: Leaves, eights: Leaves) -> Path:
+def two_of_stacks(
+    folder: Path,
+    config: Mapping[str, Any],
+    state: Leaves,
+    said: Mapping[str, Any] | None,
+    kind_of: Callable[[str], tuple[str, str] | None],
+) -> tuple[Path, Path]:
+    """As `two`, of stacks. kind_of: the kind and the form of what has that name, if it is one of them."""
+    coded, eights, plain = dict(state), dict[str, np.ndarray](), dict(state)
+    for place, (name, array) in enumerate(state.items()):
+        if found := kind_of(name):
+            leaves, narrow, numbers = stack(*found, array.shape, place)
+            del coded[name]
+            eights |= {name + leaf: one for leaf, one in leaves.items() if leaf in narrow}
+            coded |= {name + leaf: one for leaf, one in leaves.items() if leaf not in narrow}
+            plain[name] = numbers.astype(np.float32)
+    told = {**config, **({"quantization_config": said} if said else {})}
+    return write(folder / "coded", told, coded, eights), write(folder / "plain", config, plain, {})
+
+
+def write(folder: Path, config: Mapping[str, Any], floats: Leaves, eights: Leaves) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(dict(config)), encoding="utf-8")
     write_tokenizer(folder, tokens=128)
     kept = {name: np.array(array, order="C") for name, array in floats.items()}
-    save_fp8(folder / "model.safetensors", kept, eights)
+    wide = {name: ("I64", array) for name, array in kept.items() if array.dtype == np.int64}
+    save_fp8(folder / "model.safetensors", kept, eights, wide)
     (folder.parent / f"{folder.name}.modelfile").write_text(f"FROM ./{folder.name}\n", encoding="utf-8")
     return folder

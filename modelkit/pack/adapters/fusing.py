@@ -285,9 +285,9 @@ def _ids(piece: Piece, way: Way) -> np.ndarray:
     """Which rows of the matrix, outputs first, the piece's are. One of its rows may be a vector, of many."""
     slab = piece.twin if isinstance(piece, Joined) else piece
     assert not isinstance(slab, Order | Factor)
-    if isinstance(slab, Coded):
-        return np.arange(slab.start, slab.stop)
     ids = np.arange(slab.start, slab.stop, slab.step)
+    if isinstance(slab, Coded):
+        return ids
     if isinstance(slab, Columns):
         return ids + slab.matrix * slab.width
     many = way.row.size * slab.row_bytes // slab.tensor.nbytes

@@ -19,7 +19,7 @@ def format_of(matrix: CodeMatrix) -> Format | None:
     GGUF's blocks that do.
     """
     if matrix.is_small_floats:
-        whole = matrix.factor is None or matrix.shape[1] % BLOCK_WEIGHTS == 0
+        whole = not matrix.factored or matrix.shape[-1] % BLOCK_WEIGHTS == 0
         return _SMALL_FLOATS[matrix.layout] if whole else None
     size = matrix.group_size
     return next((_FORMATS.get((matrix.bits, one)) for one in _GROUPS if size % one == 0), None)

@@ -38,9 +38,10 @@ def _real(slab: Piece, kind: CodeWeights) -> Piece:
     matrix = kind.matrices.get(slab.tensor.name)
     if matrix is None:
         return slab
-    if not isinstance(slab, Slab) or slab.step != 1:
+    height = max(matrix.shape[-2], 1)
+    if not isinstance(slab, Slab) or slab.start // height != (slab.stop - 1) // height:
         raise PlanError(f"{slab.tensor.name} is stored as codes, and its rows are others here")
-    return Coded(matrix, slab.start, slab.stop)
+    return Coded(matrix, slab.start, slab.stop, slab.step)
 
 
 def kept(
@@ -86,7 +87,7 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
         apart
         or len(parts) < len(matrix.slabs)
         or len({_form_of(one) for one in parts}) > 1
-        or ((ordered or parts[0].factor is not None) and len(parts) != math.prod(matrix.shape[:-2]))
+        or ((ordered or parts[0].factored) and len(parts) != math.prod(matrix.shape[:-2]))
     ):
         same = next(row for row in FORMATS if row.name == _SAME[matrix.dtype])
         reason = "unpacked: it is joined with matrices in other forms"
@@ -94,8 +95,8 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     target = format_of(parts[0])
     if target is None:
         raise PlanError(_why_not(parts[0], origin), hint=_instead(parts[0]))
-    if parts[0].factor is not None:
-        return _in_blocks(matrix, parts, kind)
+    if parts[0].factored:
+        return _in_blocks(matrix, kind)
     *leading, width = matrix.shape
     module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
     groups = (*leading, width // target.group_size)
@@ -120,10 +121,12 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     )
 
 
-def _in_blocks(matrix: Matrix, parts: Sequence[CodeMatrix], kind: CodeWeights) -> Planned:
+def _in_blocks(matrix: Matrix, kind: CodeWeights) -> Planned:
     """NVFP4 with its factors beside it."""
-    blocks, module = BLOCK_TYPES[parts[0].layout], matrix.name.removesuffix(".weight")
-    rows = (*matrix.shape[:-1], blocks.row_bytes(matrix.shape[-1]))
+    rows = [slab for slab in matrix.slabs if isinstance(slab, Coded)]
+    factors = tuple(Factor(one.matrix, start=one.start, step=one.step) for one in rows)
+    blocks, module = BLOCK_TYPES[rows[0].matrix.layout], matrix.name.removesuffix(".weight")
+    shape = (*matrix.shape[:-1], blocks.row_bytes(matrix.shape[-1]))
     return Planned(
         matrix.name,
         matrix.dtype,
@@ -132,8 +135,8 @@ def _in_blocks(matrix: Matrix, parts: Sequence[CodeMatrix], kind: CodeWeights) -
         blocks.name,
         f"{kind.tool}'s codes as they are, in GGUF's blocks with their factor",
         (
-            Output(matrix.name, "U8", rows, matrix.slabs),
-            Output(f"{module}.factor", "F32", (len(parts),), tuple(map(Factor, parts))),
+            Output(matrix.name, "U8", shape, matrix.slabs),
+            Output(f"{module}.factor", "F32", (len(factors),), factors),
         ),
         blocks="kept",
         exact=True,
@@ -152,15 +155,13 @@ def _form(matrix: Matrix) -> str:
 
 def _form_of(matrix: CodeMatrix) -> str:
     target = format_of(matrix)
-    return (
-        f"{target.name if target else 'none'} {bias_dtype(matrix)} {matrix.ordered} {matrix.factor is None}"
-    )
+    return f"{target.name if target else 'none'} {bias_dtype(matrix)} {matrix.ordered} {matrix.factored}"
 
 
 def _why_not(matrix: CodeMatrix, origin: str) -> str:
     if matrix.is_small_floats:
         return (
-            f"{origin}: {matrix.name} is {matrix.layout} with a factor, in rows of {matrix.shape[1]}; "
+            f"{origin}: {matrix.name} is {matrix.layout} with a factor, in rows of {matrix.shape[-1]}; "
             f"multiples of {BLOCK_WEIGHTS} are kept as they are"
         )
     return (
@@ -189,7 +190,7 @@ def code_notes(
             "biases, which are off by less than a hundredth of a step of the codes"
         )
     if wanted is not None and wanted.quantized:
-        exactly = "" if any(one.factor for one in kind.matrices.values()) else "exactly "
+        exactly = "" if any(one.factored for one in kind.matrices.values()) else "exactly "
         floats = {one.layout for one in kind.matrices.values() if one.is_small_floats}
         bits = {one.bits for one in kind.matrices.values() if not one.is_small_floats}
         said = ", ".join([*(["+".join(map(str, sorted(bits))) + " bits"] if bits else []), *sorted(floats)])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece
+from modelkit.source.codes import CodeMatrix
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
 from runtime.records import dataclass
@@ -238,16 +239,20 @@ def _slab_print(slab: Piece) -> list[Any]:
     if isinstance(slab, Order):
         return ["order", slab.tensor.name, slab.matrix.group_size]
     if isinstance(slab, Factor):
-        return ["factor", slab.tensor.name, slab.matrix.divided]
+        return ["factor", *_factors(slab.matrix), slab.start, slab.step]
     if isinstance(slab, Coded):
         matrix = slab.matrix
         parts = [part and part.name for part in (matrix.codes, matrix.scales, matrix.zeros, matrix.groups)]
-        parts += [matrix.factor.name, "over" if matrix.divided else "times"] if matrix.factor else []
         kind = [matrix.layout, matrix.bits, matrix.group_size, matrix.less_one, matrix.symmetric]
-        return ["codes", *parts, *kind, slab.start, slab.stop]
+        return ["codes", *parts, *_factors(matrix), *kind, slab.start, slab.stop, slab.step]
     if isinstance(slab, Joined):
         return ["joined", *map(_slab_print, slab.parts), list(slab.shape), repr(slab.change)]
     tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
     if isinstance(slab, Columns):
         return [slab.tensor.name, "columns", slab.matrix, slab.start, slab.stop, slab.step, tiles]
     return [slab.tensor.name, slab.start, slab.stop, slab.step, slab.row_bytes, tiles]
+
+
+def _factors(matrix: CodeMatrix) -> list[str]:
+    named = (("times", matrix.factor), ("over", matrix.over))
+    return [text for word, tensor in named if tensor for text in (tensor.name, word)]

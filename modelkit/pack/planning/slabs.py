@@ -181,11 +181,12 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """Rows start to stop of a matrix of whole-number codes: their codes, scales and zero points."""
+    """Rows start, start+step, ... below stop of a matrix of codes: their codes, scales and zero points."""
 
     matrix: CodeMatrix
     start: int
     stop: int
+    step: int = 1
     tiles: None = None
 
     @property
@@ -198,23 +199,24 @@ class Coded:
 
     @property
     def rows(self) -> int:
-        return self.stop - self.start
+        return len(range(self.start, self.stop, self.step))
 
     @property
     def nbytes(self) -> int:
         """Their part of all that is stored."""
-        return self.rows * self.matrix.nbytes // max(self.matrix.shape[0], 1)
+        return self.rows * self.matrix.nbytes // max(self.matrix.rows, 1)
 
     @property
     def read_bytes(self) -> int:
-        return self.nbytes
+        """The rows between steps included."""
+        return self.nbytes * self.step
 
     def blocks(self, limit_bytes: int) -> Iterator["Coded"]:
         """As a Slab's; none that lies by columns is narrower than a page."""
-        row_bytes = max(self.matrix.nbytes // max(self.matrix.shape[0], 1), 1)
+        row_bytes = max(self.matrix.nbytes // max(self.matrix.rows, 1), 1)
         narrowest = _PIECE_BYTES * 8 // self.matrix.bits if self.matrix.by_columns else 1
         count = max(limit_bytes // row_bytes, narrowest)
-        count += -count % _WORD_ROWS
+        count = (count + -count % _WORD_ROWS) * self.step
         for start in range(self.start, self.stop, count):
             yield replace(self, start=start, stop=min(start + count, self.stop))
 
@@ -262,15 +264,18 @@ class Order(Beside):
         return self.matrix.groups
 
 
+@dataclass(frozen=True, slots=True)
 class Factor(Beside):
-    """What the numbers of a matrix of small floats are times besides: one number."""
+    """What the numbers of rows of small floats, as a Coded's, are times besides: one number."""
 
-    __slots__ = ()
+    start: int = 0
+    step: int = 1
 
     @property
     def tensor(self) -> TensorInfo:
-        assert self.matrix.factor is not None
-        return self.matrix.factor
+        found = self.matrix.factor or self.matrix.over
+        assert found is not None
+        return found
 
 
 Stored: TypeAlias = Slab | Columns

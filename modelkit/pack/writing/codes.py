@@ -81,7 +81,7 @@ def read_rows(slab: Coded, reader: Reader) -> Rows:
     """Raises MalformedFile for scales that are no numbers, and zero points that config.json denies."""
     matrix, start, stop = slab.matrix, slab.start, slab.stop
     words = _words(slab, reader)
-    scales = _floats(_grid(matrix.scales, matrix, start, stop, reader), matrix.scales.dtype)
+    scales = floats(_grid(matrix.scales, matrix, start, stop, reader), matrix.scales.dtype)
     if not np.isfinite(scales).all():
         raise MalformedFile(
             f"{matrix.scales.path.name}: `{matrix.scales.name}` has numbers that are NaN or infinite",
@@ -237,7 +237,8 @@ def _item(tensor: TensorInfo) -> int:
     return 2 if tensor.dtype in ("F16", "BF16") else 4
 
 
-def _floats(words: np.ndarray, dtype: str) -> np.ndarray:
+def floats(words: np.ndarray, dtype: str) -> np.ndarray:
+    """float32, of words of the type's size."""
     if dtype == "BF16":
         return (words.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return words.view(np.float16 if dtype == "F16" else np.float32).astype(np.float32)

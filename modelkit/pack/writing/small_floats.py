@@ -11,10 +11,10 @@ from functools import cache
 import numpy as np
 
 from modelkit.errors import MalformedFile
-from modelkit.pack.planning.slabs import Coded, Slab
+from modelkit.pack.planning.slabs import Coded, Factor, Slab
+from modelkit.pack.writing.codes import floats
 from modelkit.pack.writing.reader import Reader
-from modelkit.source.codes import CodeMatrix
-from modelkit.source.tensor import TensorInfo
+from modelkit.source.tensor import BITS, TensorInfo
 from runtime.blocks import encode
 
 _DAMAGED = "The file is damaged. Fetch it again."
@@ -24,7 +24,7 @@ _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -
 def repacked(slab: Coded, reader: Reader) -> tuple[np.ndarray, ...]:
     """Codes and scales of the rows, or their blocks. Raises MalformedFile."""
     codes, scales = _read(slab, reader)
-    return (codes, scales) if slab.matrix.factor is None else (encode.nvfp4(_nibbles(codes), scales),)
+    return (encode.nvfp4(_nibbles(codes), scales),) if slab.matrix.factored else (codes, scales)
 
 
 def numbers_of(slab: Coded, reader: Reader) -> np.ndarray:
@@ -34,19 +34,33 @@ def numbers_of(slab: Coded, reader: Reader) -> np.ndarray:
     values = _fp8()[codes] if matrix.bits == 8 else _FP4[_nibbles(codes)]
     times = _fp8()[scales] if matrix.layout == "nvfp4" else np.ldexp(np.float32(1), scales.astype(int) - 127)
     found = values * np.repeat(times, matrix.group_size, axis=1)
-    return found if matrix.factor is None else found * factor_of(matrix, reader)
+    return found * factor_of(slab, reader) if matrix.factored else found
 
 
-def factor_of(matrix: CodeMatrix, reader: Reader) -> np.ndarray:
+def factor_of(slab: Coded | Factor, reader: Reader) -> np.ndarray:
     """float32 [1]. Raises MalformedFile for what is no number, or none to divide by."""
-    stored = matrix.factor
+    matrix, stored = slab.matrix, slab.matrix.over or slab.matrix.factor
     assert stored is not None
-    found = np.frombuffer(reader.read_range(stored.path, stored.start, stored.stop), np.float32)
-    with np.errstate(divide="ignore"):
-        found = 1 / found if matrix.divided else found
+    times, over = (_number(one, slab, reader) for one in (matrix.factor, matrix.over))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = times / over
     if not np.isfinite(found).all():
         raise _damaged(stored, "is no number that a matrix can be multiplied by")
     return found
+
+
+def _number(stored: TensorInfo | None, slab: Coded | Factor, reader: Reader) -> np.ndarray:
+    """float32 [1]: of those stored, that of the rows; 1 where there is none."""
+    if stored is None:
+        return np.ones(1, np.float32)
+    raw = np.frombuffer(reader.read_range(stored.path, stored.start, stored.stop), np.uint8)
+    found = floats(raw.view(f"u{BITS[stored.dtype] // 8}"), stored.dtype)
+    height = slab.matrix.shape[-2]
+    owner, row = divmod(slab.start, height)
+    each = len(found) * height // slab.matrix.rows
+    half = row % 2 if slab.step == 2 else 2 * row // height
+    place = (0, owner, 2 * owner + half)[each]
+    return found[place : place + 1]
 
 
 def _read(slab: Coded, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
@@ -63,7 +77,7 @@ def _read(slab: Coded, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
 def _rows(tensor: TensorInfo, slab: Coded, reader: Reader) -> np.ndarray:
     width = tensor.shape[-1]
     raw = reader.read(Slab(tensor, slab.start, slab.stop, 1, width))
-    return np.frombuffer(raw, np.uint8).reshape(-1, width)
+    return np.frombuffer(raw, np.uint8).reshape(-1, width)[:: slab.step]
 
 
 def _nibbles(codes: np.ndarray) -> np.ndarray:

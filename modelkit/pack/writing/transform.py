@@ -57,7 +57,7 @@ def transform(
     if isinstance(slab, Order):
         return (codes.order_of(slab.matrix, reader).view(np.uint8).data,)
     if isinstance(slab, Factor):
-        return (small_floats.factor_of(slab.matrix, reader).view(np.uint8).data,)
+        return (small_floats.factor_of(slab, reader).view(np.uint8).data,)
     if isinstance(slab, Slab) and slab.groups is None and slab.tensor.dtype == "U32":
         return (every_row(reader.read(slab), slab),)
     if planned.blocks and isinstance(slab, Coded):

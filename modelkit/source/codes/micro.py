@@ -4,9 +4,17 @@
     X.weight_scale, _scale_inv  U8 or F8_E8M0: a power of two for 32 of them; F8_E4M3: a float for 16
     X.weight_scale_2            what NVFP4's numbers are times besides; X.weight_global_scale: by what divided
 
+Stacks of experts have them too, [experts, outputs, inputs], and factors for each:
+
+    X_weight_scale, _weight_scale_2               beside X, ModelOpt's (Muse Spark)
+    X.scale, X.scale2                             Inkling's
+    X_scale, X_amax, X_outer_scale_denominator    Inkling 2's; the last divides the one before
+    X_scale, X_scale_inv                          of MXFP8 (Hunyuan V4), as transformers has them
+
 They say it all themselves: no other kind has these types and shapes.
 """
 
+import math
 from collections.abc import Mapping
 
 from modelkit.errors import MalformedFile, UnsupportedSource
@@ -15,8 +23,17 @@ from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.tensor import TensorInfo
 
 TIMES = ".weight_scale_2"
-_OVER = ".weight_global_scale"
 _CODES = (".weight_packed", ".weight")
+_SCALES = (".weight_scale", ".weight_scale_inv")
+_SCALES_OF_STACKS = (*_SCALES, "_weight_scale", ".scale", "_scale", "_scale_inv")
+_FACTORS = (
+    (TIMES, None),
+    (None, ".weight_global_scale"),
+    ("_weight_scale_2", None),
+    (".scale2", None),
+    ("_amax", "_outer_scale_denominator"),
+)
+"""What numbers are times, and what they are divided by."""
 _LAYOUTS: "dict[tuple[str, str], tuple[Layout, int, int]]" = {
     ("U8", "U8"): ("mxfp4", 4, 32),
     ("U8", "F8_E8M0"): ("mxfp4", 4, 32),
@@ -25,6 +42,7 @@ _LAYOUTS: "dict[tuple[str, str], tuple[Layout, int, int]]" = {
     ("U8", "F8_E4M3"): ("nvfp4", 4, 16),
 }
 """By the types of codes and scales: bits, and how many share a scale."""
+_FLOATS = ("F32", "BF16", "F16")
 _MORE = (".pre_quant_scale", ".weight_zero_point")
 
 
@@ -32,44 +50,72 @@ def matrix_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> Code
     """name: of a tensor; None where it has no such codes. Raises MalformedFile for tensors that do not fit
     each other, UnsupportedSource for what changes the numbers besides.
     """
-    ending = next((one for one in _CODES if name.endswith(one)), None)
-    module = name.removesuffix(ending or "")
-    scales = tensors.get(f"{module}.weight_scale") or tensors.get(f"{module}.weight_scale_inv")
     codes = tensors[name]
-    kind = _LAYOUTS.get((codes.dtype, scales.dtype)) if ending and scales else None
+    ending, deep = next((one for one in _CODES if name.endswith(one)), ""), len(codes.shape) > 2
+    stem = name.removesuffix(ending)
+    endings = _SCALES_OF_STACKS if deep else _SCALES
+    scales = next((tensors[stem + one] for one in endings if stem + one in tensors), None)
+    kind = _LAYOUTS.get((codes.dtype, scales.dtype)) if scales and (ending or deep) else None
     if kind is None or scales is None:
         return None
     layout, bits, size = kind
-    if len(codes.shape) > 2 and codes.dtype == "U8":
+    if len(codes.shape) > (2 if ending == ".weight" else 3):
+        if codes.dtype != "U8":
+            return None
         raise UnsupportedSource(
             f"{origin}: `{name}` is {layout} in {len(codes.shape)} dimensions; matrices of 2 are read",
             hint=FLOAT_HINT,
         )
-    rows, across = codes.shape if len(codes.shape) == 2 else (0, 0)
+    leading, across = codes.shape[:-1], codes.shape[-1] if len(codes.shape) > 1 else 0
     inputs = across * 8 // bits
-    if not inputs or inputs % size or scales.shape != (rows, inputs // size):
+    if not inputs or inputs % size or scales.shape != (*leading, inputs // size):
         if codes.dtype != "U8":
             return None  # FP8 of another kind
+        if deep and scales.shape == (leading[0], 2 * leading[1] // size, across):
+            raise UnsupportedSource(
+                f"{origin}: `{name}` is {layout} with inputs first; stacks with outputs first are read",
+                hint=FLOAT_HINT,
+            )
         raise MalformedFile(
             f"{origin}: `{name}` is U8 {list(codes.shape)} and `{scales.name}` {scales.dtype} "
             f"{list(scales.shape)}, which is not {layout}: two codes in a byte, a scale for {size} of them"
         )
-    more = next((tensors[f"{module}{leaf}"] for leaf in _MORE if f"{module}{leaf}" in tensors), None)
+    more = next((tensors[f"{stem}{leaf}"] for leaf in _MORE if f"{stem}{leaf}" in tensors), None)
     if more is not None:
         raise UnsupportedSource(f"{origin}: `{more.name}` changes the numbers of `{name}`", hint=FLOAT_HINT)
-    factor = tensors.get(f"{module}{TIMES}") or tensors.get(f"{module}{_OVER}")
-    if factor is not None and (factor.dtype != "F32" or factor.nbytes != 4 or layout != "nvfp4"):
-        raise MalformedFile(
-            f"{origin}: `{factor.name}` is {factor.dtype} {list(factor.shape)}; one F32 beside nvfp4 is read"
-        )
+    factor, over = _factors(stem, codes, layout, tensors, origin)
     return CodeMatrix(
-        f"{module}.weight",
-        (rows, inputs),
+        stem if deep else f"{stem}.weight",
+        (*leading, inputs),
         layout,
         bits,
         size,
         codes,
         scales,
         factor=factor,
-        divided=factor is not None and factor.name.endswith(_OVER),
+        over=over,
     )
+
+
+def _factors(
+    stem: str, codes: TensorInfo, layout: Layout, tensors: Mapping[str, TensorInfo], origin: str
+) -> tuple[TensorInfo | None, TensorInfo | None]:
+    """What numbers are times, and what they are divided by."""
+    stack = codes.shape[0] if len(codes.shape) > 2 else None
+    for pair in _FACTORS:
+        names = [stem + ending for ending in pair if ending]
+        if not any(name in tensors for name in names):
+            continue
+        for name in names:
+            found = tensors.get(name)
+            if found is None:
+                raise MalformedFile(f"{origin}: `{codes.name}` has no `{name}`")
+            fits = math.prod(found.shape) in ((1, stack, 2 * stack) if stack else (1,))
+            if not fits or found.dtype not in (_FLOATS if stack else ("F32",)) or layout != "nvfp4":
+                raise MalformedFile(
+                    f"{origin}: `{name}` is {found.dtype} {list(found.shape)}; one F32 beside nvfp4 is read"
+                    + (f", or one or two for each of {stack}" if stack else "")
+                )
+        times, over = (tensors[stem + ending] if ending else None for ending in pair)
+        return times, over
+    return None, None

@@ -28,12 +28,14 @@ _TOOLS = {
     "quark": "Quark",
     "fp8": "FP8",
     "mxfp8": "MXFP8",
+    "": "microscaling",
 }
 _ALSO_SMALL = ("compressed-tensors", "modelopt", "quark", "fp8", "mxfp8")
 _SMALL_FLOATS = ("mx_fp", "nv_fp")
 """How AutoRound's `data_type` begins then. Its others have other scales in tensors of these types."""
 _UNUSED = re.compile(
-    r".*\.(?:weight_shape|(?:input|output|activation|[qkv])_(?:scale|zero_point|global_scale))"
+    r".*(?:\.(?:weight_shape|original_shape|(?:input|output|activation|[qkv])_(?:scale|zero_point|global_scale))"
+    r"|_input_scale|\.input_amax)"
 )
 """Names of tensors that are no weight's."""
 
@@ -58,8 +60,8 @@ def read_code_weights(inventory: Inventory) -> CodeWeights | None:
     Raises UnsupportedSource for ways that are not read, MalformedFile for tensors that fit no other.
     """
     method, tensors, origin = claimed_method(inventory.config), inventory.tensors, inventory.origin
-    if method is None and any(name.endswith(micro.TIMES) for name in tensors):
-        method = "modelopt"  # whose older files say it in hf_quant_config.json alone
+    if method is None:  # ModelOpt's older files say it in hf_quant_config.json alone, stacks by themselves
+        method = "modelopt" if any(name.endswith(micro.TIMES) for name in tensors) else ""
     if method not in _TOOLS:
         return None
     refuse_rotated(stated_block(inventory.config), _TOOLS[method], origin)
@@ -77,7 +79,8 @@ def _matrices(inventory: Inventory, method: str) -> Iterator[CodeMatrix]:
     small = method in _ALSO_SMALL or str(block.get("data_type")).startswith(_SMALL_FLOATS)
     others: list[str] = []
     for name, tensor in tensors.items():
-        found = micro.matrix_of(name, tensors, origin) if small else None
+        known = small or (not method and len(tensor.shape) == 3)
+        found = micro.matrix_of(name, tensors, origin) if known else None
         if found is not None:
             yield found
         elif is_code(name, tensor.dtype, method):

@@ -1,5 +1,6 @@
 """What is known of codes from headers and config.json."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
@@ -21,12 +22,14 @@ bits / 8].
 
 @dataclass(frozen=True, slots=True)
 class CodeMatrix:
-    """One matrix; its numbers are (code - zero) * scale, of small floats code * scale * factor."""
+    """One matrix, or of small floats a stack; its numbers are (code - zero) * scale, of small floats code *
+    scale * factor / over.
+    """
 
     name: str
     """As if it were floats: `X.weight`."""
-    shape: tuple[int, int]
-    """Outputs, inputs."""
+    shape: tuple[int, ...]
+    """Outputs, inputs; in front of a stack's, how many."""
     layout: Layout
     bits: int
     group_size: int
@@ -44,9 +47,9 @@ class CodeMatrix:
     by_activation: bool = False
     """May they stand in another order?"""
     factor: TensorInfo | None = None
-    """Of small floats: F32, one for all of it."""
-    divided: bool = False
-    """Is the factor 1 over that?"""
+    """Of small floats: one for all; of a stack perhaps one for each matrix, or two where each holds two."""
+    over: TensorInfo | None = None
+    """Of small floats, as a factor."""
 
     @property
     def is_small_floats(self) -> bool:
@@ -57,12 +60,22 @@ class CodeMatrix:
         """Of its numbers, as floats."""
         if not self.is_small_floats:
             return self.scales.dtype
-        return "BF16" if self.factor is None else "F32"
+        return "F32" if self.factored else "BF16"
+
+    @property
+    def factored(self) -> bool:
+        """Has it a factor, or what its numbers are divided by?"""
+        return self.factor is not None or self.over is not None
+
+    @property
+    def rows(self) -> int:
+        """Of all its matrices."""
+        return math.prod(self.shape[:-1])
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
         """All that is stored of it."""
-        parts = (self.codes, self.scales, self.zeros, self.groups, self.factor)
+        parts = (self.codes, self.scales, self.zeros, self.groups, self.factor, self.over)
         return tuple(part for part in parts if part is not None)
 
     @property
@@ -78,7 +91,7 @@ class CodeMatrix:
     @property
     def per_row(self) -> int:
         """Scales of a row."""
-        return self.shape[1] // self.group_size
+        return self.shape[-1] // self.group_size
 
     @property
     def nbytes(self) -> int:
