@@ -212,3 +212,9 @@ class Step:
             pass
         made = self._memo[key] = build()
         return made
+
+    def shared(self, key: Hashable, asking: range, build: Callable[[], T]) -> T:
+        """What is large and asked for all queries as in `memo`; that of some of them is made anew for each
+        layer.
+        """
+        return self.memo(key, build) if len(asking) == self.width else build()

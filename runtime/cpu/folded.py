@@ -104,8 +104,10 @@ def _added(step: Step, mask: Mask, width: int, seen: int) -> mx.array | None:
         return None
     if isinstance(mask, str):
         return step.memo(("causal", width, seen), lambda: _causal(width, seen))
+    if mask.dtype != mx.bool_:  # a layer's own, with a bias
+        return mx.broadcast_to(mask, (*mask.shape[:2], width, seen))
     # The mask itself is kept beside it, so that nobody else gets its id.
-    return step.memo(("added", id(mask)), lambda: (mask, _bias(mask, width, seen)))[1]
+    return step.memo(("added", id(mask)), lambda: (mask, _unseen(mask, width, seen)))[1]
 
 
 def _causal(width: int, seen: int) -> mx.array:
@@ -113,6 +115,5 @@ def _causal(width: int, seen: int) -> mx.array:
     return (hidden * UNSEEN)[None, None]
 
 
-def _bias(mask: mx.array, width: int, seen: int) -> mx.array:
-    added = mx.where(mask, 0.0, UNSEEN) if mask.dtype == mx.bool_ else mask
-    return mx.broadcast_to(added, (*mask.shape[:2], width, seen))
+def _unseen(mask: mx.array, width: int, seen: int) -> mx.array:
+    return mx.broadcast_to(mx.where(mask, 0.0, UNSEEN), (*mask.shape[:2], width, seen))

@@ -24,6 +24,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cpu.parts import of_tokens
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, read_shape
@@ -331,8 +332,8 @@ class Attention(Module):
         # A sink is one more score. Less it, all others are what they are beside one of 0.
         sink = linear(self.sink_proj, x, step).swapaxes(1, 2)[..., None]
 
-        def bias(places: mx.array) -> mx.array:
-            return by_distance(liked, step, places) - sink
+        def bias(places: mx.array, asking: range) -> mx.array:
+            return by_distance(liked, step, places, asking) - of_tokens(sink, asking)
 
         none = mx.zeros((self._heads,), x.dtype)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, sinks=none, bias=bias)

@@ -172,7 +172,7 @@ class Stack(Module):
 
     def _bias(self, layer: int, step: Step) -> Bias:
         table, of = self._table(layer), layer if self._own_bias else 0
-        return lambda places: self._positions.of_step(table, step, places.shape[1], of)
+        return self._positions.of_step(table, step, of)
 
 
 class T5(Module):

@@ -45,7 +45,9 @@ class Alibi:
 
     def of_step(self, step: Step) -> "Bias":
         """[1, H, 1, K] for K keys. Made once per step."""
-        return lambda places: step.memo((self, places.shape[1]), lambda: self.of_keys(places.shape[1]))
+        return lambda places, _asking: step.memo(
+            (self, places.shape[1]), lambda: self.of_keys(places.shape[1])
+        )
 
     def of_keys(self, keys: int) -> mx.array:
         places = mx.arange(keys, dtype=mx.int32).astype(self._dtype)

@@ -35,18 +35,21 @@ class BlockSparse:
         return self._parts[start, stop]
 
     def of_step(self, step: Step) -> "Bias":
-        """[B or 1, H, L, K] for K keys. Made once per step."""
+        """[B or 1, H, n, K] for n queries and K keys. Made once per step."""
         rows = 1 if len(set(step.starts)) == 1 else len(step.starts)
 
-        def bias(places: mx.array) -> mx.array:
-            keys = places.shape[1]
-            return step.memo((self, keys), lambda: self.between(step.indices[:rows], keys))
+        def bias(places: mx.array, asking: range) -> mx.array:
+            def build() -> mx.array:
+                return self.between(step.indices[:rows, asking.start : asking.stop], places[0])
+
+            return step.shared((self, places.shape[1]), asking, build)
 
         return bias
 
-    def between(self, queries: mx.array, keys: int) -> mx.array:
-        """For places int32 of queries [B, L] and keys at [0, keys)."""
-        blocks = mx.arange(keys, dtype=mx.int32) // self._size
+    def between(self, queries: mx.array, keys: mx.array) -> mx.array:
+        """For places int32 of queries [B, L] and keys, which are [0, K)."""
+        blocks = keys[:: self._size] // self._size
         kept = (blocks + mx.array(self._kept)[:, None] + 1) % self._stride == 0
         near = (queries // self._size)[:, None, :, None] - blocks < self._local
-        return mx.where(near | kept[:, None], 0.0, _UNSEEN)
+        of_blocks = mx.where(near | kept[:, None], 0.0, _UNSEEN)
+        return mx.repeat(of_blocks, self._size, axis=-1)[..., : keys.size]

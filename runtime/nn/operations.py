@@ -52,9 +52,10 @@ class Attend(Protocol):
     ) -> mx.array: ...
 
 
-Bias = Callable[[mx.array], mx.array]
-"""Of the places int32 [B or 1, K] of keys, which are [0, K) for layers that see the whole past: what is added
-to scores before they are masked, [B or 1, H, L or 1, K]."""
+Bias = Callable[[mx.array, range], mx.array]
+"""Of the places int32 [B or 1, K] of keys, which are [0, K) for layers that see the whole past, and of n of a
+step's queries: what is added to scores before they are masked, [B or 1, H, n or 1, K]. Made of the places, so
+that it waits for them, or small."""
 
 
 class Remember(Protocol):

@@ -7,11 +7,16 @@ both ways, says all there is to say, whatever the length of a text. Source: arXi
 """
 
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
 
+from runtime.cpu.parts import of_tokens
 from runtime.step import Step
+
+if TYPE_CHECKING:
+    from runtime.nn.operations import Bias
 
 
 class RelativeBias:
@@ -31,30 +36,33 @@ class RelativeBias:
         by_distance = mx.take(weight, self._buckets, axis=0)
         return mx.take(by_distance, apart, axis=0).transpose(0, 3, 1, 2)
 
-    def of_step(self, weight: mx.array, step: Step, keys: int, of: Hashable) -> mx.array:
-        """For the queries of a step and keys at [0, keys). Made once per step for each `of`."""
+    def of_step(self, weight: mx.array, step: Step, of: Hashable) -> "Bias":
+        """Of layers that see the whole past. Made once per step for each `of`."""
+        rows = 1 if len(set(step.starts)) == 1 else len(step.starts)
 
-        def build() -> mx.array:
-            rows = 1 if len(set(step.starts)) == 1 else len(step.starts)
-            return self.between(weight, step.indices[:rows], mx.arange(keys, dtype=mx.int32))
+        def bias(places: mx.array, asking: range) -> mx.array:
+            def build() -> mx.array:
+                return self.between(weight, step.indices[:rows, asking.start : asking.stop], places[0])
 
-        return step.memo(("relative", of, keys), build)
+            return step.shared(("relative", of, places.shape[1]), asking, build)
+
+        return bias
 
 
-def by_distance(scores: mx.array, step: Step, places: mx.array) -> mx.array:
-    """[B, H, L, K] of what the queries of a step say of distances, [B, H, L, E]: for keys at these places,
-    which are 0 to E - 1 tokens behind. What is further is 0.
+def by_distance(scores: mx.array, step: Step, places: mx.array, asking: range) -> mx.array:
+    """[B, H, n, K] of what the queries of a step say of distances, [B, H, L, E], n of them: for keys at these
+    places, which are 0 to E - 1 tokens behind. What is further is 0.
     """
     extent = scores.shape[3]
 
     def build() -> tuple[mx.array, mx.array]:
-        apart = step.indices[..., None] - places[:, None]
+        apart = step.indices[:, asking.start : asking.stop, None] - places[:, None]
         near = (apart >= 0) & (apart < extent)
         return places, mx.where(near, apart, extent)[:, None]
 
-    _, at = step.memo(("apart", id(places), extent), build)
-    wider = mx.pad(scores, [(0, 0), (0, 0), (0, 0), (0, 1)])
-    return mx.take_along_axis(wider, mx.broadcast_to(at, (*scores.shape[:3], at.shape[3])), axis=3)
+    _, at = step.shared(("apart", id(places), extent), asking, build)
+    wider = mx.pad(of_tokens(scores, asking), [(0, 0), (0, 0), (0, 0), (0, 1)])
+    return mx.take_along_axis(wider, mx.broadcast_to(at, (*wider.shape[:3], at.shape[3])), axis=3)
 
 
 def _buckets(distances: np.ndarray, buckets: int, max_distance: int) -> np.ndarray:

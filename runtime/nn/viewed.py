@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-from runtime.cache.protocol import AttentionCache, Mask, View
+from runtime.cache.protocol import AttentionCache, View
 from runtime.cache.visible import places_seen
+from runtime.cpu.parts import in_parts, of_tokens
 from runtime.nn.plain import causal_mask
 from runtime.step import Step
 
@@ -44,10 +45,23 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
         if values is not None:
             values = split_heads(values, groups) if values.ndim == 3 else values
         view = cache.append(step, keys, values)
-        if bias is not None:
-            added = bias(places_seen(step, cache.lanes(step), view[0].shape[2]))
-            view = (*view[:2], biased(view[2], added, queries.dtype, step.width))
-        return _over(attend, step, view, queries, scale, softcap, sinks, value_size)
+        if bias is None:
+            return _over(attend, step, view, queries, scale, softcap, sinks, value_size)
+        seen = view[0].shape[2]
+        mask = causal_mask(step.width, seen) if isinstance(view[2], str) else view[2]
+
+        def both(places: mx.array, asking: range) -> mx.array:
+            own = mask
+            if mask is not None and len(asking) < step.width:
+                own = mx.depends([of_tokens(mask, asking)], [places])[0]
+            return biased(own, bias(places, asking), queries.dtype)
+
+        def answer(asking: range, added: mx.array) -> mx.array:
+            shown = *view[:2], added
+            asked = of_tokens(queries, asking)
+            return _over(attend, step, shown, asked, scale, softcap, sinks, value_size)
+
+        return in_parts(answer, both, places_seen(step, cache.lanes(step), seen), step.width)
 
     return remember
 
@@ -89,17 +103,13 @@ def _over(
         assert value_size is not None, "values that lie in the keys have a size"
         values = keys[..., :value_size]
     out = attend(step, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
-    if step.width == 1:
+    if queries.shape[2] == 1:
         return out.reshape(len(step.counts), 1, -1)
     return merge_heads(out)
 
 
-def biased(mask: Mask, bias: mx.array, dtype: mx.Dtype, width: int | None = None) -> mx.array:
-    """Mask and bias [B or 1, H, L, K] as one array of what is added to scores. width: L, where the bias has 1
-    in its place, as it is the same for all queries.
-    """
-    if isinstance(mask, str):
-        mask = causal_mask(bias.shape[2] if width is None else width, bias.shape[3])
+def biased(mask: mx.array | None, bias: mx.array, dtype: mx.Dtype) -> mx.array:
+    """Mask and bias [B or 1, H, L or 1, K] as one array of what is added to scores."""
     if mask is None:
         return bias.astype(dtype)
     return mx.where(mask, bias, mx.array(mx.finfo(dtype).min, bias.dtype)).astype(dtype)

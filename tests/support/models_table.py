@@ -64,10 +64,9 @@ experts by their sum if it is told so (norm_topk_prob), the first Qwen ends at s
 class rescales rotation and scores, and Phi-3-small's sparse layers see blocks of the past alone, where
 mlx-lm's see later tokens of a block too.
 
-Scores of Inkling and Inkling 2 have a part that each query says of the distance. It is an array of float32,
-heads x tokens of a step x tokens before, for one layer at a time: 4 GB for 64 heads, 512 tokens and 32,000
-before. A smaller num_batch makes it smaller. Files whose experts are MXFP8 or NVFP4 are refused; those in
-bf16 are read.
+Scores of Inkling and Inkling 2 have a part that each query says of the distance. It is made for some tokens
+of a step at a time, so that it takes half a GB at most, however long the context. Files whose experts are
+MXFP8 or NVFP4 are refused; those in bf16 are read.
 Qwen4's tables of n-grams begin anew behind an end of text: of several ends the first, as in transformers;
 llama.cpp's converter takes the last. Its indexer sees whole blocks and what is behind them, as there;
 llama.cpp fills its budget with a part of one more block. Of blocks that score alike, and many do where no

@@ -5,7 +5,8 @@ attends. Everything is float32 but what memory keeps in other forms; whatever el
 way, and so does memory that lies in no lanes.
 """
 
-from operator import sub
+from collections.abc import Sequence
+from operator import add, sub
 from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
@@ -15,6 +16,7 @@ from runtime.cache.lanes import Kept, Lanes
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.visible import places_of
 from runtime.cpu.native.rope import cosines
+from runtime.cpu.parts import in_parts, of_tokens
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
 
@@ -122,28 +124,42 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
                 bias=bias,
                 value_size=value_size,
             )
-        added = None if bias is None else _by_rows(bias(_places(step, lanes)))
         table = None if rope is None else cosines(kernels, rope, step)
-        out, *written = by.remember(
-            queries,
-            keys,
-            values,
-            table,
-            added if lanes.fits else None,
-            sinks,
-            lanes.arrays,
-            step.starts,
-            step.counts,
-            lanes.bases,
-            lanes.first,
-            not lanes.fits,
-        )
-        cache.close(step, lanes, written)
-        if added is None or lanes.fits:
+        written = lanes.arrays
+
+        def write(asking: range, added: mx.array | None = None) -> mx.array:
+            """These tokens, which see what was written before them."""
+            nonlocal written
+            starts, counts = _part(step, asking)
+            out, *written = by.remember(
+                of_tokens(queries, asking),
+                of_tokens(keys, asking),
+                None if values is None else of_tokens(values, asking),
+                None if table is None else of_tokens(table, asking),
+                added,
+                sinks,
+                written,
+                starts,
+                counts,
+                lanes.bases,
+                lanes.first,
+                not lanes.fits,
+            )
             return out
-        # What lies beside the lanes has no slots while it is written, and has them for who reads it.
+
+        if bias is not None and lanes.fits:
+            out = in_parts(write, bias, _places(step, lanes), step.width)
+            cache.close(step, lanes, written)
+            return out
+        out = write(range(step.width))
+        cache.close(step, lanes, written)
+        if bias is None:
+            return out
+        # What lies beside the lanes has no slots while it is written, and has them for who reads it. It is
+        # behind a window, which bounds the bias.
         beside = cache.lanes(step)
         assert beside is not None
+        added = bias(_places(step, lanes), range(step.width))
         return _read(by, beside, step, queries, table, added, sinks)
 
     return remember
@@ -184,6 +200,15 @@ def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
         return _read(by, lanes, step, queries, table, None, sinks)
 
     return recall
+
+
+def _part(step: Step, asking: range) -> tuple[Sequence[int], Sequence[int]]:
+    """Where the rows of some of a step's tokens start, and how many of them each has."""
+    if len(asking) == step.width:
+        return step.starts, step.counts
+    before = [min(asking.start, count) for count in step.counts]
+    counts = [min(asking.stop, count) - gone for count, gone in zip(step.counts, before, strict=True)]
+    return [*map(add, step.starts, before)], counts
 
 
 def _places(step: Step, lanes: Lanes) -> mx.array:

@@ -8,7 +8,7 @@ from runtime.nn.block_sparse import BlockSparse
 
 def seen(blocks: BlockSparse, query: int, keys: int) -> list[list[int]]:
     """Of each head, the blocks of two keys that a query sees."""
-    bias = np.array(blocks.between(mx.array([[query]], mx.int32), keys))[0, :, 0]
+    bias = np.array(blocks.between(mx.array([[query]], mx.int32), mx.arange(keys, dtype=mx.int32)))[0, :, 0]
     return [sorted({key // 2 for key in np.flatnonzero(head == 0).tolist()}) for head in bias]
 
 

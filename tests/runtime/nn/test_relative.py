@@ -10,6 +10,7 @@ import pytest
 
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, Rotating
+from runtime.cpu import parts
 from runtime.cpu.folded import folded_attention
 from runtime.nn.attend import attend, biased, merge_heads
 from runtime.nn.plain import attend as plain
@@ -52,7 +53,7 @@ def test_distances_beyond_the_last_share_a_bucket() -> None:
 @pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
 def test_mask_and_bias_become_one(dtype: mx.Dtype) -> None:
     bias = mx.random.normal((1, HEADS, 5, 9)).astype(dtype)
-    both = biased("causal", bias, dtype)
+    both = biased(causal_mask(5, 9), bias, dtype)
     hidden = ~np.array(causal_mask(5, 9))
     assert both.dtype == dtype
     seen = np.array(both.astype(mx.float32))
@@ -65,7 +66,8 @@ def test_mask_and_bias_become_one(dtype: mx.Dtype) -> None:
 def test_folded_heads_take_a_bias_for_each(groups: int, width: int, seen: int) -> None:
     shapes = [(2, HEADS, width, SIZE), *[(2, groups, seen, SIZE)] * 2]
     queries, keys, values = (mx.random.normal(s, key=mx.random.key(i)) for i, s in enumerate(shapes))
-    bias = biased("causal", mx.random.normal((1, HEADS, width, seen), key=mx.random.key(5)), mx.float32)
+    random = mx.random.normal((1, HEADS, width, seen), key=mx.random.key(5))
+    bias = biased(causal_mask(width, seen), random, mx.float32)
     wanted = plain(None, queries, keys, values, bias, scale=0.3)
     step = Step((seen - width,) * 2, (width,) * 2)
     got = folded_attention(step, queries, keys, values, bias, scale=0.3)
@@ -94,9 +96,7 @@ def test_rows_that_stand_apart_get_their_own_distances(dtype: mx.Dtype) -> None:
             ]
             return mx.concatenate(rows)
 
-        def bias(places: mx.array, step: Step = step) -> mx.array:
-            return positions.of_step(table(), step, places.shape[1], 0)
-
+        bias = positions.of_step(table(), step, 0)
         out = attend(step, cache, cut(queries), cut(keys), cut(values), scale=1.0, bias=bias)
         for b, count in enumerate(counts):
             got[b].append(np.array(out[b, :count].astype(mx.float32)))
@@ -105,7 +105,7 @@ def test_rows_that_stand_apart_get_their_own_distances(dtype: mx.Dtype) -> None:
     for b, length in enumerate(lengths):
         stop = length + more
         places = mx.arange(stop, dtype=mx.int32)
-        mask = biased("causal", positions.between(table(), places[None], places), dtype)
+        mask = biased(causal_mask(stop, stop), positions.between(table(), places[None], places), dtype)
         own = [x[b : b + 1, :, :stop] for x in (queries, keys, values)]
         wanted = np.array(merge_heads(plain(None, *own, mask, scale=1.0))[0].astype(mx.float32))
         assert np.allclose(np.concatenate(got[b]), wanted, atol=1e-5 if dtype == mx.float32 else 0.1)
@@ -118,10 +118,18 @@ RAGGED = ((40, 5), (3, 20), (1, 1), (16, 16), (18,))
 @pytest.mark.parametrize("dtype", [mx.float32, mx.bfloat16])
 @pytest.mark.parametrize("window", [None, 9])
 @pytest.mark.parametrize("cuts", [((LENGTH,) * 2,), ((1, 1),) * LENGTH, RAGGED])
+@pytest.mark.parametrize("held", [parts.HELD, 3 * 2 * HEADS * LENGTH])
 def test_each_query_has_its_own_bias_by_distance(
-    dtype: mx.Dtype, window: int | None, cuts: tuple[tuple[int, ...], ...]
+    dtype: mx.Dtype,
+    window: int | None,
+    cuts: tuple[tuple[int, ...], ...],
+    held: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Through memory of the whole past and of a window, which wide steps overflow; cuts of one: of row 1."""
+    """Through memory of the whole past and of a window, which wide steps overflow; cuts of one: of row 1.
+    With the bias of all queries at once, and of a few at a time.
+    """
+    monkeypatch.setattr(parts, "HELD", held)
     spec = Full(HEADS, SIZE) if window is None else Rotating(HEADS, SIZE, window)
     cache = KVCache(spec, rows=2, dtype=dtype, slack=4, grain=8)
     shapes = [*[(2, HEADS, LENGTH, SIZE)] * 3, (2, HEADS, LENGTH, EXTENT)]
