@@ -10,6 +10,8 @@ from modelkit.server.openai.messages import call_of, text_of
 from modelkit.server.openai.response_items import SEAL
 
 ROLES = ("system", "developer", "user", "assistant")
+ADDED = "additional_tools"
+"""An item that says nothing: from there on, there are these too."""
 _CALLS = ("function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 
@@ -78,6 +80,8 @@ def _item(item: Fields, kind: str, turns: Turns) -> None:
             turns.think(thought)
     elif kind == "compaction":
         turns.add(Message("system", f"Summary of the conversation so far:\n\n{_summary(item)}"))
+    elif kind == ADDED:
+        item.nothing("role")
     else:
         where = item.name("type")
         raise refused("invalid_request", f"{where} is {kind[:40]!r}, which this server does not read", where)

@@ -18,6 +18,7 @@ _PREFIXES = {
     "function_call_output": "fco_",
     "custom_tool_call_output": "ctco_",
     "compaction": "cmp_",
+    "additional_tools": "at_",
 }
 _SEALED = "encrypted_content"
 
@@ -62,7 +63,7 @@ def _whole(given: Mapping[str, Any]) -> dict[str, Any]:
         whole["content"] = _parts(given.get("content"), answered=given["role"] == "assistant")
     elif kind == "reasoning":
         whole["summary"] = given.get("summary") or []
-    if kind not in ("reasoning", "compaction"):
+    if kind not in ("reasoning", "compaction", "additional_tools"):
         whole["status"] = given.get("status") or "completed"
     return whole
 

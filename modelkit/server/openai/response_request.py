@@ -5,7 +5,7 @@ put together into one message.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -14,7 +14,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.models.turns import Priority
 from modelkit.server.openai import forms, sampling, thinking, tools
-from modelkit.server.openai.input_items import Turns, read_items
+from modelkit.server.openai.input_items import ADDED, Turns, read_items
 from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import Telling
 from modelkit.server.openai.stored import Items, Kept
@@ -87,7 +87,9 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     """Raises Refused with the field's name. kept: earlier responses."""
     sampling.refuse_unknown(body, KNOWN)
     _refuse_stored(body)
-    offered, listed, dropped = _tools(body)
+    before, earlier = _before(body, kept)
+    given = _given(body, kept, earlier)
+    offered, listed, dropped = _tools([*body.each("tools", tools.MOST_TOOLS), *_added(earlier, given)])
     found = tools.chosen(body, offered)
     include = body.texts("include")
     options, hints = _options(body) | found, {one for one in _HINTS if body.has(one)}
@@ -97,8 +99,6 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     elif top is not None:
         hints.add("top_logprobs")  # it is `include` that asks for them
     hints.update(f"include.{one}" for one in include if one not in (_LOGPROBS, _SEALED))
-    before, earlier = _before(body, kept)
-    given = _given(body, kept, earlier)
     said = [*before, *_said(body, given)]
     _check_results(said)
     instructions = body.text("instructions")
@@ -212,12 +212,24 @@ def _check_results(said: Sequence[Message]) -> None:
             raise refused("invalid_request", f"input: {told}; {hint}", "input")
 
 
-def _tools(body: Fields) -> tuple[tools.Offered, list[Mapping[str, Any]], tuple[str, ...]]:
+def _added(earlier: Items, given: Sequence[Fields]) -> Iterator[Fields]:
+    """Tools that items of the conversation bring."""
+    before = (
+        Fields(json.loads(one), "previous_response_id") for one in earlier.values() if ADDED.encode() in one
+    )
+    for item in (*before, *given):
+        if item.text("type") == ADDED:
+            yield from item.each("tools", tools.MOST_TOOLS)
+
+
+def _tools(
+    there: Sequence[Fields],
+) -> tuple[tools.Offered, list[Mapping[str, Any]], tuple[str, ...]]:
     """Those that there are; the same as the answer's object says them again; and types of those that run on
     OpenAI's servers, which are not there: agents always send some, and the log names them.
     """
     offered, listed, dropped = tools.Offered(), list[Mapping[str, Any]](), list[str]()
-    for one in body.each("tools", tools.MOST_TOOLS):
+    for one in there:
         kind = one.needed_text("type")
         within = list(one.each("tools", tools.MOST_TOOLS)) if kind == "namespace" else []
         for inner in within:

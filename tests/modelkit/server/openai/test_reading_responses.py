@@ -73,6 +73,32 @@ def test_tools_that_only_openai_runs_are_left_out() -> None:
     assert [one["function"]["name"] for one in asked.options["tools"]] == ["f"]
 
 
+def test_items_of_a_conversation_bring_tools() -> None:
+    def more(*names: str) -> dict[str, Any]:
+        tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in names]
+        return {"type": "additional_tools", "role": "developer", "tools": [*tools, {"type": "web_search"}]}
+
+    def names(asked: ResponseRequest) -> list[str]:
+        return [one["function"]["name"] for one in asked.options["tools"]]
+
+    talk = [{"role": "user", "content": "a"}, more("f", "g"), {"role": "user", "content": "b"}]
+    own = more("own")["tools"][:1]
+    asked = response(input=talk, tools=own, tool_choice={"type": "function", "name": "g"})
+    assert (names(asked), asked.options["tool_choice"], asked.dropped) == (
+        ["own", "f", "g"],
+        "g",
+        ("web_search",),
+    )
+    assert [one.content for one in asked.messages] == ["a", "b"]
+    kept = Kept()
+    kept.keep({"id": "r", "output": []}, asked.said, asked.items)
+    body = Fields({"previous_response_id": "r", "input": [more("h"), {"role": "user", "content": "c"}]})
+    assert names(read_response(body, kept)) == ["f", "g", "h"]
+    assert not body.unread()
+    with pytest.raises(Refused, match=r"input\[0\].tools\[0\].name is missing"):
+        response(input=[{**more(), "tools": [{"type": "function"}]}])
+
+
 def test_the_text_format_of_a_response_acts() -> None:
     form = {
         "format": {"type": "json_schema", "name": "a", "schema": SCHEMA, "strict": True},
