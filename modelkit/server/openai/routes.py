@@ -116,7 +116,9 @@ async def models(request: Request) -> Response:
 
 
 async def model(request: Request) -> Response:
-    """Names may have slashes and colons."""
+    """Names may have slashes and colons. Where the path ends in its slash, all of them."""
+    if not request.path_params["id"]:
+        return await models(request)
     listed = await asyncio.to_thread(read_model, serving_of(request).settings, request.path_params["id"])
     return JSONResponse(written_model(listed, _loaded(request)))
 
@@ -136,6 +138,5 @@ ROUTES = (
     *STORED_ROUTES,
     Route("/v1/embeddings", embeddings, methods=["POST"]),
     Route("/v1/models", models, methods=["GET"]),
-    Route("/v1/models/", models, methods=["GET"]),
     Route("/v1/models/{id:path}", model, methods=["GET"]),
 )
