@@ -3,7 +3,8 @@ r"""GBNF in Lark's syntax, by the library's converter, with the meaning that it 
 The converter hands characters on as they are escaped, in spellings that Lark does not know (`\u00e9`), and
 classes as they stand, where an expression has operators (`&&`, `--`) and `.` leaves out line ends: these are
 written out. It leaves out the brackets of `("a"?)*` and so makes `"a"?*` of it, which Lark does not take;
-they stay where more than one thing stands inside: an empty text at the end changes nothing else.
+they stay where more than one thing stands inside: an empty text at the end changes nothing else. What is
+repeated no time (`x{0}`), which Lark does not take, is an empty text.
 
 A rule without circles becomes a terminal, which takes all that it can, and may leave nothing for what follows
 it (`word "end"`). A rule around `root` makes a terminal of the whole where there are no circles in it; where
@@ -32,6 +33,7 @@ _HEAD = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]"}
 _IN_TEXTS = {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "\\": r"\\"}
 _COUNT = re.compile(r"\{.*?(\d{1,9})\s*,?\s*\}")
+_NEVER = re.compile(r"\{\s*0+\s*(?:,\s*0+\s*)?\}")
 _MOST_COUNTED = 100_000  # repeats of repeats: an expression is as long as all of them
 _REPEATS = ("?", "*", "+", "{")
 _ANY = r'(. | "\n")'
@@ -55,7 +57,7 @@ def as_lark(text: str) -> str:
         raise ValueError(why)
     found = _PIECE.findall(text)
     names = _apart(piece for piece in found if _NAME.fullmatch(piece))
-    pieces = [names.get(piece) or _written(piece) for piece in found]
+    pieces = _without_never([names.get(piece) or _written(piece) for piece in found])
     said = [place for place, piece in enumerate(pieces) if not (piece.isspace() or piece.startswith("#"))]
     for before, place, behind in _threes(said):
         repeats = pieces[before].startswith(_REPEATS) and pieces[behind].startswith(_REPEATS)
@@ -68,6 +70,31 @@ def as_lark(text: str) -> str:
         rules = _rules(f"root ::= a-root\n{inner}")
     take_apart(rules)
     return "%llguidance {}\n\n" + "".join(f"{rule}\n" for rule in rules.values())
+
+
+def _without_never(pieces: list[str]) -> list[str]:
+    """With an empty text in the place of what is repeated no time."""
+    opened, cuts = list[int](), list[tuple[int, int]]()
+    item: int | None = None
+    for place, piece in enumerate(pieces):
+        if piece.isspace() or piece.startswith("#"):
+            continue
+        if piece in ("(", "|", "::="):
+            opened += [place] if piece == "(" else []
+            item = None
+        elif piece == ")":
+            item = opened.pop() if opened else None
+        elif not piece.startswith(_REPEATS):
+            item = place
+        elif item is not None and _NEVER.fullmatch(piece):
+            while cuts and cuts[-1][0] >= item:
+                cuts.pop()
+            cuts.append((item, place))
+    kept, at = list[str](), 0
+    for start, stop in cuts:
+        kept += [*pieces[at:start], '""']
+        at = stop + 1
+    return kept + pieces[at:]
 
 
 def _rules(text: str) -> "dict[str, RuleNode]":
