@@ -5,6 +5,9 @@ too, and a model that is free to invent properties goes on inventing them until 
 Ollama and OpenAI's strict mode take such a schema as closed, and so does this; who wants an open one says
 `additionalProperties: true`.
 
+`unevaluatedProperties` and `unevaluatedItems` are `additionalProperties` and `items` where nothing but the
+schema itself describes the value.
+
 OpenAPI's `nullable` is the type null beside the one that is named, as its version 3.0.3 has it.
 
 An object stays as it was written where closing it could contradict what else is said of the same value: by
@@ -23,6 +26,12 @@ _SAYS = (
     *("dependencies", "dependentRequired", "dependentSchemas"),
 )
 _CONDITIONS = ("if", "then", "else", "not", "dependentSchemas", "$dynamicRef", "$recursiveRef")
+_PARTS = ("allOf", "anyOf", "oneOf", "$ref", *_CONDITIONS)
+_UNEVALUATED = {
+    "unevaluatedProperties": ("additionalProperties", _PARTS),
+    "unevaluatedItems": ("items", (*_PARTS, "contains")),
+}
+"""(the same where a schema has none of those others, which may look at some)."""
 _NULLABLE = "nullable"
 _VALUES = frozenset({"const", "enum", "default", "examples", "example"})
 _NAMING = frozenset({*_NAMED_CHILDREN, "$defs", "definitions"})
@@ -36,24 +45,44 @@ def as_meant(text: str) -> str:
     """
     try:
         root = json.loads(text)
+        everywhere = [*_schemas(root)] if any(word in text for word in (_NULLABLE, *_UNEVALUATED)) else []
+        renamed = [_without_unevaluated(schema) for schema in everywhere]
+        nullable = [
+            one for one in everywhere if one.get(_NULLABLE) is True and isinstance(one.get("type"), str)
+        ]
         closing = _closing(root) if isinstance(root, dict) else []
-        nullable = [*_nullable(root)] if _NULLABLE in text else []
         for schema in closing:
             schema["additionalProperties"] = False
         for schema in nullable:
             schema["type"] = [schema["type"], "null"]
-        return json.dumps(root, allow_nan=False) if closing or nullable else text
+        return json.dumps(root, allow_nan=False) if closing or nullable or any(renamed) else text
     except (ValueError, RecursionError):
         return text
 
 
-def _nullable(root: Any) -> Iterator[_Schema]:
-    """The schemas in it that are said to be null, too."""
+def _without_unevaluated(schema: _Schema) -> bool:
+    """Put what is meant in the place of words for what no part of a schema has looked at, where there is only
+    one part. Was there any?
+    """
+    found = False
+    for key, (meant, others) in _UNEVALUATED.items():
+        if (
+            key in schema
+            and not any(one in schema for one in others)
+            and not isinstance(schema.get(meant), list)
+        ):
+            schema.setdefault(meant, schema.pop(key))
+            found = True
+    return found
+
+
+def _schemas(root: Any) -> Iterator[_Schema]:
+    """All in it."""
     left: list[tuple[Any, bool]] = [(root, False)]
     while left:
         value, named = left.pop()  # named: its keys are names, and their values schemas
         if isinstance(value, dict):
-            if not named and value.get(_NULLABLE) is True and isinstance(value.get("type"), str):
+            if not named:
                 yield value
             inner = (
                 value.items() if named else ((key, one) for key, one in value.items() if key not in _VALUES)

@@ -45,6 +45,22 @@ CLOSED: dict[str, tuple[Any, Any]] = {
         {"properties": {"next": {"$ref": "#"}}},
         {"properties": {"next": {"$ref": "#"}}, "additionalProperties": False},
     ),
+    "nothing that is not evaluated": ({**A, "unevaluatedProperties": False}, SHUT),
+    "others that are not evaluated": (
+        {
+            "properties": {"x": {**A, "unevaluatedProperties": {"type": "null"}}},
+            "unevaluatedProperties": True,
+        },
+        {"properties": {"x": {**A, "additionalProperties": {"type": "null"}}}, "additionalProperties": True},
+    ),
+    "evaluated all the same": (
+        {**A, "additionalProperties": True, "unevaluatedProperties": False},
+        {**A, "additionalProperties": True},
+    ),
+    "items that are not evaluated": (
+        {"prefixItems": [A], "unevaluatedItems": False},
+        {"prefixItems": [SHUT], "items": False},
+    ),
     "one of which some must be there": (
         {**A, "anyOf": [{"required": ["a"]}, {"required": []}]},
         {**SHUT, "anyOf": [{"required": ["a"]}, {"required": []}]},
@@ -75,6 +91,8 @@ KEPT: dict[str, Any] = {
         "properties": {"x": {"$ref": "#/$defs/T"}, "y": {"allOf": [{"$ref": "#/$defs/T"}, A]}},
     },
     "conditions": {**A, "if": B, "then": B},
+    "what other parts may look at": {"allOf": [{"$ref": "#/$defs/T"}, A], "unevaluatedProperties": False},
+    "items that are looked at": {"contains": {"type": "null"}, "unevaluatedItems": False},
     "a reference that leads elsewhere": {**A, "$ref": "other.json"},
     "values that look like schemas": {"const": A, "enum": [A], "default": A},
 }
