@@ -2,7 +2,8 @@
 
 It counts in doubles and in 64 bits. A whole number between two doubles would become one of them, and one at
 the lower end of 64 bits ends the process: the library takes its negative, gets the same again, and goes on
-until the stack is full.
+until the stack is full. A `multipleOf` it takes times ten until it is whole, and that in 32 bits: 0.57, in
+doubles, becomes 5,699,999,999,999,999.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,21 @@ LOWEST = -(2**63) + 1024
 
 _LISTING = frozenset({"const", "enum"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
+_STEP = "multipleOf"
+_LARGEST_STEP = 2**32 - 1  # without its point
 _MOST = 2**63 - 1  # of 64 bits; the library counts with it where more is said
 
 
 def unheld(schema: Mapping[str, Any]) -> str | None:
     """A sentence on the first number that cannot be held."""
-    for number in _numbers(schema):
+    for key, number in _numbers(schema):
+        if key == _STEP:
+            if _digits(number) > _LARGEST_STEP:
+                return (
+                    f"it has multipleOf {number}, and a grammar's numbers are doubles, which have more "
+                    "digits of it than a grammar holds; take a smaller unit, of which it is a whole number"
+                )
+            continue
         if number <= LOWEST:
             return f"it has the number {number:,}; {LOWEST + 1:,} is the lowest that a grammar is made for"
         if isinstance(number, int) and not _exact(number):
@@ -27,6 +37,13 @@ def unheld(schema: Mapping[str, Any]) -> str | None:
                 f"it has the number {number:,}, and a grammar's numbers are doubles, which have no such one"
             )
     return None
+
+
+def _digits(step: float) -> float:
+    """As the library reads them, without their point."""
+    while step % 1 and step <= _LARGEST_STEP:
+        step *= 10
+    return step
 
 
 def _exact(number: int) -> bool:
@@ -40,8 +57,10 @@ def _exact(number: int) -> bool:
     return held == number if abs(number) < _MOST else Decimal(repr(held)) == number
 
 
-def _numbers(schema: Mapping[str, Any]) -> Iterator[float]:
-    """Those of const and enum, at any depth, and bounds. Bounds above 64 bits are none to the library."""
+def _numbers(schema: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Those of const and enum, at any depth, bounds and steps, and which they are. Bounds above
+    64 bits are none to the library.
+    """
     left = list[tuple[object, str]]([(schema, "")])
     while left:
         value, key = left.pop()
@@ -51,5 +70,5 @@ def _numbers(schema: Mapping[str, Any]) -> Iterator[float]:
             left += [(one, key if key in _LISTING else "") for one in value]
         elif isinstance(value, bool) or not isinstance(value, int | float):
             continue
-        elif key in _LISTING or (key in _BOUNDS and value < _MOST):
-            yield value
+        elif key in _LISTING or key == _STEP or (key in _BOUNDS and value < _MOST):
+            yield key, value

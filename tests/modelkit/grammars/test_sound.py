@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from llguidance import LLTokenizer
 
 from modelkit.errors import RequestError
 from modelkit.grammars.compiler import Grammars
 from modelkit.grammars.depth import DEEPEST_JSON, DEEPEST_RULE, depth_of_json
 from modelkit.grammars.forms import Form
-from modelkit.grammars.native import check
+from modelkit.grammars.native import check, definition_of, started
+from modelkit.grammars.numbers import unheld
 from modelkit.grammars.sound import unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import allows
@@ -231,6 +233,23 @@ def test_numbers_that_no_double_is_are_refused(grammars: Grammars, number: int) 
     """The library would write another one."""
     with pytest.raises(RequestError, match="doubles, which have no such one"):
         grammars.compile(Form("format", "schema", json.dumps({"enum": [1, {"id": number}]})))
+
+
+@pytest.mark.parametrize("step", [0.57, 0.07, 1.005, 2**33, 1e-20])
+def test_steps_of_more_digits_than_are_counted_are_refused(grammars: Grammars, step: float) -> None:
+    """By the number that was written, not by what doubles make of it on the way."""
+    text = json.dumps(of(True, a={"type": "number", "multipleOf": step}))
+    with pytest.raises(RequestError, match=f"multipleOf {step}, and a grammar's numbers are doubles"):
+        grammars.compile(Form("format", "schema", text))
+
+
+@pytest.mark.parametrize("step", [0.01, 0.35, 4.35, 1e-7, 2.5, 2**31, 214748364.8])
+def test_steps_whose_digits_are_counted_are_taken(step: float) -> None:
+    schema = {"type": "number", "multipleOf": step}
+    assert unheld(schema) is None
+    assert not started(
+        LLTokenizer("byte"), definition_of(Form("format", "schema", json.dumps(schema)), {})
+    ).is_error()
 
 
 @pytest.mark.parametrize("number", [-(10**18), 2**63 - 1, 2**60, 10000, -0.5, -(2**53)])
