@@ -60,7 +60,7 @@ class Layout:
                 self.slices,
             ):
                 make_folder(folder)
-            self._check_own_folders()
+            self.check_own_folders()
             self._check_owner()
             if not self._is_layout():
                 with self.changing():
@@ -162,7 +162,7 @@ class Layout:
             )
             raise StoreError(error.message, hint=hint) from error
 
-    def _check_own_folders(self) -> None:
+    def check_own_folders(self) -> None:
         """What lies in these and is nobody's is removed; behind a link it may be the user's."""
         for folder in (self.ingest, self.partial, self.conversions, self.slices):
             if folder.is_symlink():

@@ -185,14 +185,18 @@ class Store:
             return free(self._layout, index, candidates)
 
     def prune(self, *, dry_run: bool = False) -> Pruned:
-        """Remove what nothing needs: see Pruned.
+        """Remove what nothing needs: see Pruned. A dry run writes nothing, so it needs no store that can be
+        written; it may name what a command begins at that moment.
 
         Raises StoreError, and removes no blob, while any manifest cannot be read.
         """
         if not self._layout.root.exists():
             return Pruned((), (), 0, 0)
-        self._layout.prepare()
-        with self._layout.changing():
+        if dry_run:
+            self._layout.check_own_folders()
+        else:
+            self._layout.prepare()
+        with self._layout.reading() if dry_run else self._layout.changing():
             temp = [*leftovers(self._layout), *abandoned(self._layout)]
             temp += loose_slices(self._layout, live_pins(self._layout))
             temp_files = [file for path in temp for file in _files(path)]

@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -292,6 +293,24 @@ def orphan(store: Store, data: bytes) -> Path:
     path = blob(store, data)
     path.write_bytes(data)
     return path
+
+
+def test_what_would_be_pruned_is_told_of_a_store_that_cannot_be_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    put(store, "story")
+    (store.root / "ingest" / "single").write_bytes(b"12")
+    opened = os.open
+
+    def refuse(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        if flags & (os.O_CREAT | os.O_RDWR | os.O_WRONLY):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert [path.name for path in store.prune(dry_run=True).temp_files] == ["single"]
+    with pytest.raises(StoreError, match="Read-only"):
+        store.prune()
 
 
 def test_prune_removes_orphans_and_temporary_files_of_the_dead(store: Store):
