@@ -14,6 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cpu.parts import behind
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.indexer import HELD, array_of
@@ -67,10 +68,11 @@ class BlockIndexer(Module):
         queries = self._rope(self.q_norm(split_heads(queries, groups)), step).astype(mx.float32)
         turned, visible = keys.astype(mx.float32).swapaxes(-1, -2), array_of(mask, x.shape[1], seen)
         at_once = max(1, HELD // (x.shape[0] * x.shape[1] * seen))
-        best = [
-            self._best(queries[:, group : group + at_once], turned, visible)
-            for group in range(0, groups, at_once)
-        ]
+        best: list[mx.array] = []
+        for group in range(0, groups, at_once):
+            best.append(self._best(queries[:, group : group + at_once], turned, visible))
+            if group + at_once < groups:
+                turned = behind(turned, best[-1])
         kept = mx.repeat(self._kept(mx.concatenate(best, axis=1), step), self._index.block, axis=-1)
         return kept[..., :seen] if visible is None else kept[..., :seen] & visible
 

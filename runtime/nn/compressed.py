@@ -21,10 +21,11 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Pooled, Recurrent, State, Stateless
 from runtime.cache.protocol import PoolingCache, ScanFunction, Scanned, ScanningCache
 from runtime.cache.snapshot import detached
+from runtime.cpu.parts import HELD, behind
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.causal_conv import last_inputs
-from runtime.nn.indexer import HELD, IndexShape, best_places
+from runtime.nn.indexer import IndexShape, best_places
 from runtime.nn.linear import linear
 from runtime.nn.mla import HeadLinear, by_heads
 from runtime.nn.module import Module
@@ -286,6 +287,9 @@ class CompressedAttention(Module):
                 keys = mx.concatenate([keys, beyond.astype(keys.dtype)], axis=2)
                 mask = mx.concatenate([mask, ended], axis=-1)
             parts.append(self._attend(queries[:, :, part], keys, mask))
+            if part.stop < width:
+                past = behind(past, parts[-1])
+                vectors = None if vectors is None else behind(vectors, parts[-1])
         return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
 
     def _attend(self, queries: mx.array, keys: mx.array, mask: mx.array) -> mx.array:

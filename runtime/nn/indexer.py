@@ -10,6 +10,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Mask
+from runtime.cpu.parts import behind, in_parts, of_tokens
 from runtime.nn import ops
 from runtime.nn.attend import split_heads
 from runtime.nn.linear import linear
@@ -20,8 +21,10 @@ from runtime.nn.rope import Rope
 from runtime.records import dataclass
 from runtime.step import Step
 
-HELD = 1 << 26
-"""Products held at once; there are J of them for each pair of a query and a token."""
+HELD = 1 << 22
+"""Products made at once, J for each pair of a query and a token: of some heads, else of some queries. MLX
+makes those of several parts before it waits for the first.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +93,29 @@ def best_places(
     is above zero of their products, times the head's share. mask: True where a query sees a key; None: all.
     """
     batch, heads, width, _ = queries.shape
-    turned = index.astype(mx.float32).swapaxes(-1, -2)
-    scores = mx.zeros((batch, 1, width, index.shape[2]))
-    at_once = max(1, HELD // (batch * width * index.shape[2]))
-    for head in range(0, heads, at_once):
-        part = slice(head, head + at_once)
-        products = mx.maximum(ops.table.matmul(queries[:, part], turned), 0)
-        # One head after the other, so that a score does not depend on how many of them there is room for.
-        terms = mx.concatenate([scores, products * shares[:, part]], axis=1)
-        scores = mx.cumsum(terms, axis=1)[:, -1:]
-    if mask is not None:
-        scores = mx.where(mask, scores, -mx.inf)
-    best = mx.argpartition(-scores, chosen - 1, axis=-1)[..., :chosen]
-    return ops.table.settled(mx.sort(best, axis=-1))
+    seen = index.shape[2]
+
+    def scored(turned: mx.array, asking: range) -> mx.array:
+        asked, parts = of_tokens(queries, asking), of_tokens(shares, asking)
+        scores = mx.zeros((batch, 1, len(asking), seen))
+        at_once = max(1, HELD // scores.size)
+        for head in range(0, heads, at_once):
+            part = slice(head, head + at_once)
+            products = mx.maximum(ops.table.matmul(asked[:, part], turned), 0)
+            # One head after the other, so that a score does not depend on how many of them there is room for.
+            terms = mx.concatenate([scores, products * parts[:, part]], axis=1)
+            scores = mx.cumsum(terms, axis=1)[:, -1:]
+            if head + at_once < heads:
+                turned = behind(turned, scores)
+        return scores
+
+    def best(asking: range, scores: mx.array) -> mx.array:
+        if mask is not None:
+            scores = mx.where(of_tokens(mask, asking), scores, -mx.inf)
+        places = mx.argpartition(-scores, chosen - 1, axis=-1)[..., :chosen]
+        return ops.table.settled(mx.sort(places, axis=-1))
+
+    return in_parts(best, scored, index.astype(mx.float32).swapaxes(-1, -2), width, HELD)
 
 
 def narrowed(keys: mx.array, mask: Mask, best: mx.array | None) -> tuple[mx.array, Mask]:

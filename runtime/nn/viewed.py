@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, View
 from runtime.cache.visible import places_seen
-from runtime.cpu.parts import in_parts, of_tokens
+from runtime.cpu.parts import behind, in_parts, of_tokens
 from runtime.nn.plain import causal_mask
 from runtime.step import Step
 
@@ -53,7 +53,7 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
         def both(places: mx.array, asking: range) -> mx.array:
             own = mask
             if mask is not None and len(asking) < step.width:
-                own = mx.depends([of_tokens(mask, asking)], [places])[0]
+                own = behind(of_tokens(mask, asking), places)
             return biased(own, bias(places, asking), queries.dtype)
 
         def answer(asking: range, added: mx.array) -> mx.array:

@@ -150,8 +150,30 @@ def test_absorbed_is_attention_with_keys_spelled_out() -> None:
     assert float(mx.abs(made.absorbed(content, position, seen, "causal") - wanted).max()) < 1e-5
 
 
-def test_an_index_ranks_alike_whatever_it_holds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("held", [2 * 17 * 17, 5 * 17])
+def test_an_index_ranks_alike_whatever_it_holds_at_once(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of some heads, and of some queries."""
     made, x = attention(INDEXED), mx.random.normal((1, 17, 32))
     whole = run(made, INDEXED, x, [17])
-    monkeypatch.setattr(indexer, "HELD", 2 * 17 * 17)
+    monkeypatch.setattr(indexer, "HELD", held)
     assert float(mx.abs(run(made, INDEXED, x, [17]) - whole).max()) < 1e-5
+
+
+def test_an_index_holds_less_than_the_products_of_all_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads, width, keys = 32, 256, 2048
+    queries, index = mx.random.normal((1, heads, width, 8)), mx.random.normal((1, 1, keys, 8))
+    shares = mx.random.normal((1, heads, width, 1))
+    mx.eval(queries, index, shares)
+
+    def best() -> tuple[mx.array, int]:
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        places = indexer.best_places(queries, shares, index, None, 64)
+        mx.eval(places)
+        return places, mx.get_peak_memory() - before
+
+    wanted, _ = best()
+    monkeypatch.setattr(indexer, "HELD", 1 << 16)
+    got, held = best()
+    assert mx.array_equal(got, wanted)
+    assert held < 4 * heads * width * keys / 2
