@@ -25,6 +25,8 @@ HELD = 1 << 22
 """Products made at once, J for each pair of a query and a token: of some heads, else of some queries. MLX
 makes those of several parts before it waits for the first.
 """
+TOGETHER = 1 << 25
+"""So many are made at once if there are no more, as in a step of one token, which parts would slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def best_places(
     def scored(turned: mx.array, asking: range) -> mx.array:
         asked, parts = of_tokens(queries, asking), of_tokens(shares, asking)
         scores = mx.zeros((batch, 1, len(asking), seen))
-        at_once = max(1, HELD // scores.size)
+        at_once = heads if heads * scores.size <= TOGETHER else max(1, HELD // scores.size)
         for head in range(0, heads, at_once):
             part = slice(head, head + at_once)
             products = mx.maximum(ops.table.matmul(asked[:, part], turned), 0)

@@ -156,6 +156,7 @@ def test_an_index_ranks_alike_whatever_it_holds_at_once(held: int, monkeypatch: 
     made, x = attention(INDEXED), mx.random.normal((1, 17, 32))
     whole = run(made, INDEXED, x, [17])
     monkeypatch.setattr(indexer, "HELD", held)
+    monkeypatch.setattr(indexer, "TOGETHER", held)
     assert float(mx.abs(run(made, INDEXED, x, [17]) - whole).max()) < 1e-5
 
 
@@ -174,6 +175,7 @@ def test_an_index_holds_less_than_the_products_of_all_heads(monkeypatch: pytest.
 
     wanted, _ = best()
     monkeypatch.setattr(indexer, "HELD", 1 << 16)
+    monkeypatch.setattr(indexer, "TOGETHER", 1 << 16)
     got, held = best()
     assert mx.array_equal(got, wanted)
     assert held < 4 * heads * width * keys / 2
