@@ -31,7 +31,8 @@ _WARMTH = re.compile(r"\[[^\]]* temperature =")  # of an outline
 MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
 MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
 MOST_PATTERNS = 3  # of one text: each more multiplies what is looked through
-LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states
+LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states are kept
+LONGEST_STEP = 300_000  # without its factors of 10: so many states are made, 100 MB and half a second of them
 
 
 def unsound(schema: Mapping[str, Any]) -> str | None:
@@ -92,10 +93,15 @@ def _unenforced(values: Values) -> Iterator[str]:
         patterns = sum(("pattern" in part) + ("format" in part) for part in value.parts)
         if patterns > MOST_PATTERNS:
             yield f"{at} has {patterns} patterns and formats at once; at most {MOST_PATTERNS} are taken"
-        step = _step(value)
-        if step > LARGEST_STEP:
+        step = _without(_step(value), 10)
+        if step > LONGEST_STEP:
             yield (
-                f"{at} is a multiple of {step:,} (without factors of 2 and 5); at most {LARGEST_STEP:,} "
+                f"{at} is a multiple of {step:,} (without factors of 10); at most {LONGEST_STEP:,} can be "
+                "enforced"
+            )
+        elif (odd := _without(_without(step, 2), 5)) > LARGEST_STEP:
+            yield (
+                f"{at} is a multiple of {odd:,} (without factors of 2 and 5); at most {LARGEST_STEP:,} "
                 "can be enforced"
             )
 
@@ -117,7 +123,10 @@ def _step(value: Value) -> int:
         said = part.get("multipleOf")
         if isinstance(said, int | float) and not isinstance(said, bool) and 0 < said < math.inf:
             product *= Fraction(str(said)).numerator
-    for factor in (2, 5):
-        while product % factor == 0:
-            product //= factor
     return product
+
+
+def _without(number: int, factor: int) -> int:
+    while number % factor == 0:
+        number //= factor
+    return number
