@@ -69,7 +69,7 @@ def _nan(scales: np.ndarray) -> np.ndarray:
         (_set(dynamic={"+:.*down.*": {"hadamard": True}}), "dynamic is"),
         (_set(dynamic={"+:.*down.*": {"sym": False}}), "any of several ways"),
         (_set(pack_dtype="int16"), "pack_dtype is 'int16'"),
-        (_set(quant_method="hqq"), "is quantized with GPTQ (`"),
+        (_set(quant_method="hqq"), "is quantized with HQQ (`"),
         (_tensor(".scales", lambda _: None), "has no"),
         (_tensor(".qweight", lambda one: one[:-1]), "in groups of 32 takes"),
         (_tensor(".qweight", lambda one: one.reshape(1, *one.shape)), "takes"),

@@ -304,7 +304,9 @@ def test_a_bias_of_positions() -> None:
                     k,
                     v,
                     scale=0.2,
-                    bias=lambda places, bias=bias: bias[..., : places.shape[-1]],
+                    bias=lambda places, asked, bias=bias: bias[
+                        :, :, asked.start : asked.stop, : places.shape[-1]
+                    ],
                     shape=(GROUPS, SIZE),
                 )
             )
