@@ -187,7 +187,7 @@ def test_a_hundred_leave_nothing_behind(served: Running, brake: Brake) -> None:
             client.close()
     assert until(lambda: not served.serving.state.underway and brake.rows == 0, 15)
     assert brake.engine._queue.count == 0
-    assert threading.active_count() <= threads + 8  # the workers, at most
+    assert threading.active_count() <= threads + 20  # workers, and not one for each of a hundred
     assert post(served).status_code == 200
 
 
