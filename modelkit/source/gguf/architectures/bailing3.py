@@ -12,7 +12,7 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import POWER
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.kimi import FILTERS, JoinedFilters
+from modelkit.source.gguf.architectures.kimi import DELTA
 from modelkit.source.gguf.architectures.latent_heads import LATENT, LATENT_ROPE, read_sizes, write_sizes
 from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
@@ -134,16 +134,8 @@ _ATTENTION = (
     rule("attn_gate.weight", "self_attn.g_proj.weight", _Of(recurrent=False)),
     rule("ssm_g_a.weight", "self_attn.g_proj.weight", _Of(recurrent=True)),
     *LATENT,
-    *rules("""
-        attn_k.weight = self_attn.k_proj.weight
-        attn_v.weight = self_attn.v_proj.weight
-        ssm_beta.weight = self_attn.b_proj.weight
-        ssm_f_a.weight = self_attn.f_proj.weight
-        ssm_dt.bias = self_attn.dt_bias
-        ssm_norm.weight = self_attn.o_norm.weight
-    """),
-    *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", FILTERS) for part in "qkv"),
-    rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", JoinedFilters()),
+    *DELTA,
+    *rules("ssm_f_a.weight = self_attn.f_proj.weight"),
     rule("ssm_a", "self_attn.A_log", _RATES),
 )
 _HERE = rules("""

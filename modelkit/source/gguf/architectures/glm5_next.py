@@ -7,7 +7,7 @@ knows four streams alone.
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.kimi import FILTERS, JoinedFilters
+from modelkit.source.gguf.architectures.kimi import DELTA, LOW_RANK
 from modelkit.source.gguf.architectures.latent_heads import LATENT
 from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
@@ -166,16 +166,9 @@ GLM5NEXT = Architecture(
     (
         *NORMS,
         *LATENT,
+        *DELTA,
+        *LOW_RANK,
         *rules("""
-            attn_k.weight = self_attn.k_proj.weight
-            attn_v.weight = self_attn.v_proj.weight
-            ssm_beta.weight = self_attn.b_proj.weight
-            ssm_f_a.weight = self_attn.f_a_proj.weight
-            ssm_f_b.weight = self_attn.f_b_proj.weight
-            ssm_g_a.weight = self_attn.g_a_proj.weight
-            ssm_g_b.weight = self_attn.g_b_proj.weight
-            ssm_dt.bias = self_attn.dt_bias
-            ssm_norm.weight = self_attn.o_norm.weight
             indexer.k_norm.* = self_attn.indexer.k_norm.*
             indexer.proj.* = self_attn.indexer.weights_proj.*
             indexer.attn_k.* = self_attn.indexer.wk.*
@@ -189,8 +182,6 @@ GLM5NEXT = Architecture(
             hc_ffn_base.weight = hc_ffn_base
             hc_ffn_scale.weight = hc_ffn_scale
         """),
-        *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", FILTERS) for part in "qkv"),
-        rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", JoinedFilters()),
         rule("ssm_a", "self_attn.A_log", Kept(_flat, _flat, DECAY)),
         *MLP,
         ROUTER,

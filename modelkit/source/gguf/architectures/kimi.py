@@ -123,7 +123,7 @@ def _filters_to_theirs(shape: Shape, _: Facts) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinedFilters:
+class _JoinedFilters:
     """The filters of queries, keys and values in one, as the network and some checkpoints have them."""
 
     def link(self, members: Members) -> Link | None:
@@ -136,12 +136,32 @@ class JoinedFilters:
         return Link(theirs, (Side(members.ours[0], given, every),), tuple(Atom(rows) for _ in every))
 
 
-FILTERS = Kept(_filters_to_ours, _filters_to_theirs)
+_FILTERS = Kept(_filters_to_ours, _filters_to_theirs)
 _RATES = Kept(
     lambda shape, _: (1, 1, row_count((*shape, 1)), 1),
     lambda shape, _: (1, 1, row_count((*shape, 1)), 1),
     DECAY,
 )
+
+DELTA = (
+    *rules("""
+        attn_k.weight = self_attn.k_proj.weight
+        attn_v.weight = self_attn.v_proj.weight
+        ssm_beta.weight = self_attn.b_proj.weight
+        ssm_dt.bias = self_attn.dt_bias
+        ssm_norm.weight = self_attn.o_norm.weight
+    """),
+    *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", _FILTERS) for part in "qkv"),
+    rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", _JoinedFilters()),
+)
+"""Of a delta net, but for its decays and gates."""
+LOW_RANK = rules("""
+    ssm_f_a.weight = self_attn.f_a_proj.weight
+    ssm_f_b.weight = self_attn.f_b_proj.weight
+    ssm_g_a.weight = self_attn.g_a_proj.weight
+    ssm_g_b.weight = self_attn.g_b_proj.weight
+""")
+"""Its decays and gates, each of two matrices."""
 
 KIMI_LINEAR = Architecture(
     "kimi-linear",
@@ -176,19 +196,8 @@ KIMI_LINEAR = Architecture(
     (
         *NORMS,
         *LATENT,
-        *rules("""
-            attn_k.weight = self_attn.k_proj.weight
-            attn_v.weight = self_attn.v_proj.weight
-            ssm_beta.weight = self_attn.b_proj.weight
-            ssm_f_a.weight = self_attn.f_a_proj.weight
-            ssm_f_b.weight = self_attn.f_b_proj.weight
-            ssm_g_a.weight = self_attn.g_a_proj.weight
-            ssm_g_b.weight = self_attn.g_b_proj.weight
-            ssm_dt.bias = self_attn.dt_bias
-            ssm_norm.weight = self_attn.o_norm.weight
-        """),
-        *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", FILTERS) for part in "qkv"),
-        rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", JoinedFilters()),
+        *DELTA,
+        *LOW_RANK,
         rule("ssm_a", "self_attn.A_log", _RATES),
         *MLP,
         rule("ffn_gate_inp.weight", "block_sparse_moe.gate.weight"),
