@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
@@ -27,20 +26,19 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
+from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import spelled, without_spares
-from runtime.nn.activation import sigmoid, silu
-from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.block import Place, PreNorm
+from runtime.nn.gated_latent import GatedNorm, GatedQueries
 from runtime.nn.indexer import IndexShape
 from runtime.nn.layer import FeedForward, Layer
-from runtime.nn.linear import linear
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
-from runtime.nn.route import CorrectedRouter, Router, RuledRouter
+from runtime.nn.route import RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
@@ -48,29 +46,6 @@ from runtime.step import Step
 
 _INDEXED = ("axk2", "deepseek_v32", "glm_moe_dsa")
 _FAMILIES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "sarvam_mla", *_INDEXED)
-
-
-@dataclass(frozen=True, slots=True)
-class MixtureSpec:
-    """Routed experts, and the shared ones beside them."""
-
-    experts: int
-    chosen: int
-    """Experts asked per token."""
-    inner: int
-    """Size of an expert."""
-    shared: int
-    """Size of the shared experts together; 0: none."""
-    groups: int
-    """Equal groups that the experts stand in; 1: no grouping."""
-    top_groups: int
-    """Groups per token whose experts may be chosen."""
-    normalize: bool
-    """Weights of the chosen experts are scaled to sum to one."""
-    scale: float
-    """Weights of the chosen experts are multiplied by it."""
-    softmax: bool
-    """V2's router: a softmax over all experts, else sigmoids with a correction of the choice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +60,8 @@ class Config(DecoderConfig):
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
     mixture: MixtureSpec
+    softmax: bool
+    """V2's router: a softmax over all experts, else sigmoids with a correction of the choice."""
     draft_heads: int
     """Stored behind the last layer; 0: none."""
     norm_behind: bool
@@ -118,6 +95,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         choosers=read_choosers(fields, layers) if fifth else tuple(range(layers)),
         sparse=_sparse(fields, layers, _DENSE.get(family, 3)),
         mixture=_mixture(fields, family),
+        softmax=second,
         draft_heads=0 if second else fields.count("num_nextn_predict_layers", 0, low=0, high=16),
         norm_behind=family == "axk1",
         gate_rank=fields.count("gated_norm_rank", 16, high=1 << 16) if family == "axk2" else None,
@@ -298,7 +276,6 @@ def _mixture(fields: Fields, family: str) -> MixtureSpec:
         top_groups=top_groups,
         normalize=normalize,
         scale=fields.number("routed_scaling_factor", scale),
-        softmax=softmax,
     )
 
 
@@ -314,27 +291,13 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture
-    if spec.softmax:
-        # Of each group of experts only the best one judges it.
-        routing = Routing(
-            "softmax",
-            spec.chosen,
-            groups=spec.groups,
-            top_groups=spec.top_groups,
-            judges=1,
-            scale=spec.scale,
-        )
-        router: Router = RuledRouter(hidden, spec.experts, routing)
-    else:
-        router = CorrectedRouter(
-            hidden,
-            spec.experts,
-            spec.chosen,
-            groups=spec.groups,
-            top_groups=spec.top_groups,
-            normalize=spec.normalize,
-            scale=spec.scale,
-        )
+    if not config.softmax:
+        return corrected_mixture(hidden, spec, config.activation)
+    # Of each group of experts only the best one judges it.
+    routing = Routing(
+        "softmax", spec.chosen, groups=spec.groups, top_groups=spec.top_groups, judges=1, scale=spec.scale
+    )
+    router = RuledRouter(hidden, spec.experts, routing)
     return SharedMoE(
         hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
     )
@@ -354,50 +317,6 @@ class NormedMixture(PreNorm):
     def sublayers(self) -> tuple[Place, Place]:
         attention, _ = super().sublayers()
         return attention, (self.mlp, self.post_attention_layernorm, self.post_mlp_layernorm)
-
-
-class GatedQueries(LatentAttention):
-    """Queries come with gates of what heads see, of the smaller vector as it is and normed."""
-
-    def __init__(
-        self, shape: LatentShape, rope: Rope, index_rope: Rope | None = None, chooser: int = 0
-    ) -> None:
-        super().__init__(shape, rope, index_rope, chooser)
-        assert shape.query_rank is not None
-        del self.q_b_proj
-        whole = shape.content + shape.position + shape.value
-        self.q_gate_proj = nn.Linear(2 * shape.query_rank, shape.heads * whole, bias=False)
-
-    def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        shape, plain = self._shape, linear(self.q_a_proj, x, step)
-        low = self.q_a_layernorm(plain)
-        made = linear(self.q_gate_proj, mx.concatenate([low, plain], axis=-1), step)
-        cuts = [shape.content, shape.content + shape.position]
-        content, position, gate = mx.split(split_heads(made, shape.heads), cuts, axis=-1)
-        keys, mask = self._chosen(x, low, self._key(x, step), step, cache)
-        out = self._attend(content, self._turned(position, step), keys, mask, step)
-        return merge_heads((out * sigmoid(gate.astype(mx.float32))).astype(out.dtype))
-
-
-class NormGate(Module):
-    def __init__(self, hidden: int, rank: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(hidden, rank, bias=False)
-        self.fc2 = nn.Linear(rank, hidden, bias=False)
-
-
-class GatedNorm(Module):
-    """norm(x) · sigmoid(fc2(silu(fc1(norm(x)))))"""
-
-    def __init__(self, norm: Normalize, hidden: int, rank: int) -> None:
-        super().__init__()
-        self.norm: Normalize = norm
-        self.mlp = NormGate(hidden, rank)
-
-    def __call__(self, x: mx.array, step: Step) -> mx.array:
-        normed = self.norm(x)
-        gate = linear(self.mlp.fc2, silu(linear(self.mlp.fc1, normed, step)), step)
-        return (normed * sigmoid(gate.astype(mx.float32))).astype(normed.dtype)
 
 
 class GatedNorms(Module):
