@@ -20,8 +20,6 @@ from runtime.nn.norm import rms
 from runtime.nn.relative import by_distance
 from runtime.step import Step
 
-_PLAIN_EPS = 1e-6
-
 
 class ShortConv(Mixed):
     """Both, scaled as if they were as many as there are taps, and one."""
