@@ -7,7 +7,7 @@ Sources: mlx-lm's iquestloopcoder.py; vLLM's iquest_loopcoder.py.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -69,6 +69,9 @@ class Attention(SelfAttention):
     def again(
         self, x: mx.array, step: Step, gate: "Gate", whole: AttentionCache, near: AttentionCache
     ) -> mx.array:
+        """In the second pass: what the first one remembers of all tokens, and the last of this one's, each
+        head by its own share.
+        """
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
         share, scale = gate(queries), self._scale
@@ -92,8 +95,12 @@ class Gate(Module):
 
 
 class Block(PreNorm):
-    def again(self, x: mx.array, step: Step, *rest: Any) -> mx.array:
-        x = x + self.self_attn.again(self.input_layernorm(x), step, *rest)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    def again(
+        self, x: mx.array, step: Step, gate: Gate, whole: AttentionCache, near: AttentionCache
+    ) -> mx.array:
+        """In the second pass."""
+        attention = cast("Attention", self.self_attn)
+        x = x + attention.again(self.input_layernorm(x), step, gate, whole, near)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
 
@@ -113,8 +120,9 @@ class Trunk(Module):
         memories, count = by_layout(caches), len(self.layers)
         first, second = memories[:count], memories[count:]
         x = ops.table.layers(self.layers, step.embedded(self.embed), step, first)
-        for layer, *rest in zip(self.layers, self.gate_projections, first, second, strict=True):
-            x = layer.again(x, step, *rest)
+        passed: Any = zip(self.layers, self.gate_projections, first, second, strict=True)
+        for layer, gate, whole, near in passed:
+            x = layer.again(x, step, gate, whole, near)
         return self.norm(x)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
