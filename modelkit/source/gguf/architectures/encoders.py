@@ -85,7 +85,7 @@ def _write_types(out: Writing) -> None:
 
 
 _TYPES = Special(_read_types, _write_types)
-CAUSAL = Special(lambda _: None, lambda out: out.put("attention.causal", False))
+CAUSAL = Special(writing=lambda out: out.put("attention.causal", False))
 """Read for all architectures in one place."""
 
 

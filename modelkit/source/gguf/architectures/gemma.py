@@ -11,7 +11,6 @@ from modelkit.source.gguf.architectures.parts import (
     SHIFTED,
     bias_flag,
     decoder,
-    put_nothing,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope, TwoRopes
@@ -148,7 +147,7 @@ EMBEDDING = Architecture(
     "gemma-embedding",
     (Kind("gemma3_text", "Gemma3TextModel", aliases=("gemma3",)),),
     decoder(
-        Special(_both_ways, put_nothing),
+        Special(_both_ways),
         TwoRopes(theta=1000000.0, window_theta=10000.0),
         *windows(period=6, pattern=False, irregular=True),
         query_scale(None),

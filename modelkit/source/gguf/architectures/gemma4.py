@@ -14,7 +14,6 @@ from modelkit.source.gguf.architectures.parts import (
     HIDDEN,
     MLP,
     RMS,
-    put_nothing,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import FREQS, rope_blocks
@@ -176,11 +175,11 @@ _SETTINGS = (
     RMS,
     *windows(),
     Special(_read_heads, _write_heads),
-    Special(_read_rope, put_nothing),
+    Special(_read_rope),
     Special(_read_widths, _write_widths),
     Same("embedding_length_per_layer_input", ("hidden_size_per_layer_input",), default=0, absent=0),
     Special(_read_experts, _write_experts),
-    Special(_read_more, put_nothing),
+    Special(_read_more),
     Always("attention_bias", False),
 )
 

@@ -118,7 +118,7 @@ def _whole_band(file: Reading) -> None:
 
 _SETTINGS: tuple[Setting, ...] = decoder(
     Rope(theta=150000.0, dimensions=False),
-    Special(_whole_band, lambda _: None),
+    Special(_whole_band),
     *expert_settings("num_local_experts", "num_experts"),
     Written("expert_feed_forward_length", lambda out: out.facts.get("intermediate_size")),
     *windows(period=2, pattern=False),

@@ -18,7 +18,6 @@ from modelkit.source.gguf.architectures.parts import (
     TOP,
     VOCAB,
     decoder,
-    put_nothing,
     rule,
 )
 from modelkit.source.gguf.architectures.phi import LONG_FACTORS, LongRope
@@ -59,7 +58,7 @@ MULTIPLIERS = (
 GRANITE = Architecture(
     "granite",
     (Kind("granite", "GraniteForCausalLM"),),
-    decoder(Rope(), VOCAB, *MULTIPLIERS, *BIASES, Special(_rotated, put_nothing)),
+    decoder(Rope(), VOCAB, *MULTIPLIERS, *BIASES, Special(_rotated)),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )
@@ -104,7 +103,7 @@ MINICPM = Architecture(
     decoder(
         Special(_read_turns, _write_turns),
         VOCAB,
-        Special(_attention, put_nothing),
+        Special(_attention),
         Special(_read_minicpm, _write_minicpm),
         *BIASES,
     ),

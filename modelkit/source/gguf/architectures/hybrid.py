@@ -21,7 +21,6 @@ from modelkit.source.gguf.architectures.parts import (
     TOP,
     VOCAB,
     output_norm,
-    put_nothing,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope
@@ -98,7 +97,7 @@ STATE: tuple[Setting, ...] = (
     any_bias("mamba_proj_bias", "ssm_in"),
     any_bias("attention_bias", "attn_q"),
     any_bias("mlp_bias", "ffn_gate"),
-    Special(put_nothing, no_limits),
+    Special(writing=no_limits),
 )
 
 _ATTENTION_WORDS = ("attention", "full_attention")
@@ -157,8 +156,8 @@ GRANITE_HYBRID = Architecture(
             "GraniteMoeHybridForCausalLM",
             lambda file: file.get("rope.scaling.finetuned") is False,
             settings=(
-                Special(lambda file: file.skip("context_length"), put_nothing),
-                Special(lambda file: file.config.update(max_position_embeddings=TRAINED), put_nothing),
+                Special(lambda file: file.skip("context_length")),
+                Special(lambda file: file.config.update(max_position_embeddings=TRAINED)),
                 Rope(),
                 *MULTIPLIERS,
                 SHARED,

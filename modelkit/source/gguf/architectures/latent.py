@@ -339,7 +339,7 @@ MINICPM3 = Architecture(
     (Kind("minicpm3", "MiniCPM3ForCausalLM"),),
     (
         *_PLAIN,
-        Special(_read_small, lambda _: None),
+        Special(_read_small),
         LongRope(),
         Special(lambda file: file.config.pop("original_max_position_embeddings", None), _write_small),
         Always("scale_emb", 12),

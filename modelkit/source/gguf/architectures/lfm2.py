@@ -64,7 +64,7 @@ _COMMON = (
     CONTEXT,
     HIDDEN,
     INNER,
-    Special(lambda _: None, _write_inner),
+    Special(writing=_write_inner),
     Same("attention.head_count", ("num_attention_heads",), needed=True),
     Special(_read_layers, _write_layers),
     Same("attention.layer_norm_rms_epsilon", ("norm_eps",), default=1e-5, needed=True),
@@ -94,7 +94,7 @@ _BLOCK = (
 LFM2 = Architecture(
     "lfm2",
     (Kind("lfm2", "Lfm2ForCausalLM"),),
-    (*_COMMON, Special(lambda file: file.config.update(block_auto_adjust_ff_dim=False), lambda _: None)),
+    (*_COMMON, Special(lambda file: file.config.update(block_auto_adjust_ff_dim=False))),
     _TOP,
     (
         *_BLOCK,
@@ -119,8 +119,7 @@ LFM2MOE = Architecture(
         Special(
             lambda file: file.config.update(
                 use_expert_bias=any(file.has(i, "exp_probs_b") for i in range(file.layers))
-            ),
-            lambda _: None,
+            )
         ),
     ),
     _TOP,

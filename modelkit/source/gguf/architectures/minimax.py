@@ -92,7 +92,7 @@ MINIMAX_01 = Architecture(
     (Kind("minimax", "MiniMaxForCausalLM"),),
     decoder(
         Rope(theta=1000000.0),
-        Special(_read_rotated, lambda _: None),
+        Special(_read_rotated),
         Special(_read_layers, _write_layers),
         *expert_settings("num_local_experts"),
         *SOFTMAX,

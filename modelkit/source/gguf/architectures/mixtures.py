@@ -37,7 +37,6 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
-    put_nothing,
     rule,
     rules,
 )
@@ -67,7 +66,7 @@ GLM4MOE = Architecture(
             "solar_open",
             "SolarOpenForCausalLM",
             _is_solar,
-            settings=(Rope(), Special(lambda file: file.skip("leading_dense_block_count"), put_nothing)),
+            settings=(Rope(), Special(lambda file: file.skip("leading_dense_block_count"))),
         ),
         Kind(
             "glm4_moe",
@@ -85,7 +84,7 @@ GLM4MOE = Architecture(
         ROUTED_SCALE,
         NORMALIZED,
         heads_behind(),
-        Special(_qk_norm, lambda _: None),
+        Special(_qk_norm),
         _BIAS,
     ),
     TOP,
@@ -144,10 +143,7 @@ DOTS1 = Architecture(
         NORMALIZED,
         gating(_SIGMOID, written=False),
         Special(
-            lambda file: file.config.update(
-                sliding_window=None, layer_types=["full_attention"] * file.layers
-            ),
-            lambda _: None,
+            lambda file: file.config.update(sliding_window=None, layer_types=["full_attention"] * file.layers)
         ),
         NO_WINDOW,
         _BIAS,

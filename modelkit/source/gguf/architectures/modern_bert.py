@@ -113,7 +113,7 @@ MODERN_BERT = Architecture(
         Same("attention.head_count", ("num_attention_heads",), needed=True),
         Special(_read_eps, _write_eps),
         CAUSAL,
-        Special(_read_biases, lambda _: None),
+        Special(_read_biases),
         Special(_read_windows, _write_windows),
         Special(_read_ropes, _write_ropes),
         Special(_read_gate, _write_gate),

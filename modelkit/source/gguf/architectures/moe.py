@@ -140,7 +140,7 @@ def _scale_of_one(file: Reading) -> None:
         )
 
 
-SOFTMAX = (gating(1, written=False), Special(_scale_of_one, lambda _: None))
+SOFTMAX = (gating(1, written=False), Special(_scale_of_one))
 
 
 """A router whose weights are a softmax's, not scaled."""

@@ -25,7 +25,6 @@ from modelkit.source.gguf.architectures.parts import (
     HIDDEN,
     PAIRED_ATTENTION,
     VOCAB,
-    put_nothing,
     rule,
     rules,
 )
@@ -111,7 +110,7 @@ _NEMOTRON = (
     HEAD_COUNT,
     HEAD_DIM,
     Same("attention.layer_norm_epsilon", ("layer_norm_epsilon", "rms_norm_eps"), default=1e-5, kind=float),
-    Special(lambda file: _rms(file), put_nothing),
+    Special(lambda file: _rms(file)),
     VOCAB,
     Special(_read_nemotron, _write_nemotron),
     Always("mlp_hidden_act", "relu2"),
@@ -119,7 +118,7 @@ _NEMOTRON = (
     any_bias("mlp_bias", "ffn_up"),
     any_bias("use_bias", "ssm_in"),
     any_bias("use_conv_bias", "ssm_conv1d"),
-    Special(put_nothing, no_limits),
+    Special(writing=no_limits),
 )
 _NEMOTRON_TOP = rules("""
     token_embd.weight = backbone.embeddings.weight

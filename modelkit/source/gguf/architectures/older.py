@@ -91,7 +91,7 @@ FALCON = Architecture(
         HIDDEN,
         Same("attention.head_count", ("num_attention_heads",), needed=True),
         Special(_read_falcon, _write_falcon),
-        Special(lambda file: _inner(file, "ffn_hidden_size"), lambda _: None),
+        Special(lambda file: _inner(file, "ffn_hidden_size")),
         _NORM,
         Rope(dimensions=False, silent=True),
         Always("activation", "gelu", unless=_GELU),
@@ -135,9 +135,7 @@ BLOOM = Architecture(
         Same("context_length", ("seq_length",), default=2048),
         HIDDEN,
         Written("feed_forward_length", lambda out: 4 * out.facts.hidden, _quadruple),
-        Special(
-            lambda file: file.config.update(n_layer=file.config.pop("num_hidden_layers")), lambda _: None
-        ),
+        Special(lambda file: file.config.update(n_layer=file.config.pop("num_hidden_layers"))),
         Same("attention.head_count", ("n_head", "num_attention_heads"), needed=True),
         Written("attention.head_count_kv", lambda out: out.facts.heads),
         _NORM,
@@ -283,9 +281,7 @@ STARCODER = Architecture(
         Same("attention.head_count", ("n_head", "num_attention_heads"), needed=True),
         Written("attention.head_count_kv", lambda _: 1, lambda _: 1),
         _NORM,
-        Special(
-            lambda file: file.config.update(n_layer=file.config.pop("num_hidden_layers")), lambda _: None
-        ),
+        Special(lambda file: file.config.update(n_layer=file.config.pop("num_hidden_layers"))),
         Special(
             lambda file: _inner(file, "n_inner"),
             lambda out: out.put(

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
-from typing import Any
 
 from modelkit.source.gguf.architectures.changes import PLUS_ONE
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
@@ -201,7 +200,7 @@ def bias_flag(name: str, tensor: str, parts: Mapping[str, str] = MappingProxyTyp
             if rows and f"blk.{layer}.{part}.bias" not in file.shapes:
                 file.constants[f"model.layers.{layer}.{parts[part]}.bias"] = (rows,), (0.0,) * rows
 
-    return Special(read, lambda _: None)
+    return Special(read)
 
 
 BIASES = (
@@ -212,10 +211,6 @@ BIASES = (
     ),
     bias_flag("mlp_bias", "ffn_gate", {f"ffn_{part}": f"mlp.{part}_proj" for part in ("gate", "up", "down")}),
 )
-
-
-def put_nothing(_: Any) -> None:
-    """For settings that write nothing."""
 
 
 def output_norm(ours: str) -> tuple[Rule, ...]:
@@ -233,7 +228,7 @@ def _write_unscaled(out: Writing) -> None:
     out.put("rope.scaling.type", "none")
 
 
-UNSCALED = Special(lambda _: None, _write_unscaled)
+UNSCALED = Special(writing=_write_unscaled)
 
 
 """The rotation is never scaled, and the file says so."""

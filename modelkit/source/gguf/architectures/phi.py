@@ -147,7 +147,7 @@ PHIMOE = Architecture(
         *SOFTMAX,
         Always("router_jitter_noise", 0.01),
         bias_flag("attention_bias", "attn_q"),
-        Special(lambda file: file.config.update(lm_head_bias="output.bias" in file.shapes), lambda _: None),
+        Special(lambda file: file.config.update(lm_head_bias="output.bias" in file.shapes)),
     ),
     TOP,
     (

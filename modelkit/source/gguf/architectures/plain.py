@@ -117,10 +117,7 @@ STABLELM = Architecture(
         *layer_norm_decoder("layer_norm_eps", Rope(partial=0.25, silent=True)),
         Same("use_parallel_residual", ("use_parallel_residual",), default=False),
         bias_flag("use_qkv_bias", "attn_q"),
-        Special(
-            lambda file: file.config.update(qk_layernorm=file.has(0, "attn_q_norm")),
-            lambda _: None,
-        ),
+        Special(lambda file: file.config.update(qk_layernorm=file.has(0, "attn_q_norm"))),
     ),
     TOP,
     (
@@ -283,10 +280,7 @@ COMMAND_R = Architecture(
         *layer_norm_decoder("layer_norm_eps", Rope(theta=500000.0, dimensions=False)),
         Same("logit_scale", ("logit_scale",), default=0.0625, absent=1.0, zero=1.0, kind=float),
         UNSCALED,
-        Special(
-            lambda file: file.config.update(use_qk_norm=file.has(0, "attn_q_norm")),
-            lambda _: None,
-        ),
+        Special(lambda file: file.config.update(use_qk_norm=file.has(0, "attn_q_norm"))),
         _BIAS,
     ),
     TOP,

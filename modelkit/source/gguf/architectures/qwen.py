@@ -33,7 +33,7 @@ from modelkit.source.gguf.architectures.windows import NO_WINDOW
 _BLOCK = (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP)
 _ROPE = Rope(dimensions=False)
 _NO_WINDOW = (
-    Special(lambda file: file.config.update(use_sliding_window=False), lambda _: None),
+    Special(lambda file: file.config.update(use_sliding_window=False)),
     NO_WINDOW,
 )
 
@@ -157,7 +157,7 @@ SECTIONS = Special(read_sections, write_sections)
 
 def _text_of(name: str, kind: Kind, *more: Setting, block: tuple[Rule, ...] = _BLOCK) -> Architecture:
     """The text tower of a vision model: for text alone it is the plain model, and that is what is read."""
-    hidden = Special(lambda file: file.skip("n_deepstack_layers"), lambda _: None)
+    hidden = Special(lambda file: file.skip("n_deepstack_layers"))
     return Architecture(
         name,
         (kind,),

@@ -94,12 +94,16 @@ class Written:
             out.put(self.key, value)
 
 
+def _nothing(_: Reading | Writing) -> None:
+    """For a setting that one direction says nothing of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Special:
     """Whatever takes more than a row."""
 
-    reading: Callable[[Reading], None]
-    writing: Callable[[Writing], None]
+    reading: Callable[[Reading], None] = _nothing
+    writing: Callable[[Writing], None] = _nothing
 
     def read(self, file: Reading) -> None:
         self.reading(file)

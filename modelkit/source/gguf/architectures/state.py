@@ -5,7 +5,7 @@ from modelkit.source.gguf.architectures.changes import DECAY
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Shape
-from modelkit.source.gguf.architectures.parts import HIDDEN, put_nothing, rule, rules
+from modelkit.source.gguf.architectures.parts import HIDDEN, rule, rules
 from modelkit.source.gguf.architectures.rules import Kept, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
 
@@ -81,7 +81,7 @@ def any_bias(name: str, tensor: str) -> Setting:
     def read(file: Reading) -> None:
         file.config[name] = any(f"blk.{i}.{tensor}.bias" in file.shapes for i in range(file.layers))
 
-    return Special(read, put_nothing)
+    return Special(read)
 
 
 _PLACES = 1 << 20
@@ -208,7 +208,7 @@ MAMBA2 = Architecture(
         *_SETTINGS,
         Same("ssm.group_count", ("n_groups",), default=8, needed=True),
         Special(_read_second, _write_second),
-        Special(put_nothing, no_limits),
+        Special(writing=no_limits),
     ),
     _TOP,
     (rule("attn_norm.weight", "norm.weight"), *mamba2("mixer")),

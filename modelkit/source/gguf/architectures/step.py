@@ -180,7 +180,7 @@ STEP35 = Architecture(
         ),
         ALWAYS_NORMALIZED,
         gating(_SIGMOID, written=False),
-        Special(_read_sparse, lambda _: None),
+        Special(_read_sparse),
         Written("leading_dense_block_count", _first_sparse),
         Written("moe_every_n_layers", lambda _: 1),
         _limits("swiglu_clamp_exp", "swiglu_limits"),

@@ -128,7 +128,7 @@ _SETTINGS = (
     Same("embedding_length", ("d_model",), needed=True),
     Same("feed_forward_length", ("d_ff",), needed=True),
     Same("attention.head_count", ("num_heads",), needed=True),
-    Special(lambda file: file.skip("attention.layer_norm_rms_epsilon"), lambda _: None),
+    Special(lambda file: file.skip("attention.layer_norm_rms_epsilon")),
     Same(LAYER_NORM, ("layer_norm_epsilon",), default=1e-6, absent=1e-6),
     Same("attention.relative_buckets_count", ("relative_attention_num_buckets",), default=32, needed=True),
     Always("relative_attention_max_distance", 128),

@@ -91,4 +91,4 @@ def no_window(out: Writing) -> None:
     out.notes.append(f"the window of {size:,} tokens has no place in GGUF: llama.cpp will see further back")
 
 
-NO_WINDOW = Special(lambda _: None, no_window)
+NO_WINDOW = Special(writing=no_window)
