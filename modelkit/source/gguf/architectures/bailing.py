@@ -12,6 +12,8 @@ from modelkit.source.gguf.architectures.moe import (
     NORMALIZED,
     ROUTED_SCALE,
     ROUTER,
+    SIGMOID,
+    SOFTMAX,
     expert_settings,
     experts,
     gating,
@@ -36,7 +38,6 @@ from modelkit.source.gguf.architectures.rules import Joined, Kept, Members, Part
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from runtime.records import dataclass
 
-_SIGMOID, _SOFTMAX = 2, 1
 _FUSED = "attention.query_key_value.*"
 
 
@@ -119,7 +120,7 @@ BAILINGMOE = Architecture(
         Always("routed_scaling_factor", 1.0),
         Always("use_qkv_bias", False),
         Always("use_qk_norm", False),
-        gating(_SOFTMAX, written=False),
+        gating(SOFTMAX, written=False),
         _SHARED,
         NORMALIZED,
     ),
@@ -155,7 +156,7 @@ BAILINGMOE2 = Architecture(
                 out.facts.count("moe_shared_expert_intermediate_size", "moe_intermediate_size"),
             ),
         ),
-        gating(_SIGMOID),
+        gating(SIGMOID),
         ROUTED_SCALE,
         _SHARED,
         NORMALIZED,

@@ -21,6 +21,7 @@ from modelkit.source.gguf.architectures.moe import (
     NORMALIZED,
     ROUTED_SCALE,
     ROUTER,
+    SIGMOID,
     expert_settings,
     experts,
     gating,
@@ -31,6 +32,7 @@ from modelkit.source.gguf.architectures.moe import (
 from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
+    HEAD_COUNT,
     HIDDEN,
     INNER,
     MLP,
@@ -43,10 +45,9 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
-from modelkit.source.gguf.architectures.settings import Same, Special
+from modelkit.source.gguf.architectures.settings import Special
 from runtime.records import dataclass
 
-_SIGMOID = 2
 _KINDS = {True: "linear_attention", False: "full_attention"}
 
 
@@ -150,7 +151,7 @@ BAILINGMOE3 = Architecture(
         CONTEXT,
         HIDDEN,
         INNER,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         RMS,
         VOCAB,
         Special(_read_layers, _write_layers),
@@ -162,7 +163,7 @@ BAILINGMOE3 = Architecture(
         ROUTED_SCALE,
         NORMALIZED,
         leading_dense(default=2),
-        gating(_SIGMOID),
+        gating(SIGMOID),
         bias_flag("attention_bias", "attn_kv_a_mqa"),
         heads_behind(),
     ),

@@ -4,11 +4,14 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import (
     ROUTER,
+    SIGMOID,
+    SOFTMAX,
     dense_count,
     expert_settings,
     experts,
     heads_behind,
     is_sparse,
+    read_sparse,
     shared_expert,
 )
 from modelkit.source.gguf.architectures.parts import (
@@ -26,7 +29,6 @@ from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.settings import Same, Special
 from modelkit.source.gguf.architectures.windows import windows
 
-_SIGMOID, _SOFTMAX = 2, 1
 _BIAS = bias_flag("attention_bias", "attn_q")
 
 
@@ -40,8 +42,8 @@ def _read_cohere(file: Reading) -> None:
     file.config |= {
         "prefix_dense_intermediate_size": file.config["intermediate_size"],
         "intermediate_size": inner,
-        "mlp_layer_types": ["sparse" if one else "dense" for one in sparse],
     }
+    read_sparse(file)
     file.skip("expert_shared_feed_forward_length")
 
 
@@ -59,14 +61,14 @@ def _write_cohere(out: Writing) -> None:
 
 
 def _score(file: Reading) -> None:
-    told = file.count("expert_gating_func", _SIGMOID)
-    if told not in (_SOFTMAX, _SIGMOID):
+    told = file.count("expert_gating_func", SIGMOID)
+    if told not in (SOFTMAX, SIGMOID):
         file.unsupported(f"`{file.full('expert_gating_func')}` is {told}; 1 and 2 are known here")
     normalized = file.get("expert_weights_norm", bool) or False
-    if told == _SOFTMAX and not normalized:
+    if told == SOFTMAX and not normalized:
         file.unsupported("weights of experts are a softmax over all of them, which is not computed")
     file.config |= {
-        "expert_selection_fn": "sigmoid" if told == _SIGMOID else "softmax",
+        "expert_selection_fn": "sigmoid" if told == SIGMOID else "softmax",
         "norm_topk_prob": normalized,
     }
 
@@ -74,7 +76,7 @@ def _score(file: Reading) -> None:
 def _write_score(out: Writing) -> None:
     """A softmax is one over the chosen experts, whatever `norm_topk_prob` says."""
     sigmoid = out.facts.get("expert_selection_fn") == "sigmoid"
-    out.put("expert_gating_func", _SIGMOID if sigmoid else _SOFTMAX)
+    out.put("expert_gating_func", SIGMOID if sigmoid else SOFTMAX)
     out.put("expert_weights_norm", not sigmoid or out.facts.get("norm_topk_prob", default=True))
 
 

@@ -10,6 +10,7 @@ from modelkit.source.gguf.architectures.moe import experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
+    HEAD_COUNT,
     HEAD_NORMS,
     HIDDEN,
     MLP,
@@ -171,7 +172,7 @@ _EXPERTS = experts("experts.switch_glu")
 _SETTINGS = (
     CONTEXT,
     HIDDEN,
-    Same("attention.head_count", ("num_attention_heads",), needed=True),
+    HEAD_COUNT,
     RMS,
     *windows(),
     Special(_read_heads, _write_heads),

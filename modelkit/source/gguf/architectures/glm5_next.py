@@ -26,6 +26,7 @@ from modelkit.source.gguf.architectures.moe import (
 from modelkit.source.gguf.architectures.moves import row_count
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
+    HEAD_COUNT,
     HIDDEN,
     INNER,
     MLP,
@@ -137,7 +138,7 @@ GLM5NEXT = Architecture(
         CONTEXT,
         HIDDEN,
         INNER,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         RMS,
         VOCAB,
         Special(_read_layers, _write_layers),

@@ -4,7 +4,7 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import (
-    SOFTMAX,
+    PLAIN_SOFTMAX,
     expert_rows,
     expert_settings,
     experts,
@@ -150,7 +150,7 @@ GRANITEMOE = Architecture(
         ),
         Kind("granitemoe", "GraniteMoeForCausalLM"),
     ),
-    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *SOFTMAX, *MULTIPLIERS, BIASES[0]),
+    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *PLAIN_SOFTMAX, *MULTIPLIERS, BIASES[0]),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MIXTURE),
 )
@@ -185,7 +185,7 @@ GRANITE_SWA = Architecture(
             "granitemoe_swa",
             "GraniteMoeSWAForCausalLM",
             has_experts,
-            settings=(*expert_settings("num_local_experts"), *SOFTMAX, SHARED),
+            settings=(*expert_settings("num_local_experts"), *PLAIN_SOFTMAX, SHARED),
         ),
         Kind("granite_swa", "GraniteSWAForCausalLM", settings=(BIASES[1],)),
     ),

@@ -14,17 +14,19 @@ from modelkit.source.gguf.architectures.moe import expert_settings, experts, is_
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
+    HEAD_COUNT,
     HIDDEN,
     INNER,
     PAIRED_ATTENTION,
     RMS,
     TOP,
     VOCAB,
+    feed_forward,
     output_norm,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.settings import Same, Setting, Special
+from modelkit.source.gguf.architectures.settings import Setting, Special
 from modelkit.source.gguf.architectures.state import (
     any_bias,
     heads_of_state,
@@ -63,9 +65,6 @@ def put_kv_heads(out: Writing, attending: Sequence[bool]) -> None:
     heads = out.facts.kv_heads
     out.put("attention.head_count_kv", [heads if one else 0 for one in attending])
     out.otherwise += [] if any(attending) else ["kv_heads"]
-
-
-HEAD_COUNT = Same("attention.head_count", ("num_attention_heads",), needed=True)
 
 
 def _read_mamba2(file: Reading) -> None:
@@ -194,10 +193,8 @@ BAMBA = Architecture(
         *rules("""
             attn_norm.* = input_layernorm.*
             ffn_norm.* = pre_ff_layernorm.*
-            ffn_gate.* = feed_forward.gate_proj.*
-            ffn_up.* = feed_forward.up_proj.*
-            ffn_down.* = feed_forward.down_proj.*
         """),
+        *feed_forward("feed_forward"),
         *PAIRED_ATTENTION,
         *mamba2("mamba"),
     ),
@@ -263,12 +260,10 @@ JAMBA = Architecture(
     ),
     output_norm("model.final_layernorm"),
     (
+        *feed_forward("feed_forward"),
         *rules("""
             attn_norm.* = input_layernorm.*
             ffn_norm.* = pre_ff_layernorm.*
-            ffn_gate.* = feed_forward.gate_proj.*
-            ffn_up.* = feed_forward.up_proj.*
-            ffn_down.* = feed_forward.down_proj.*
             ffn_gate_inp.weight = feed_forward.router.weight
             ssm_dt_norm.weight = mamba.dt_layernorm.weight
             ssm_b_norm.weight = mamba.b_layernorm.weight

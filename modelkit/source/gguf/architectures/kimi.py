@@ -8,9 +8,18 @@ from modelkit.source.gguf.architectures.changes import DECAY
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.latent_heads import LATENT, read_sizes, write_sizes
-from modelkit.source.gguf.architectures.moe import MOE_INNER, experts, gating, leading_dense, shared_expert
+from modelkit.source.gguf.architectures.moe import (
+    MOE_INNER,
+    SIGMOID,
+    experts,
+    gating,
+    leading_dense,
+    routed_scale,
+    shared_expert,
+)
 from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
 from modelkit.source.gguf.architectures.parts import (
+    HEAD_COUNT,
     HIDDEN,
     INNER,
     MLP,
@@ -26,7 +35,6 @@ from modelkit.source.gguf.architectures.rules import Kept, Members
 from modelkit.source.gguf.architectures.settings import Same, Special
 from runtime.records import dataclass
 
-_SIGMOID = 2
 _KINDS = {True: "linear_attention", False: "full_attention"}
 
 
@@ -170,7 +178,7 @@ KIMI_LINEAR = Architecture(
         Same("context_length", ("model_max_length", "max_position_embeddings")),
         HIDDEN,
         INNER,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         RMS,
         VOCAB,
         Special(_read_layers, _write_layers),
@@ -180,16 +188,9 @@ KIMI_LINEAR = Architecture(
         Special(_read_mixture, _write_mixture),
         MOE_INNER,
         Same("expert_shared_count", ("num_shared_experts", "n_shared_experts"), default=1),
-        Same(
-            "expert_weights_scale",
-            ("routed_scaling_factor",),
-            default=2.446,
-            absent=1.0,
-            zero=1.0,
-            kind=float,
-        ),
+        routed_scale(default=2.446),
         leading_dense(default=1),
-        gating(_SIGMOID),
+        gating(SIGMOID),
         bias_flag("attention_bias", "attn_kv_a_mqa"),
     ),
     TOP,

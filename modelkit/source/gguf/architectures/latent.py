@@ -18,6 +18,7 @@ from modelkit.source.gguf.architectures.moe import (
     ROUTED_SCALE,
     ROUTER,
     SHARED_COUNT,
+    SIGMOID,
     expert_settings,
     experts,
     gating,
@@ -28,6 +29,7 @@ from modelkit.source.gguf.architectures.moe import (
 )
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
+    HEAD_COUNT,
     HIDDEN,
     INNER,
     MLP,
@@ -114,7 +116,7 @@ _PLAIN = (
     CONTEXT,
     HIDDEN,
     INNER,
-    Same("attention.head_count", ("num_attention_heads",), needed=True),
+    HEAD_COUNT,
     RMS,
     VOCAB,
 )
@@ -276,7 +278,7 @@ HY_V4 = Architecture(
         Special(_groups, _write_open_groups),
         *_BESIDE,
         leading_dense(default=1),
-        gating(2),
+        gating(SIGMOID),
         Special(_read_limit, _write_limit),
         Same("hyper_connection.count", ("hc_mult",), default=4, needed=True),
         Same("hyper_connection.epsilon", ("hc_eps",), default=1e-6, needed=True, kind=float),

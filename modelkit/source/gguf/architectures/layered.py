@@ -10,19 +10,22 @@ from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
     GROUPS,
     MOE_INNER,
+    PLAIN_SOFTMAX,
     ROUTER,
-    SOFTMAX,
+    SIGMOID,
     dense_count,
     expert_settings,
     experts,
     gating,
-    is_sparse,
+    read_sparse,
+    routed_scale,
     shared_expert,
     shared_inner,
 )
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
+    HEAD_COUNT,
     HEAD_DIM,
     HEAD_NORMS,
     HIDDEN,
@@ -38,14 +41,8 @@ from modelkit.source.gguf.architectures.parts import (
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_blocks, write_scaling
 from modelkit.source.gguf.architectures.rules import Parted
-from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
+from modelkit.source.gguf.architectures.settings import Always, Special, Written
 from modelkit.source.gguf.architectures.windows import sliding_layers, windows
-
-_SIGMOID = 2
-
-
-def _sparse_words(file: Reading) -> None:
-    file.config["mlp_layer_types"] = ["sparse" if one else "dense" for one in is_sparse(file)]
 
 
 def _read_ropes(file: Reading) -> None:
@@ -144,16 +141,9 @@ LAGUNA = Architecture(
         MOE_INNER,
         shared_inner("shared_expert_intermediate_size"),
         ALWAYS_NORMALIZED,
-        Same(
-            "expert_weights_scale",
-            ("moe_routed_scaling_factor",),
-            default=1.0,
-            absent=1.0,
-            zero=1.0,
-            kind=float,
-        ),
-        gating(_SIGMOID),
-        Special(_sparse_words, lambda out: out.put("leading_dense_block_count", dense_count(out, "", 1))),
+        routed_scale("moe_routed_scaling_factor", default=1.0),
+        gating(SIGMOID),
+        Special(read_sparse, lambda out: out.put("leading_dense_block_count", dense_count(out, "", 1))),
         Written("leading_dense_block_count", lambda _: None),
         Special(_gate),
         bias_flag("attention_bias", "attn_q"),
@@ -199,7 +189,7 @@ MELLUM = Architecture(
         Special(_read_ropes, _write_mellum_ropes),
         *expert_settings("num_experts", "num_local_experts"),
         MOE_INNER,
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         Special(writing=_all_sparse),
         Always("norm_topk_prob", True),
         Always("attention_bias", False),
@@ -274,15 +264,15 @@ MIMO2 = Architecture(
         CONTEXT,
         HIDDEN,
         INNER,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         RMS,
         *windows(),
         Special(_read_mimo, _write_mimo),
         *expert_settings("n_routed_experts", "num_local_experts", "num_experts"),
         *GROUPS,
         MOE_INNER,
-        gating(_SIGMOID),
-        Special(_sparse_words),
+        gating(SIGMOID),
+        Special(read_sparse),
         Always("norm_topk_prob", True),
         Always("routed_scaling_factor", 1.0),
         bias_flag("attention_bias", "attn_q"),

@@ -3,14 +3,23 @@
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moe import MOE_INNER, expert_settings, experts, gating, leading_dense
+from modelkit.source.gguf.architectures.moe import (
+    MOE_INNER,
+    SIGMOID,
+    expert_settings,
+    experts,
+    gating,
+    leading_dense,
+)
 from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
     FUSED_QKV,
+    HEAD_COUNT,
     HIDDEN,
     INNER,
     VOCAB,
+    feed_forward,
     output_norm,
     rule,
     rules,
@@ -65,7 +74,7 @@ _COMMON = (
     HIDDEN,
     INNER,
     Special(writing=_write_inner),
-    Same("attention.head_count", ("num_attention_heads",), needed=True),
+    HEAD_COUNT,
     Special(_read_layers, _write_layers),
     Same("attention.layer_norm_rms_epsilon", ("norm_eps",), default=1e-5, needed=True),
     Rope(theta=1000000.0, dimensions=False),
@@ -113,7 +122,7 @@ LFM2MOE = Architecture(
         *expert_settings(),
         MOE_INNER,
         leading_dense("num_dense_layers", default=2),
-        gating(2),
+        gating(SIGMOID),
         Always("norm_topk_prob", True),
         Always("routed_scaling_factor", 1.0),
         Special(
@@ -125,10 +134,8 @@ LFM2MOE = Architecture(
     _TOP,
     (
         *_BLOCK,
+        *feed_forward("feed_forward"),
         *rules("""
-            ffn_gate.* = feed_forward.gate_proj.*
-            ffn_up.* = feed_forward.up_proj.*
-            ffn_down.* = feed_forward.down_proj.*
             ffn_gate_inp.weight = feed_forward.gate.weight
             exp_probs_b.bias = feed_forward.expert_bias
         """),

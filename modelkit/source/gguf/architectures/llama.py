@@ -2,7 +2,7 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts, has_experts
+from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, expert_settings, experts, has_experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     BIASES,
@@ -53,7 +53,7 @@ LLAMA = Architecture(
             "mixtral",
             "MixtralForCausalLM",
             has_experts,
-            settings=(*expert_settings("num_local_experts"), *SOFTMAX),
+            settings=(*expert_settings("num_local_experts"), *PLAIN_SOFTMAX),
         ),
         Kind("llama", "LlamaForCausalLM", aliases=("internlm3", "iquestcoder", "telechat3"), settings=BIASES),
         Kind("mistral", "MistralForCausalLM", aliases=("ministral",)),

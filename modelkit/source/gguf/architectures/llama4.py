@@ -2,7 +2,14 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.moe import expert_settings, experts, gating, is_sparse, shared_expert
+from modelkit.source.gguf.architectures.moe import (
+    SIGMOID,
+    expert_settings,
+    experts,
+    gating,
+    is_sparse,
+    shared_expert,
+)
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
@@ -11,8 +18,8 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
+    feed_forward,
     rule,
-    rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
@@ -68,7 +75,7 @@ LLAMA4 = Architecture(
         Always("attn_temperature_tuning", True, unless=(4, 1)),
         Always("floor_scale", _CHUNK),
         Always("attn_scale", 0.1),
-        gating(2, written=False),
+        gating(SIGMOID, written=False),
         bias_flag("attention_bias", "attn_q"),
         inner=Same("feed_forward_length", ("intermediate_size",)),
     ),
@@ -77,11 +84,7 @@ LLAMA4 = Architecture(
         *NORMS,
         *ATTENTION,
         FUSED_QKV,
-        *rules("""
-            ffn_gate.* = feed_forward.gate_proj.*
-            ffn_up.* = feed_forward.up_proj.*
-            ffn_down.* = feed_forward.down_proj.*
-        """),
+        *feed_forward("feed_forward"),
         rule("ffn_gate_inp.weight", "feed_forward.router.weight"),
         *experts("feed_forward.experts"),
         *shared_expert("feed_forward.shared_expert"),

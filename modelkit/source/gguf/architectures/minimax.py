@@ -12,13 +12,15 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import (
     ALWAYS_NORMALIZED,
+    PLAIN_SOFTMAX,
     ROUTED_SCALE,
-    SOFTMAX,
+    SIGMOID,
     dense_count,
     expert_settings,
     experts,
     gating,
     is_sparse,
+    read_sparse,
     shared_expert,
 )
 from modelkit.source.gguf.architectures.moves import Link
@@ -95,7 +97,7 @@ MINIMAX_01 = Architecture(
         Special(_read_rotated),
         Special(_read_layers, _write_layers),
         *expert_settings("num_local_experts"),
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         Always("hidden_act", "silu"),
     ),
     TOP,
@@ -116,7 +118,6 @@ MINIMAX_01 = Architecture(
     ),
 )
 
-_SIGMOID = 2
 _CHOICES = ("full_attention", "minimax_m3_sparse")
 
 
@@ -131,9 +132,9 @@ def _read_third(file: Reading) -> None:
     file.config |= {
         "intermediate_size": inner,
         "shared_intermediate_size": inner,
-        "mlp_layer_types": ["sparse" if one else "dense" for one in sparse],
         "layer_types": [_CHOICES[one] for one in sparse],
     }
+    read_sparse(file)
 
 
 def _write_third(out: Writing) -> None:
@@ -158,7 +159,7 @@ MINIMAX_M3 = Architecture(
         Special(_read_third, _write_third),
         ROUTED_SCALE,
         ALWAYS_NORMALIZED,
-        gating(_SIGMOID),
+        gating(SIGMOID),
         Same("attention.indexer.head_count", ("index_n_heads",), default=4, needed=True),
         Same("attention.indexer.key_length", ("index_head_dim",), default=128, needed=True),
         Same("attention.indexer.top_k", ("index_topk_blocks",), default=16, needed=True),

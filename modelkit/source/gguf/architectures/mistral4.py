@@ -11,12 +11,18 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.latent import MIXTURE, SIZES
 from modelkit.source.gguf.architectures.latent_heads import LATENT, read_yarn, write_yarn
-from modelkit.source.gguf.architectures.moe import ROUTER, experts, gating, leading_dense, shared_expert
+from modelkit.source.gguf.architectures.moe import (
+    ROUTER,
+    SOFTMAX,
+    experts,
+    gating,
+    leading_dense,
+    shared_expert,
+)
 from modelkit.source.gguf.architectures.parts import MLP, NORMS, TOP
 from modelkit.source.gguf.architectures.rope import rope_block
 from modelkit.source.gguf.architectures.settings import Special
 
-_SOFTMAX = 1
 _SLOPE = 0.1
 _TRAINED = "original_max_position_embeddings"
 
@@ -62,7 +68,7 @@ def _write_rope(out: Writing) -> None:
 MISTRAL4 = Architecture(
     "mistral4",
     (Kind("mistral4", "Mistral4ForCausalLM"),),
-    (*SIZES, Special(_read_rope, _write_rope), *MIXTURE, leading_dense(), gating(_SOFTMAX)),
+    (*SIZES, Special(_read_rope, _write_rope), *MIXTURE, leading_dense(), gating(SOFTMAX)),
     TOP,
     (*NORMS, *LATENT, *MLP, ROUTER, *experts(), *shared_expert("mlp.shared_experts")),
     exact="bits; what queries grow by is the published model's where a file does not say",

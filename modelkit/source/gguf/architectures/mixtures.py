@@ -11,9 +11,11 @@ from modelkit.source.gguf.architectures.moe import (
     MOE_INNER,
     NEXTN,
     NORMALIZED,
+    PLAIN_SOFTMAX,
     ROUTED_SCALE,
     ROUTER,
     SHARED_COUNT,
+    SIGMOID,
     SOFTMAX,
     dense_count,
     expert_settings,
@@ -22,6 +24,8 @@ from modelkit.source.gguf.architectures.moe import (
     heads_behind,
     is_sparse,
     leading_dense,
+    read_sparse,
+    routed_scale,
     shared_expert,
 )
 from modelkit.source.gguf.architectures.parts import (
@@ -47,7 +51,6 @@ from modelkit.source.gguf.architectures.windows import NO_WINDOW, windows
 
 _BIAS = bias_flag("attention_bias", "attn_q")
 _SILENT_ROPE = Rope(dimensions=False)
-_SIGMOID, _SOFTMAX = 2, 1
 
 
 def _qk_norm(file: Reading) -> None:
@@ -80,7 +83,7 @@ GLM4MOE = Architecture(
         *GROUPS,
         MOE_INNER,
         SHARED_COUNT,
-        gating(_SIGMOID),
+        gating(SIGMOID),
         ROUTED_SCALE,
         NORMALIZED,
         heads_behind(),
@@ -117,7 +120,7 @@ DEEPSEEK = Architecture(
         Always("norm_topk_prob", False),
         Always("moe_layer_freq", 1),
         Always("attention_bias", False),
-        gating(_SOFTMAX),
+        gating(SOFTMAX),
     ),
     TOP,
     (
@@ -141,7 +144,7 @@ DOTS1 = Architecture(
         SHARED_COUNT,
         ROUTED_SCALE,
         NORMALIZED,
-        gating(_SIGMOID, written=False),
+        gating(SIGMOID, written=False),
         Special(
             lambda file: file.config.update(sliding_window=None, layer_types=["full_attention"] * file.layers)
         ),
@@ -185,15 +188,13 @@ EXAONE_MOE = Architecture(
         ROUTED_SCALE,
         NORMALIZED,
         Special(
-            lambda file: file.config.update(
-                mlp_layer_types=["sparse" if one else "dense" for one in is_sparse(file)]
-            ),
+            read_sparse,
             lambda out: out.put("leading_dense_block_count", dense_count(out, "first_k_dense_replace", 1)),
         ),
         Written("leading_dense_block_count", lambda _: None),
         heads_behind(zero=True),
         UNSCALED,
-        gating(_SIGMOID, written=False),
+        gating(SIGMOID, written=False),
     ),
     TOP,
     (
@@ -220,10 +221,10 @@ AFMOE = Architecture(
         *windows(period=4, pattern=False),
         MOE_INNER,
         Same("expert_shared_count", ("num_shared_experts",), needed=True),
-        Same("expert_weights_scale", ("route_scale",), absent=1.0, zero=1.0, kind=float),
+        routed_scale("route_scale"),
         ALWAYS_NORMALIZED,
         leading_dense("num_dense_layers", default=1),
-        gating(_SIGMOID),
+        gating(SIGMOID),
         Always("mup_enabled", True),
         Always("attention_bias", False),
     ),
@@ -290,7 +291,7 @@ ERNIE_MOE = Architecture(
         Same("expert_count", ("moe_num_experts",), needed=True),
         Same("expert_used_count", ("moe_k",), needed=True),
         MOE_INNER,
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         Special(_read_ernie, _write_ernie),
         Always("moe_norm_min", 1e-12),
         bias_flag("use_bias", "attn_q"),
@@ -336,7 +337,7 @@ HUNYUAN_MOE = Architecture(
         HUNYUAN_TURNS,
         Same("expert_count", ("num_experts", "num_local_experts"), needed=True),
         Special(_read_hunyuan, _write_hunyuan),
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         _BIAS,
     ),
     TOP,
@@ -355,7 +356,7 @@ MINIMAX = Architecture(
         Rope(theta=5000000.0),
         *expert_settings("num_local_experts", "num_experts"),
         Written("expert_feed_forward_length", lambda out: out.facts.get("intermediate_size")),
-        gating(_SIGMOID),
+        gating(SIGMOID),
     ),
     TOP,
     (
@@ -377,7 +378,7 @@ def _read_third_hunyuan(file: Reading) -> None:
     if not inner or width % inner:
         file.refuse(f"its shared experts are {width} wide together, and an expert {inner}")
     file.config["num_shared_experts"] = width // inner
-    file.config["mlp_layer_types"] = ["sparse" if one else "dense" for one in is_sparse(file)]
+    read_sparse(file)
 
 
 def _write_third_hunyuan(out: Writing) -> None:
@@ -394,15 +395,8 @@ HY_V3 = Architecture(
         MOE_INNER,
         Special(_read_third_hunyuan, _write_third_hunyuan),
         ALWAYS_NORMALIZED,
-        Same(
-            "expert_weights_scale",
-            ("router_scaling_factor",),
-            default=2.826,
-            absent=1.0,
-            zero=1.0,
-            kind=float,
-        ),
-        gating(_SIGMOID),
+        routed_scale("router_scaling_factor", default=2.826),
+        gating(SIGMOID),
         _BIAS,
     ),
     TOP,

@@ -8,9 +8,17 @@ has no biases for it.
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.encoders import CAUSAL, CLASSIFIER
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.parts import CONTEXT, HIDDEN, INNER, LAYER_NORM, VOCAB, rules
+from modelkit.source.gguf.architectures.parts import (
+    CONTEXT,
+    HEAD_COUNT,
+    HIDDEN,
+    INNER,
+    LAYER_NORM,
+    VOCAB,
+    rules,
+)
 from modelkit.source.gguf.architectures.rope import rope_blocks
-from modelkit.source.gguf.architectures.settings import Same, Special
+from modelkit.source.gguf.architectures.settings import Special
 from modelkit.source.gguf.architectures.windows import WORDS, shown_pattern, told_kinds
 
 _THETA, _WINDOW_THETA, _EVERY = 160000.0, 10000.0, 3
@@ -110,7 +118,7 @@ MODERN_BERT = Architecture(
         CONTEXT,
         HIDDEN,
         INNER,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         Special(_read_eps, _write_eps),
         CAUSAL,
         Special(_read_biases),

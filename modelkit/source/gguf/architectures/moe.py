@@ -2,11 +2,15 @@
 
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.parts import rule, rules
+from modelkit.source.gguf.architectures.parts import feed_forward, rule, rules
 from modelkit.source.gguf.architectures.rules import Parted, Rule
 from modelkit.source.gguf.architectures.settings import Same, Setting, Special, Written
 
+SIGMOID, SOFTMAX = 2, 1
+"""What llama.cpp calls the two ways from a router's scores to weights."""
+
 ROUTER = rule("ffn_gate_inp.weight", "mlp.gate.weight")
+CORRECTION = rule("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")
 
 
 def expert_rows(facts: Facts, _: int) -> tuple[int, ...]:
@@ -18,21 +22,13 @@ def experts(home: str = "mlp.switch_mlp") -> tuple[Rule, ...]:
     """Stacks of experts under MLX's names, gate and up together or apart."""
     pair = (f"{home}.gate_proj.*", f"{home}.up_proj.*")
     return (
-        *rules(f"""
-            ffn_gate_exps.* = {home}.gate_proj.*
-            ffn_up_exps.* = {home}.up_proj.*
-            ffn_down_exps.* = {home}.down_proj.*
-        """),
+        *feed_forward(home, "_exps"),
         rule("ffn_gate_up_exps.*", pair, Parted(expert_rows)),
     )
 
 
 def shared_expert(home: str) -> tuple[Rule, ...]:
-    return rules(f"""
-        ffn_gate_shexp.* = {home}.gate_proj.*
-        ffn_up_shexp.* = {home}.up_proj.*
-        ffn_down_shexp.* = {home}.down_proj.*
-    """)
+    return feed_forward(home, "_shexp")
 
 
 def expert_settings(*names: str) -> tuple[Setting, ...]:
@@ -50,6 +46,10 @@ def has_experts(file: Reading) -> bool:
 def is_sparse(file: Reading) -> list[bool]:
     """Which layers are mixtures, by their tensors."""
     return [file.has(layer, "ffn_gate_inp") for layer in range(file.layers)]
+
+
+def read_sparse(file: Reading) -> None:
+    file.config["mlp_layer_types"] = ["sparse" if one else "dense" for one in is_sparse(file)]
 
 
 def leading_dense(name: str = "first_k_dense_replace", default: int = 0) -> Setting:
@@ -102,14 +102,15 @@ def shared_inner(name: str) -> Setting:
 
 
 MOE_INNER = _width("expert_feed_forward_length", "moe_intermediate_size", "ffn_down_exps")
-
-
 SHARED_COUNT = Same("expert_shared_count", ("n_shared_experts",))
 
 
-ROUTED_SCALE = Same("expert_weights_scale", ("routed_scaling_factor",), absent=1.0, zero=1.0, kind=float)
+def routed_scale(name: str = "routed_scaling_factor", default: float | None = None) -> Setting:
+    """What weights of experts are multiplied by. default: what transformers takes for it."""
+    return Same("expert_weights_scale", (name,), default=default, absent=1.0, zero=1.0, kind=float)
 
 
+ROUTED_SCALE = routed_scale()
 NORMALIZED = Same("expert_weights_norm", ("norm_topk_prob",), absent=False)
 
 
@@ -119,8 +120,6 @@ def _normalized(file: Reading) -> None:
 
 
 ALWAYS_NORMALIZED = Special(_normalized, lambda out: out.put("expert_weights_norm", True))
-
-
 GROUPS = (
     Same("expert_group_count", ("n_group",)),
     Same("expert_group_used_count", ("topk_group",)),
@@ -140,9 +139,7 @@ def _scale_of_one(file: Reading) -> None:
         )
 
 
-SOFTMAX = (gating(1, written=False), Special(_scale_of_one))
-
-
+PLAIN_SOFTMAX = (gating(SOFTMAX, written=False), Special(_scale_of_one))
 """A router whose weights are a softmax's, not scaled."""
 
 
@@ -164,6 +161,3 @@ NEXTN = rules("""
     nextn.shared_head_norm.* = shared_head.norm.*
     nextn.shared_head_head.* = shared_head.head.*
 """)
-
-
-CORRECTION = rule("exp_probs_b.bias", "mlp.gate.e_score_correction_bias")

@@ -7,7 +7,6 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.hybrid import (
-    HEAD_COUNT,
     PLACES,
     TRAINED,
     attention_layers,
@@ -21,6 +20,7 @@ from modelkit.source.gguf.architectures.moe import (
     shared_inner,
 )
 from modelkit.source.gguf.architectures.parts import (
+    HEAD_COUNT,
     HEAD_DIM,
     HIDDEN,
     PAIRED_ATTENTION,

@@ -8,9 +8,9 @@ from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.gpt import BY_HEAD
-from modelkit.source.gguf.architectures.moe import SOFTMAX, experts
+from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, experts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
-from modelkit.source.gguf.architectures.parts import CONTEXT, HIDDEN, LAYER_NORM, rule, rules
+from modelkit.source.gguf.architectures.parts import CONTEXT, HEAD_COUNT, HIDDEN, LAYER_NORM, rule, rules
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Kept, Members
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
@@ -89,7 +89,7 @@ FALCON = Architecture(
     (
         CONTEXT,
         HIDDEN,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         Special(_read_falcon, _write_falcon),
         Special(lambda file: _inner(file, "ffn_hidden_size")),
         _NORM,
@@ -250,7 +250,7 @@ DBRX = Architecture(
         Same("attention.head_count", ("n_heads", "num_attention_heads"), default=16, needed=True),
         Written(LAYER_NORM, lambda _: 1e-5, lambda _: 1e-5),
         Rope(dimensions=False),
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         Special(_read_dbrx, _write_dbrx),
         Always("tie_word_embeddings", False),
     ),

@@ -13,11 +13,7 @@ from modelkit.source.gguf.architectures.rules import Joined, Kept, Move, Parted,
 from modelkit.source.gguf.architectures.settings import Same, Setting, Special, Written
 
 KEPT = Kept()
-
-
 SHIFTED = Kept(change=PLUS_ONE)
-
-
 """Norms that the file has whole and the checkpoint less one."""
 
 
@@ -26,8 +22,6 @@ def _with_rows(shape: Shape, _: Facts) -> Shape:
 
 
 ROWS = Kept(to_ours=_with_rows)
-
-
 """A matrix that may have one row, and is a vector in a file then."""
 
 
@@ -53,8 +47,6 @@ def rules(pairs: str, move: Move = KEPT) -> tuple[Rule, ...]:
 # A head's rows are pairs (i, i + half) in checkpoints and neighbours in GGUF: [heads, half, 2] -> [heads, 2,
 # half].
 PAIRED_Q = Regrouped(lambda facts, _: (facts.heads, -1, 2), (0, 2, 1))
-
-
 PAIRED_K = Regrouped(lambda facts, _: (facts.kv_heads, -1, 2), (0, 2, 1))
 
 
@@ -64,54 +56,45 @@ def qkv_rows(facts: Facts, layer: int) -> tuple[int, ...]:
 
 
 QKV = ("self_attn.q_proj.*", "self_attn.k_proj.*", "self_attn.v_proj.*")
-
-
 FUSED_QKV = rule("attn_qkv.*", QKV, Parted(qkv_rows))
-
-
 FUSED_QKV_PAIRED = rule("attn_qkv.*", QKV, Parted(qkv_rows, (PAIRED_Q, PAIRED_K, None)))
-
-
 TOP = rules("""
     token_embd.* = model.embed_tokens.*
     output_norm.* = model.norm.*
     output.* = lm_head.*
 """)
-
-
 ATTENTION = rules("""
     attn_q.* = self_attn.q_proj.*
     attn_k.* = self_attn.k_proj.*
     attn_v.* = self_attn.v_proj.*
     attn_output.* = self_attn.o_proj.*
 """)
-
-
 PAIRED_ATTENTION = (
     rule("attn_q.*", "self_attn.q_proj.*", PAIRED_Q),
     rule("attn_k.*", "self_attn.k_proj.*", PAIRED_K),
     *ATTENTION[2:],
     FUSED_QKV_PAIRED,
 )
-
-
 HEAD_NORMS = rules("""
     attn_q_norm.* = self_attn.q_norm.*
     attn_k_norm.* = self_attn.k_norm.*
 """)
-
-
 NORMS = rules("""
     attn_norm.* = input_layernorm.*
     ffn_norm.* = post_attention_layernorm.*
 """)
 
 
-MLP = rules("""
-    ffn_gate.* = mlp.gate_proj.*
-    ffn_up.* = mlp.up_proj.*
-    ffn_down.* = mlp.down_proj.*
-""")
+def feed_forward(home: str, ending: str = "") -> tuple[Rule, ...]:
+    """The three matrices under a home. ending: of their names in a file."""
+    return rules(f"""
+        ffn_gate{ending}.* = {home}.gate_proj.*
+        ffn_up{ending}.* = {home}.up_proj.*
+        ffn_down{ending}.* = {home}.down_proj.*
+    """)
+
+
+MLP = feed_forward("mlp")
 
 
 def _gate_up_rows(facts: Facts, _: int) -> tuple[int, ...]:
@@ -148,14 +131,8 @@ def _write_head_dim(out: Writing) -> None:
 
 
 HEAD_DIM = Special(_head_dim, _write_head_dim)
-
-
 CONTEXT = Same("context_length", ("max_position_embeddings", "n_positions"))
-
-
 HIDDEN = Same("embedding_length", ("hidden_size",), needed=True)
-
-
 INNER = Same("feed_forward_length", ("intermediate_size",), needed=True)
 
 
@@ -164,18 +141,13 @@ def _kv_heads(file: Reading) -> None:
     file.config["num_key_value_heads"] = file.count("attention.head_count_kv", heads)
 
 
+HEAD_COUNT = Same("attention.head_count", ("num_attention_heads",), needed=True)
 HEADS = (
-    Same("attention.head_count", ("num_attention_heads",), needed=True),
+    HEAD_COUNT,
     Special(_kv_heads, lambda out: out.put("attention.head_count_kv", out.facts.kv_heads)),
 )
-
-
 RMS = Same("attention.layer_norm_rms_epsilon", ("rms_norm_eps", "norm_eps", "layernorm_epsilon"), needed=True)
-
-
 LAYER_NORM = "attention.layer_norm_epsilon"
-
-
 VOCAB = Written("vocab_size", lambda out: out.facts.get("vocab_size"))
 
 
@@ -229,6 +201,4 @@ def _write_unscaled(out: Writing) -> None:
 
 
 UNSCALED = Special(writing=_write_unscaled)
-
-
 """The rotation is never scaled, and the file says so."""

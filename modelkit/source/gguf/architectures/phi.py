@@ -6,7 +6,7 @@ from typing import Any
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moe import SOFTMAX, expert_settings, experts
+from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, expert_settings, experts
 from modelkit.source.gguf.architectures.numbers import shortest
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -144,7 +144,7 @@ PHIMOE = Architecture(
             lambda out: out.put("attention.sliding_window", out.facts.get("sliding_window", default=0)),
         ),
         *expert_settings("num_local_experts", "num_experts"),
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         Always("router_jitter_noise", 0.01),
         bias_flag("attention_bias", "attn_q"),
         Special(lambda file: file.config.update(lm_head_bias="output.bias" in file.shapes)),

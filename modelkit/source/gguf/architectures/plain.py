@@ -2,7 +2,7 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.moe import ROUTER, SOFTMAX, expert_settings, experts
+from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, ROUTER, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
@@ -70,7 +70,7 @@ OLMOE = Architecture(
     decoder(
         _SILENT_ROPE,
         *expert_settings(),
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         Always("norm_topk_prob", False),
         Always("clip_qkv", None),
         _BIAS,

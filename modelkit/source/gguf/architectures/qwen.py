@@ -5,8 +5,8 @@ from modelkit.source.gguf.architectures.dflash import is_block_draft
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import (
     MOE_INNER,
+    PLAIN_SOFTMAX,
     ROUTER,
-    SOFTMAX,
     expert_settings,
     experts,
     shared_expert,
@@ -15,6 +15,7 @@ from modelkit.source.gguf.architectures.moe import (
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
+    HEAD_COUNT,
     HEAD_NORMS,
     HIDDEN,
     INNER,
@@ -27,7 +28,7 @@ from modelkit.source.gguf.architectures.parts import (
 )
 from modelkit.source.gguf.architectures.rope import Rope
 from modelkit.source.gguf.architectures.rules import Rule
-from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+from modelkit.source.gguf.architectures.settings import Always, Setting, Special
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
 
 _BLOCK = (*NORMS, *ATTENTION, FUSED_QKV, *HEAD_NORMS, *MLP)
@@ -70,7 +71,7 @@ QWEN = Architecture(
     (
         HIDDEN,
         INNER,
-        Same("attention.head_count", ("num_attention_heads",), needed=True),
+        HEAD_COUNT,
         Special(_read_first, _write_first),
         Always("tie_word_embeddings", False),
     ),
@@ -111,7 +112,7 @@ QWEN3 = Architecture(
 _ALL_SPARSE = (Always("decoder_sparse_step", 1), Always("mlp_only_layers", []))
 _EXPERTS = (
     *expert_settings(),
-    *SOFTMAX,
+    *PLAIN_SOFTMAX,
     MOE_INNER,
     *_ALL_SPARSE,
 )

@@ -11,7 +11,7 @@ from dataclasses import replace
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moe import MOE_INNER, SOFTMAX, expert_settings, shared_inner
+from modelkit.source.gguf.architectures.moe import MOE_INNER, PLAIN_SOFTMAX, expert_settings, shared_inner
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.numbers import Longs
 from modelkit.source.gguf.architectures.parts import ATTENTION, decoder, rule, rules
@@ -188,7 +188,7 @@ QWEN4EXP = Architecture(
     decoder(
         replace(ROPE, partial=1.0),
         *expert_settings(),
-        *SOFTMAX,
+        *PLAIN_SOFTMAX,
         MOE_INNER,
         shared_inner("shared_expert_intermediate_size"),
         DELTA,

@@ -12,8 +12,8 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import (
     MOE_INNER,
+    PLAIN_SOFTMAX,
     ROUTER,
-    SOFTMAX,
     expert_settings,
     experts,
     shared_expert,
@@ -188,7 +188,7 @@ def _write_delta(out: Writing) -> None:
 DELTA = Special(_read_delta, _write_delta)
 _SHARED = (
     *expert_settings(),
-    *SOFTMAX,
+    *PLAIN_SOFTMAX,
     MOE_INNER,
     shared_inner("shared_expert_intermediate_size"),
 )

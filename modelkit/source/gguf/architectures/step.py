@@ -12,10 +12,12 @@ from modelkit.source.gguf.architectures.llama3 import llama3_factors
 from modelkit.source.gguf.architectures.moe import (
     ALWAYS_NORMALIZED,
     MOE_INNER,
+    SIGMOID,
     expert_settings,
     experts,
     gating,
     is_sparse,
+    routed_scale,
     shared_expert,
     shared_inner,
 )
@@ -32,10 +34,9 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import FREQS, read_scaling, rope_blocks
-from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special, Written
+from modelkit.source.gguf.architectures.settings import Always, Setting, Special, Written
 from modelkit.source.gguf.architectures.windows import WORDS, sliding_layers, windows
 
-_SIGMOID = 2
 _FULL, _SLIDING = WORDS[False], WORDS[True]
 
 
@@ -170,16 +171,9 @@ STEP35 = Architecture(
         *expert_settings("moe_num_experts", "n_routed_experts"),
         MOE_INNER,
         shared_inner("share_expert_dim"),
-        Same(
-            "expert_weights_scale",
-            ("moe_router_scaling_factor",),
-            default=1.0,
-            absent=1.0,
-            zero=1.0,
-            kind=float,
-        ),
+        routed_scale("moe_router_scaling_factor", default=1.0),
         ALWAYS_NORMALIZED,
-        gating(_SIGMOID, written=False),
+        gating(SIGMOID, written=False),
         Special(_read_sparse),
         Written("leading_dense_block_count", _first_sparse),
         Written("moe_every_n_layers", lambda _: 1),
