@@ -84,10 +84,9 @@ def _own_shared(out: Writing) -> None:
 
 
 def _read_second(file: Reading) -> None:
-    bias = any(file.has(layer, "exp_probs_b") for layer in range(file.layers))
-    if not bias:
+    if not any(file.layers_with("exp_probs_b")):
         file.unsupported("routers have no correction, which is not computed")
-    file.config |= {"moe_router_enable_expert_bias": bias, "score_function": "sigmoid", "use_qk_norm": True}
+    file.config |= {"moe_router_enable_expert_bias": True, "score_function": "sigmoid", "use_qk_norm": True}
 
 
 def _write_second(out: Writing) -> None:

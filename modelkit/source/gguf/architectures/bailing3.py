@@ -10,10 +10,16 @@ from dataclasses import replace
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import POWER
+from modelkit.source.gguf.architectures.delta_nets import DELTA
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.kimi import DELTA
-from modelkit.source.gguf.architectures.latent_heads import LATENT, LATENT_ROPE, read_sizes, write_sizes
+from modelkit.source.gguf.architectures.latent_heads import (
+    DECODER,
+    LATENT,
+    LATENT_ROPE,
+    read_sizes,
+    write_sizes,
+)
 from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
     GROUPS,
@@ -29,24 +35,16 @@ from modelkit.source.gguf.architectures.moe import (
     leading_dense,
     shared_expert,
 )
-from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import (
-    CONTEXT,
-    HEAD_COUNT,
-    HIDDEN,
-    INNER,
     MLP,
     NORMS,
-    RMS,
     TOP,
-    VOCAB,
     bias_flag,
     rule,
     rules,
 )
-from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
+from modelkit.source.gguf.architectures.rules import Kept, OfSome, Rule
 from modelkit.source.gguf.architectures.settings import Special
-from runtime.records import dataclass
 
 _KINDS = {True: "linear_attention", False: "full_attention"}
 
@@ -60,10 +58,7 @@ def _recurrent(facts: Facts) -> list[bool]:
 
 
 def _read_layers(file: Reading) -> None:
-    recurrent = [file.has(layer, "ssm_a") for layer in range(file.layers)]
-    told = file.get("attention.head_count_kv")
-    if isinstance(told, list) and [not one for one in told[: file.layers]] != recurrent:
-        file.refuse(f"`{file.full('attention.head_count_kv')}` names other layers than the tensors do")
+    recurrent = file.layers_with("ssm_a", "attention.head_count_kv", by_zero=True)
     if file.get("kda.safe_gate") is False:
         file.unsupported(f"`{file.full('kda.safe_gate')}` is false, which llama.cpp does not compute")
     read_sizes(file)
@@ -111,16 +106,8 @@ def _write_shared(out: Writing) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Of:
-    """A tensor of delta nets, or of the other layers; both have one of that name in a checkpoint."""
-
-    recurrent: bool
-
-    def link(self, members: Members) -> Link | None:
-        kinds = _recurrent(members.facts)
-        own = members.layer < len(kinds) and kinds[members.layer]
-        return Kept().link(members) if own is self.recurrent else None
+def _of(*, recurrent: bool) -> OfSome:
+    return OfSome(lambda facts, layer: (True in _recurrent(facts)[layer : layer + 1]) is recurrent)
 
 
 def _published(given: Iterable[Rule]) -> tuple[Rule, ...]:
@@ -132,8 +119,8 @@ def _published(given: Iterable[Rule]) -> tuple[Rule, ...]:
 
 _RATES = Kept(lambda shape, _: shape[:1], lambda shape, _: (max(shape), 1), POWER)
 _ATTENTION = (
-    rule("attn_gate.weight", "self_attn.g_proj.weight", _Of(recurrent=False)),
-    rule("ssm_g_a.weight", "self_attn.g_proj.weight", _Of(recurrent=True)),
+    rule("attn_gate.weight", "self_attn.g_proj.weight", _of(recurrent=False)),
+    rule("ssm_g_a.weight", "self_attn.g_proj.weight", _of(recurrent=True)),
     *LATENT,
     *DELTA,
     *rules("ssm_f_a.weight = self_attn.f_proj.weight"),
@@ -148,12 +135,7 @@ BAILINGMOE3 = Architecture(
     "bailingmoe3",
     (Kind("bailing_hybrid", "BailingMoeV3ForCausalLM"),),
     (
-        CONTEXT,
-        HIDDEN,
-        INNER,
-        HEAD_COUNT,
-        RMS,
-        VOCAB,
+        *DECODER,
         Special(_read_layers, _write_layers),
         LATENT_ROPE,
         *expert_settings("num_local_experts", "num_experts"),

@@ -134,6 +134,17 @@ class Reading:
         """Is there a tensor of that name in a block, whatever its ending?"""
         return any(f"blk.{layer}.{name}{leaf}" in self.shapes for leaf in (".weight", ".bias", ""))
 
+    def layers_with(self, name: str, told: str = "", *, by_zero: bool = False) -> list[bool]:
+        """Which layers have such a tensor. told: a key whose list says so again, by true or `by_zero`.
+
+        Raises MalformedFile where the two differ.
+        """
+        found = [self.has(layer, name) for layer in range(self.layers)]
+        listed = self.get(told) if told else None
+        if isinstance(listed, list) and [bool(one) != by_zero for one in listed[: self.layers]] != found:
+            self.refuse(f"`{self.full(told)}` names other layers than the tensors do")
+        return found
+
     def rows(self, layer: int, name: str) -> int:
         """Rows of a matrix of a block; 0 where it is not there."""
         return self.shapes.get(f"blk.{layer}.{name}.weight", (0,))[0]

@@ -6,9 +6,9 @@ knows four streams alone.
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY
+from modelkit.source.gguf.architectures.delta_nets import DELTA, LOW_RANK
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.kimi import DELTA, LOW_RANK
-from modelkit.source.gguf.architectures.latent_heads import LATENT
+from modelkit.source.gguf.architectures.latent_heads import DECODER, LATENT
 from modelkit.source.gguf.architectures.moe import (
     CORRECTION,
     GROUPS,
@@ -25,15 +25,9 @@ from modelkit.source.gguf.architectures.moe import (
 )
 from modelkit.source.gguf.architectures.moves import row_count
 from modelkit.source.gguf.architectures.parts import (
-    CONTEXT,
-    HEAD_COUNT,
-    HIDDEN,
-    INNER,
     MLP,
     NORMS,
-    RMS,
     TOP,
-    VOCAB,
     bias_flag,
     rule,
     rules,
@@ -46,10 +40,7 @@ _EPS = 1e-6
 
 
 def _read_layers(file: Reading) -> None:
-    recurrent = [file.has(layer, "ssm_a") for layer in range(file.layers)]
-    told = file.get("attention.head_count_kv")
-    if isinstance(told, list) and [not one for one in told[: file.layers]] != recurrent:
-        file.refuse(f"`{file.full('attention.head_count_kv')}` names other layers than the tensors do")
+    recurrent = file.layers_with("ssm_a", "attention.head_count_kv", by_zero=True)
     if file.count("rope.dimension_count", 0):
         file.unsupported("a part of each key is rotated, which is not computed")
     types = file.get("attention.indexer.types")
@@ -135,12 +126,7 @@ GLM5NEXT = Architecture(
     "glm5-next",
     (Kind("glm5_next_text", "Glm5NextForConditionalGeneration", aliases=("glm5_next",)),),
     (
-        CONTEXT,
-        HIDDEN,
-        INNER,
-        HEAD_COUNT,
-        RMS,
-        VOCAB,
+        *DECODER,
         Special(_read_layers, _write_layers),
         Written("attention.layer_norm_epsilon", lambda _: _EPS),
         Same("attention.indexer.head_count", ("index_n_heads",), default=32, needed=True),

@@ -43,7 +43,7 @@ TRAINED = 131072
 
 def attention_layers(file: Reading) -> list[bool]:
     """Which layers attend. Also reads the heads of keys."""
-    found = [file.has(layer, "attn_k") for layer in range(file.layers)]
+    found = file.layers_with("attn_k")
     counts = file.each("attention.head_count_kv")
     if not isinstance(
         file.get("attention.head_count_kv"), list

@@ -5,6 +5,7 @@ Which layers are which is told by their tensors; `attention.head_count_kv` says 
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY
+from modelkit.source.gguf.architectures.delta_nets import DELTA, LOW_RANK
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.latent_heads import LATENT, read_sizes, write_sizes
@@ -17,7 +18,7 @@ from modelkit.source.gguf.architectures.moe import (
     routed_scale,
     shared_expert,
 )
-from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
+from modelkit.source.gguf.architectures.moves import row_count
 from modelkit.source.gguf.architectures.parts import (
     HEAD_COUNT,
     HIDDEN,
@@ -29,11 +30,9 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     rule,
-    rules,
 )
-from modelkit.source.gguf.architectures.rules import Kept, Members
+from modelkit.source.gguf.architectures.rules import Kept
 from modelkit.source.gguf.architectures.settings import Same, Special
-from runtime.records import dataclass
 
 _KINDS = {True: "linear_attention", False: "full_attention"}
 
@@ -57,10 +56,7 @@ def _recurrent(facts: Facts) -> list[bool]:
 
 
 def _read_layers(file: Reading) -> None:
-    recurrent = [file.has(layer, "ssm_a") for layer in range(file.layers)]
-    told = file.get("attention.head_count_kv")
-    if isinstance(told, list) and [not one for one in told[: file.layers]] != recurrent:
-        file.refuse(f"`{file.full('attention.head_count_kv')}` names other layers than the tensors do")
+    recurrent = file.layers_with("ssm_a", "attention.head_count_kv", by_zero=True)
     file.config |= {
         "layer_types": [_KINDS[one] for one in recurrent],
         "linear_num_heads": file.config["num_attention_heads"],
@@ -121,55 +117,11 @@ def _write_mixture(out: Writing) -> None:
     out.put("expert_group_used_count", facts.count("topk_group", default=1))
 
 
-def _filters_to_ours(shape: Shape, _: Facts) -> Shape:
-    return shape[-3], 1, shape[-1]
-
-
-def _filters_to_theirs(shape: Shape, _: Facts) -> Shape:
-    """From [channels, 1, taps], [channels, taps, 1] or [channels, taps]."""
-    return 1, shape[0], 1, row_count((*shape[1:], 1))
-
-
-@dataclass(frozen=True, slots=True)
-class _JoinedFilters:
-    """The filters of queries, keys and values in one, as the network and some checkpoints have them."""
-
-    def link(self, members: Members) -> Link | None:
-        given = members.shapes.get(members.ours[0])
-        if given is None or given[0] % len(members.theirs):
-            return None
-        rows, taps = given[0] // len(members.theirs), row_count((*given[1:], 1))
-        theirs = tuple(Side(name, (1, rows, 1, taps), (i,)) for i, name in enumerate(members.theirs))
-        every = tuple(range(len(theirs)))
-        return Link(theirs, (Side(members.ours[0], given, every),), tuple(Atom(rows) for _ in every))
-
-
-_FILTERS = Kept(_filters_to_ours, _filters_to_theirs)
 _RATES = Kept(
     lambda shape, _: (1, 1, row_count((*shape, 1)), 1),
     lambda shape, _: (1, 1, row_count((*shape, 1)), 1),
     DECAY,
 )
-
-DELTA = (
-    *rules("""
-        attn_k.weight = self_attn.k_proj.weight
-        attn_v.weight = self_attn.v_proj.weight
-        ssm_beta.weight = self_attn.b_proj.weight
-        ssm_dt.bias = self_attn.dt_bias
-        ssm_norm.weight = self_attn.o_norm.weight
-    """),
-    *(rule(f"ssm_conv1d_{part}.weight", f"self_attn.{part}_conv1d.weight", _FILTERS) for part in "qkv"),
-    rule([f"ssm_conv1d_{part}.weight" for part in "qkv"], "self_attn.conv1d.weight", _JoinedFilters()),
-)
-"""Of a delta net, but for its decays and gates."""
-LOW_RANK = rules("""
-    ssm_f_a.weight = self_attn.f_a_proj.weight
-    ssm_f_b.weight = self_attn.f_b_proj.weight
-    ssm_g_a.weight = self_attn.g_a_proj.weight
-    ssm_g_b.weight = self_attn.g_b_proj.weight
-""")
-"""Its decays and gates, each of two matrices."""
 
 KIMI_LINEAR = Architecture(
     "kimi-linear",

@@ -5,6 +5,7 @@ V4, which has several streams around them; and Youtu-LLM and MiniCPM3, which hav
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.latent_heads import (
+    DECODER,
     LATENT,
     LATENT_ROPE,
     LATENT_SIZES,
@@ -28,15 +29,9 @@ from modelkit.source.gguf.architectures.moe import (
     shared_expert,
 )
 from modelkit.source.gguf.architectures.parts import (
-    CONTEXT,
-    HEAD_COUNT,
-    HIDDEN,
-    INNER,
     MLP,
     NORMS,
-    RMS,
     TOP,
-    VOCAB,
     bias_flag,
     rule,
     rules,
@@ -60,10 +55,6 @@ def _write_groups(out: Writing) -> None:
     for key, name in (("expert_group_count", "n_group"), ("expert_group_used_count", "topk_group")):
         if facts.get(name) is not None:
             out.put(key, facts.get(name))
-
-
-def _corrected(file: Reading) -> bool:
-    return any(file.has(layer, "exp_probs_b") for layer in range(file.layers))
 
 
 def _second(file: Reading) -> None:
@@ -112,15 +103,7 @@ def _write_said(out: Writing) -> None:
         _write_sigmoid(out)
 
 
-_PLAIN = (
-    CONTEXT,
-    HIDDEN,
-    INNER,
-    HEAD_COUNT,
-    RMS,
-    VOCAB,
-)
-SIZES = (*_PLAIN, LATENT_SIZES)
+SIZES = (*DECODER, LATENT_SIZES)
 _BESIDE = (
     MOE_INNER,
     SHARED_COUNT,
@@ -167,7 +150,7 @@ DEEPSEEK2 = Architecture(
         Kind(
             "deepseek_v3",
             "DeepseekV3ForCausalLM",
-            _corrected,
+            lambda file: any(file.layers_with("exp_probs_b")),
             aliases=("kimi_k2", "glm4_moe_lite"),
             settings=_THIRD,
         ),
@@ -203,7 +186,7 @@ def _indexer(heads: int) -> tuple[Setting, ...]:
 
 def _read_choosers(file: Reading) -> None:
     """Which layers have an indexer: their tensors say it, and files of GLM-5.2 say it, too."""
-    own = [file.has(layer, "indexer.proj") for layer in range(file.layers)]
+    own = file.layers_with("indexer.proj")
     told = file.get("attention.indexer.types")
     if told is not None and told != own:
         file.refuse(f"`{file.full('attention.indexer.types')}` is not what the tensors of indexers say")
@@ -340,7 +323,7 @@ MINICPM3 = Architecture(
     "minicpm3",
     (Kind("minicpm3", "MiniCPM3ForCausalLM"),),
     (
-        *_PLAIN,
+        *DECODER,
         Special(_read_small),
         LongRope(),
         Special(lambda file: file.config.pop("original_max_position_embeddings", None), _write_small),

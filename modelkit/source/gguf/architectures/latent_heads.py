@@ -11,7 +11,16 @@ from modelkit.source.gguf.architectures.changes import TURNED
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
-from modelkit.source.gguf.architectures.parts import rule, rules
+from modelkit.source.gguf.architectures.parts import (
+    CONTEXT,
+    HEAD_COUNT,
+    HIDDEN,
+    INNER,
+    RMS,
+    VOCAB,
+    rule,
+    rules,
+)
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_block, write_scaling
 from modelkit.source.gguf.architectures.rules import Members
 from modelkit.source.gguf.architectures.settings import Special
@@ -127,5 +136,7 @@ LATENT = (
     rule(("attn_k_b.weight", "attn_v_b.weight"), "self_attn.kv_b_proj.weight", LatentHeads()),
     replace(rule("attn_kv_b.weight", "self_attn.kv_b_proj.weight"), written=False),
 )
+DECODER = (CONTEXT, HIDDEN, INNER, HEAD_COUNT, RMS, VOCAB)
+"""Sizes of a decoder whose heads are told by `LATENT_SIZES`."""
 LATENT_SIZES = Special(read_sizes, write_sizes)
 LATENT_ROPE = Special(read_yarn, write_yarn)

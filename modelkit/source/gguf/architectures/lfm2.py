@@ -42,7 +42,7 @@ _FILTERS = Kept(_to_ours, _to_theirs)
 
 def _read_layers(file: Reading) -> None:
     """Which layers are convolutions the tensors say; the heads of keys are an array with zeros for them."""
-    conv = [file.has(layer, "shortconv.conv") for layer in range(file.layers)]
+    conv = file.layers_with("shortconv.conv")
     counts = file.each("attention.head_count_kv")
     heads = {count for count, without in zip(counts, conv, strict=True) if not without}
     if len(heads) > 1:

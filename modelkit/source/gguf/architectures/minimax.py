@@ -23,7 +23,6 @@ from modelkit.source.gguf.architectures.moe import (
     read_sparse,
     shared_expert,
 )
-from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     FUSED_QKV,
@@ -36,9 +35,8 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.rules import Kept, Members
+from modelkit.source.gguf.architectures.rules import OfSome
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
-from runtime.records import dataclass
 
 _KINDS = {True: "linear_attention", False: "full_attention"}
 _PERIOD = 8
@@ -47,7 +45,7 @@ _SUBLAYERS = ("full_attn", "linear_attn", "mlp")
 
 def _read_layers(file: Reading) -> None:
     """Which layers are linear the tensors say, and some files once more."""
-    linear = [file.has(layer, "attn_gate") for layer in range(file.layers)]
+    linear = file.layers_with("attn_gate")
     told = file.get("attention.recurrent_layers")
     listed = told[: file.layers] if isinstance(told, list) else [told] * file.layers
     if told is not None and [bool(one) for one in listed] != linear:
@@ -77,16 +75,8 @@ def _read_rotated(file: Reading) -> None:
     file.config["rotary_dim"] = file.count("rope.dimension_count", Facts(file.config).head_dim)
 
 
-@dataclass(frozen=True, slots=True)
-class _Of:
-    """A tensor of one kind of layers."""
-
-    linear: bool
-
-    def link(self, members: Members) -> Link | None:
-        kinds = members.facts.get("layer_types", default=())
-        fits = members.layer < len(kinds) and kinds[members.layer] == _KINDS[self.linear]
-        return Kept().link(members) if fits else None
+def _of(kind: str) -> OfSome:
+    return OfSome(lambda facts, layer: kind in facts.get("layer_types", default=())[layer : layer + 1])
 
 
 MINIMAX_01 = Architecture(
@@ -112,8 +102,8 @@ MINIMAX_01 = Architecture(
             attn_norm_2.weight = self_attn.norm.weight
             ffn_gate_inp.weight = block_sparse_moe.gate.weight
         """),
-        rule("attn_output.weight", "self_attn.o_proj.weight", _Of(linear=False)),
-        rule("attn_output.weight", "self_attn.out_proj.weight", _Of(linear=True)),
+        rule("attn_output.weight", "self_attn.o_proj.weight", _of(_KINDS[False])),
+        rule("attn_output.weight", "self_attn.out_proj.weight", _of(_KINDS[True])),
         *experts("block_sparse_moe.switch_mlp"),
     ),
 )
@@ -123,7 +113,7 @@ _CHOICES = ("full_attention", "minimax_m3_sparse")
 
 def _read_third(file: Reading) -> None:
     sparse = is_sparse(file)
-    if [file.has(layer, "indexer.q_proj") for layer in range(file.layers)] != sparse:
+    if file.layers_with("indexer.q_proj") != sparse:
         file.unsupported("layers with experts and those with indexers are not the same")
     file.skip("leading_dense_block_count")
     inner = file.count("expert_feed_forward_length")

@@ -45,7 +45,7 @@ def has_experts(file: Reading) -> bool:
 
 def is_sparse(file: Reading) -> list[bool]:
     """Which layers are mixtures, by their tensors."""
-    return [file.has(layer, "ffn_gate_inp") for layer in range(file.layers)]
+    return file.layers_with("ffn_gate_inp")
 
 
 def read_sparse(file: Reading) -> None:

@@ -158,10 +158,7 @@ def _read_delta(file: Reading) -> None:
         "linear_value_head_dim": inner // values,
         "linear_conv_kernel_dim": file.count("ssm.conv_kernel"),
     }
-    recurrent = [file.has(layer, "ssm_a") for layer in range(file.layers)]
-    told = file.get("attention.recurrent_layers")
-    if isinstance(told, list) and [bool(one) for one in told[: file.layers]] != recurrent:
-        file.refuse("`attention.recurrent_layers` is not what the tensors of the blocks say")
+    recurrent = file.layers_with("ssm_a", "attention.recurrent_layers")
     file.skip("full_attention_interval")
     file.config["layer_types"] = ["linear_attention" if one else "full_attention" for one in recurrent]
 

@@ -73,6 +73,16 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
+class OfSome:
+    """Kept in some layers; in the others it is another tensor that has one of the two names."""
+
+    has: Callable[[Facts, int], bool]
+
+    def link(self, members: Members) -> Link | None:
+        return Kept().link(members) if self.has(members.facts, members.layer) else None
+
+
+@dataclass(frozen=True, slots=True)
 class Regrouped:
     """Rows seen as a grid whose axes change places. One size of the grid may be -1: what is left.
 
