@@ -15,11 +15,11 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
-from runtime.models.deepseek import read_latent
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.joined import alike, joined_rows
+from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
@@ -62,7 +62,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     shape["tied"] = False  # whatever the config says: the reference never ties, and saves a head
     layers = layer_count(fields, 42)
-    latent, rope = read_latent(fields, shape, "bailing_hybrid", ranks=(None, 512), theta=6e6)
+    latent, rope = read_latent(fields, shape, ranks=(None, 512), theta=6e6)
     return Config(
         **shape,
         windows=(None,) * layers,

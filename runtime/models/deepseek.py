@@ -20,12 +20,14 @@ from runtime.cache.protocol import AttentionCache, StepCache
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields, whole_heads
+from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
+from runtime.models.indexer_fields import read_choosers, read_index
+from runtime.models.latent_fields import latent_rope, read_latent
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import spelled, without_spares
@@ -37,7 +39,7 @@ from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec, read_rope, yarn_scale
+from runtime.nn.rope_spec import RopeSpec
 from runtime.nn.route import RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.nn.sublayer import added
@@ -83,15 +85,18 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields)
     if fields.flag("mlp_bias"):
         raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
-    latent, rope = read_latent(fields, shape, family, **_SIZES.get(family, {}))
-    index = family in _INDEXED
+    latent, rope = read_latent(fields, shape, traditional=True if second else None, **_SIZES.get(family, {}))
+    index_rope = None
+    if family in _INDEXED:
+        latent = replace(latent, index=_index(fields, layers, latent.position, family))
+        index_rope = latent_rope(fields.rope_parameters(), shape, latent.position, traditional=fifth)
     return Config(
         **shape,
         windows=(None,) * layers,
         ropes=(rope,) * layers,
         latent=latent,
         rope=rope,
-        index_rope=_rope(fields, shape, latent.position, traditional=fifth) if index else None,
+        index_rope=index_rope,
         choosers=read_choosers(fields, layers) if fifth else tuple(range(layers)),
         sparse=_sparse(fields, layers, _DENSE.get(family, 3)),
         mixture=_mixture(fields, family),
@@ -122,108 +127,10 @@ _SIZES: dict[str, dict[str, Any]] = {
 _DENSE = {"axk1": 1, "axk2": 1, "deepseek_v2": 0, "glm4_moe_lite": 1, "sarvam_mla": 1}
 
 
-def read_latent(
-    fields: Fields,
-    shape: dict[str, Any],
-    family: str,
-    *,
-    ranks: tuple[int | None, int] = (1536, 512),
-    sizes: tuple[int, int, int] = (128, 64, 128),
-    theta: float = 10000.0,
-    halves: bool = False,
-) -> tuple[LatentShape, RopeSpec]:
-    """Its attention, and how the part that carries position is rotated.
-
-    ranks: of queries (None: they have none) and of the latent; sizes: of content, position and value, where a
-    file does not say. theta: the base where a file gives none.
-    halves: a pair that turns is of two halves, whatever a file says.
-    """
-    ranked = fields.raw.get("q_lora_rank", ranks[0]) is not None
-    content = fields.count("qk_nope_head_dim", sizes[0], high=4096)
-    position = fields.count("qk_rope_head_dim", sizes[1], low=2, high=4096)
-    latent = LatentShape(
-        hidden=shape["hidden_size"],
-        heads=shape["heads"],
-        query_rank=fields.count("q_lora_rank", ranks[0], high=1 << 16) if ranked else None,
-        rank=fields.count("kv_lora_rank", ranks[1], high=1 << 16),
-        content=content,
-        position=position,
-        value=fields.count("v_head_dim", sizes[2], high=4096),
-        scale=(content + position) ** -0.5 * score_temperature(fields.rope_parameters(theta=theta)),
-        bias=fields.flag("attention_bias"),
-        index=_index(fields, position, family) if family in _INDEXED else None,
-    )
-    traditional = not halves and (family == "deepseek_v2" or fields.flag("rope_interleave", True))
-    return latent, _rope(fields, shape, position, traditional=traditional, theta=theta)
-
-
-def _rope(
-    fields: Fields, shape: dict[str, Any], position: int, *, traditional: bool, theta: float = 10000.0
-) -> RopeSpec:
-    """The reference looks at a share of the rotated part where the rotation is scaled, and then spreads the
-    few wavelengths that are left over all of it.
-    """
-    parameters = fields.rope_parameters(theta=theta)
-    return read_rope(
-        parameters if parameters["rope_type"] == "default" else whole_heads(parameters),
-        head_dim=position,
-        max_positions=shape["context_length"],
-        traditional=traditional,
-        partial=1.0,
-    )
-
-
-def score_temperature(parameters: Mapping[str, Any]) -> float:
-    """What YaRN multiplies scores by, over what it does to the rotated part. parameters: the rope block."""
-    block = Fields(parameters)
-    if block.raw.get("rope_type", "default") == "default" or not block.raw.get("mscale_all_dim"):
-        return 1.0
-    return yarn_scale(block.number("factor"), block.number("mscale_all_dim")) ** 2
-
-
-def _index(fields: Fields, position: int, family: str) -> IndexShape:
+def _index(fields: Fields, layers: int, position: int, family: str) -> IndexShape:
     if fields.raw.get("q_lora_rank", 1536) is None:
         fields.refuse("q_lora_rank", "a rank, from which the indexer reads")
-    fields.words("layer_types", layer_count(fields), ("indexed_attention",))
-    return IndexShape(
-        heads=fields.count("index_n_heads", {"axk2": 16, "glm_moe_dsa": 32}.get(family, 64), high=4096),
-        size=fields.count("index_head_dim", 128, low=position, high=4096),
-        chosen=fields.count("index_topk", 2048),
-    )
-
-
-_LETTERS = {"F": "full", "S": "shared"}
-
-
-def read_choosers(fields: Fields, layers: int) -> tuple[int, ...]:
-    """Of each layer: the one whose indexer chooses for it."""
-    return choosers_of(fields, *indexer_kinds(fields, layers))
-
-
-def indexer_kinds(fields: Fields, layers: int) -> tuple[str, Sequence[str]]:
-    """full or shared, of each layer: by `indexer_types`, by a pattern such as FSSF, or by how often a layer
-    has its own; with the field that says it.
-    """
-    kinds = fields.words("indexer_types", layers, ("full", "shared"))
-    name, pattern = "indexer_types", fields.raw.get("index_topk_pattern")
-    if kinds is None and pattern is not None:
-        name = "index_topk_pattern"
-        listed = [_LETTERS.get(one, one) for one in pattern] if isinstance(pattern, str) else pattern
-        kinds = Fields({name: listed}).words(name, layers, ("full", "shared"))
-    if kinds is None:
-        name = "index_topk_freq"
-        every = max(fields.count(name, 1, low=0), 1)
-        behind = fields.count("index_skip_topk_offset", 2, low=0) - 1
-        kinds = ["shared" if max(i - behind, 0) % every else "full" for i in range(layers)]
-    return name, kinds
-
-
-def choosers_of(fields: Fields, name: str, kinds: Sequence[str]) -> tuple[int, ...]:
-    """Of each layer: the last one up to it that is full. name: of the field that says so."""
-    if kinds[0] != "full":
-        fields.refuse(name, "a first layer with an indexer of its own")
-    own = [i for i, kind in enumerate(kinds) if kind == "full"]
-    return tuple(max(k for k in own if k <= i) for i in range(len(kinds)))
+    return read_index(fields, layers, position, heads={"axk2": 16, "glm_moe_dsa": 32}.get(family, 64))
 
 
 def _sparse(fields: Fields, layers: int, dense: int) -> tuple[bool, ...]:

@@ -21,10 +21,10 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
-from runtime.models.deepseek import indexer_kinds
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.indexer_fields import indexer_kinds
 from runtime.models.joined import alike
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import respelled, text_tower

@@ -23,10 +23,11 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
-from runtime.models.deepseek import choosers_of, read_latent
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.indexer_fields import choosers_of
+from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.nn.activation import sigmoid
@@ -97,7 +98,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     layers = layer_count(fields, own["num_hidden_layers"])
     _refuse_unknown(fields)
-    latent, rope = read_latent(fields, shape, kind, ranks=(own["q_lora_rank"], 512), sizes=(192, 64, 256))
+    latent, rope = read_latent(fields, shape, ranks=(own["q_lora_rank"], 512), sizes=(192, 64, 256))
     index = _index(fields, layers, latent.position, shape["norm_eps"], own["index_n_heads"])
     limit = fields.number("swiglu_limit", 10.0)
     return Config(

@@ -21,10 +21,10 @@ from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, read_shape
-from runtime.models.deepseek import read_latent
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
+from runtime.models.latent_fields import read_latent
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.linear import embed
@@ -67,7 +67,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         head_dim=64,
         max_position_embeddings=131072,
     )
-    latent, rope = read_latent(fields, shape, "longcat_flash", theta=1e7)
+    latent, rope = read_latent(fields, shape, theta=1e7)
     if latent.query_rank is None:
         fields.refuse("q_lora_rank", "a rank: queries are made in two steps here")
     layers = _layers(fields)

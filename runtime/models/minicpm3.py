@@ -9,8 +9,8 @@ from runtime.models import youtu
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import layer_count, read_shape
-from runtime.models.deepseek import read_latent
 from runtime.models.family import Family
+from runtime.models.latent_fields import read_latent
 from runtime.models.youtu import adapt, layout
 from runtime.nn.block import Scaled
 from runtime.nn.mla import LatentAttention
@@ -31,11 +31,11 @@ class Config(youtu.Config):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    family = fields.choice("model_type", ("minicpm3",))
+    fields.choice("model_type", ("minicpm3",))
     shape = read_shape(fields, eps=1e-5, tied=True, num_key_value_heads=40, max_position_embeddings=32768)
     hidden, layers = shape["hidden_size"], layer_count(fields)
     sizes = (64, 32, hidden // shape["heads"])
-    latent, rope = read_latent(fields, shape, family, ranks=(768, 256), sizes=sizes, halves=True)
+    latent, rope = read_latent(fields, shape, ranks=(768, 256), sizes=sizes, traditional=False)
     return Config(
         **shape,
         windows=(None,) * layers,

@@ -14,10 +14,10 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.deepseek import score_temperature
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.latent_fields import latent_shape
 from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
@@ -69,11 +69,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("mistral4",))
     unsaid = {name: value for name, value in _DEFAULTS.items() if fields.raw.get(name) is None}
-    fields = Fields({"q_lora_rank": 1024, **fields.raw, **unsaid})
+    fields = Fields({**fields.raw, **unsaid})
     shape = read_shape(fields)
     layers = layer_count(fields)
     block = _rope_block(fields)
-    latent = _latent(fields, shape, block)
+    latent = latent_shape(fields, shape, block, ranks=(1024, 256), sizes=(64, 64, 128))
     rope = read_rope(
         {key: value for key, value in block.items() if key != "partial_rotary_factor"},
         head_dim=latent.position,
@@ -113,23 +113,6 @@ def _check_share(block: Mapping[str, Any], latent: LatentShape) -> None:
             f"config.json: partial_rotary_factor is {share}, and qk_rope_head_dim is {latent.position} "
             f"of {whole}"
         )
-
-
-def _latent(fields: Fields, shape: dict[str, Any], block: dict[str, Any]) -> LatentShape:
-    ranked = fields.raw["q_lora_rank"] is not None
-    content = fields.count("qk_nope_head_dim", 64, high=4096)
-    position = fields.count("qk_rope_head_dim", 64, low=2, high=4096)
-    return LatentShape(
-        hidden=shape["hidden_size"],
-        heads=shape["heads"],
-        query_rank=fields.count("q_lora_rank", high=1 << 16) if ranked else None,
-        rank=fields.count("kv_lora_rank", 256, high=1 << 16),
-        content=content,
-        position=position,
-        value=fields.count("v_head_dim", 128, high=4096),
-        scale=(content + position) ** -0.5 * score_temperature(block),
-        bias=fields.flag("attention_bias"),
-    )
 
 
 def _mixture(fields: Fields) -> MixtureSpec:

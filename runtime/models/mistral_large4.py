@@ -30,11 +30,12 @@ from runtime.models.decoder_config import (
     rotated_layers,
     sparse_layers,
 )
-from runtime.models.deepseek import read_choosers, score_temperature
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
+from runtime.models.indexer_fields import read_choosers, read_index
+from runtime.models.latent_fields import latent_shape
 from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import spelled, text_tower, without_spares
 from runtime.models.towers import USUAL
@@ -109,28 +110,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     layers = layer_count(fields, 72)
     block = own_rope(fields, _YARN)
-    content = fields.count("qk_nope_head_dim", 64, high=4096)
-    position = fields.count("qk_rope_head_dim", 64, low=2, high=4096)
-    fields.words("layer_types", layers, ("indexed_attention",))
-    latent = LatentShape(
-        hidden=shape["hidden_size"],
-        heads=shape["heads"],
-        query_rank=None,
-        rank=fields.count("kv_lora_rank", 512, high=1 << 16),
-        content=content,
-        position=position,
-        value=fields.count("v_head_dim", 128, high=4096),
-        scale=(content + position) ** -0.5 * score_temperature(block),
-        bias=fields.flag("attention_bias"),
-        norm_eps=shape["norm_eps"],
-        index=IndexShape(
-            heads=fields.count("index_n_heads", 32, high=4096),
-            size=fields.count("index_head_dim", 128, low=position, high=4096),
-            chosen=fields.count("index_topk", 2048),
-        ),
-    )
+    latent = latent_shape(fields, shape, block, ranks=(None, 512), sizes=(64, 64, 128))
+    index = read_index(fields, layers, latent.position, heads=32)
+    latent = replace(latent, norm_eps=shape["norm_eps"], index=index)
     rope = read_rope(
-        block, head_dim=position, max_positions=shape["context_length"], traditional=True, partial=1.0
+        block, head_dim=latent.position, max_positions=shape["context_length"], traditional=True, partial=1.0
     )
     turned = rotated_layers(fields, layers)
     return Config(

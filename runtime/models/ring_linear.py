@@ -16,10 +16,10 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.deepseek import read_latent
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import slopes
@@ -85,7 +85,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 def _latent(fields: Fields, shape: dict[str, Any]) -> tuple[LatentShape, RopeSpec]:
     if fields.rope_parameters()["rope_type"] != "default":
         fields.refuse("rope_scaling", "none: how latent attention is scaled is not said")
-    latent, rope = read_latent(fields, shape, "bailing_hybrid", ranks=(None, 512), theta=600000.0)
+    latent, rope = read_latent(fields, shape, ranks=(None, 512), theta=600000.0)
     return replace(latent, norm_eps=shape["norm_eps"], bias=fields.flag("use_qkv_bias")), rope
 
 

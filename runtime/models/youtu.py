@@ -10,8 +10,8 @@ from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.deepseek import read_latent
 from runtime.models.family import Family
+from runtime.models.latent_fields import read_latent
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
@@ -29,12 +29,12 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    family = fields.choice("model_type", ("youtu", "youtu_llm"))
+    fields.choice("model_type", ("youtu", "youtu_llm"))
     shape = read_shape(fields, tied=True, max_position_embeddings=131072)
     layers = layer_count(fields)
     if fields.flag("mlp_bias"):
         raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
-    latent, rope = read_latent(fields, shape, family)
+    latent, rope = read_latent(fields, shape)
     return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, latent=latent, rope=rope)
 
 
