@@ -10,27 +10,25 @@ from typing import Any
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape, read_windows
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
 from runtime.nn.gated_attention import OpenedAttention
-from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     bias: bool
     """Projections of attention have one; its gate has none."""
     dense: int
     """So many first layers have plain MLPs."""
-    mixture: MixtureSpec
     embed_scale: float | None
     """Embeddings are multiplied by it; None: they are not."""
 
@@ -76,12 +74,6 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    return corrected_mixture(config.hidden_size, config.mixture, config.activation)
-
-
 def build(config: Config) -> CausalLM:
     norm, gates = rms_norms(config), config.heads * config.head_dim
 
@@ -93,7 +85,7 @@ def build(config: Config) -> CausalLM:
     layers = [
         Sandwich(
             attention(rope),
-            _mlp(config, sparse=i >= config.dense),
+            feed_forward(config, sparse=i >= config.dense),
             norm,
         )
         for i, rope in enumerate(layer_ropes(config))

@@ -13,14 +13,13 @@ from runtime.errors import UnsupportedModel
 from runtime.models import ring_linear
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder import CausalLM, rms_norms
+from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.joined import alike, joined_rows
 from runtime.models.latent_fields import read_latent
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
@@ -32,12 +31,11 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     delta: KimiDeltaSpec
     latent: LatentShape
     rope: RopeSpec
     """Of the part of queries and keys of latent attention that is rotated."""
-    mixture: MixtureSpec
     recurrent: tuple[bool, ...]
     """Of each layer: it is a delta net; else latent attention."""
     sparse: tuple[bool, ...]
@@ -70,7 +68,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
         delta=_delta(fields, shape),
         latent=latent,
         rope=rope,
-        mixture=_mixture(fields),
+        mixture=read_mixture(
+            fields, experts=512, chosen=8, inner=768, scale=2.5, name="num_local_experts", groups=(8, 4)
+        ),
         recurrent=_recurrent(fields, layers),
         sparse=sparse_layers(fields, layers, 2),
     )
@@ -113,23 +113,6 @@ def _delta(fields: Fields, shape: dict[str, Any]) -> KimiDeltaSpec:
     )
 
 
-def _mixture(fields: Fields) -> MixtureSpec:
-    experts = fields.count("num_local_experts", 512, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 8, high=experts)
-    inner = fields.count("moe_intermediate_size", 768, high=1 << 22)
-    groups, top_groups = read_groups(fields, experts, chosen, default=8, open_by_default=4)
-    return MixtureSpec(
-        experts=experts,
-        chosen=chosen,
-        inner=inner,
-        shared=inner * fields.count("n_shared_experts", 1, low=0, high=1 << 10),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 2.5),
-    )
-
-
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     kinds = fields.words("layer_types", layers, ("linear_attention", "full_attention"))
     if kinds is not None:
@@ -147,7 +130,7 @@ def build(config: Config) -> CausalLM:
     layers = [
         PreNorm(
             LingDelta(hidden, config.delta) if folds else GatedLatentAttention(config.latent, rope),
-            corrected_mixture(hidden, config.mixture, config.activation) if sparse else gated_mlp(config),
+            feed_forward(config, sparse=sparse),
             norm,
         )
         for folds, sparse in zip(config.recurrent, config.sparse, strict=True)

@@ -13,13 +13,19 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.joined import parted_rows
-from runtime.models.mixture import MixtureSpec, corrected_mixture, softmax_mixture
+from runtime.models.mixture import (
+    MixtureConfig,
+    MixtureSpec,
+    corrected_mixture,
+    feed_forward,
+    softmax_mixture,
+)
 from runtime.models.mtp import without_head
 from runtime.models.names import architecture_name
 from runtime.models.quantizing import SOURCE, Row
@@ -33,13 +39,12 @@ from runtime.weights import stored_packing, unpacked
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     bias: bool
     """On queries, keys and values."""
     head_norm: bool
     dense: int
     """So many of the first layers have no mixture."""
-    mixture: MixtureSpec
     corrected: bool
     """Independent gates with a correction, else a softmax over all experts."""
     unit_head: bool
@@ -136,10 +141,8 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
 
 
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    hidden, spec, activation = config.hidden_size, config.mixture, config.activation
-    if not sparse:
-        return gated_mlp(config)
-    return (corrected_mixture if config.corrected else softmax_mixture)(hidden, spec, activation)
+    mixture = corrected_mixture if config.corrected else softmax_mixture
+    return feed_forward(config, sparse=sparse, mixture=mixture)
 
 
 _NAMES = (

@@ -11,24 +11,30 @@ the last layer.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
+from runtime.models.decoder import CausalLM, rms_norms
+from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.indexer_fields import read_choosers, read_index
 from runtime.models.latent_fields import latent_rope, read_latent
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import (
+    MixtureConfig,
+    MixtureSpec,
+    corrected_mixture,
+    feed_forward,
+    softmax_mixture,
+)
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import spelled, without_spares
 from runtime.nn.block import Place, PreNorm
@@ -40,8 +46,6 @@ from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.route import RuledRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.nn.sublayer import added
 from runtime.records import dataclass
 from runtime.step import Step
@@ -51,7 +55,7 @@ _FAMILIES = ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "kimi_k2", "
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     latent: LatentShape
     rope: RopeSpec
     """Of the part of queries and keys that is rotated."""
@@ -61,7 +65,6 @@ class Config(DecoderConfig):
     """Of each layer: the one whose indexer chooses what it looks at, itself or an earlier one."""
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    mixture: MixtureSpec
     softmax: bool
     """V2's router: a softmax over all experts, else sigmoids with a correction of the choice."""
     draft_heads: int
@@ -195,19 +198,9 @@ def _latent_of(config: Config, place: int, chooser: int) -> LatentShape:
 
 
 def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    hidden, spec = config.hidden_size, config.mixture
-    if not config.softmax:
-        return corrected_mixture(hidden, spec, config.activation)
-    # Of each group of experts only the best one judges it.
-    routing = Routing(
-        "softmax", spec.chosen, groups=spec.groups, top_groups=spec.top_groups, judges=1, scale=spec.scale
-    )
-    router = RuledRouter(hidden, spec.experts, routing)
-    return SharedMoE(
-        hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
-    )
+    # Of each group of V2's experts only the best one judges it.
+    mixture = partial(softmax_mixture, judges=1) if config.softmax else corrected_mixture
+    return feed_forward(config, sparse=sparse, mixture=mixture)
 
 
 class NormedMixture(PreNorm):

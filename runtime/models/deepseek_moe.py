@@ -9,11 +9,11 @@ from typing import Any
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureSpec, softmax_mixture
+from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward, softmax_mixture
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
@@ -21,12 +21,11 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     bias: bool
     """On attention's projections."""
     sparse: tuple[bool, ...]
     """Of each layer: it is a mixture."""
-    mixture: MixtureSpec
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -68,11 +67,11 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
-    norm, hidden = rms_norms(config), config.hidden_size
+    norm = rms_norms(config)
     layers = [
         PreNorm(
             SelfAttention(config, rope, qkv_bias=config.bias, output_bias=config.bias),
-            softmax_mixture(hidden, config.mixture, config.activation) if sparse else gated_mlp(config),
+            feed_forward(config, sparse=sparse, mixture=softmax_mixture),
             norm,
         )
         for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)

@@ -13,16 +13,16 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape, read_windows
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.olmo2 import full_every
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.layer import FeedForward, Mixer
+from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
 from runtime.records import dataclass
@@ -31,14 +31,13 @@ Windows = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     head_norm: bool
     """Queries and keys are normed per head."""
     qkv_bias: bool
     output_bias: bool
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    mixture: MixtureSpec
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -241,14 +240,8 @@ def layout(config: Config) -> list[LayerSpec]:
 
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
-
-    def mlp(sparse: bool) -> FeedForward:
-        if sparse:
-            return corrected_mixture(config.hidden_size, config.mixture, config.activation)
-        return gated_mlp(config)
-
     layers = [
-        PreNorm(_attention(config, rope), mlp(sparse), norm)
+        PreNorm(_attention(config, rope), feed_forward(config, sparse=sparse), norm)
         for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
     ]
     return CausalLM(config, layers, norm())

@@ -9,26 +9,24 @@ from typing import Any
 from runtime.cache.layout import Full, LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family, Head
 from runtime.models.joined import parted_rows
+from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
 from runtime.models.tensor_names import spelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import Mixer
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec
-from runtime.nn.route import CorrectedRouter
 from runtime.nn.self_attention import HeadNormAttention, SelfAttention
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     rope: RopeSpec
     """Of all layers and draft heads."""
     bias: bool
@@ -37,20 +35,6 @@ class Config(DecoderConfig):
     """Queries and keys are normed per head."""
     dense: int
     """So many first layers have plain MLPs, the others mixtures."""
-    experts: int
-    chosen: int
-    """Experts asked per token."""
-    expert_size: int
-    shared: int
-    """Size of the shared experts together; 0: none."""
-    groups: int
-    """Equal groups that the experts stand in; 1: no grouping."""
-    top_groups: int
-    """Groups per token whose experts may be chosen."""
-    normalize: bool
-    """Weights of the chosen experts are scaled to sum to one."""
-    scale: float
-    """Weights of the chosen experts are multiplied by it."""
     draft_heads: int
     """Stored behind the last layer; 0: none."""
 
@@ -65,10 +49,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
     layers = layer_count(fields)
     theta, share = (8e6, 1.0) if sarvam else (10000.0, 0.5)
     rope = one_rope(fields, shape, theta=theta, partial=share)
-    expert_size = fields.count("moe_intermediate_size", 1024 if sarvam else 1408, high=1 << 22)
-    experts = fields.count("n_routed_experts", 128, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 6 if sarvam else 8, high=experts)
-    groups, top_groups = read_groups(fields, experts, chosen)
     return Config(
         **shape,
         windows=(None,) * layers,
@@ -77,14 +57,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         bias=fields.flag("attention_bias", pictured),
         head_norm=not pictured and fields.flag("use_qk_norm", sarvam),
         dense=fields.count("first_k_dense_replace", 1, low=0),
-        experts=experts,
-        chosen=chosen,
-        expert_size=expert_size,
-        shared=expert_size * fields.count("n_shared_experts", 1, low=0, high=256),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 2.5 if sarvam else 1.0),
+        mixture=read_mixture(
+            fields,
+            experts=128,
+            chosen=6 if sarvam else 8,
+            inner=1024 if sarvam else 1408,
+            scale=2.5 if sarvam else 1.0,
+        ),
         draft_heads=fields.count("num_nextn_predict_layers", 0, low=0, high=16),
     )
 
@@ -93,28 +72,13 @@ def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)
 
 
-def _mixture(config: Config) -> SharedMoE:
-    hidden = config.hidden_size
-    router = CorrectedRouter(
-        hidden,
-        config.experts,
-        config.chosen,
-        groups=config.groups,
-        top_groups=config.top_groups,
-        normalize=config.normalize,
-        scale=config.scale,
-    )
-    return SharedMoE(
-        hidden, config.expert_size, config.experts, router, shared=config.shared, activation=config.activation
-    )
-
-
 def _block(config: Config, rope: Rope, *, sparse: bool) -> PreNorm:
     if config.head_norm:
         attention: Mixer = HeadNormAttention(config, rope, head_norms(config), qkv_bias=config.bias)
     else:
         attention = SelfAttention(config, rope, qkv_bias=config.bias)
-    return PreNorm(attention, _mixture(config) if sparse else gated_mlp(config), rms_norms(config))
+    mlp = feed_forward(config, sparse=sparse)
+    return PreNorm(attention, mlp, rms_norms(config))
 
 
 def build(config: Config) -> CausalLM:
@@ -140,7 +104,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     named = {spelled(name, SARVAM): array for name, array in without_spares(config, weights).items()}
     rows = tuple(heads * config.head_dim for heads in (config.heads, *[config.kv_heads] * 2))
     named = parted_rows(named, ".query_key_value.", _PARTS, rows)
-    return to_switch(without_head(named, config.layers, config.draft_heads), config.experts)
+    return to_switch(without_head(named, config.layers, config.draft_heads), config.mixture.experts)
 
 
 def build_head(config: Config) -> DraftHead:
@@ -155,7 +119,7 @@ def head_layout(config: Config) -> list[LayerSpec]:
 
 def adapt_head(config: Config, weights: Weights) -> Weights:
     """The draft heads' tensors, {} when the file has none."""
-    return to_switch(head_only(weights, config.layers, config.draft_heads), config.experts)
+    return to_switch(head_only(weights, config.layers, config.draft_heads), config.mixture.experts)
 
 
 def keeps_dtype(name: str) -> bool:

@@ -20,13 +20,12 @@ from runtime.models import kimi_linear
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.indexer_fields import indexer_kinds
 from runtime.models.joined import alike
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureConfig, corrected_mixture, read_mixture
 from runtime.models.tensor_names import respelled, text_tower
 from runtime.models.towers import USUAL
 from runtime.nn.attend import merge_heads
@@ -43,11 +42,10 @@ from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     delta: KimiDeltaSpec
     latent: LatentShape
     index: BlockShape
-    mixture: MixtureSpec
     limit: float
     """Of gates and what passes them."""
     streams: Streams
@@ -86,7 +84,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         delta=_delta(fields, shape["norm_eps"]),
         latent=latent,
         index=_index(fields),
-        mixture=_mixture(fields),
+        mixture=read_mixture(fields, experts=288, chosen=8, inner=2048, scale=2.5),
         limit=fields.number("swiglu_limit", 10.0, low=1e-6),
         streams=Streams(
             fields.count("hc_mult", 4, high=64),
@@ -151,23 +149,6 @@ def _index(fields: Fields) -> BlockShape:
     )
 
 
-def _mixture(fields: Fields) -> MixtureSpec:
-    experts = fields.count("n_routed_experts", 288, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 8, high=experts)
-    inner = fields.count("moe_intermediate_size", 2048, high=1 << 22)
-    groups, top_groups = read_groups(fields, experts, chosen)
-    return MixtureSpec(
-        experts=experts,
-        chosen=chosen,
-        inner=inner,
-        shared=inner * fields.count("n_shared_experts", 1, low=0, high=1 << 10),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 2.5),
-    )
-
-
 def _recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     words = "linear_attention", "indexed_attention", "full_attention"
     kinds = fields.words("layer_types", layers, words)
@@ -219,7 +200,7 @@ def _feed_forward(config: Config, *, sparse: bool) -> FeedForward:
     hidden, spec, gate = config.hidden_size, config.mixture, clipped_before(config.limit)
     if not sparse:
         return OwnGateMLP(hidden, config.intermediate_size, gate)
-    mixture = corrected_mixture(hidden, spec, config.activation)
+    mixture = corrected_mixture(config)
     mixture.switch_mlp = OwnGateExperts(hidden, spec.inner, spec.experts, gate)
     if spec.shared:
         mixture.shared_experts = OwnGateMLP(hidden, spec.shared, gate)

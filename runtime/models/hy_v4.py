@@ -22,13 +22,12 @@ from runtime.cache.protocol import AttentionCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, sparse_layers
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.indexer_fields import choosers_of
 from runtime.models.latent_fields import read_latent
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureConfig, corrected_mixture, read_mixture
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.hyper import WIDE, AddingConnection, HyperBlock, HyperHead, Streams
@@ -45,14 +44,13 @@ from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     latent: LatentShape
     rope: RopeSpec
     choosers: tuple[int, ...]
     """Of each layer: the one whose indexer chooses what it looks at, itself or an earlier one."""
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    mixture: MixtureSpec
     limit: float | None
     """What gates of experts, and what they multiply, is cut off at; None: nowhere."""
     streams: Streams
@@ -109,7 +107,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         rope=rope,
         choosers=_choosers(fields, layers),
         sparse=sparse_layers(fields, layers, 1),
-        mixture=_mixture(fields, own["moe_intermediate_size"]),
+        mixture=read_mixture(fields, experts=256, chosen=8, inner=own["moe_intermediate_size"], scale=2.827),
         limit=limit if limit > 0 else None,
         streams=Streams(
             count=fields.count("hc_mult", 4, high=64),
@@ -159,23 +157,6 @@ def _choosers(fields: Fields, layers: int) -> tuple[int, ...]:
     return choosers_of(fields, "indexer_types", kinds)
 
 
-def _mixture(fields: Fields, inner: int) -> MixtureSpec:
-    experts = fields.count("n_routed_experts", 256, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 8, high=experts)
-    groups, opened = read_groups(fields, experts, chosen, default=1, open_by_default=1, judges=2)
-    inner = fields.count("moe_intermediate_size", inner, high=1 << 22)
-    return MixtureSpec(
-        experts=experts,
-        chosen=chosen,
-        inner=inner,
-        shared=inner * fields.count("n_shared_experts", 1, high=256),
-        groups=groups,
-        top_groups=opened,
-        normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 2.827),
-    )
-
-
 def _latent_of(config: Config, place: int) -> LatentShape:
     return config.latent if config.choosers[place] == place else replace(config.latent, own_index=False)
 
@@ -215,7 +196,7 @@ def _mlp(config: Config, *, sparse: bool) -> FeedForward:
     if not sparse:
         return gated_mlp(config)
     hidden, spec = config.hidden_size, config.mixture
-    mixture = corrected_mixture(hidden, spec, config.activation)
+    mixture = corrected_mixture(config)
     if config.limit is not None:
         mixture.switch_mlp = OwnGateExperts(hidden, spec.inner, spec.experts, clipped_before(config.limit))
     return mixture

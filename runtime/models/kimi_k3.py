@@ -27,6 +27,7 @@ from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.joined import alike
+from runtime.models.mixture import read_mixture
 from runtime.models.quantizing import SOURCE, Row
 from runtime.models.tensor_names import text_tower
 from runtime.models.towers import Towers
@@ -39,7 +40,7 @@ from runtime.nn.mla import LatentAttention
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize, RMSNorm
 from runtime.nn.own_gate import Gate, OwnGateExperts, OwnGateMLP, situ
-from runtime.nn.route import CorrectedRouter
+from runtime.nn.route import RuledRouter
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -96,7 +97,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ropes=(None,) * layers,
         delta=replace(kimi_linear.read_delta(fields, eps), lowest=lowest),
         latent=kimi_linear.read_latent(fields, shape),
-        mixture=_mixture(fields),
+        mixture=read_mixture(  # mlx-lm's defaults
+            fields, name="num_local_experts", experts=256, chosen=16, inner=1024, scale=1.0, shared=0
+        ),
         recurrent=kimi_linear.read_recurrent(fields, layers),
         sparse=sparse_layers(fields, layers, 0),
         wide_gate=own.flag("use_full_rank_gate"),
@@ -107,16 +110,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
         normed=fields.flag("latent_moe_use_norm") and inside is not None,
         every=fields.count("attn_res_block_size", high=4096),
     )
-
-
-def _mixture(fields: Fields) -> kimi_linear.MixtureSpec:
-    """mlx-lm's defaults where a file does not say."""
-    own = {"routed_scaling_factor": 1.0, "num_shared_experts": 0, "num_experts_per_token": 16}
-    return kimi_linear.read_mixture(Fields({**_unsaid(own, fields), **fields.raw}))
-
-
-def _unsaid(defaults: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
-    return {name: value for name, value in defaults.items() if not fields.has(name)}
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -140,15 +133,7 @@ class Mixture(Module):
         super().__init__()
         hidden, spec = config.hidden_size, config.mixture
         inside = config.inside or hidden
-        self.gate = CorrectedRouter(
-            hidden,
-            spec.experts,
-            spec.chosen,
-            groups=spec.groups,
-            top_groups=spec.top_groups,
-            normalize=spec.normalize,
-            scale=spec.scale,
-        )
+        self.gate = RuledRouter(hidden, spec.experts, spec.routing("sigmoid"), corrected=True)
         self.switch_mlp = OwnGateExperts(inside, spec.inner, spec.experts, gate)
         if config.inside is not None:
             self.routed_expert_down_proj = nn.Linear(hidden, inside, bias=False)

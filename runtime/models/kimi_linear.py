@@ -13,52 +13,25 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import (
-    DecoderConfig,
-    layer_count,
-    listed_layers,
-    read_shape,
-    sparse_layers,
-)
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder import CausalLM, rms_norms
+from runtime.models.decoder_config import layer_count, listed_layers, read_shape, sparse_layers
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.joined import alike, joined_rows
+from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.conv import stored_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.layer import Mixer
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class MixtureSpec:
-    experts: int
-    chosen: int
-    """Experts per token."""
-    inner: int
-    """Width of one expert."""
-    shared: int
-    """Width of the shared experts together; 0: none."""
-    groups: int
-    """Of experts, equally many in each; the chosen come from the best `top_groups` of them."""
-    top_groups: int
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
-    scale: float
-    """The weights of the chosen are multiplied by it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     delta: KimiDeltaSpec
     latent: LatentShape
-    mixture: MixtureSpec
     recurrent: tuple[bool, ...]
     """Of each layer: it is a delta net; else latent attention."""
     sparse: tuple[bool, ...]
@@ -83,7 +56,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ropes=(None,) * layers,
         delta=read_delta(fields, shape["norm_eps"]),
         latent=read_latent(fields, shape),
-        mixture=read_mixture(fields),
+        mixture=read_mixture(
+            fields, name="num_local_experts", experts=256, chosen=8, inner=1024, scale=2.446
+        ),
         recurrent=read_recurrent(fields, layers),
         sparse=sparse_layers(fields, layers, 1),
     )
@@ -121,28 +96,6 @@ def read_latent(fields: Fields, shape: Mapping[str, Any]) -> LatentShape:
     )
 
 
-def _either(fields: Fields, name: str, published: str, default: int, *, low: int = 1) -> int:
-    """A count that transformers and published files call differently."""
-    return fields.count(published, fields.count(name, default, low=low, high=1 << 16), low=low, high=1 << 16)
-
-
-def read_mixture(fields: Fields) -> MixtureSpec:
-    experts = _either(fields, "num_local_experts", "num_experts", 256)
-    inner = fields.count("moe_intermediate_size", 1024, high=1 << 22)
-    chosen = _either(fields, "num_experts_per_tok", "num_experts_per_token", 8)
-    groups, top_groups = read_groups(fields, experts, chosen, name="num_expert_group")
-    return MixtureSpec(
-        experts=experts,
-        chosen=chosen,
-        inner=inner,
-        shared=inner * _either(fields, "n_shared_experts", "num_shared_experts", 1, low=0),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=fields.flag("moe_renormalize", fields.flag("norm_topk_prob", True)),
-        scale=fields.number("routed_scaling_factor", 2.446),
-    )
-
-
 def read_recurrent(fields: Fields, layers: int) -> tuple[bool, ...]:
     words = "linear_attention", "full_attention"
     kinds = fields.words("layer_types", layers, words)
@@ -167,26 +120,10 @@ def build(config: Config) -> CausalLM:
         )
 
     layers = [
-        PreNorm(mixer(recurrent), _mixture_of(config) if sparse else gated_mlp(config), norm)
+        PreNorm(mixer(recurrent), feed_forward(config, sparse=sparse), norm)
         for recurrent, sparse in zip(config.recurrent, config.sparse, strict=True)
     ]
     return CausalLM(config, layers, norm())
-
-
-def _mixture_of(config: Config) -> SharedMoE:
-    hidden, spec = config.hidden_size, config.mixture
-    router = CorrectedRouter(
-        hidden,
-        spec.experts,
-        spec.chosen,
-        groups=spec.groups,
-        top_groups=spec.top_groups,
-        normalize=spec.normalize,
-        scale=spec.scale,
-    )
-    return SharedMoE(
-        hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
-    )
 
 
 _RENAMED = (

@@ -13,10 +13,11 @@ from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, read_shape
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, listed_layers, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.quantizing import (
     EIGHT,
     EIGHT_ELSE,
@@ -36,16 +37,13 @@ from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.block import PreNorm
 from runtime.nn.gated_attention import OpenedAttention
-from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     layer_heads: tuple[int, ...]
     """Of each layer: its query heads."""
     sparse: tuple[bool, ...]
@@ -53,15 +51,6 @@ class Config(DecoderConfig):
     bias: bool
     by_head: bool
     """Attention's answer has one gate per head; else one per number."""
-    experts: int
-    chosen: int
-    """Experts per token."""
-    expert_size: int
-    """Width of one expert."""
-    shared: int
-    """Width of the shared expert."""
-    scale: float
-    """The weights of the chosen are multiplied by it."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -82,11 +71,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         sparse=_sparse(fields, layers),
         bias=fields.flag("attention_bias"),
         by_head=gates(fields, shape) == shape["heads"],
-        experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8, high=experts),
-        expert_size=fields.count("moe_intermediate_size", 512, high=1 << 22),
-        shared=fields.count("shared_expert_intermediate_size", 512, high=1 << 22),
-        scale=fields.number("moe_routed_scaling_factor", 1.0),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", 8, high=experts),
+            inner=fields.count("moe_intermediate_size", 512, high=1 << 22),
+            shared=fields.count("shared_expert_intermediate_size", 512, high=1 << 22),
+            scale=fields.number("moe_routed_scaling_factor", 1.0),
+        ),
     )
 
 
@@ -157,21 +148,11 @@ def _attention(config: Config, rope: Rope | None, heads: int) -> OpenedAttention
     return OpenedAttention(own, rope, norm, gates, softplus, bias=config.bias)
 
 
-def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    hidden = config.hidden_size
-    router = CorrectedRouter(hidden, config.experts, config.chosen, scale=config.scale)
-    return SharedMoE(
-        hidden, config.expert_size, config.experts, router, shared=config.shared, activation=config.activation
-    )
-
-
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     kinds = zip(layer_ropes(config), config.layer_heads, config.sparse, strict=True)
     layers = [
-        PreNorm(_attention(config, rope, heads), _mlp(config, sparse=sparse), norm)
+        PreNorm(_attention(config, rope, heads), feed_forward(config, sparse=sparse), norm)
         for rope, heads, sparse in kinds
     ]
     return CausalLM(config, layers, norm())
@@ -189,7 +170,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
         for old, new in _RENAMED:
             name = name.replace(old, new)
         adapted[name] = array
-    return to_switch(adapted, config.experts)
+    return to_switch(adapted, config.mixture.experts)
 
 
 def keeps_dtype(name: str) -> bool:

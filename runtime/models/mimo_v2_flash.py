@@ -18,24 +18,21 @@ from runtime.cpu.stated import Attends
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, read_shape
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
+from runtime.models.decoder_config import key_heads, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.block import PreNorm
 from runtime.nn.heads import Heads
-from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import CorrectedRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.nn.sublayer import attends
 from runtime.records import dataclass
 from runtime.step import Step
@@ -44,7 +41,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     sliding_kv_heads: int
     """Of layers with a sliding window; `kv_heads` is that of full layers."""
     value_dim: int
@@ -54,18 +51,6 @@ class Config(DecoderConfig):
     bias: bool
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    experts: int
-    chosen: int
-    """Experts per token."""
-    expert_size: int
-    """Width of one expert."""
-    groups: int
-    """Of experts, equally many in each; the chosen come from the best `top_groups` of them."""
-    top_groups: int
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
-    scale: float
-    """The weights of the chosen are multiplied by it."""
 
     def kv_heads_of(self, window: int | None) -> int:
         return self.kv_heads if window is None else self.sliding_kv_heads
@@ -86,9 +71,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
     sliding = _sliding(fields, layers)
     window = _window(fields)
     ropes = {kind: _rope(fields, shape, sliding=kind) for kind in set(sliding)}
-    experts = fields.count("n_routed_experts", 256, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 8, high=experts)
-    groups, top_groups = read_groups(fields, experts, chosen)
     return Config(
         **shape,
         windows=tuple(window if slides else None for slides in sliding),
@@ -102,13 +84,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ),
         bias=fields.flag("attention_bias"),
         sparse=_sparse(fields, layers),
-        experts=experts,
-        chosen=chosen,
-        expert_size=fields.count("moe_intermediate_size", 2048, high=1 << 22),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 1.0),
+        mixture=read_mixture(fields, experts=256, chosen=8, inner=2048, scale=1.0, shared=0),
     )
 
 
@@ -241,29 +217,11 @@ class Attention(Attending):
         )
 
 
-def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    hidden = config.hidden_size
-    router = CorrectedRouter(
-        hidden,
-        config.experts,
-        config.chosen,
-        groups=config.groups,
-        top_groups=config.top_groups,
-        normalize=config.normalize,
-        scale=config.scale,
-    )
-    return SharedMoE(
-        hidden, config.expert_size, config.experts, router, shared=0, activation=config.activation
-    )
-
-
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     kinds = zip(layer_ropes(config), config.windows, config.sparse, strict=True)
     layers = [
-        PreNorm(Attention(config, rope, window), _mlp(config, sparse=sparse), norm)
+        PreNorm(Attention(config, rope, window), feed_forward(config, sparse=sparse), norm)
         for rope, window, sparse in kinds
     ]
     return CausalLM(config, layers, norm())
@@ -274,7 +232,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
         name.replace(".attention_sink_bias", ".sinks"): array
         for name, array in without_spares(config, weights).items()
     }
-    return to_switch(adapted, config.experts)
+    return to_switch(adapted, config.mixture.experts)
 
 
 def keeps_dtype(name: str) -> bool:

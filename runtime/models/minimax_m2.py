@@ -12,19 +12,14 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureConfig as Config
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import WideNormAttention
-from runtime.records import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
-    mixture: MixtureSpec
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -71,7 +66,7 @@ def build(config: Config) -> CausalLM:
     layers = [
         PreNorm(
             WideNormAttention(config, rope, config.norm_eps),
-            corrected_mixture(config.hidden_size, config.mixture, config.activation),
+            corrected_mixture(config),
             norm,
         )
         for rope in layer_ropes(config)

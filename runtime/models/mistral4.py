@@ -8,27 +8,22 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
-from runtime.models.expert_groups import read_groups
+from runtime.models.decoder import CausalLM, rms_norms
+from runtime.models.decoder_config import layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.latent_fields import latent_shape
-from runtime.models.mixture import MixtureSpec
+from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
-from runtime.nn.layer import FeedForward
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import RuledRouter
 from runtime.nn.sharpen import Sharpening
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -56,13 +51,12 @@ _YARN: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     latent: LatentShape
     rope: RopeSpec
     sharpening: Sharpening
     dense: int
     """So many first layers have plain MLPs."""
-    mixture: MixtureSpec
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -90,7 +84,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         rope=rope,
         sharpening=Sharpening(Fields(block).number("llama_4_scaling_beta", 0.0, low=0.0), trained),
         dense=fields.count("first_k_dense_replace", 0, low=0),
-        mixture=_mixture(fields),
+        mixture=read_mixture(fields, experts=128, chosen=4, inner=2048, scale=1.0),
     )
 
 
@@ -115,23 +109,6 @@ def _check_share(block: Mapping[str, Any], latent: LatentShape) -> None:
         )
 
 
-def _mixture(fields: Fields) -> MixtureSpec:
-    experts = fields.count("n_routed_experts", fields.count("num_local_experts", 128), high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 4, high=experts)
-    groups, top_groups = read_groups(fields, experts, chosen)
-    inner = fields.count("moe_intermediate_size", 2048, high=1 << 22)
-    return MixtureSpec(
-        experts=experts,
-        chosen=chosen,
-        inner=inner,
-        shared=inner * fields.count("n_shared_experts", 1, high=1 << 10),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=fields.flag("norm_topk_prob", True),
-        scale=fields.number("routed_scaling_factor", 1.0),
-    )
-
-
 def layout(config: Config) -> list[LayerSpec]:
     return [config.latent.memory] * config.layers
 
@@ -145,28 +122,14 @@ class SharpenedLatent(LatentAttention):
         return self._sharpening.factors(step)
 
 
-def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    hidden, spec = config.hidden_size, config.mixture
-    routing = Routing(
-        "softmax",
-        spec.chosen,
-        groups=spec.groups,
-        top_groups=spec.top_groups,
-        normalize=spec.normalize,
-        scale=spec.scale,
-    )
-    router = RuledRouter(hidden, spec.experts, routing)
-    return SharedMoE(
-        hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
-    )
-
-
 def build(config: Config) -> CausalLM:
     norm, rope = rms_norms(config), Rope(config.rope)
     layers = [
-        PreNorm(SharpenedLatent(config, rope), _mlp(config, sparse=i >= config.dense), norm)
+        PreNorm(
+            SharpenedLatent(config, rope),
+            feed_forward(config, sparse=i >= config.dense, mixture=softmax_mixture),
+            norm,
+        )
         for i in range(config.layers)
     ]
     return CausalLM(config, layers, norm())

@@ -17,12 +17,10 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Shared, Stateless
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import gated_mlp, rms_norms
+from runtime.models.decoder import rms_norms
 from runtime.models.decoder_config import (
-    DecoderConfig,
     layer_count,
     own_rope,
     read_shape,
@@ -30,28 +28,24 @@ from runtime.models.decoder_config import (
     rotated_layers,
     sparse_layers,
 )
-from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.indexer_fields import read_choosers, read_index
 from runtime.models.latent_fields import latent_shape
-from runtime.models.mixture import MixtureSpec
+from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
 from runtime.models.tensor_names import spelled, text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.attend import merge_heads, split_heads
 from runtime.nn.block import PreNorm
 from runtime.nn.indexer import Indexer, IndexShape, narrowed
-from runtime.nn.layer import FeedForward
 from runtime.nn.linear import embed, linear
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads, unchosen
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.rope_spec import RopeSpec, read_rope
-from runtime.nn.route import RuledRouter
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -67,7 +61,7 @@ _YARN: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     latent: LatentShape
     """Of layers that turn."""
     rope: RopeSpec
@@ -78,7 +72,6 @@ class Config(DecoderConfig):
     choosers: tuple[int, ...]
     """Of each layer: the one whose indexer picks what it looks at, itself or an earlier one."""
     sparse: tuple[bool, ...]
-    mixture: MixtureSpec
     logit_softcap: float | None
 
     @property
@@ -127,7 +120,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         sources=_sources(fields, turned),
         choosers=read_choosers(fields, layers),
         sparse=sparse_layers(fields, layers, 1),
-        mixture=_mixture(fields),
+        mixture=read_mixture(fields, experts=128, chosen=4, inner=6144, scale=1.0),
         logit_softcap=read_softcap(fields, "final_logit_softcapping", 30.0),
     )
 
@@ -148,23 +141,6 @@ def _sources(fields: Fields, turned: tuple[bool, ...]) -> tuple[int, ...]:
                 "kv_source_layers", "for each layer itself, or the last one of its kind that is shared"
             )
     return tuple(listed)
-
-
-def _mixture(fields: Fields) -> MixtureSpec:
-    experts = fields.count("n_routed_experts", 128, high=1 << 16)
-    chosen = fields.count("num_experts_per_tok", 4, high=experts)
-    groups, top_groups = read_groups(fields, experts, chosen)
-    inner = fields.count("moe_intermediate_size", 6144, high=1 << 22)
-    return MixtureSpec(
-        experts=experts,
-        chosen=chosen,
-        inner=inner,
-        shared=inner * fields.count("n_shared_experts", 1, high=1 << 10),
-        groups=groups,
-        top_groups=top_groups,
-        normalize=True,
-        scale=fields.number("routed_scaling_factor", 1.0),
-    )
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -276,23 +252,6 @@ def _unturned(x: mx.array, step: Step) -> mx.array:
     return x
 
 
-def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    hidden, spec = config.hidden_size, config.mixture
-    routing = Routing(
-        "softmax",
-        spec.chosen,
-        groups=spec.groups,
-        top_groups=spec.top_groups,
-        normalize=True,
-        scale=spec.scale,
-    )
-    router = RuledRouter(hidden, spec.experts, routing)
-    sizes = hidden, spec.inner, spec.experts
-    return SharedMoE(*sizes, router, shared=spec.shared, activation=config.activation)
-
-
 class Trunk(Module):
     in_turn: ClassVar[str] = "layers"
     for_layers: ClassVar[tuple[str, ...]] = ("rotary_emb",)
@@ -304,7 +263,11 @@ class Trunk(Module):
         rope = StretchedRope(config.rope, self.rotary_emb)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [
-            PreNorm(Attention(config, place, rope if turns else None), _mlp(config, sparse=sparse), norm)
+            PreNorm(
+                Attention(config, place, rope if turns else None),
+                feed_forward(config, sparse=sparse, mixture=softmax_mixture),
+                norm,
+            )
             for place, (turns, sparse) in enumerate(zip(config.turned, config.sparse, strict=True))
         ]
         self.norm: Normalize = norm()

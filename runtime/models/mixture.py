@@ -2,8 +2,16 @@
 experts (DeepSeek-V3's way; arXiv 2412.19437). Their configs differ in a few names and defaults only.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 from runtime.cpu.stated import Routing
-from runtime.nn.route import CorrectedRouter, RuledRouter
+from runtime.models.config import Fields
+from runtime.models.decoder import gated_mlp
+from runtime.models.decoder_config import DecoderConfig
+from runtime.models.expert_groups import read_groups
+from runtime.nn.layer import FeedForward
+from runtime.nn.route import RuledRouter
 from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
@@ -29,22 +37,76 @@ class MixtureSpec:
     scale: float = 1.0
     """Multiplies the gates."""
 
+    def routing(self, gates: Literal["softmax", "sigmoid"]) -> Routing:
+        return Routing(
+            gates,
+            self.chosen,
+            groups=self.groups,
+            top_groups=self.top_groups,
+            normalize=self.normalize,
+            scale=self.scale,
+        )
 
-def softmax_mixture(hidden: int, spec: MixtureSpec, activation: str) -> SharedMoE:
-    """The same where gates are shares of a softmax over all experts."""
-    routing = Routing("softmax", spec.chosen, normalize=spec.normalize, scale=spec.scale)
-    router = RuledRouter(hidden, spec.experts, routing)
-    return SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=activation)
 
-
-def corrected_mixture(hidden: int, spec: MixtureSpec, activation: str) -> SharedMoE:
-    router = CorrectedRouter(
-        hidden,
-        spec.experts,
-        spec.chosen,
-        groups=spec.groups,
-        top_groups=spec.top_groups,
-        normalize=spec.normalize,
-        scale=spec.scale,
+def read_mixture(
+    fields: Fields,
+    *,
+    experts: int,
+    chosen: int,
+    inner: int,
+    scale: float,
+    name: str = "n_routed_experts",
+    groups: tuple[int, int] = (1, 1),
+    shared: int = 1,
+) -> MixtureSpec:
+    """As DeepSeek spells its fields. name: of the field for how many there are. The others are what is taken
+    where a file does not say; groups: how many, and how many are open.
+    """
+    experts = fields.count(name, experts, high=1 << 16)
+    chosen = fields.count("num_experts_per_tok", chosen, high=experts)
+    inner = fields.count("moe_intermediate_size", inner, high=1 << 22)
+    of, opened = read_groups(fields, experts, chosen, default=groups[0], open_by_default=groups[1])
+    return MixtureSpec(
+        experts=experts,
+        chosen=chosen,
+        inner=inner,
+        shared=inner * fields.count("n_shared_experts", shared, low=0, high=1 << 10),
+        groups=of,
+        top_groups=opened,
+        normalize=fields.flag("norm_topk_prob", True),
+        scale=fields.number("routed_scaling_factor", scale),
     )
-    return SharedMoE(hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=activation)
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureConfig(DecoderConfig):
+    mixture: MixtureSpec
+
+
+def corrected_mixture(config: MixtureConfig) -> SharedMoE:
+    return _mixture(config, config.mixture.routing("sigmoid"), corrected=True)
+
+
+def softmax_mixture(config: MixtureConfig, *, judges: int = 2) -> SharedMoE:
+    """The same where gates are shares of a softmax over all experts. judges: how many of its experts a group
+    is judged by.
+    """
+    return _mixture(config, config.mixture.routing("softmax")._replace(judges=judges))
+
+
+def _mixture(config: MixtureConfig, routing: Routing, *, corrected: bool = False) -> SharedMoE:
+    hidden, spec = config.hidden_size, config.mixture
+    router = RuledRouter(hidden, spec.experts, routing, corrected=corrected)
+    return SharedMoE(
+        hidden, spec.inner, spec.experts, router, shared=spec.shared, activation=config.activation
+    )
+
+
+def feed_forward(
+    config: MixtureConfig,
+    *,
+    sparse: bool,
+    mixture: Callable[[MixtureConfig], SharedMoE] = corrected_mixture,
+) -> FeedForward:
+    """A mixture where a layer is sparse, else one gated MLP."""
+    return mixture(config) if sparse else gated_mlp(config)

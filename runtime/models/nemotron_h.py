@@ -33,7 +33,7 @@ from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import Normalize, RMSNorm
-from runtime.nn.route import CorrectedRouter
+from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added, asks
 from runtime.step import Step
@@ -51,15 +51,7 @@ class SparseMLP(Module):
         super().__init__()
         hidden, bias = config.hidden_size, config.mlp_bias
         activation = ACTIVATIONS[config.activation]
-        self.gate = CorrectedRouter(
-            hidden,
-            spec.experts,
-            spec.chosen,
-            groups=spec.groups,
-            top_groups=spec.top_groups,
-            normalize=spec.normalize,
-            scale=spec.scale,
-        )
+        self.gate = RuledRouter(hidden, spec.experts, spec.routing("sigmoid"), corrected=True)
         inside = spec.latent or hidden
         if spec.latent:
             self.fc1_latent_proj = nn.Linear(hidden, inside, bias=bias)

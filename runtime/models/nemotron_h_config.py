@@ -8,6 +8,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder_config import key_heads
 from runtime.models.expert_groups import read_groups
+from runtime.models.mixture import MixtureSpec
 from runtime.nn.mamba2 import Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.records import dataclass
@@ -27,23 +28,11 @@ _KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertSpec:
-    experts: int
-    chosen: int
-    """Experts per token."""
-    inner: int
-    """Width of one expert."""
-    shared: int
-    """Width of the block that every token passes."""
-    latent: int | None
+class ExpertSpec(MixtureSpec):
+    """`shared` is the width of the block that every token passes."""
+
+    latent: int | None = None
     """The size that experts work in; None: the hidden size itself."""
-    groups: int
-    """Of experts, equally many in each; the chosen come from the best `top_groups` of them."""
-    top_groups: int
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
-    scale: float
-    """The weights of the chosen are multiplied by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from typing import Any
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.latent_fields import read_latent
-from runtime.models.mixture import MixtureSpec, corrected_mixture
+from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.alibi import slopes
 from runtime.nn.block import PreNorm
@@ -34,7 +34,7 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     linear: LightningSpec
     recurrent: tuple[bool, ...]
     """Of each layer: its attention is linear; else softmax."""
@@ -43,7 +43,6 @@ class Config(DecoderConfig):
     qkv_bias: bool
     dense: int
     """So many first layers have plain MLPs, the others mixtures."""
-    mixture: MixtureSpec
     latent: LatentShape | None
     """Of attention in layers that are not linear; None: all heads have keys and values of their own."""
 
@@ -185,9 +184,7 @@ def build(config: Config) -> CausalLM:
     layers = [
         PreNorm(
             _mixer(config, rope, place),
-            gated_mlp(config)
-            if place < config.dense
-            else corrected_mixture(config.hidden_size, config.mixture, config.activation),
+            feed_forward(config, sparse=place >= config.dense),
             norm,
         )
         for place, rope in enumerate(layer_ropes(config))

@@ -135,22 +135,8 @@ def corrected(routing: Routing, correction: mx.array) -> Routing:
 
 
 class CorrectedRouter(RuledRouter):
-    """Independent gates with a stored correction of the choice, in groups (DeepSeek-V3, arXiv 2412.19437; its
-    followers).
-    """
+    """Independent gates with a stored correction of the choice (DeepSeek-V3, arXiv 2412.19437)."""
 
-    def __init__(
-        self,
-        hidden: int,
-        experts: int,
-        chosen: int,
-        *,
-        groups: int = 1,
-        top_groups: int = 1,
-        normalize: bool = True,
-        scale: float = 1.0,
-    ) -> None:
-        routing = Routing(
-            "sigmoid", chosen, groups=groups, top_groups=top_groups, normalize=normalize, scale=scale
-        )
+    def __init__(self, hidden: int, experts: int, chosen: int, *, scale: float = 1.0) -> None:
+        routing = Routing("sigmoid", chosen, normalize=True, scale=scale)
         super().__init__(hidden, experts, routing, corrected=True)
