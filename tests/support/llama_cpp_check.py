@@ -2,6 +2,8 @@
 
     python -m tests.support.llama_cpp_check NAME...     references (else all) as GGUF, logits compared
 
+gguf/NAME is one of tests/data/gguf, compared with what modelkit computes of its checkpoint.
+
 llama.cpp runs through llama-cpp-python, in another process: the interpreter that has it is named by
 MODELKIT_LLAMA_CPP (a path such as ~/llama/bin/python). Tests skip where it is not.
 """
@@ -20,15 +22,18 @@ import numpy as np
 import modelkit
 from modelkit.errors import ModelkitError
 from modelkit.store.store import Store
+from runtime.loaded import load_model
 from tests.support.checkpoints import write_checkpoint
+from tests.support.gguf_references import GgufReference
 from tests.support.gguf_round import exported
-from tests.support.parity import Reference
+from tests.support.parity import Reference, full_logits
 from tests.support.tiny import write_tokenizer
 
 VARIABLE = "MODELKIT_LLAMA_CPP"
 _BAR = 0.005
 """Of the spread of the logits: llama.cpp looks GELU up in a table of 16-bit floats, which shows as 0.003."""
 
+_KEPT = "gguf/"
 _FLASH = ("minimax_m3",)
 """llama.cpp chooses keys for them in its flash attention alone, which rounds to 16 bits."""
 
@@ -80,6 +85,9 @@ def interpreter() -> str | None:
     return os.environ.get(VARIABLE)
 
 
+Answers = Mapping[str, Any]
+
+
 class Failed(Exception):
     """llama.cpp did not take the file; its last words."""
 
@@ -104,9 +112,10 @@ def ask(file: Path, **asked: Any) -> Any:
 
 def compare(name: str, folder: Path) -> str:
     """One reference: exported as float32, its logits beside those of transformers."""
-    reference = Reference(name)
-    record = reference.record
-    write_checkpoint(folder / "model", _without_ids(record["config"]), record["tensors"])
+    kept = GgufReference(name[len(_KEPT) :]) if name.startswith(_KEPT) else None
+    record = kept.record if kept else Reference(name).record
+    shapes = record["shapes" if kept else "tensors"]
+    write_checkpoint(folder / "model", _without_ids(record["config"]), shapes)
     write_tokenizer(folder / "model", tokens=128)
     recipe = modelkit.Modelfile.parse(f"FROM {folder / 'model'}")
     try:
@@ -115,10 +124,9 @@ def compare(name: str, folder: Path) -> str:
             notes = exported(package, folder / "it.gguf").notes
     except ModelkitError as error:
         return f"not written: {error.message}"
-    answers = reference.answers
+    answers, source = _computed(folder / "model") if kept else _stored(Reference(name))
     said = f"; notes: {', '.join(notes)}" if notes else ""
     try:
-        source = [] if reference.source is None else reference.source.ravel().tolist()
         ids = answers["ids"].ravel().tolist()
         found = np.array(ask(folder / "it.gguf", ids=ids, source=source, flash=name in _FLASH))
     except Failed as error:
@@ -127,6 +135,18 @@ def compare(name: str, folder: Path) -> str:
     off = np.abs(found[:, answers["columns"]] - wanted).max() / wanted.std()
     bar = 4 * _BAR if name in _FLASH else _BAR
     return f"off by {off:.1e} of the spread{'' if off < bar else ', WRONG'}{said}"
+
+
+def _stored(reference: Reference) -> tuple[Answers, list[int]]:
+    """What transformers computes, and what an encoder reads before."""
+    return reference.answers, [] if reference.source is None else reference.source.ravel().tolist()
+
+
+def _computed(folder: Path) -> tuple[Answers, list[int]]:
+    """The same from modelkit, of one row of ids."""
+    ids, config = np.arange(3, 51), json.loads((folder / "config.json").read_text())
+    logits = full_logits(load_model(config, sorted(folder.glob("*.safetensors"))), ids)
+    return {"ids": ids, "logits": logits, "columns": np.arange(logits.shape[-1])}, []
 
 
 def _without_ids(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from tests.support import make_references
+from tests.support.authors_models import KINDS
 from tests.support.checkpoints import random_state
 from tests.support.gguf_digest import digest
 from tests.support.gguf_entries import (
@@ -74,6 +75,8 @@ def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
 
     base, changes = GGUF_ENTRIES[name]
     model_type, fields = make_references.entries()[base]
+    if model_type in KINDS:
+        return _deeper(base, changes, folder)
     fields = {key: value for key, value in {**fields, **changes}.items() if value is not ABSENT}
     make_references._reference_model(model_type, fields).save_pretrained(folder)
     shapes: dict[str, list[int]] = {}
@@ -105,17 +108,35 @@ def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
     return shapes
 
 
-def _draft(name: str, folder: Path) -> dict[str, list[int]]:
-    """A draft of tests/data/special, as `_checkpoint`."""
+def _deeper(base: str, changes: Mapping[str, Any], folder: Path) -> dict[str, list[int]]:
+    """A checkpoint of tests/data/references whose class is not asked again, with layers like its first."""
+    record = json.loads((DATA.parent / "references" / f"{base}.json").read_text())
+    config = {**record["config"], **changes}
+    shapes: dict[str, list[int]] = {}
+    for key, shape in record["tensors"].items():
+        before, inside, after = key.partition("layers.0.")
+        for layer in range(config["num_hidden_layers"]) if inside else ():
+            shapes[f"{before}layers.{layer}.{after}"] = shape
+        shapes |= {} if ".layers." in key else {key: shape}
+    shapes = {key: shape for key, shape in shapes.items() if not key.endswith("inv_freq")}
+    _write_stored(config, shapes, folder)
+    return shapes
+
+
+def _write_stored(config: Mapping[str, Any], shapes: Mapping[str, list[int]], folder: Path) -> None:
     from safetensors.numpy import save_file
 
+    (folder / "config.json").write_text(json.dumps(config))
+    state = random_state({key: tuple(shape) for key, shape in shapes.items()})
+    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+    _write_tokenizer(folder, config.get("vocab_size") or config["text_config"]["vocab_size"])
+
+
+def _draft(name: str, folder: Path) -> dict[str, list[int]]:
+    """A draft of tests/data/special, as `_checkpoint`."""
     part, kind = DRAFTS[name]
     record = json.loads((DATA.parent / "special" / f"{name}.json").read_text())[part]
-    config: dict[str, Any] = {**record["config"], "architectures": [kind]}
-    (folder / "config.json").write_text(json.dumps(config))
-    state = random_state({key: tuple(shape) for key, shape in record["tensors"].items()})
-    save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
-    _write_tokenizer(folder, config["text_config"]["vocab_size"])
+    _write_stored({**record["config"], "architectures": [kind]}, record["tensors"], folder)
     return record["tensors"]
 
 
@@ -169,6 +190,8 @@ def _without_vocabularies() -> None:
         for method in [method for method in vars(kind) if method.startswith(vocabulary)]:
             setattr(kind, method, lambda self, *_: None)
     _with_norms_of_heads(conversion.get_model_class("StableLmForCausalLM"))
+    _of_any_size(conversion.get_model_class("PlamoForCausalLM"))
+    _that_ends(conversion.get_model_class("BaichuanForCausalLM"))
 
 
 def _with_norms_of_heads(stablelm: Any) -> None:
@@ -184,6 +207,33 @@ def _with_norms_of_heads(stablelm: Any) -> None:
         yield from done
 
     stablelm.modify_tensors = modify
+
+
+def _that_ends(baichuan: Any) -> None:
+    """Its generator calls itself for all but one tensor of a layer, for ever; earlier versions kept them."""
+    convert = baichuan.modify_tensors
+
+    def modify(self: Any, data: Any, name: str, bid: int | None) -> Any:
+        if "W_pack" in name:
+            yield from convert(self, data, name, bid)
+        else:
+            yield self.map_tensor_name(name), data
+
+    baichuan.modify_tensors = modify
+
+
+def _of_any_size(plamo: Any) -> None:
+    """Sizes of the published 13B stand in it as numbers; its five heads of keys still do."""
+
+    def grid(self: Any) -> tuple[int, int, int, int]:
+        hidden, heads = self.hparams["hidden_size"], self.hparams["num_attention_heads"]
+        return heads // 5, 5, hidden // heads, hidden
+
+    def rows(self: Any, data: Any) -> Any:
+        return data.reshape(grid(self)).permute(1, 0, 2, 3).reshape(data.shape)
+
+    plamo.shuffle_attn_q_weight = rows
+    plamo.shuffle_attn_output_weight = lambda self, data: rows(self, data.T).T.contiguous()
 
 
 def _convert(folder: Path, options: Mapping[str, Any], *, head: bool) -> None:

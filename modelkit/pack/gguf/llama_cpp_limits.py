@@ -208,8 +208,8 @@ ROWS = (
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
         (
-            *("apertus", "dots1", "gpt_neox", "mellum", "minimax_m2", "minimax_m3_vl_text", "nemotron"),
-            *("rwkv7", "stablelm", "xverse"),
+            *("apertus", "baichuan", "dots1", "gpt_neox", "mellum", "minimax_m2", "minimax_m3_vl_text"),
+            *("nemotron", "plamo", "rwkv7", "stablelm", "xverse"),
         ),
         _no_head,
         "does not load it without an output head of its own",

@@ -103,7 +103,9 @@ class Turned:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Columns are scaled to length one. Those that are so already stay as they are."""
+    """Columns (axis 0) or rows (axis 1) are scaled to length one. Those that are so already stay."""
+
+    axis: int = 0
 
     @property
     def backwards(self) -> "Unit":
@@ -114,7 +116,7 @@ class Unit:
 
     def apply(self, array: Any, xp: Any) -> Any:
         numbers = array.astype(xp.float32)
-        return numbers / (xp.sqrt((numbers * numbers).sum(axis=0, keepdims=True)) + xp.array(1e-7))
+        return numbers / (xp.sqrt((numbers * numbers).sum(axis=self.axis, keepdims=True)) + xp.array(1e-7))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +143,4 @@ POWER = Power()
 DECAY = Rate()
 TURNED = Turned()
 UNIT_COLUMNS = Unit()
+UNIT_ROWS = Unit(axis=1)

@@ -1,4 +1,6 @@
-"""DeciLM, Nemotron NAS: layers with their own numbers of key heads and MLP sizes, or without either."""
+"""DeciLM 7B, whose layers have their own numbers of key heads, and Nemotron NAS, where MLPs differ, too, and
+layers may be without either.
+"""
 
 from typing import Any
 
@@ -9,7 +11,10 @@ from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
     CONTEXT,
+    HEAD_DIM,
+    HEADS,
     HIDDEN,
+    INNER,
     MLP,
     NORMS,
     PAIRED_Q,
@@ -24,17 +29,20 @@ from modelkit.source.gguf.architectures.rules import Kept, Members, Regrouped
 from modelkit.source.gguf.architectures.settings import Always, Special
 from runtime.records import dataclass
 
+_LISTED = "num_key_value_heads_per_layer"
 _WHOLE = 256
 """MLPs' sizes are multiples of it."""
 
 
 def _groups(facts: Facts, layer: int) -> tuple[int, ...]:
-    return max(facts.heads // (_attention(facts, layer).get("n_heads_in_group") or facts.heads), 1), -1, 2
+    listed = facts.get(_LISTED, default=())[layer : layer + 1]
+    share = _attention(facts, layer).get("n_heads_in_group") or facts.heads
+    return listed[0] if listed else max(facts.heads // share, 1), -1, 2
 
 
 def _attention(facts: Facts, layer: int) -> dict[str, Any]:
     """{} of a layer that the config does not count."""
-    return next(iter(facts.get("block_configs")[layer : layer + 1]), {}).get("attention", {})
+    return next(iter(facts.get("block_configs", default=())[layer : layer + 1]), {}).get("attention", {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,45 @@ def _write(out: Writing) -> None:
     out.put("attention.value_length", facts.head_dim)
 
 
+_BLOCK = (
+    *NORMS,
+    rule("attn_q.*", "self_attn.q_proj.*", PAIRED_Q),
+    rule("attn_k.*", "self_attn.k_proj.*", Regrouped(_groups, (0, 2, 1))),
+    *ATTENTION[2:],
+    *MLP,
+)
+
+
+def _alike(file: Reading) -> bool:
+    """Does nothing but the number of key heads differ?"""
+    keys, layers = file.each("attention.head_count_kv"), range(file.layers)
+    sizes = {*file.each("attention.head_count")}, {*file.each("feed_forward_length")}
+    biased = any(file.has(layer, f"{part}.bias") for layer in layers for part in ("attn_q", "ffn_gate"))
+    return all(keys) and all(len(one) == 1 and 0 not in one for one in sizes) and not biased
+
+
+def _read_keys(file: Reading) -> None:
+    file.config[_LISTED] = file.each("attention.head_count_kv")
+
+
+DECILM = Architecture(
+    "deci",
+    (Kind("deci", "DeciLMForCausalLM", _alike),),
+    (
+        CONTEXT,
+        HIDDEN,
+        INNER,
+        HEADS[0],
+        Special(_read_keys, lambda out: out.put("attention.head_count_kv", out.facts.get(_LISTED))),
+        HEAD_DIM,
+        RMS,
+        VOCAB,
+        Rope(),
+        Always("hidden_act", "silu"),
+    ),
+    TOP,
+    _BLOCK,
+)
 DECI = Architecture(
     "deci",
     (Kind("nemotron-nas", "DeciLMForCausalLM"),),
@@ -109,13 +156,6 @@ DECI = Architecture(
         bias_flag("mlp_bias", "ffn_gate"),
     ),
     TOP,
-    (
-        *NORMS,
-        rule("attn_output.*", "self_attn.linear.*", _Matrix()),
-        rule("attn_q.*", "self_attn.q_proj.*", PAIRED_Q),
-        rule("attn_k.*", "self_attn.k_proj.*", Regrouped(_groups, (0, 2, 1))),
-        *ATTENTION[2:],
-        *MLP,
-    ),
+    (rule("attn_output.*", "self_attn.linear.*", _Matrix()), *_BLOCK),
     exact="bits; an MLP's multiple of the hidden size comes back as another of the same size",
 )

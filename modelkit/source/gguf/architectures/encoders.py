@@ -1,5 +1,5 @@
 """Encoders for embeddings with a norm behind every sublayer: BERT, what llama.cpp writes as BERT (RoBERTa and
-its kin, DistilBERT), and Nomic BERT; and EuroBERT, whose layers are Llama's.
+its kin, DistilBERT), Jina v3 and Nomic BERT; and EuroBERT, whose layers are Llama's.
 
 Positions of RoBERTa's kin begin behind the row of padding. llama.cpp counts from 0, so the rows before the
 first are left out of a file, and what comes back is BERT with a table that begins there.
@@ -201,6 +201,33 @@ DISTILBERT = Architecture(
     home="transformer.layer.{}.",
     looks_ahead=True,
 )
+
+JINA_BERT_V3 = Architecture(
+    "jina-bert-v3",
+    (Kind("jina_embeddings_v3", "JinaEmbeddingsV3Model"),),
+    (
+        Same("context_length", ("max_position_embeddings",)),
+        *_sizes(hidden="hidden_size", inner="intermediate_size", heads="num_attention_heads", eps=_EPS),
+        _TYPES,
+        Rope(theta=20000.0, dimensions=False),
+        Always("hidden_act", "gelu"),
+    ),
+    (_TOP[0], _TOP[-1], _TYPE_ROWS),
+    rules("""
+        attn_q.* = self_attn.q_proj.*
+        attn_k.* = self_attn.k_proj.*
+        attn_v.* = self_attn.v_proj.*
+        attn_qkv.* = self_attn.Wqkv.*
+        attn_output.* = self_attn.o_proj.*
+        attn_output_norm.* = post_attention_layernorm.*
+        ffn_up.* = mlp.fc1.*
+        ffn_down.* = mlp.fc2.*
+        layer_output_norm.* = post_mlp_layernorm.*
+    """),
+    home="layers.{}.",
+    looks_ahead=True,
+)
+"""Its converter leaves adapters for tasks to files of their own."""
 
 NOMIC_BERT = Architecture(
     "nomic-bert",

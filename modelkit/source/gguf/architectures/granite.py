@@ -5,6 +5,7 @@ from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import (
     PLAIN_SOFTMAX,
+    ROUTER,
     expert_rows,
     expert_settings,
     experts,
@@ -76,8 +77,9 @@ def _read_minicpm(file: Reading) -> None:
 
 
 def _write_minicpm(out: Writing) -> None:
-    if out.facts.get("num_experts"):
-        out.refuse("it has experts, which llama.cpp's converter does not write for MiniCPM")
+    if out.facts.count("num_experts"):
+        out.put("expert_count", out.facts.count("num_experts"))
+        out.put("expert_used_count", out.facts.count("num_experts_per_tok"))
     for key, name in (
         ("embedding_scale", "embedding_multiplier"),
         ("residual_scale", "residual_multiplier"),
@@ -95,22 +97,6 @@ def _write_turns(out: Writing) -> None:
     (LongRope() if long else Rope()).write(out)
     if long:
         out.put("rope.scaling.type", "longrope")
-
-
-MINICPM = Architecture(
-    "minicpm",
-    (Kind("granite", "GraniteForCausalLM", aliases=("minicpm",)),),
-    decoder(
-        Special(_read_turns, _write_turns),
-        VOCAB,
-        Special(_attention),
-        Special(_read_minicpm, _write_minicpm),
-        *BIASES,
-    ),
-    TOP,
-    (*NORMS, *PAIRED_ATTENTION, *MLP),
-    exact="function, as Granite",
-)
 
 
 def _inner(facts: Facts, _: int) -> tuple[int, ...]:
@@ -139,6 +125,25 @@ MIXTURE = (
     rule("ffn_down_shexp.weight", "shared_mlp.output_linear.weight"),
 )
 
+_COUNTED = (*expert_settings("num_local_experts"), *PLAIN_SOFTMAX)
+
+MINICPM = Architecture(
+    "minicpm",
+    (
+        Kind("granitemoe", "GraniteMoeForCausalLM", has_experts, settings=_COUNTED),
+        Kind("granite", "GraniteForCausalLM", aliases=("minicpm",)),
+    ),
+    decoder(
+        Special(_read_turns, _write_turns),
+        VOCAB,
+        Special(_attention),
+        Special(_read_minicpm, _write_minicpm),
+        *BIASES,
+    ),
+    TOP,
+    (*NORMS, *PAIRED_ATTENTION, *MLP, *MIXTURE, ROUTER, *experts()),
+    exact="function, as Granite",
+)
 GRANITEMOE = Architecture(
     "granitemoe",
     (
@@ -150,7 +155,7 @@ GRANITEMOE = Architecture(
         ),
         Kind("granitemoe", "GraniteMoeForCausalLM"),
     ),
-    decoder(Rope(), VOCAB, *expert_settings("num_local_experts"), *PLAIN_SOFTMAX, *MULTIPLIERS, BIASES[0]),
+    decoder(Rope(), VOCAB, *_COUNTED, *MULTIPLIERS, BIASES[0]),
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MIXTURE),
 )
@@ -185,7 +190,7 @@ GRANITE_SWA = Architecture(
             "granitemoe_swa",
             "GraniteMoeSWAForCausalLM",
             has_experts,
-            settings=(*expert_settings("num_local_experts"), *PLAIN_SOFTMAX, SHARED),
+            settings=(*_COUNTED, SHARED),
         ),
         Kind("granite_swa", "GraniteSWAForCausalLM", settings=(BIASES[1],)),
     ),

@@ -1,5 +1,7 @@
 """Llama and its kin: pairs of rotated rows side by side, which checkpoints have half a head apart."""
 
+from dataclasses import replace
+
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, expert_settings, experts, has_experts
@@ -71,6 +73,15 @@ LLAMA = Architecture(
     exact="bits; a sliding window is not in the file",
     either_way=True,
 )
+EMBED = replace(
+    LLAMA,
+    name="llama-embed",
+    kinds=(Kind("llama", "LlamaModel", settings=BIASES),),
+    always_ahead=True,
+    exact="bits; written as llama",
+    written=False,
+)
+"""A Llama that looks both ways."""
 
 
 XVERSE = Architecture(

@@ -45,7 +45,7 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.plain import HUNYUAN_ATTENTION, HUNYUAN_TURNS
-from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.rope import SECTIONS, Rope
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.windows import NO_WINDOW, windows
 
@@ -75,7 +75,7 @@ GLM4MOE = Architecture(
             "glm4_moe",
             "Glm4MoeForCausalLM",
             aliases=("glm4v_moe_text",),
-            settings=(Rope(partial=0.5), leading_dense(default=1)),
+            settings=(Rope(partial=0.5), SECTIONS, leading_dense(default=1)),
         ),
     ),
     decoder(

@@ -1,7 +1,10 @@
 """Decoders of one kind of layer whose tensors only have other names."""
 
+from dataclasses import replace
+
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, ROUTER, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
@@ -12,11 +15,9 @@ from modelkit.source.gguf.architectures.parts import (
     HEADS,
     HIDDEN,
     INNER,
-    JOINED_MLP,
     LAYER_NORM,
     MLP,
     NORMS,
-    RMS,
     ROWS,
     SHIFTED,
     TOP,
@@ -222,56 +223,37 @@ HUNYUAN = Architecture(
 )
 
 
-def _read_equal_heads(file: Reading) -> None:
-    heads = max(file.count("attention.head_count"), 1)
-    file.config["head_dim"] = max(file.count("embedding_length") // heads, 1)
+def _read_alpha(file: Reading) -> None:
+    """As `_write_turns`; the file has the base as it was."""
+    alpha, size = file.number("rope.scaling.alpha", 0.0), Facts(file.config).head_dim
+    file.skip("rope.dimension_sections", "rope.scaling.original_context_length")
+    if alpha > 0 and size > 2:
+        file.config["rope_parameters"]["rope_theta"] *= alpha ** (size / (size - 2))
 
 
-def _write_equal_heads(out: Writing) -> None:
-    facts = out.facts
-    if facts.head_dim * facts.heads != facts.hidden:
-        out.refuse(f"{facts.heads} heads of {facts.head_dim} do not share {facts.hidden} numbers among them")
-
-
-CHATGLM = Architecture(
-    "chatglm",
-    (Kind("glm", "GlmForCausalLM"),),
-    (
-        CONTEXT,
-        HIDDEN,
-        INNER,
-        *HEADS,
-        Special(_read_equal_heads, _write_equal_heads),
-        RMS,
-        Rope(partial=0.5),
-        _BIAS,
-    ),
-    TOP,
-    (*NORMS, *ATTENTION, FUSED_QKV, *JOINED_MLP),
+_OF_TEXT = "bits, of the text tower; written as the plain model"
+HUNYUAN_VL = replace(
+    HUNYUAN,
+    name="hunyuan_vl",
+    settings=(*HUNYUAN.settings, Special(_read_alpha, lambda _: None)),
+    exact=_OF_TEXT,
+    written=False,
 )
-GLM4 = Architecture(
-    "glm4",
-    (Kind("glm4", "Glm4ForCausalLM", aliases=("glm4v_text",)),),
-    decoder(Rope(partial=0.5), _BIAS),
-    TOP,
-    (
-        *rules("""
-            attn_norm.* = input_layernorm.*
-            post_attention_norm.* = post_self_attn_layernorm.*
-            ffn_norm.* = post_attention_layernorm.*
-            post_ffw_norm.* = post_mlp_layernorm.*
-        """),
-        *ATTENTION,
-        FUSED_QKV,
-        *JOINED_MLP,
-    ),
-)
+
+
 ERNIE = Architecture(
     "ernie4_5",
     (Kind("ernie4_5", "Ernie4_5ForCausalLM"),),
     decoder(Rope(theta=500000.0, dimensions=False), bias_flag("use_bias", "attn_q")),
     TOP,
     (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
+)
+PADDLEOCR = replace(
+    ERNIE,
+    name="paddleocr",
+    settings=(*ERNIE.settings, Special(lambda file: file.skip("rope.dimension_sections"), lambda _: None)),
+    exact=_OF_TEXT,
+    written=False,
 )
 COMMAND_R = Architecture(
     "command-r",

@@ -1,27 +1,33 @@
-"""PLaMo 2 and 3: norms on both sides of every sublayer, whose weights checkpoints store less a number of
-their own; Mamba layers in PLaMo 2, layers under a window in PLaMo 3.
+"""PLaMo: heads of keys that are read in turn in checkpoints, and one after the other in llama.cpp. PLaMo 2
+and 3: norms on both sides of every sublayer, whose weights checkpoints store less a number of their own;
+Mamba layers in PLaMo 2, layers under a window in PLaMo 3.
 """
 
 from collections.abc import Sequence
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
-from modelkit.source.gguf.architectures.changes import Added
+from modelkit.source.gguf.architectures.changes import Added, Columns
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
+from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moves import Atom, Link, Side
 from modelkit.source.gguf.architectures.parts import (
+    ATTENTION,
     CONTEXT,
+    HEADS,
     HIDDEN,
     INNER,
+    MLP,
     RMS,
     ROWS,
     SHIFTED,
+    TOP,
     VOCAB,
     decoder,
     rule,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, write_scaling
-from modelkit.source.gguf.architectures.rules import Kept, Members
+from modelkit.source.gguf.architectures.rules import Kept, Members, Regrouped
 from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from modelkit.source.gguf.architectures.state import FILTERS, RATES
 from modelkit.source.gguf.architectures.windows import told_kinds
@@ -30,6 +36,51 @@ from runtime.records import dataclass
 _HOME = "model.layers.layers.{}."
 _EVERY = 8
 """llama.cpp's habit: every how many layers one of PLaMo 3 sees everything."""
+
+
+def _sharing(facts: Facts, _: int = 0) -> tuple[int, int, int]:
+    """Heads of keys, those of queries that read one of them, and numbers of a head."""
+    each = facts.count("n_shared_head", default=8)
+    return facts.heads // max(each, 1), each, facts.hidden // max(facts.heads, 1)
+
+
+class _TurnedColumns:
+    def link(self, members: Members) -> Link | None:
+        keys, each, size = _sharing(members.facts)
+        return Kept(change=Columns((each, keys, size), (1, 0, 2))).link(members)
+
+
+def _read_sharing(file: Reading) -> None:
+    heads, keys = file.config["num_attention_heads"], file.count("attention.head_count_kv")
+    if not keys or not heads or heads % keys or file.config["hidden_size"] % heads:
+        file.refuse(f"{heads} heads of queries cannot share {keys} of keys")
+    file.config["n_shared_head"] = heads // keys
+    if read_scaling(file)["rope_type"] != "default" or file.number("rope.freq_base", 10000.0) != 10000:
+        file.unsupported("the rotation is not the plain one by 10000, as in no PLaMo")
+
+
+PLAMO = Architecture(
+    "plamo",
+    (Kind("plamo", "PlamoForCausalLM"),),
+    (
+        CONTEXT,
+        HIDDEN,
+        INNER,
+        HEADS[0],
+        Special(_read_sharing, lambda out: out.put("attention.head_count_kv", _sharing(out.facts)[0])),
+        RMS,
+        Always("hidden_act", "silu", unless=("swish",)),
+    ),
+    TOP,
+    (
+        rule("attn_norm.weight", "norm.weight"),
+        rule("attn_q.weight", "self_attn.q_proj.weight", Regrouped(_sharing, (1, 0, 2))),
+        *ATTENTION[1:3],
+        rule("attn_output.weight", "self_attn.o_proj.weight", _TurnedColumns()),
+        *MLP,
+    ),
+    home=_HOME,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from modelkit.source.gguf.architectures.parts import (
     rule,
     rules,
 )
-from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.rope import SECTIONS, Rope
 from modelkit.source.gguf.architectures.rules import Rule
 from modelkit.source.gguf.architectures.settings import Always, Setting, Special
 from modelkit.source.gguf.architectures.windows import NO_WINDOW
@@ -138,22 +138,6 @@ QWEN3MOE = Architecture(
     TOP,
     (*_BLOCK, ROUTER, *experts()),
 )
-
-
-def read_sections(file: Reading) -> None:
-    """How the rotated pairs are dealt to time, height and width; text takes all of them alike."""
-    told = file.get("rope.dimension_sections")
-    if isinstance(told, list):
-        file.config["rope_parameters"]["mrope_section"] = told[:-1] if told[-1:] == [0] else told
-
-
-def write_sections(out: Writing) -> None:
-    told = (out.facts.get("rope_parameters", "rope_scaling", default={}) or {}).get("mrope_section")
-    if told:
-        out.put("rope.dimension_sections", [*told, 0, 0, 0, 0][:4])
-
-
-SECTIONS = Special(read_sections, write_sections)
 
 
 def _text_of(name: str, kind: Kind, *more: Setting, block: tuple[Rule, ...] = _BLOCK) -> Architecture:

@@ -21,8 +21,8 @@ from modelkit.source.gguf.architectures.moe import (
 )
 from modelkit.source.gguf.architectures.moves import Link, Shape
 from modelkit.source.gguf.architectures.parts import ATTENTION, MLP, bias_flag, decoder, rule, rules
-from modelkit.source.gguf.architectures.qwen import SECTIONS, SHARED_GATE
-from modelkit.source.gguf.architectures.rope import Rope
+from modelkit.source.gguf.architectures.qwen import SHARED_GATE
+from modelkit.source.gguf.architectures.rope import SECTIONS, Rope
 from modelkit.source.gguf.architectures.rules import Joined, Kept, Members, Move, Parted, Regrouped, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from runtime.records import dataclass

@@ -6,6 +6,7 @@ from typing import Any, cast
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.llama3 import TRAINED, llama3_block, llama3_factors
+from modelkit.source.gguf.architectures.settings import Special
 from runtime.nn.rope_spec import yarn_scale
 from runtime.records import dataclass
 
@@ -160,6 +161,22 @@ def _llama3(file: Reading, kind: str, factor: float | None, rotated: int) -> dic
     if found is None:
         file.unsupported(f"the factors in `{FREQS}` are not Llama 3's with any parameters")
     return found
+
+
+def read_sections(file: Reading) -> None:
+    """How the rotated pairs are dealt to time, height and width; text takes all of them alike."""
+    told = file.get("rope.dimension_sections")
+    if isinstance(told, list):
+        file.config["rope_parameters"]["mrope_section"] = told[:-1] if told[-1:] == [0] else told
+
+
+def write_sections(out: Writing) -> None:
+    told = (out.facts.get("rope_parameters", "rope_scaling", default={}) or {}).get("mrope_section")
+    if told:
+        out.put("rope.dimension_sections", [*told, 0, 0, 0, 0][:4])
+
+
+SECTIONS = Special(read_sections, write_sections)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """Models that GGUF has under names of their own, and that are a Llama or a Granite all the same."""
 
+import numpy as np
 import pytest
 
 from runtime.models import find_family
-from tests.support.gguf_references import GgufReference, describe, differences, read, undone
+from tests.support.gguf_references import GgufReference, describe, differences, export, read, undone
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,9 @@ def test_llamas_by_other_names_are_written_and_read_as_llama_is(kind: str, archi
         ("llama_llama3_rope", "exaone", True),
         ("llama", "pangu-embedded", True),
         ("granite", "minicpm", False),
+        ("granitemoe", "minicpm", False),
+        ("ernie4_5", "paddleocr", False),
+        ("hunyuan", "hunyuan_vl", False),
     ],
 )
 def test_what_is_read_alone_is_the_model_that_it_is(name: str, architecture: str, kept: bool) -> None:
@@ -62,6 +66,36 @@ def test_what_is_read_alone_is_the_model_that_it_is(name: str, architecture: str
     parsed, again = (find_family(one).parse(one) for one in (wanted, found.config))
     assert parsed == again
     assert not differences(undone(found, theirs), undone(reference.imported, reference.exported))
+
+
+def test_hunyuan_for_pictures_says_how_far_its_rotation_is_stretched() -> None:
+    reference = GgufReference("hunyuan")
+    told = {key.replace("-dense.", "_vl."): one for key, one in reference.metadata.items()}
+    told |= {"general.architecture": "hunyuan_vl", "hunyuan_vl.rope.freq_base": 10000.0}
+    told |= {"hunyuan_vl.rope.scaling.type": "none", "hunyuan_vl.rope.scaling.alpha": 1000.0}
+    told |= {"hunyuan_vl.rope.dimension_sections": [2, 2, 2, 2]}
+    block = read(told, reference.shapes, reference.exported, "model").config["rope_parameters"]
+    assert block["rope_theta"] == pytest.approx(10000 * 1000 ** (16 / 14))
+
+
+def test_a_llama_for_embeddings_looks_both_ways() -> None:
+    reference = GgufReference("llama")
+    told = {key.replace("llama.", "llama-embed."): one for key, one in reference.metadata.items()}
+    told["general.architecture"] = "llama-embed"
+    found = read(told, reference.shapes, reference.exported, "model")
+    assert found.config["is_causal"] is False
+    assert found.tensors == reference.imported.tensors
+
+
+def test_heads_of_the_second_baichuan_are_written_normed() -> None:
+    """llama.cpp takes them as they stand."""
+    reference = GgufReference("baichuan")
+    config = {**reference.config, "z_loss_weight": 0}
+    found = export(describe(config, reference.package, "model"), reference.package)
+    wanted = dict(reference.exported)
+    head = wanted.pop("output.weight")
+    assert np.allclose(found.pop("output.weight"), head / np.linalg.norm(head, axis=1, keepdims=True))
+    assert not differences(found, wanted)
 
 
 def test_what_old_files_of_minicpm_do_not_say_is_the_published_models() -> None:
