@@ -3,7 +3,8 @@
 What an adapter changes is known by the network's names; where the rows of a stored tensor arrive in the
 network is the family's own word (`runtime.models.passage`). So each stored row is taken to where it is
 computed with, changed there (`runtime.nn.fused_pairs` is the definition), and taken back: renaming, cutting,
-stacking and scaling undone. float32 throughout; the result is rounded to the checkpoint's own type once.
+stacking and scaling undone. float32 throughout; the result is rounded once, to the float type that is asked
+for, else the checkpoint's own.
 
 Dimensions: R rows, C columns, r the rank, E experts.
 """

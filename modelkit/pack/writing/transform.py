@@ -77,7 +77,8 @@ def transform(
         values = _values(planned, slab, raw, reader)
         if touched and fusion is not None:
             values = fusion.apply(slab, values)
-        values = values.astype(_FLOATS[planned.dtype])
+        if not touched or planned.encode is None or planned.encode.quantized:
+            values = values.astype(_FLOATS[planned.dtype])
         if isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
             values = mx.take_along_axis(values, _orders(slab, slab.groups.order, reader), axis=-1)
         if planned.encode is not None and planned.encode.quantized:

@@ -16,12 +16,14 @@ from modelkit.store.store import Store
 from tests.modelkit.pack.adapters.test_every_family import SCALE
 from tests.support.adapter_references import AdapterReference
 from tests.support.checkpoints import random_state, write_checkpoint
+from tests.support.code_folders import llama as small_llama
 from tests.support.gguf import Gguf
 from tests.support.gguf_llama import checkpoint, llama
 from tests.support.gguf_llama import metadata as gguf_metadata
 from tests.support.gguf_llama import tensors as gguf_tensors
 from tests.support.parity import Reference
 from tests.support.peft_folders import delta_of, matrices, pair_for, peft_tensors, write_peft
+from tests.support.small_floats import two
 from tests.support.tiny import write_tokenizer
 
 NAMES = [*AdapterReference.names(), *AdapterReference.names("mlx/")]
@@ -244,6 +246,31 @@ def test_blocks_of_gguf_are_not_packed_again(tmp_path: Path) -> None:
         (tmp_path / "Modelfile").write_text(f"FROM {origin}\nADAPTER ./lora\n", encoding="utf-8")
         with pytest.raises(ModelkitError, match="in GGUF's blocks, which nothing here can make"):
             modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path, fuse_adapters=True)
+
+
+@pytest.mark.parametrize(("packing", "tool"), [("mxfp8", "modelopt"), ("mxfp4", "quark"), ("bf16", "")])
+def test_a_sum_is_float32_where_that_is_asked_for(packing: str, tool: str, tmp_path: Path) -> None:
+    """bf16 holds the base's numbers, and not these."""
+    config, shapes = small_llama()
+    if tool:
+        two(tmp_path, config, shapes, packing, tool)
+        base = "./coded"
+    else:
+        write_tokenizer(write_checkpoint(tmp_path / "model", config, shapes), tokens=128)
+        (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
+        modelkit.create(tmp_path / "Modelfile", name="base", home=tmp_path, quantize=packing)
+        base = "base"
+    matrix = "model.layers.0.self_attn.o_proj.weight"
+    left, right = pair_for(matrix, shapes[matrix], 3, input_first=False)
+    write_peft(tmp_path / "lora", peft_tensors(matrix, left, right))
+    numbers: list[np.ndarray] = []
+    for lines, fuse in ((f"FROM {base}\n", False), (f"FROM {base}\nADAPTER ./lora\n", True)):
+        (tmp_path / "Modelfile").write_text(lines, encoding="utf-8")
+        made = {"home": tmp_path, "quantize": "f32", "fuse_adapters": fuse}
+        modelkit.create(tmp_path / "Modelfile", name="it", **made)
+        numbers.append(np.array(weights_of("it", tmp_path)[matrix]))
+    wanted = numbers[0] + SCALE * left.astype(np.float64) @ right.astype(np.float64)
+    np.testing.assert_allclose(numbers[1], wanted, atol=2e-7, rtol=2e-7)
 
 
 @pytest.mark.parametrize("quantize", ["f32", "q8g32", "q4"])
