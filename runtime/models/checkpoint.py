@@ -70,6 +70,9 @@ class Checkpoint:
     beginnings, or parts that begin with a dot."""
     singles: bool = False
     """Has its class a module for each expert? The others hold them in stacks, whatever files do."""
+    every: int = 0
+    """How many experts a stack of gates and ups has rows for, some of which may have no matrices in files; 0:
+    for those that have."""
     inside: tuple[str, str] = ("model.language_model.", "")
     """In a wrapper: what transformers 5 has before the names of the text model, and before the head's."""
     towers: Towers = Towers()  # frozen

@@ -233,7 +233,7 @@ def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     first, idle = (one if isinstance(one, int) else 0 for one in (first, idle))
     places = range(first, first + min(idle, 1 << 16)) if first else ()
     spare = tuple(f".mlp.experts.{i}.{part}_proj.weight" for i in places for part in ("gate", "up"))
-    return Checkpoint(heads=("mtp.", "model.mtp."), spare=spare)
+    return Checkpoint(heads=("mtp.", "model.mtp."), spare=spare, every=first + len(places))
 
 
 FAMILY = Family(

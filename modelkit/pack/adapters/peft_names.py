@@ -73,7 +73,7 @@ def _whole(
     if files.singles:
         return [(f"{owner}.experts.{i}.{plain}.weight", shape[1:]) for i in range(count)]
     if plain == "gate_proj":
-        return [(f"{owner}.experts.gate_up_proj", (count, 2 * rows, columns))]
+        return [(f"{owner}.experts.gate_up_proj", (max(count, files.every), 2 * rows, columns))]
     if plain == "up_proj" and f"{owner}{home}gate_proj.weight" in matrices:
         return []
     return [(f"{owner}.experts.{plain}", shape)]

@@ -18,7 +18,7 @@ from modelkit.store.store import Store
 from runtime.models import describe
 from runtime.models.passage import parameters
 from tests.support.adapter_references import AdapterReference
-from tests.support.checkpoints import random_tensor, write_checkpoint
+from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.parity import Reference
 from tests.support.peft_folders import (
     computed_matrices,
@@ -27,6 +27,7 @@ from tests.support.peft_folders import (
     peft_tensors,
     write_peft,
 )
+from tests.support.published_states import longcat_by_meituan
 from tests.support.tiny import write_tokenizer
 
 SAME = [
@@ -136,6 +137,28 @@ def test_a_wrappers_modules_are_called_as_transformers_5_does(spelled: str, tmp_
     assert load_file(tmp_path / "out" / "adapter_model.safetensors").keys() == brought.keys()
     told = json.loads((tmp_path / "out" / "adapter_config.json").read_text(encoding="utf-8"))
     assert told["target_modules"] == [module.removeprefix("base_model.model.")]
+
+
+def test_experts_without_matrices_have_rows_in_transformers(tmp_path: Path) -> None:
+    """LongCat's class has some for three of eight that only pass by, which published files leave out."""
+    record = Reference("longcat_flash").record
+    config = {key: value for key, value in record["config"].items() if key != "eos_token_id"}
+    state = longcat_by_meituan(random_state(record["tensors"]))
+    shapes = {name: array.shape for name, array in state.items()}
+    write_tokenizer(write_checkpoint(tmp_path / "model", config, shapes), tokens=128)
+    brought: dict[str, np.ndarray] = {}
+    stack = "model.layers.0.mlp.experts"
+    for matrix in (f"{stack}.gate_up_proj", f"{stack}.down_proj"):
+        left, right = pair_for(matrix, record["tensors"][matrix], 3, input_first=False)
+        left[5:], right[5:] = 0, 0
+        brought |= peft_tensors(matrix, left, right)
+    write_peft(tmp_path / "lora", brought, target_parameters=[f"{stack}.gate_up_proj", f"{stack}.down_proj"])
+    (tmp_path / "Modelfile").write_text("FROM ./model\nADAPTER ./lora\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    modelkit.export_adapter("it", "lora", tmp_path / "out", home=tmp_path)
+    found = load_file(tmp_path / "out" / "adapter_model.safetensors")
+    assert found.keys() == brought.keys()
+    assert all(np.array_equal(found[name], array) for name, array in brought.items())
 
 
 def test_routers_are_parameters_in_transformers(tmp_path: Path) -> None:
