@@ -63,7 +63,7 @@ def values(file: GgufFile, name: str) -> np.ndarray:
 
 def _decoded(tensor: GgufTensor) -> np.ndarray:
     raw = np.fromfile(tensor.path, dtype=np.uint8, count=tensor.nbytes, offset=tensor.start)
-    plain: dict[str, Any] = {"f32": "<f4", "f16": "<f2"}
+    plain: dict[str, Any] = {"f32": "<f4", "f16": "<f2", "i32": "<i4"}
     if tensor.type.name in plain:
         return raw.view(plain[tensor.type.name]).astype(np.float32)
     if tensor.type.name == "bf16":

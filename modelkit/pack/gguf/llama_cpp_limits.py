@@ -189,9 +189,14 @@ ROWS = (
         "does not load it where heads of keys and of values differ in size in the delta nets",
     ),
     Limit(
-        ("glm5_next_text",),
+        ("deepseek_v4", "glm5_next_text"),
         lambda config, _: config.get("hc_mult", 4) != 4,
         "does not load it with other than four streams",
+    ),
+    Limit(
+        ("deepseek_v4",),
+        lambda config, _: config.get("index_head_dim", 128) % 64 != 0,
+        "turns keys of its indexers 64 numbers at a time, and ends where theirs are no multiple of it",
     ),
     Limit(
         ("qwen4_exp_text",),
@@ -208,7 +213,16 @@ ROWS = (
     Limit(("deepseek_v2",), _by_group, "chooses groups of experts by their two best, not by the best"),
     Limit(
         (
-            *("apertus", "baichuan", "dots1", "gpt_neox", "mellum", "minimax_m2", "minimax_m3_vl_text"),
+            *(
+                "apertus",
+                "baichuan",
+                "deepseek_v4",
+                "dots1",
+                "gpt_neox",
+                "mellum",
+                "minimax_m2",
+                "minimax_m3_vl_text",
+            ),
             *("nemotron", "plamo", "rwkv7", "stablelm", "xverse"),
         ),
         _no_head,

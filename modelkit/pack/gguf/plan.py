@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from modelkit.pack.gguf.fitting import Fit, fit
 from modelkit.pack.gguf.rows import scan
-from modelkit.pack.gguf.stored import FLOATS, Stored
+from modelkit.pack.gguf.stored import NUMBERS, Stored
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.architectures import Origin
 from modelkit.source.gguf.architectures.changes import Columns, Turned
@@ -88,10 +88,12 @@ def _fit(origin: Origin, tensors: Mapping[str, Stored], reader: Reader) -> Fit:
 
 
 def _float_fit(origin: Origin, sources: list[Stored], *, changed: bool) -> Fit:
-    types = {FLOATS[one.data.dtype] for one in sources}
+    types = {NUMBERS[one.data.dtype] for one in sources}
     if is_wide(origin) or len(types) > 1:
         return Fit("f32", "copied" if types == {"f32"} and origin.change is None else "converted")
     (only,) = types
+    if only == "i32":
+        return Fit(only, "copied" if sources[0].data.dtype == "I32" else "converted")
     if changed and only != "f32":
         return Fit("f32", "converted")
     return Fit(only, "copied" if origin.change is None else "converted")

@@ -30,7 +30,7 @@ from runtime.records import dataclass
 Array: TypeAlias = NDArray[Any]
 
 _PIECE_BYTES = 8 << 20
-_DTYPES = {"F32": "<f4", "U32": "<u4", "F16": "<f2", "BF16": "<u2", "U8": "u1"}
+_DTYPES = {"F32": "<f4", "U32": "<u4", "F16": "<f2", "BF16": "<u2", "U8": "u1", "I32": "<i4", "I64": "<i8"}
 _E2M1 = np.array((0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6), dtype=np.float32)
 
 
@@ -226,7 +226,7 @@ def _encoded(piece: Piece, stored: Stored | None, origin: Origin, fit: Fit) -> A
     if fit.how == "copied":
         return piece.data
     if stored is None or stored.packing is None:
-        return _encode_numbers(floats(piece.data), fit.type)
+        return _encode_numbers(piece.data if fit.type == "i32" else floats(piece.data), fit.type)
     if fit.type in ("f32", "f16", "bf16", "q8_0") and not (fit.type == "q8_0" and fit.exact):
         return _encode_numbers(_with_columns(numbers(piece, stored), origin), fit.type)
     return _packed_blocks(piece, stored.packing, origin, fit.type)
@@ -284,6 +284,8 @@ def _with_columns(array: Array, origin: Origin, group: int = 1) -> Array:
 
 def _encode_numbers(values: Array, kind: str) -> Array:
     match kind:
+        case "i32":
+            return values.astype("<i4")
         case "f32":
             return values.astype("<f4")
         case "f16":

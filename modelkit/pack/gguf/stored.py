@@ -24,6 +24,7 @@ from runtime.records import dataclass
 
 FLOATS = {"F32": "f32", "F16": "f16", "BF16": "bf16"}
 """safetensors' names of types, and GGUF's."""
+NUMBERS = {**FLOATS, "I32": "i32", "I64": "i32"}
 
 _INNER = "language_model."
 _MODEL_INNER = "model.language_model."
@@ -217,7 +218,7 @@ def _part(tensor: TensorInfo) -> Part:
 
 
 def _float(name: str, dtype: str) -> str:
-    if dtype not in FLOATS:
+    if dtype not in NUMBERS:
         raise UnsupportedSource(f"`{name}` is {dtype}, which is not written as GGUF")
     return dtype
 

@@ -32,6 +32,8 @@ FACTS = "gguf.json"
 """What the file says of itself: its `general.*` keys and what it was quantized with."""
 
 _FLOATS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+_TABLES = "ffn_gate_tid2eid.weight"
+"""How names of tensors of whole numbers end."""
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _MOST_VALUES = 1 << 20
 _CONSTANTS = "numbers-of-the-metadata"
@@ -134,6 +136,8 @@ def read_checkpoint(path: Path, label: str, head: Path | None = None) -> tuple[I
 def _stored(tensor: GgufTensor, label: str) -> TensorInfo:
     kind = tensor.type
     dtype = kind.name if kind.packed else _FLOATS.get(kind.name)
+    if kind.name == "i32" and tensor.name.endswith(_TABLES):
+        dtype = "I32"
     if dtype is None:
         raise UnsupportedSource(
             f"{label}: tensor `{tensor.name}` is {kind.name.upper()}; weights are floats or quantized"

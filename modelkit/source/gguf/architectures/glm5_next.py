@@ -118,6 +118,14 @@ def _write_limit(out: Writing) -> None:
     out.put("swiglu_clamp_shexp", limits)
 
 
+STREAMS = (
+    Same("hyper_connection.count", ("hc_mult",), default=4, needed=True),
+    Same("hyper_connection.sinkhorn_iterations", ("hc_sinkhorn_iters",), default=20, needed=True),
+    Special(_read_least, _write_least),
+)
+LIMIT = Special(_read_limit, _write_limit)
+
+
 def _flat(shape: tuple[int, ...], _: object) -> tuple[int, ...]:
     return (row_count((*shape, 1)),)
 
@@ -135,9 +143,7 @@ GLM5NEXT = Architecture(
         Same("attention.indexer.kpool", ("index_kpool",), default=16, needed=True),
         Written("attention.indexer.kpool_select_tail", lambda _: True, lambda _: True),
         Always("index_kpool_always_select_tail", True),
-        Same("hyper_connection.count", ("hc_mult",), default=4, needed=True),
-        Same("hyper_connection.sinkhorn_iterations", ("hc_sinkhorn_iters",), default=20, needed=True),
-        Special(_read_least, _write_least),
+        *STREAMS,
         *expert_settings("n_routed_experts", "num_local_experts"),
         *GROUPS,
         MOE_INNER,
@@ -145,7 +151,7 @@ GLM5NEXT = Architecture(
         ROUTED_SCALE,
         NORMALIZED,
         leading_dense(default=3),
-        Special(_read_limit, _write_limit),
+        LIMIT,
         bias_flag("attention_bias", "attn_kv_a_mqa"),
         heads_behind(),
     ),

@@ -37,6 +37,8 @@ REFUSED = {
     "cohere2_moe_sigmoid": "shared experts are not averaged",
     "dbrx_plain": "the activation of experts is gelu",
     "deepseek_biases": "the rotation is scaled",
+    "deepseek_v4": "a vector of 7 tokens",
+    "deepseek_v4_plain": "a vector of 3 tokens",
     "deepseek_v3": "mscale and mscale_all_dim differ",
     "deepseek_v3_halves": "halves of a head are rotated",
     "ernie4_5_moe_biases": "moe_norm_min is 0.5",
