@@ -7,16 +7,19 @@ what is liked, have a greatest length; each query says what probability it gives
 without a window filters of keys and values depend on the token; gates close what heads see; experts' parts
 are bent.
 
+What entered the blocks lies side by side in the stream, then what this one came to, then room for those that
+are to come.
+
 Of a looped model the later passes start anew from what entered the first, and hear in each layer, by learned
-queries, what the pass before came to. Each pass remembers its own keys and values: the layout lists the
-memories of all layers (`models.inkling`), then those of the looped ones for each further pass.
+queries, what the pass before came to, which lies behind. Each pass remembers its own keys and values: a layer
+has four memories (`models.inkling`) for each.
 
 Sources: transformers modeling_inkling2.py, modeling_inkling2_loop.py.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -26,9 +29,9 @@ from runtime.models.checkpoint import Checkpoint
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.headed import Headed
-from runtime.models.inkling import SENSITIVE, STACKS, WRAPPED, Memories, in_turn
+from runtime.models.inkling import SENSITIVE, STACKS, WRAPPED, in_turn
 from runtime.models.inkling2_attention import Attention, ShortConv
-from runtime.models.inkling2_config import LAYERS, NO_LOOP, Config, layout, parse
+from runtime.models.inkling2_config import LAYERS, Config, layout, parse
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.nn import ops
 from runtime.nn.conv import stored_filters
@@ -59,19 +62,20 @@ class Recall(Module):
         super().__init__()
         self.query = mx.zeros(shape)
 
-    def __call__(self, states: Sequence[mx.array], queries: mx.array | None = None) -> list[mx.array]:
-        """states: float32 [B, L, D] each, normed. For each query [D] a mix of them."""
-        asked = (self.query if queries is None else queries).astype(mx.float32)
-        asked = asked.reshape(-1, asked.shape[-1])
-        stacked = mx.stack([*states], axis=2)
-        scores = ops.table.matmul(asked, stacked, transposed=True)  # [B, L, queries, states]
-        mixed = ops.table.matmul(ops.table.softmax(scores * asked.shape[-1] ** -0.5), stacked)
-        return [mixed[:, :, query] for query in range(asked.shape[0])]
+    def __call__(self, states: mx.array) -> mx.array:
+        """float32 [B, L, S, D], normed -> for each query [D] a mix of them, [B, L, Q, D]."""
+        asked = self.query.astype(mx.float32).reshape(-1, self.query.shape[-1])
+        scores = ops.table.matmul(asked, states, transposed=True)  # [B, L, Q, S]
+        return ops.table.matmul(ops.table.softmax(scores * asked.shape[-1] ** -0.5), states)
 
 
 def plain(x: mx.array) -> mx.array:
-    """A state as it is mixed: float32, normed."""
+    """States as they are mixed: float32, normed."""
     return rms(x.astype(mx.float32), _PLAIN_EPS)
+
+
+def _each(mixed: mx.array) -> list[mx.array]:
+    return [mixed[:, :, query] for query in range(mixed.shape[2])]
 
 
 class MessageGate(Module):
@@ -95,6 +99,8 @@ class Block(Module):
     def __init__(self, config: Config, place: int) -> None:
         super().__init__()
         hidden, loop = config.hidden_size, config.loop
+        self._turns, self._states = config.turns(place), config.blocks + 1
+        self._before, self._starts = -(-place // config.block), place % config.block == 0
         self._whole = config.windows[place] is None
         growing = config.growing if self._whole else None
         if place:
@@ -113,37 +119,38 @@ class Block(Module):
         self.post_attention_layernorm = norm()
         self.post_attention_convolution = ShortConv(hidden, config.taps)
         self.post_mlp_convolution = ShortConv(hidden, config.taps)
-        if loop is not None and loop.start <= place < loop.stop:
+        if loop is not None and place in config.looped:
             gates = [MessageGate(hidden, loop.rank, config.norm_eps) for _ in range(4)]
             self.q_message_gate, self.k_message_gate, self.v_message_gate, self.mlp_message_gate = gates
-        self._first = place % config.block == 0
+            self.message_input = Recall(4, hidden)
 
-    def __call__(
-        self,
-        x: mx.array,
-        step: Step,
-        memories: Memories,
-        before: list[mx.array],
-        messages: Sequence[mx.array] = (),
-    ) -> mx.array:
-        """x: what this block of layers came to so far. before: what entered blocks, normed; to it comes what
-        enters the one that begins here. messages: for queries, keys, values, and the feed-forward part.
-        """
-        dtype, entered = x.dtype, plain(x)
-        last, cache, seen, fed = memories
-        reads = self.attention_input([*before, entered]) if "attention_input" in self else [x]
+    def __call__(self, x: mx.array, step: Step, memories: Sequence[Any], turn: int) -> mx.array:
+        """x [B, L, S D]: the stream. turn: which of the passes it is."""
+        if turn not in self._turns:
+            return x
+        dtype, own = x.dtype, 4 * (turn - self._turns.start)
+        last, cache, seen, fed = memories[own : own + 4]
+        states = mx.unflatten(x, -1, (-1, self.post_attention_layernorm.weight.size))
+        messages: Sequence[mx.array] = ()
+        if turn and len(self._turns) > 1:
+            messages = _each(self.message_input(plain(states[:, :, self._states :])))
+        count = self._before
+        entered, known = states[:, :, count], plain(states[:, :, : count + 1])
+        reads = _each(self.attention_input(known)) if "attention_input" in self else [entered]
         answer = self.self_attn(self._read(reads, step, messages, dtype), step, last, cache)
         answer = self.post_attention_convolution(answer, step, seen).astype(mx.float32)
-        if self._first:
-            before.append(entered)
-            x = answer
+        if self._starts:
+            total, count = answer, count + 1
         else:
-            x = x.astype(mx.float32) + answer
-        (read,) = self.mlp_input([*before, plain(x)])
+            total = entered.astype(mx.float32) + answer
+        known = mx.concatenate([known[:, :, :count], plain(total)[:, :, None]], axis=2)
+        (read,) = _each(self.mlp_input(known))
         if messages:
             read = self.mlp_message_gate(read, messages[3], step, dtype)
         answer = self.mlp(self.post_attention_layernorm(read).astype(dtype), step)
-        return (x + self.post_mlp_convolution(answer, step, fed)).astype(dtype)
+        total = (total + self.post_mlp_convolution(answer, step, fed)).astype(dtype)
+        parts = states[:, :, :count], total[:, :, None], states[:, :, count + 1 :]
+        return mx.concatenate(parts, axis=2).flatten(2)
 
     def _read(
         self, reads: Sequence[mx.array], step: Step, messages: Sequence[mx.array], dtype: mx.Dtype
@@ -165,53 +172,45 @@ class Block(Module):
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
-        hidden, loop = config.hidden_size, config.loop
+        hidden = config.hidden_size
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.embed_norm = RMSNorm(hidden, eps=config.norm_eps)
         self.layers = [Block(config, place) for place in range(config.layers)]
         self.final_input = Recall(hidden)
         self.norm = RMSNorm(hidden, eps=config.norm_eps)
-        if loop is not None:
-            self.message_input = Recall(loop.layers, 4, hidden)
-        self._loop = loop
+        self._passes, self._states, self._heard = config.passes, config.blocks + 1, config.heard
+        self._first = config.looped.start // config.block
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")
-        flat, count = by_layout(caches), len(self.layers)
-        memories: list[Any] = list(zip(*(flat[i::4] for i in range(4)), strict=True))
-        x, before, loop = step.embedded(self.embed), list[mx.array](), self._loop or NO_LOOP
-        dtype, places = x.dtype, range(loop.start, loop.stop)
-        x = self._passed(range(loop.start), x, step, memories[: loop.start], before)
-        entering, known = x, [*before]
-        x = self._passed(places, x, step, memories[loop.start : loop.stop], before)
-        for turn in range(loop.passes - 1):
-            # What entered the first block of the looped ones is what entered all passes.
-            came = [*before[len(known) + 1 :], plain(x)]
-            before = [*known]
-            own = memories[count + turn * loop.layers :][: loop.layers]
-            x = self._passed(places, entering, step, own, before, came)
-        x = self._passed(range(loop.stop, count), x, step, memories[loop.stop : count], before)
-        (read,) = self.final_input([*before, plain(x)])
-        return self.norm(read).astype(dtype)
+        flat, own = by_layout(caches), 4 * self._passes
+        x = step.embedded(self.embed)
+        hidden = x.shape[-1]
+        x = mx.pad(x, [(0, 0), (0, 0), (0, (self._states + self._heard - 1) * hidden)])
+        for turn in range(self._passes):
+            if turn:
+                x = self._told(x, hidden)
+            for place, layer in enumerate(self.layers):
+                x = layer(x, step, flat[place * own : (place + 1) * own], turn)
+        states = mx.unflatten(x, -1, (-1, hidden))
+        return self.norm(self.final_input(plain(states[:, :, : self._states]))[:, :, 0]).astype(x.dtype)
 
-    def _passed(
-        self,
-        places: range,
-        x: mx.array,
-        step: Step,
-        memories: Sequence[Memories],
-        before: list[mx.array],
-        came: Sequence[mx.array] = (),
-    ) -> mx.array:
-        """Through these layers. came: what the pass before came to, as it is mixed."""
-        for place, memory in zip(places, memories, strict=True):
-            messages = (
-                self.message_input(came, self.message_input.query[place - places.start]) if came else ()
-            )
-            x = self.layers[place](x, step, memory, before, messages)
-        return x
+    def _told(self, x: mx.array, hidden: int) -> mx.array:
+        """What entered the looped layers is what enters all passes: it lies there yet. Behind goes what
+        entered their other blocks, and what the last one came to.
+        """
+        first = (self._first + 1) * hidden
+        return mx.concatenate(
+            [x[..., : self._states * hidden], x[..., first : first + self._heard * hidden]], axis=-1
+        )
+
+    def goes_round(self, given: Sequence[Any]) -> bool:
+        """See `runtime.ranks.stream`."""
+        return given[2] + 1 < self._passes
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.embed_norm(embed(self.embed_tokens, ids, step))
@@ -265,7 +264,8 @@ _NAMES = (
 _ENDS = (".weight_proj", ".weight_proj.weight"), (".static_w", ".static_weight")
 _QUERY = re.compile(r"model\.attn_res\.(attn|mlp)_queries\.(\d{1,6})", re.ASCII)
 _IN_TURN = ((".experts.w13_weight", ".experts.{}"),)
-_MESSAGES = "model.middle_cycle_cross_pass_queries", "model.middle_cycle_cross_pass_kv_queries"
+_MESSAGES = "model.message_input.query"
+_PUBLISHED = "model.middle_cycle_cross_pass_queries", "model.middle_cycle_cross_pass_kv_queries"
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
@@ -277,9 +277,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
         for name, array in without_spares(config, text_tower(weights)).items()
     }
     adapted: Weights = {}
-    if config.loop is not None and all(name in plain_names for name in _MESSAGES):
-        ends, middle = (mx.unflatten(plain_names.pop(name), 0, (config.loop.layers, 2)) for name in _MESSAGES)
-        adapted["model.message_input.query"] = mx.concatenate([ends[:, :1], middle, ends[:, 1:]], axis=1)
+    for place, query in enumerate(_messages(config, plain_names), start=config.looped.start):
+        adapted[f"model.layers.{place}.message_input.query"] = query
     for name, array in respelled(plain_names, _NAMES, trunk="").items():
         if found := _QUERY.fullmatch(name):
             kind, place = ("attention", int(found[2]) + 1) if found[1] == "attn" else ("mlp", int(found[2]))
@@ -290,6 +289,15 @@ def adapt(config: Config, weights: Weights) -> Weights:
             array = array[: config.vocab_size]
         adapted |= in_turn(name, array, _IN_TURN)
     return to_switch(adapted, config.experts)
+
+
+def _messages(config: Config, weights: Weights) -> Iterator[mx.array]:
+    """The queries of each looped layer, which one tensor has or two, taken out of the others."""
+    if config.loop is not None and all(name in weights for name in _PUBLISHED):
+        ends, middle = (mx.unflatten(weights.pop(name), 0, (-1, 2)) for name in _PUBLISHED)
+        yield from mx.concatenate([ends[:, :1], middle, ends[:, 1:]], axis=1)
+    elif config.loop is not None and _MESSAGES in weights:
+        yield from weights.pop(_MESSAGES)
 
 
 _WIDE = (

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runtime.cache.layout import LayerSpec
+from runtime.cache.layout import LayerSpec, Stateless
 from runtime.models.config import Fields
 from runtime.models.decoder_config import DecoderConfig, key_heads, layer_count, read_shape
 from runtime.models.inkling_config import Growing, hybrid_layout, read_growing, read_hybrid, real_ids
@@ -22,9 +22,6 @@ class Loop:
     @property
     def layers(self) -> int:
         return self.stop - self.start
-
-
-NO_LOOP = Loop(0, 0, 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,30 @@ class Config(DecoderConfig):
     caps: tuple[float, float, float]
     """Of an expert's gate and of what is gated, and of logits."""
     loop: Loop | None
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return -(-self.layers // self.block)
+
+    @property
+    def looped(self) -> range:
+        """Which layers are passed several times."""
+        return range(0) if self.loop is None else range(self.loop.start, self.loop.stop)
+
+    @property
+    def passes(self) -> int:
+        return self.loop.passes if self.loop is not None and self.looped else 1
+
+    @property
+    def heard(self) -> int:
+        """States that a pass tells the next one."""
+        return len(self.looped) // self.block if self.passes > 1 else 0
+
+    def turns(self, place: int) -> range:
+        """In which passes this layer is computed."""
+        first = self.passes - 1 if place >= self.looped.stop else 0
+        return range(first, self.passes if place >= self.looped.start else 1)
 
     def of_layer(self, place: int) -> "Config":
         """With that layer's own heads."""
@@ -145,5 +166,9 @@ def _loop(fields: Fields, layers: int, block: int) -> Loop:
 
 
 def layout(config: Config) -> list[LayerSpec]:
-    specs, loop = hybrid_layout(config), config.loop
-    return specs if loop is None else specs + specs[4 * loop.start : 4 * loop.stop] * (loop.passes - 1)
+    """Of every layer four memories for each pass; nothing for those that it is not of."""
+    specs, found = hybrid_layout(config), list[LayerSpec]()
+    for place in range(config.layers):
+        own, times = specs[4 * place : 4 * place + 4], len(config.turns(place))
+        found += own * times + [Stateless()] * 4 * (config.passes - times)
+    return found

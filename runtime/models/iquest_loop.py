@@ -1,19 +1,21 @@
 """IQuest-Coder Loop: Llama whose layers are passed twice. In the second pass a gate of each head mixes what
 the first pass's keys and values show of the whole past with what its own show of the last tokens.
 
-The layout lists the memories of the first pass, layer by layer, then those of the second.
+Each layer has two memories, one of each pass.
 
 Sources: mlx-lm's iquestloopcoder.py; vLLM's iquest_loopcoder.py.
 """
 
-from collections.abc import Mapping
-from typing import Any, cast
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
-from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
+from runtime.cpu.stated import Attends
 from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -23,9 +25,10 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend, attend_over
-from runtime.nn.block import PreNorm
+from runtime.nn.block import Place, PreNorm
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import SelfAttention
 from runtime.nn.sublayer import added
@@ -59,26 +62,34 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def layout(config: Config) -> list[LayerSpec]:
     heads, size = config.kv_heads, config.head_dim
-    return [*[Full(heads, size)] * config.layers, *[Rotating(heads, size, config.near)] * config.layers]
+    return [Full(heads, size), Rotating(heads, size, config.near)] * config.layers
 
 
 class Attention(SelfAttention):
+    memories: ClassVar[int] = 2
+
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+        self.head_gate = Gate(config.heads, config.head_dim)
 
-    def again(
-        self, x: mx.array, step: Step, gate: "Gate", whole: AttentionCache, near: AttentionCache
+    def __call__(
+        self, x: mx.array, step: Step, cache: AttentionCache, near: AttentionCache | None = None
     ) -> mx.array:
-        """In the second pass: what the first one remembers of all tokens, and the last of this one's, each
-        head by its own share.
+        """near: in the second pass, its own memory. Then heads see what the first one remembers of all
+        tokens, and the last of this one's, each by its own share.
         """
+        if near is None:
+            return super().__call__(x, step, cache)
         queries, keys, values = self.project(x, step)
         queries, keys = self.place(queries, keys, step)
-        share, scale = gate(queries), self._scale
-        far = attend_over(step, whole, queries, scale=scale)
+        share, scale = self.head_gate(queries), self._scale
+        far = attend_over(step, cache, queries, scale=scale)
         close = attend(step, near, queries, keys, values, scale=scale)
         mixed = [mx.unflatten(seen, -1, (self._heads, -1)) for seen in (far, close)]
         return linear(self.o_proj, (share * mixed[0] + (1 - share) * mixed[1]).flatten(2), step)
+
+    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        return super().states(norm, after)
 
 
 class Gate(Module):
@@ -95,16 +106,24 @@ class Gate(Module):
 
 
 class Block(PreNorm):
-    def again(
-        self, x: mx.array, step: Step, gate: Gate, whole: AttentionCache, near: AttentionCache
+    self_attn: Attention
+
+    def __call__(
+        self, x: mx.array, step: Step, cache: StepCache, near: AttentionCache | None = None
     ) -> mx.array:
-        """In the second pass."""
-        attention = cast("Attention", self.self_attn)
-        x = x + attention.again(self.input_layernorm(x), step, gate, whole, near)
+        """near: as `Attention` has it."""
+        if near is None:
+            return super().__call__(x, step, cache)
+        x = x + self.self_attn(self.input_layernorm(x), step, cache, near)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return super().sublayers()
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         norm = rms_norms(config)
@@ -113,17 +132,19 @@ class Trunk(Module):
             Block(Attention(config, rope), gated_mlp(config, bias=config.mlp_bias), norm)
             for rope in layer_ropes(config)
         ]
-        self.gate_projections = [Gate(config.heads, config.head_dim) for _ in self.layers]
         self.norm = norm()
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        memories, count = by_layout(caches), len(self.layers)
-        first, second = memories[:count], memories[count:]
+        memories = by_layout(caches)
+        first, second = memories[::2], memories[1::2]
         x = ops.table.layers(self.layers, step.embedded(self.embed), step, first)
-        passed: Any = zip(self.layers, self.gate_projections, first, second, strict=True)
-        for layer, gate, whole, near in passed:
-            x = layer.again(x, step, gate, whole, near)
+        for layer, cache, near in zip(self.layers, first, second, strict=True):
+            x = layer(x, step, cache, near)
         return self.norm(x)
+
+    def goes_round(self, given: Sequence[Any]) -> bool:
+        """See `runtime.ranks.stream`."""
+        return len(given) == 2
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.embed_tokens, ids, step)
@@ -138,12 +159,20 @@ def build(config: Config) -> IQuestLoop:
     return IQuestLoop(config)
 
 
+_GATE = re.compile(r"model\.gate_projections\.(\d{1,6})\.(weight|bias)", re.ASCII)
+
+
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    gates = ".gate_projections."
-    return {
-        name: array[:, None] if gates in name and name.endswith(".weight") and array.ndim == 2 else array
-        for name, array in without_spares(config, weights).items()
-    }
+    """Gates stand beside the layers in files."""
+    adapted: dict[str, mx.array] = {}
+    for name, array in without_spares(config, weights).items():
+        gate = _GATE.fullmatch(name)
+        if gate is None:
+            adapted[name] = array
+        else:
+            gates = array[:, None] if gate[2] == "weight" and array.ndim == 2 else array
+            adapted[f"model.layers.{gate[1]}.self_attn.head_gate.{gate[2]}"] = gates
+    return adapted
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -97,9 +97,14 @@ class Seat:
         mx.async_eval(x)
         return x
 
-    def coming_back(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
-        """Rank 0: what the last stage has made of the stream."""
-        return self.group.receive_in_turn(shape, dtype)
+    def coming_back(self, shape: Sequence[int], dtype: mx.Dtype, *, all_know: bool = False) -> mx.array:
+        """Rank 0: what the last stage has made of the stream. all_know: each rank of the first stage, which
+        hand it along.
+        """
+        if not self.leads:
+            return self.entering(shape, dtype)
+        x = self.group.receive_in_turn(shape, dtype)
+        return self._sent(x) if all_know and not self._is_last else x
 
     def ending(self, x: mx.array) -> mx.array:
         """Nobody asks for what the last stage has made of the stream. Where several share it, their sums are

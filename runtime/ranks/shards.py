@@ -139,14 +139,15 @@ def _split(module: Any, specs: list[LayerSpec], shard: Shard) -> Split | CannotC
     if found is None:
         return None
     kinds, rule = found
-    at = next((i for i, spec in enumerate(specs) if isinstance(spec, kinds)), None)
+    places = [i for i, spec in enumerate(specs) if isinstance(spec, kinds)]
+    its = places[: getattr(module, "memories", 1)]
     try:
-        split = rule(module, None if at is None else specs[at], shard)
+        split = [rule(module, spec, shard) for spec in [specs[i] for i in its] or [None]]
     except CannotCut as reason:
         return reason
-    if at is not None and split.memory is not None:
-        specs[at] = split.memory
-    return split
+    for i, one in zip(its, split, strict=False):
+        specs[i] = specs[i] if one.memory is None else one.memory
+    return split[0]
 
 
 def _child(module: Any, path: str) -> Any:

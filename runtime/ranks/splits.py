@@ -30,6 +30,8 @@ from runtime.records import dataclass
 QUERIES = ("q_proj", "g_proj", "gate_proj")
 """What gives queries, and gates for what heads see."""
 KEYS_AND_VALUES = ("k_proj", "v_proj")
+BY_HEAD = "sinks", "head_gate"
+"""What has one axis first, of the heads of queries."""
 DENSE = GatedMLP, FusedGatedMLP, MLP, OwnGateMLP
 """Feed-forward blocks without experts."""
 EXPERTS = Experts, OwnGateExperts
@@ -89,8 +91,9 @@ def split_attention(
         weight = module[name].get("weight") if name in module else None
         if weight is not None and weight.ndim > 1:
             pieces[name] = Piece("stack", (ranges,), count)
-    if "sinks" in module:
-        pieces["sinks"] = Piece("stack", (own,), heads)
+    for name in BY_HEAD:
+        if name in module:
+            pieces[name] = Piece("stack", (own,), heads)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
     pieces |= more
     check_children(module, {*pieces, "indexer"}, of_one_head)

@@ -49,15 +49,15 @@ class Before(Elsewhere):
 
 
 class Behind(Elsewhere):
-    """The layers of the ranks behind, and the way back to rank 0, which alone is given what they make."""
+    """The layers of the ranks behind, and the way back to the first stage."""
 
-    def __init__(self, stream: Stream, *, leads: bool) -> None:
+    def __init__(self, stream: Stream, *, opens: bool) -> None:
         super().__init__()
-        self._stream, self._leads = stream, leads
+        self._stream, self._opens = stream, opens
 
     def __call__(self, x: mx.array, *given: Any) -> mx.array:
         x = self._stream.leaving(x, given)
-        return self._stream.coming_back(x, given) if self._leads else x
+        return self._stream.coming_back(x, given) if self._opens else x
 
 
 def come_together(x: mx.array) -> mx.array:
@@ -109,7 +109,7 @@ def become_stage(
     if start:
         mine[start - 1] = Before(stream)
     if stop < len(mine):
-        mine[stop] = Behind(stream, leads=seat.leads)
+        mine[stop] = Behind(stream, opens=seat.opens)
         for place in copied:
             stand_in, mine[place] = mine[place], layers[place]
             _remembers_alone(layers[place], place, stream, stand_in)

@@ -4,9 +4,12 @@ Rank 0 drafts. A block draft reads hidden states after a few layers (`runtime.mo
 are: what leaves one of them behind the first stage goes on in the stream's own messages, so that a stage
 still costs one exchange. Every rank is told which layers are wanted (`runtime.ranks.lead`); the last one's
 state is made of what comes back, by rank 0.
+
+Where layers are passed several times, the stream goes round as often: what comes back to rank 0 enters its
+own again. Such a trunk says by what a layer is called with whether it `goes_round`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -24,6 +27,7 @@ class Stream:
     def __init__(self, seat: Seat, trunk: Any, start: int, stop: int, count: int, first: int) -> None:
         self._seat = seat
         self._trunk = trunk if isinstance(trunk, Taps) else None
+        self._goes_round: Callable[[Sequence[Any]], bool] = getattr(trunk, "goes_round", _goes_on)
         self._start, self._stop, self._last, self._first = start, stop, count - 1, first
         if self._trunk is not None:
             vars(self._trunk)["note"] = self.note
@@ -50,11 +54,14 @@ class Stream:
         return x
 
     def coming_back(self, x: mx.array, given: Sequence[Any]) -> mx.array:
-        """Rank 0: what the last stage has made of x; x where nobody asks for that."""
-        if not self._returns(given):
+        """Rank 0, and where the stream goes round, all of the first stage: what the last one has made of x;
+        x where nobody asks for that.
+        """
+        again = self._goes_round(given)
+        if not (self._seat.leads or again) or not self._returns(given):
             return x
         shape, carried = self._shape(x, self._last)
-        return self._unpacked(self._seat.coming_back(shape, x.dtype), carried, given)
+        return self._unpacked(self._seat.coming_back(shape, x.dtype, all_know=again), carried, given)
 
     def left(self, layer: int, given: Sequence[Any]) -> mx.array:
         """What left this layer in a step, on rank 0: it is one of those that are wanted."""
@@ -63,7 +70,8 @@ class Stream:
 
     def _returns(self, given: Sequence[Any]) -> bool:
         """Does the last stage answer? Drafts that read states between layers read those of all steps."""
-        return not _step(given).kept_only or (self._trunk is not None and self._trunk.is_tapped)
+        tapped = self._trunk is not None and self._trunk.is_tapped
+        return not _step(given).kept_only or tapped or self._goes_round(given)
 
     def _carried(self, stop: int) -> list[int]:
         """Layers before `stop`, and not of the first stage, whose states are wanted."""
@@ -81,6 +89,10 @@ class Stream:
         for layer, state in zip(carried, states, strict=True):
             Taps.note(self._trunk, layer, state, _step(given))
         return x
+
+
+def _goes_on(_given: Sequence[Any]) -> bool:
+    return False
 
 
 def _step(given: Sequence[Any]) -> Step:

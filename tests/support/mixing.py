@@ -75,6 +75,7 @@ FAMILIES = (
     "kimi_linear",
     "llama4",
     "falcon_h1",
+    "iquest_loop",
     ASSISTED,
 )
 NEAR = 0.02

@@ -13,7 +13,7 @@ from tests.support.ranks import Standing
 Crews = Callable[[int], Standing]
 
 # Grouped heads, windows, chunks, sandwiched norms, parallel blocks, one matrix for three, MLA, experts of
-# every kind, recurrent layers of several kinds, two memories a layer, tied heads, learned positions.
+# every kind, recurrent layers of several kinds, two memories a layer, tied heads, learned positions, passes.
 STAGED = (
     "llama4",
     "qwen3",
@@ -27,6 +27,7 @@ STAGED = (
     "qwen3_next",
     "nemotron_h",
     "lfm2_moe",
+    "inkling2_loop_text",
 )
 OLDER = "bloom", "mpt", "gpt_bigcode", "gpt_neo", "opt_350m"
 """With ALiBi, learned positions, projected embeddings."""
@@ -34,7 +35,7 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
-    *("deepseek_v4", "mistral_large4_plain"),
+    *("deepseek_v4", "mistral_large4_plain", "iquest_loop"),
 )
 SHARED = (
     *(name for name in STAGED if name != "gpt2"),
@@ -42,9 +43,9 @@ SHARED = (
     *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", "axk2", "deepseek_v4"),
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
-    *("hy_v4", "minimax_m3"),
+    *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text"),
 )
-PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3")
+PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
 # Rounding of sums in another order, as share of the largest logit.
 BAR = 1e-4
 
@@ -81,10 +82,11 @@ def test_shards_give_the_logits_of_one_process(
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B and PLaMo 2
-    and those with indexers or ALiBi are computed in parts on one rank, too.
+    and Inkling 2 and those with indexers or ALiBi are computed in parts on one rank, too.
     """
+    inkling = "inkling2_text", "inkling2_loop_text"
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
-    apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *indexed, *ALIBI
+    apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *inkling, *indexed, *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
