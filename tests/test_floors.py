@@ -90,6 +90,8 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         ),
     ),
     (True, ("modelkit.server",)),
+    (False, ("modelkit.server.anthropic", "modelkit.server.ollama", "modelkit.server.openai")),
+    (True, ("modelkit.server.own",)),
     (True, ("modelkit.cli",)),
 ]
 

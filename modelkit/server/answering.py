@@ -36,6 +36,8 @@ from modelkit.server.trace import Outcome, Trace
 from runtime.records import dataclass
 
 T = TypeVar("T")
+Start = Callable[[Model, int], GenerationStream]
+"""Starts the row of that number (from 0) with stream=True. Called in a worker thread."""
 Take = Callable[[list[Batch]], bool]
 """Gets what a step brought, which is never nothing; False: it can take no more for now."""
 _PRIORITY = "x-modelkit-priority"
@@ -47,8 +49,7 @@ class Ask:
 
     model: str
     """Its name, as the client wrote it, adapters included (`chosen`)."""
-    start: Callable[[Model, int], GenerationStream]
-    """Starts the row of that number (from 0) with stream=True. Called in a worker thread."""
+    start: Start
     rows: int = 1
     """How many answers (`n`)."""
     keep_alive: float | None = None

@@ -11,10 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import MOST_MESSAGES, Message, ToolCall
+from modelkit.server.conversation import Calls, call_of, without_blank_end
 from modelkit.server.faults import Refused, refused
 from modelkit.server.fields import Fields, wrong
-from modelkit.server.openai.messages import call_of, without_blank_end
-from modelkit.server.results import Calls
 
 BILLING = "x-anthropic-billing-header:"
 """Claude Code puts a line that begins so in front of its system text, with another value each time: kept, it

@@ -12,9 +12,9 @@ from modelkit.chat.message import MOST_MESSAGES, Message
 from modelkit.server.anthropic.messages import read_conversation, read_system, says
 from modelkit.server.anthropic.offered import changes_in, offered
 from modelkit.server.anthropic.threads import KEPT, Efforts, Thread, Threads
+from modelkit.server.conversation import with_wish
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
-from modelkit.server.openai.compaction import asking
 from runtime.records import dataclass
 
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
@@ -77,7 +77,7 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
         thread = replace(thread, said=said, fields=fields, changes=changed, efforts=efforts)
     wish = None if counting else body.fields("compaction")
     if wish is not None:
-        messages = asking(messages, _instructions(wish))
+        messages = with_wish(messages, _instructions(wish))
     body.refuse("mcp_servers", "this server calls no other servers")
     keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
     if counting:

@@ -13,9 +13,9 @@ from typing import Any
 from starlette.requests import Request
 
 from modelkit.chat.message import Message
+from modelkit.server.conversation import message_size
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai.stored import message_size
 from runtime.records import dataclass
 
 MOST_THREADS = 256

@@ -12,12 +12,11 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
-from modelkit.server.answering import Ask, call
+from modelkit.server.answering import Ask, Start, call
 from modelkit.server.chosen import parted
 from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire
 from modelkit.server.ollama.reading import THINKING, Chat, Common, Generate, read_chat, read_generate
-from modelkit.server.openai.asking import Start
 from modelkit.server.replying import read, reply
 from modelkit.server.serving import serving_of
 from modelkit.store.store import Store

@@ -16,8 +16,8 @@ from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Tex
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.frames import MARK, Frame, utf8_text
+from modelkit.server.logprobs import Spell, Tokens, Told, token
 from modelkit.server.ollama.wire import filled, line, moment, nanoseconds
-from modelkit.server.openai.logprobs import Spell, Tokens, Told, token
 from modelkit.server.streaming import NDJSON, Wire
 from modelkit.server.trace import Trace
 from runtime.records import dataclass

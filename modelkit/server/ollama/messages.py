@@ -7,9 +7,9 @@ from typing import Any
 
 from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, ROLES, Message, ToolCall
 from modelkit.chat.template import MOST_TOOLS
+from modelkit.server.conversation import call_of, without_blank_end
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai.messages import call_of, without_blank_end
 
 _MEDIA = ("images", "audio", "videos")
 _TEXT_ONLY = "this server reads text only"

@@ -9,11 +9,11 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
+from modelkit.server.answering import Start
 from modelkit.server.faults import Refused, refused, renamed
 from modelkit.server.fields import Fields
 from modelkit.server.serving import serving_of
 
-Start = Callable[[Model, int], GenerationStream]
 _FORM = ("json_schema", "structured_outputs", "response_format", "text")
 _SPELT = {
     "format": ("guided_json", *_FORM),

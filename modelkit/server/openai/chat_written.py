@@ -13,11 +13,11 @@ from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinki
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
+from modelkit.server.logprobs import Spell, Tokens, Told, token
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.errors import error_event
 from modelkit.server.openai.guises import Guise, Input, guise_of
-from modelkit.server.openai.logprobs import Spell, Tokens, Told, token
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse

@@ -4,29 +4,12 @@
 front of it: many templates take no two messages of the user in a row.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from modelkit.chat.message import Message
 from modelkit.server.faults import refused
 from modelkit.server.openai.response_items import SEAL
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.wire import new_id
-
-_ASKED = (
-    "Write a summary of the conversation up to here. It takes the place of the conversation, so put into it "
-    "what was asked for, what was found, decided and done, with names and numbers as they are, and what is "
-    "still to do. Answer with the summary alone."
-)
-
-
-def asking(messages: Sequence[Message], wish: str = "") -> list[Message]:
-    """The conversation with the wish for a summary of it; "" for our own words."""
-    last, wish = messages[-1], wish or _ASKED
-    if last.role == "user":
-        return [*messages[:-1], replace(last, content=f"{last.content}\n\n{wish}")]
-    return [*messages, Message("user", wish)]
 
 
 class Compaction(ResponseStream):

@@ -9,10 +9,10 @@ from modelkit.output.events import Event, Text, Thinking
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
+from modelkit.server.logprobs import Spell, Tokens, Told, readable
 from modelkit.server.openai.begun import head_of, read_so_far, whole_answer
 from modelkit.server.openai.completion_request import CompletionRequest
 from modelkit.server.openai.errors import error_event
-from modelkit.server.openai.logprobs import Spell, Tokens, Told, readable
 from modelkit.server.openai.usage import chat_usage, timings
 from modelkit.server.openai.wire import DONE, new_id
 from modelkit.server.streaming import sse

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 
 from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
+from modelkit.server.conversation import call_of
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.guises import inner_name
-from modelkit.server.openai.messages import call_of, text_of
+from modelkit.server.openai.messages import text_of
 from modelkit.server.openai.response_items import SEAL
 
 ROLES = ("system", "developer", "user", "assistant")

@@ -5,14 +5,12 @@ pass, a call with broken arguments is kept as it was written, thinking is taken 
 What carries content that is no text (images, sound, files) is refused, by its place.
 """
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 
-from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall, call_as_written
+from modelkit.chat.message import MOST_CALLS, MOST_MESSAGES, Message, ToolCall
+from modelkit.server.conversation import Calls, call_of, without_blank_end
 from modelkit.server.faults import Refused, refused
-from modelkit.server.fields import Fields, wrong
-from modelkit.server.results import Calls
+from modelkit.server.fields import Fields
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _THINKING = ("reasoning_content", "reasoning", "thinking")
@@ -39,12 +37,6 @@ def read_messages(body: Fields) -> list[Message]:
             "invalid_request", "messages is missing or empty, expected at least one message", "messages"
         )
     return without_blank_end(messages)
-
-
-def without_blank_end(messages: list[Message]) -> list[Message]:
-    """A last message of the assistant that says nothing is no beginning of an answer."""
-    last = replace(messages[-1], content=messages[-1].content.strip())
-    return messages[:-1] if len(messages) > 1 and last == Message("assistant") else messages
 
 
 def goes_on(body: Fields, messages: Sequence[Message]) -> bool:
@@ -84,16 +76,6 @@ def text_of(given: Fields, field: str) -> str:
         one if isinstance(one, str) else _part(given.entry(one, at))
         for one, at in zip(value, places, strict=True)
     )
-
-
-def call_of(name: str, written: object, id: str | None, where: str) -> ToolCall:  # noqa: A002
-    """A call of a tool. Arguments that are no JSON object, or one that no prompt can hold, stay as they were
-    written: an answer that went wrong once would otherwise end the conversation for good.
-    """
-    if written is not None and not isinstance(written, str | dict):
-        raise wrong(where, written, "an object, or its JSON text")
-    text = json.dumps(written) if isinstance(written, dict) else written or ""
-    return call_as_written(name, text if text.strip() else "{}", id)
 
 
 def _message(given: Fields) -> Message:

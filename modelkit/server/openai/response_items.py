@@ -15,8 +15,8 @@ from typing import Any
 
 from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.server.logprobs import Spell, Tokens, token
 from modelkit.server.openai.guises import Guise, Guises, Input, guise_of
-from modelkit.server.openai.logprobs import Spell, Tokens, token
 from modelkit.server.openai.wire import new_id
 from runtime.records import dataclass
 

@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from modelkit.chat.message import Message
+from modelkit.server.conversation import Calls
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.models.turns import Priority
@@ -18,7 +19,6 @@ from modelkit.server.openai.input_items import ADDED, Turns, read_items
 from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import Telling
 from modelkit.server.openai.stored import Items, Kept
-from modelkit.server.results import Calls
 from runtime.records import dataclass
 
 _OWN = frozenset(

@@ -10,13 +10,14 @@ from starlette.routing import Route
 from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
 from modelkit.server.answering import Ask, call
+from modelkit.server.conversation import with_wish
 from modelkit.server.fields import Fields
 from modelkit.server.http.own_headers import with_notes
 from modelkit.server.openai.asking import chat, counter, model_of, spelt, told
 from modelkit.server.openai.background import begun
 from modelkit.server.openai.chat_request import read_chat
 from modelkit.server.openai.chat_written import ChatStream
-from modelkit.server.openai.compaction import Compaction, asking
+from modelkit.server.openai.compaction import Compaction
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_rows import Rows
 from modelkit.server.openai.completion_written import CompletionStream
@@ -93,7 +94,7 @@ async def compact(request: Request) -> Response:
     options = {**asked.options, "tool_choice": "none"} if "tools" in asked.options else asked.options
 
     def start(model: Model, row: int) -> GenerationStream:
-        return chat(model, asking(asked.messages), options, asked.model)
+        return chat(model, with_wish(asked.messages), options, asked.model)
 
     ask = Ask(
         model_of(request, asked.model), told(start, names, "input"), 1, asked.keep_alive, asked.priority

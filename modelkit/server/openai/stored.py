@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from starlette.requests import Request
 
 from modelkit.chat.message import Message
+from modelkit.server.conversation import message_size
 from runtime.records import dataclass
 
 MOST_RESPONSES = 256
@@ -134,9 +135,3 @@ def kept_of(request: Request) -> Kept:
     if not hasattr(state, "responses"):
         state.responses = Kept()
     return state.responses
-
-
-def message_size(message: Message) -> int:
-    """About what it takes, in bytes."""
-    calls = sum(len(str(call.arguments)) for call in message.tool_calls)
-    return len(message.content) + len(message.thinking or "") + calls + 200

@@ -7,7 +7,7 @@ for each event: see `lines`.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any, get_type_hints
 
@@ -21,7 +21,7 @@ from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.requests.options import ChatOptions, GenerateOptions
-from modelkit.server.answering import Ask
+from modelkit.server.answering import Ask, Start
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json
@@ -59,7 +59,7 @@ def read_generate(body: Fields) -> Ask:
     return _ask(body, start)
 
 
-def _ask(body: Fields, start: Callable[[Model, int], GenerationStream]) -> Ask:
+def _ask(body: Fields, start: Start) -> Ask:
     keep_alive = body.duration("keep_alive")
     return Ask(body.needed_text("model"), start, keep_alive=keep_alive)
 

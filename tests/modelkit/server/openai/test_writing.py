@@ -18,11 +18,11 @@ from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Tex
 from modelkit.server.answering import Started
 from modelkit.server.faults import Fault
 from modelkit.server.fields import Fields
+from modelkit.server.logprobs import Tokens, readable
 from modelkit.server.openai.chat_request import Style
 from modelkit.server.openai.chat_written import ChatStream
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.completion_written import Choice, CompletionStream, Echo
-from modelkit.server.openai.logprobs import Tokens, readable
 from modelkit.server.openai.response_request import read_response
 from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.stored import Kept
