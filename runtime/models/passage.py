@@ -153,12 +153,15 @@ class _Asked:
             name: mx.zeros(_thin(name, shape)) for name, shape in context.items() if name not in self._own
         }
         beside |= self._siblings
-        nothing = self._run(beside, lambda _, shape: mx.zeros(shape))  # norms gain 1 on their way
-        fills = (lambda _, s: mx.ones(s), lambda place, s: mx.full(s, place + 1.0), self._numbered)
-        ones, source, rows = (
-            {name: array - nothing[name] for name, array in self._run(beside, fill).items()} for fill in fills
-        )
-        return self._read(ones, source, rows, nothing)
+        given = {id(array) for array in beside.values()}
+        source = self._run(beside, lambda place, shape: mx.full(shape, place + 1.0))
+        reached = [name for name, array in source.items() if id(array) not in given]  # others passed by
+        if not reached:
+            return _Found([], set())
+        fills = (lambda _, shape: mx.zeros(shape), lambda _, shape: mx.ones(shape), self._numbered)
+        nothing, ones, rows = (self._run(beside, fill) for fill in fills)  # norms gain 1 on their way
+        told = ({name: array[name] - nothing[name] for name in reached} for array in (ones, source, rows))
+        return self._read(*told, nothing)
 
     def _run(self, beside: Mapping[str, mx.array], fill: Any) -> dict[str, mx.array]:
         own = {name: fill(place, self._shapes[name]) for place, name in enumerate(self._names)}
