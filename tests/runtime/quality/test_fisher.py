@@ -55,10 +55,25 @@ def test_what_is_foreseen_is_what_is_measured(name: str, tmp_path: Path) -> None
     agrees(model, texts(model), divergence)
 
 
-@pytest.mark.parametrize("pool", ["mean", "first"])
-@pytest.mark.parametrize("name", Reference.encoders())
-def test_what_turns_a_vector_is_foreseen(name: str, pool: Pool, tmp_path: Path) -> None:
-    model = Reference.called(name).load(tmp_path / "m")
+ENCODERS = Reference.encoders()
+POOLS: tuple[Pool, ...] = ("mean", "first")
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_turns_a_vector_is_foreseen(name: str, tmp_path: Path) -> None:
+    """By one pooling here and by the other there."""
+    turns_as_foreseen(name, POOLS[ENCODERS.index(name) % len(POOLS)], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_what_turns_a_vector_is_foreseen_by_any_pooling(name: str, pool: Pool, tmp_path: Path) -> None:
+    turns_as_foreseen(name, pool, tmp_path)
+
+
+def turns_as_foreseen(name: str, pool: Pool, folder: Path) -> None:
+    model = Reference.called(name).load(folder / "m")
     agrees(embedding(model, pool, ()), texts(model, 12), likeness)
 
 
