@@ -61,6 +61,31 @@ def test_a_file_goes_on_where_it_ended(tmp_path: Path, wrote: list[tuple[int, in
     assert all(place // PAGE_BYTES == (place + count - 1) // PAGE_BYTES for place, count in wrote if count)
 
 
+def test_what_was_written_is_on_its_way_to_the_disk_before_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(disk, "begin_sync", lambda fd, start, stop: sent.append((start, stop)))
+    fd = disk.create(tmp_path / "file")
+    pages = PageWriter(fd, 12345)
+    for _ in range(8):
+        for start in range(0, len(DATA), 700_000):
+            pages.write(memoryview(DATA)[start : start + 700_000])
+    starts, stops = [start for start, _ in sent], [stop for _, stop in sent]
+    assert starts == [12345, *stops[:-1]]
+    assert stops[-1] > 8 * len(DATA) - 5 * PAGE_BYTES
+    os.close(fd)
+
+
+def test_beginning_to_sync_loses_nothing(tmp_path: Path) -> None:
+    fd = disk.create(tmp_path / "file")
+    disk.write_all(fd, memoryview(DATA))
+    disk.begin_sync(fd, 0, len(DATA))
+    disk.sync(fd)
+    os.close(fd)
+    assert (tmp_path / "file").read_bytes() == DATA
+
+
 def test_a_blob_has_all_that_was_written(store: Store) -> None:
     with store.begin() as new, new.write_blob() as writer:
         for start in range(0, len(DATA), 1_234_567):
