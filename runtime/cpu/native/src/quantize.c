@@ -16,6 +16,10 @@ INLINE vf load(const void* x, enum mk_float type, int i) {
 INLINE void store_bytes(uint8_t* to, vf whole) {
 #if defined(__AVX512F__)
   _mm_storeu_si128((__m128i*)to, _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(whole)));
+#elif defined(__AVX2__)
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(whole.a), _mm256_cvtps_epi32(whole.b)); /* by halves of registers */
+  const __m256i apart = _mm256_permute4x64_epi64(words, 0xd8);
+  _mm_storeu_si128((__m128i*)to, _mm_packus_epi16(_mm256_castsi256_si128(apart), _mm256_extracti128_si256(apart, 1)));
 #else
   float t[LANES];
   vf_store(t, whole);
@@ -23,12 +27,7 @@ INLINE void store_bytes(uint8_t* to, vf whole) {
 #endif
 }
 
-INLINE float least(vf a) {
-  float t[LANES];
-  vf_store(t, a);
-  for (int i = 1; i < LANES; i++) t[0] = t[i] < t[0] ? t[i] : t[0];
-  return t[0];
-}
+INLINE float least(vf a) { return -vf_greatest(vf_sub(vf_set(0), a)); }
 
 /* The first of the numbers that are equal to this one: zeros have two signs, and MLX compares one by one. */
 INLINE float first_like(float wanted, const void* x, enum mk_float type, int size) {
@@ -58,6 +57,16 @@ INLINE void pack_bits(const uint8_t* from, uint8_t* to, int size, int bits) {
   }
 }
 
+/* yes ? a : b. No branch: weights would mislead it half of the time. */
+INLINE float either(int yes, float a, float b) {
+  uint32_t x, y;
+  memcpy(&x, &a, 4);
+  memcpy(&y, &b, 4);
+  y ^= (x ^ y) & -(uint32_t)yes;
+  memcpy(&b, &y, 4);
+  return b;
+}
+
 static void group(const void* x, enum mk_float type, int size, int bits, uint8_t* codes, float* scale, float* bias) {
   vf high = load(x, type, 0), low = high;
   for (int i = LANES; i < size; i += LANES) {
@@ -70,8 +79,8 @@ static void group(const void* x, enum mk_float type, int size, int bits, uint8_t
   step = step > 1e-7f ? step : 1e-7f;
   if (bits > 1) { /* two values are the ends of the range; more have zero among them */
     const int from_below = __builtin_fabsf(bottom) > __builtin_fabsf(top);
-    step = from_below ? step : -step;
-    const float edge = from_below ? bottom : top, at_edge = __builtin_rintf(edge / step);
+    step = either(from_below, step, -step);
+    const float edge = either(from_below, bottom, top), at_edge = __builtin_rintf(edge / step);
     zero = 0;
     if (at_edge != 0) {
       step = edge / at_edge;

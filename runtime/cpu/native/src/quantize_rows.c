@@ -1,20 +1,8 @@
-/* Quantization of whole tensors, shared among threads. */
-#include "pool.h"
+/* Quantization of many groups, by the calling thread alone: whoever writes a package has one for every core. */
 #include "quantize.h"
 #include <string.h>
 
 static const struct quantize* const columns[] = ALL_COLUMNS(quantize);
-
-enum { BLOCK = 512 }; /* groups per chunk */
-
-struct job {
-  const char* x;
-  enum mk_float type;
-  size_t groups;
-  int size, bits;
-  uint8_t* codes;
-  char *scales, *biases;
-};
 
 static size_t bytes_of(enum mk_float type) { return type == MK_F32 ? 4 : 2; }
 
@@ -52,20 +40,13 @@ static void put(char* to, enum mk_float type, size_t at, float value) {
   }
 }
 
-static void chunk(void* with, int number) {
-  const struct job* j = with;
-  const size_t first = (size_t)number * BLOCK, code_bytes = (size_t)j->size * j->bits / 8;
-  const size_t stop = first + BLOCK < j->groups ? first + BLOCK : j->groups;
-  for (size_t g = first; g < stop; g++) {
-    float scale, bias;
-    columns[mk_column()]->group(j->x + g * j->size * bytes_of(j->type), j->type, j->size, j->bits, j->codes + g * code_bytes,
-                                &scale, &bias);
-    put(j->scales, j->type, g, scale);
-    put(j->biases, j->type, g, bias);
-  }
-}
-
 void mk_quantize(const void* x, enum mk_float type, size_t groups, int size, int bits, void* codes, void* scales, void* biases) {
-  struct job j = {x, type, groups, size, bits, codes, scales, biases};
-  mk_run(chunk, &j, (int)((groups + BLOCK - 1) / BLOCK));
+  const struct quantize* column = columns[mk_column()];
+  const size_t bytes = size * bytes_of(type), code_bytes = (size_t)size * bits / 8;
+  for (size_t g = 0; g < groups; g++) {
+    float scale, bias;
+    column->group((const char*)x + g * bytes, type, size, bits, (uint8_t*)codes + g * code_bytes, &scale, &bias);
+    put(scales, type, g, scale);
+    put(biases, type, g, bias);
+  }
 }
