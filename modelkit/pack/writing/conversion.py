@@ -176,24 +176,31 @@ def _copy(
 def _convert(
     part: Part, new: Transaction, store: Store, advance: Callable[[int], None]
 ) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+    weights = part.source.inventory.weights
+    with _Hasher(part.source, store) as hasher, Reader(weights) as reader:
+        blobs = _written(part, new, reader, advance)
+        digests = hasher.digests()
+        reader.check_unchanged()
+    _check_promises(part.source, digests)
+    return blobs, digests
+
+
+def _written(part: Part, new: Transaction, reader: Reader, advance: Callable[[int], None]) -> dict[str, Blob]:
+    """The converted weight files by path."""
     from modelkit.pack.writing.transform import release_memory, transform  # loads MLX
     from runtime.streams import handed_on
 
     change = partial(transform, fusion=part.fused.load()) if part.fused else transform
-    weights = part.source.inventory.weights
     blobs: dict[str, Blob] = {}
     try:
-        with _Hasher(part.source, store) as hasher, Reader(weights) as reader, handed_on() as take:
+        with handed_on() as take:
             for file in part.plan.files:
                 with new.write_blob() as sink:
                     write_file(file, sink, reader, change, advance, take)
                     blobs[file.path] = sink.commit()
-            digests = hasher.digests()
-            reader.check_unchanged()
-        _check_promises(part.source, digests)
     finally:
         release_memory()
-    return blobs, digests
+    return blobs
 
 
 def _check_promises(source: Source, digests: Mapping[str, Digest]) -> None:

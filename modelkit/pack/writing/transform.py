@@ -64,11 +64,12 @@ def transform(
         room = small_floats if slab.matrix.is_small_floats else codes
         return tuple(part.reshape(-1).view(np.uint8).data for part in room.repacked(slab, reader))
     raw, touched = bytearray(), fusion is not None and fusion.touches(slab)
+    quantized = planned.encode is not None and planned.encode.quantized
     if not isinstance(slab, Joined | Coded):
         raw = reader.read(slab)
         if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
             check_floats(raw, slab)
-        elif slab.tensor.dtype in _FLOATS:
+        elif slab.tensor.dtype in _FLOATS and not quantized:
             _check_numbers(planned, raw, slab.tensor.dtype)
         coded = slab.tiles is not None or (isinstance(slab, Slab) and slab.groups is not None)
         if planned.encode is None and not coded and not planned.plus_one and not touched:
@@ -81,12 +82,12 @@ def transform(
             values = values.astype(_FLOATS[planned.dtype])
         if isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
             values = mx.take_along_axis(values, _orders(slab, slab.groups.order, reader), axis=-1)
-        if planned.encode is not None and planned.encode.quantized:
+        if quantized:
             _check_finite(planned, values)
         if planned.plus_one:
             values = values.astype(mx.float32) + 1
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
-        if planned.encode is None or not planned.encode.quantized:
+        if not quantized:
             _check_range(planned, values, arrays[0])
         if planned.tuned is not None:
             arrays = with_tuned(planned, planned.tuned, slab, arrays)
