@@ -329,7 +329,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     own = {
         spelled(name, _NAMES): array
         for name, array in weights.items()
-        if not name.startswith(_HEADS) and not name.endswith(".gate.bias_vl")
+        if not name.startswith(_HEADS) and not name.endswith(_OF_IMAGES)
     }
     made: Weights = {}
     for name, array in to_switch(without_spares(config, own), config.experts).items():
@@ -343,6 +343,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
 
 
 _HEADS = ("mtp.", "model.mtp.")
+_OF_IMAGES = ".gate.bias_vl"
 
 
 def keeps_dtype(name: str) -> bool:
@@ -363,5 +364,7 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     keeps_dtype=keeps_dtype,
-    checkpoint=always(Checkpoint(rows=_ROWS, heads=_HEADS, modules=_NAMES, towers=_TOWERS)),
+    checkpoint=always(
+        Checkpoint(rows=_ROWS, heads=_HEADS, spare=(_OF_IMAGES,), modules=_NAMES, towers=_TOWERS)
+    ),
 )

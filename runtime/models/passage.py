@@ -274,8 +274,8 @@ def _arrive(described: Described, pair: Mapping[str, tuple[int, int]], experts: 
 
 
 def by_numbers(name: str, shape: Shape) -> bool:
-    """Is each number a row? So are those of vectors, and the biases of a stack."""
-    return len(shape) < 2 or name.endswith("bias")
+    """Is each number a row? So are those of vectors, and the biases of a stack; not a table of places."""
+    return len(shape) < 2 or (name.endswith("bias") and not name.endswith("position_bias"))
 
 
 def _rows(name: str, shape: Shape, *, turned: bool) -> int:

@@ -11,6 +11,7 @@ from math import prod
 from modelkit.errors import UnsupportedSource
 from modelkit.pack.planning.experts import gather, one_by_one
 from modelkit.pack.planning.families import checkpoint_of
+from modelkit.pack.planning.left_out import masks
 from modelkit.pack.planning.slabs import Columns, Slab, whole
 from modelkit.pack.sources import Source
 from modelkit.source.inventory import Inventory
@@ -88,7 +89,8 @@ def stored_tensors(source: Source) -> Tensors:
     text = {name: one for name, one in inventory.tensors.items() if not checkpoint.towers.has(name)}
     clusters = {name for name in text if name.startswith(_CLUSTERS)}
     unread = tuple(name for name in text if checkpoint.never_read(name))
-    kept = [one for name, one in text.items() if name not in clusters and name not in unread]
+    out = {*clusters, *unread, *masks(inventory)}
+    kept = [one for name, one in text.items() if name not in out]
     if isinstance(kind, MlxWeights):
         stored = _with_experts(_packed_and_plain(kept, kind, inventory), one_by_one(kept), checkpoint)
     elif isinstance(kind, FloatWeights):

@@ -12,13 +12,13 @@ from modelkit.source.tensor import TensorInfo
 
 def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]:
     """The tensors that get a decision of their own: not folded into another, not to be left out."""
-    out = {*folded, *_masks(inventory), *_copies(inventory), *_unread(inventory)}
+    out = {*folded, *masks(inventory), *_copies(inventory), *_unread(inventory)}
     return [tensor for name, tensor in inventory.tensors.items() if name not in out]
 
 
-def _masks(inventory: Inventory) -> list[str]:
-    """Attention masks and rotary tables that old checkpoints store, and Phi-4's adapters for images and
-    sound; MLX has no module for them.
+def masks(inventory: Inventory) -> list[str]:
+    """Attention masks and rotary tables that old checkpoints store, Phi-4's adapters for images and sound,
+    and DeepSeek V4's choice of experts for images; MLX has no module for them.
     """
     endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
     return [name for name in inventory.tensors if name.endswith(endings)]
@@ -28,8 +28,8 @@ def is_in_the_way(inventory: Inventory) -> bool:
     """Is a tensor of a type that MLX does not read, and with it no other one of its file? Of float64 become
     float32; nothing else takes C64 than what is left out.
     """
-    masks = _masks(inventory)
-    return any(inventory.tensors[name].dtype == "C64" for name in masks) or bool(_doubles(inventory))
+    complexes = (name for name in masks(inventory) if inventory.tensors[name].dtype == "C64")
+    return any(complexes) or bool(_doubles(inventory))
 
 
 def _doubles(inventory: Inventory) -> list[str]:
@@ -51,15 +51,15 @@ def _unread(inventory: Inventory) -> list[str]:
 
 
 def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ...]:
-    spare = _masks(inventory)
-    pairs = [name for name in spare if ".lora_" in name]
-    masks = [name for name in spare if name not in pairs]
+    spare = masks(inventory)
+    pairs = [name for name in spare if ".lora_" in name or name.endswith(".bias_vl")]
+    buffers = [name for name in spare if name not in pairs]
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
-    if masks:
-        notes.append(f"{counted(len(masks), 'stored buffer')} left out: positions say the same")
+    if buffers:
+        notes.append(f"{counted(len(buffers), 'stored buffer')} left out: positions say the same")
     if pairs:
-        notes.append(f"{counted(len(pairs), 'tensor')} left out: adapters for images and sound")
-    doubles = len(_doubles(inventory)) - sum(inventory.tensors[name].dtype == "F64" for name in masks)
+        notes.append(f"{counted(len(pairs), 'tensor')} left out: what images and sound have besides")
+    doubles = len(_doubles(inventory)) - sum(inventory.tensors[name].dtype == "F64" for name in buffers)
     if doubles:
         notes.append(f"{counted(doubles, 'tensor')} float64 and become float32, the widest that MLX computes")
     unread = _unread(inventory)

@@ -53,23 +53,31 @@ def _read_layers(file: Reading) -> None:
 
 def _hashed(facts: Facts) -> int:
     """How many layers, which are the first, have tables."""
-    kinds = facts.get("mlp_layer_types", default=[])
+    kinds = facts.get("mlp_layer_types")
+    if kinds is None:
+        return facts.count("num_hash_layers", default=3)
     return next((place for place, kind in enumerate(kinds) if kind != "hash_moe"), len(kinds))
 
 
+def _rates(facts: Facts) -> list[int]:
+    """Of each layer."""
+    by_kind = {kind: rate for rate, kind in _RATES.items()}
+    kinds = facts.get("layer_types")
+    return facts.get("compress_ratios")[: facts.layers] if kinds is None else [by_kind[one] for one in kinds]
+
+
 def _write_layers(out: Writing) -> None:
-    facts = out.facts
+    facts, rates = out.facts, _rates(out.facts)
     told = facts.get("compress_rates", default={})
     for rate, name in _SAID.items():
         found = facts.get(name) or told.get(_RATES[rate], rate)
-        if found != rate and _RATES[rate] in facts.get("layer_types"):
+        if found != rate and rate in rates:
             out.refuse(f"{_RATES[rate]} makes a vector of {found} tokens, and llama.cpp of {rate} alone")
     first = _hashed(facts)
-    if "hash_moe" in facts.get("mlp_layer_types")[first:]:
+    if "hash_moe" in facts.get("mlp_layer_types", default=[])[first:]:
         out.refuse("mlp_layer_types has tables behind other mixtures, which GGUF cannot say")
-    by_kind = {kind: rate for rate, kind in _RATES.items()}
     out.put("attention.head_count_kv", 1)
-    out.put("attention.compress_ratios", [by_kind[kind] for kind in facts.get("layer_types")])
+    out.put("attention.compress_ratios", rates)
     out.put("hash_layer_count", first)
     for layer in range(first):  # a correction of what is no choice
         name = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"

@@ -188,6 +188,14 @@ def test_kinds_of_layers_are_the_familys_where_config_json_lists_none(
     assert describe(imported.config).layout == described.layout
 
 
+def test_buffers_that_old_checkpoints_have_stay_behind(tmp_path: Path) -> None:
+    """A package of floats has the files as they are."""
+    reference = Reference("llama")
+    spare = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(8, np.float32)}
+    exported_from(reference, random_state(reference.record["tensors"]) | spare, tmp_path)
+    assert not any("inv_freq" in name for name in file_numbers(tmp_path / "it.gguf")[0])
+
+
 @pytest.mark.parametrize("name", ["t5_v1_1", "kimi_linear", "mistral4_wrapped", "stablelm_parallel"])
 def test_a_package_of_the_file_answers_as_the_first(name: str, tmp_path: Path) -> None:
     reference = Reference(name)

@@ -20,4 +20,4 @@ def test_adapters_of_phi4_for_images_and_sound_are_left_out(inventory_of: Make) 
     assert [tensor.name for tensor in to_decide(inventory, ())] == [f"{at}.base_layer.weight"]
     masks, pairs = left_out_notes(inventory, ())
     assert masks == "1 stored buffer is left out: positions say the same"
-    assert pairs == "2 tensors are left out: adapters for images and sound"
+    assert pairs == "2 tensors are left out: what images and sound have besides"
