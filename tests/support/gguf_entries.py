@@ -242,6 +242,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "first_k_dense_replace": 0,
         },
     ),
+    "kimi_k3": ("kimi_k3", {}),
     "kimi_linear": ("kimi_linear", {"n_group": 1, "topk_group": 1}),
     "t5": ("t5", {"relative_attention_max_distance": 128, "num_decoder_layers": 2}),
     "t5_v1_1": ("t5_v1_1", {"num_decoder_layers": 3}),
@@ -276,6 +277,9 @@ FUSED: dict[str, tuple[str, dict[str, Any]]] = {
 
 # Text towers that are read as the plain model; they are written as that.
 AS_PLAIN = {"qwen2_5_vl", "qwen3_vl"}
+
+# Whose tensors come back as others that compute the same.
+AS_PRODUCTS = {"kimi_k3"}
 
 # Ends or beginnings of names of tensors whose numbers come out of functions.
 INEXACT = (".ssm_a", "rope_freqs.weight")

@@ -138,9 +138,25 @@ class Power:
         return xp.log(numbers) if self.logarithm else xp.exp(numbers)
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Two vectors, one behind the other, become their product. It is not taken apart again."""
+
+    @property
+    def backwards(self) -> "Product":
+        return self
+
+    def before(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (2, *shape)
+
+    def apply(self, array: Any, xp: Any) -> Any:
+        return array[0].astype(xp.float32) * array[1].astype(xp.float32)
+
+
 PLUS_ONE = Added(1)
 POWER = Power()
 DECAY = Rate()
 TURNED = Turned()
+PRODUCT = Product()
 UNIT_COLUMNS = Unit()
 UNIT_ROWS = Unit(axis=1)

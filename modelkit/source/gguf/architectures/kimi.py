@@ -44,7 +44,7 @@ def _own(facts: Facts, published: str, name: str, default: int) -> int:
     return told if type(told) is int else facts.count(name, default=default)
 
 
-def _recurrent(facts: Facts) -> list[bool]:
+def recurrent_layers(facts: Facts) -> list[bool]:
     """Of each layer: is it KDA?"""
     kinds = facts.get("layer_types")
     if kinds:
@@ -72,7 +72,7 @@ def _write_layers(out: Writing) -> None:
         out.refuse(
             f"KDA has {heads} heads and attention {facts.heads}, which GGUF cannot say for kimi-linear"
         )
-    out.put("attention.head_count_kv", [int(not one) for one in _recurrent(facts)])
+    out.put("attention.head_count_kv", [int(not one) for one in recurrent_layers(facts)])
     out.put("kda.head_dim", _own(facts, "head_dim", "linear_head_dim", 128))
     taps = facts.count("linear_conv_kernel_dim", default=4)
     out.put("ssm.conv_kernel", _own(facts, "short_conv_kernel_size", "linear_conv_kernel_dim", taps))

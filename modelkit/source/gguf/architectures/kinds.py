@@ -40,6 +40,11 @@ _COUNTS = [
     "altup.active_idx",
     "altup.num_inputs",
     "attention.decay_lora_rank",
+    "attention.output_group_count",
+    "attention.output_lora_rank",
+    "attn_res.block_size",
+    "expert_latent_length",
+    "hash_layer_count",
     "attention.gate_lora_rank",
     "attention.iclr_lora_rank",
     "attention.indexer.local_blocks",
@@ -82,6 +87,9 @@ _COUNTS = [
 _LISTS = ["attention.head_count", "attention.head_count_kv", "feed_forward_length", "rope.dimension_sections"]
 """Counts, or one for each block."""
 _FLOATS = [
+    "activation.situ_beta",
+    "activation.situ_linear_beta",
+    "attention.compress_rope_freq_base",
     "attention.clamp_kqv",
     "attention.layer_norm_epsilon",
     "attention.layer_norm_rms_epsilon",

@@ -89,6 +89,7 @@ REFUSED = {
     "qwen3_next_mixed": "decoder_sparse_step is 2",
     "smollm3": "no_rope_layers",
     "smollm3_window": "no_rope_layers",
+    "kimi_k3_tied": "two small matrices",
     "kimi_linear_ranked": "dense layers behind mixtures|not normalized",
     "minimax": "factors of their own",
     "hy_v4_listed": "the rotation is scaled",

@@ -21,7 +21,7 @@ from runtime.models import find_family
 from tests.support import gguf_table
 from tests.support.checkpoints import random_state
 from tests.support.gguf_digest import digest
-from tests.support.gguf_entries import AS_PLAIN, FUSED, INEXACT, LOST, MORE, OTHERWISE
+from tests.support.gguf_entries import AS_PLAIN, AS_PRODUCTS, FUSED, INEXACT, LOST, MORE, OTHERWISE
 from tests.support.gguf_references import (
     GgufReference,
     canonical,
@@ -106,7 +106,7 @@ def test_import_gives_the_checkpoint_back(reference: GgufReference) -> None:
     fields = [field.name for field in dataclasses.fields(config)]
     differ = {name for name in fields if not _close(getattr(config, name), getattr(wanted_config, name))}
     assert differ == LOST.get(reference.name, set())
-    if "times" not in differ:
+    if "times" not in differ and reference.name not in AS_PRODUCTS:
         assert not differences(found, wanted)
 
 
@@ -249,7 +249,7 @@ def test_the_documentation_lists_the_rows() -> None:
     assert gguf_table.section(page) == gguf_table.table(), "run python -m tests.support.gguf_table"
 
 
-@pytest.mark.parametrize("name", ["falcon_h1", "qwen3_5_moe", "deepseek_v3", "gemma4"])
+@pytest.mark.parametrize("name", ["falcon_h1", "kimi_k3", "qwen3_5_moe", "deepseek_v3", "gemma4"])
 def test_an_imported_model_answers_as_its_checkpoint(name: str, tmp_path: Path) -> None:
     """Falcon-H1's multipliers are in the weights of the file, so nothing but the answers can be compared."""
     reference = GgufReference(name)
