@@ -14,7 +14,6 @@ from modelkit.store.digest import Blob, Digest
 from runtime.records import dataclass
 
 KINDS = ("hub", "ollama", "registry")
-HUB = "https://huggingface.co"
 
 _MOST_CHARACTERS = 4096  # as many as a path of a file can have
 

@@ -64,11 +64,11 @@ def refuse_texts(target: "Part", recipe: Recipe) -> None:
             )
 
 
-def check_requires(requires: str, version: str = __version__) -> None:
-    """Raise PlanError when `requires` is newer than `version`."""
-    if _order(requires) > _order(version):
+def check_requires(requires: str) -> None:
+    """Raise PlanError when `requires` is newer than this version."""
+    if _order(requires) > _order(__version__):
         raise PlanError(
-            f"the model requires modelkit {requires}; this is {version}", hint="Update modelkit-mlx."
+            f"the model requires modelkit {requires}; this is {__version__}", hint="Update modelkit-mlx."
         )
 
 

@@ -82,21 +82,21 @@ def _identity(path: Path) -> str:
     return f"{path.resolve()} {facts.st_size} {facts.st_mtime_ns}"
 
 
-def read_adapters(value: object, names: Sequence[str], where: str = "adapters") -> Chosen:
+def read_adapters(value: object, names: Sequence[str]) -> Chosen:
     """The argument of a request. names: those that there are. Raises RequestError."""
     if value is None:
         return tuple((name, 1.0) for name in names)
     if isinstance(value, Mapping):
-        pairs: list[tuple[Any, Any]] = list(arguments.mapping(value, where).items())
+        pairs: list[tuple[Any, Any]] = list(arguments.mapping(value, "adapters").items())
     else:
-        pairs = [(name, 1.0) for name in arguments.elements(value, where, "names of adapters")]
+        pairs = [(name, 1.0) for name in arguments.elements(value, "adapters", "names of adapters")]
     chosen = tuple(
-        (_name(name, names, f"{where}: "), _scale(scale, f"{where}[{arguments.shown(name)}]"))
+        (_name(name, names, "adapters: "), _scale(scale, f"adapters[{arguments.shown(name)}]"))
         for name, scale in pairs
     )
     twice = [name for i, (name, _) in enumerate(chosen) if name in dict(chosen[:i])]
     if twice:
-        raise RequestError(f"{where} names {twice[0]} twice")
+        raise RequestError(f"adapters names {twice[0]} twice")
     return chosen
 
 

@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from time import time
 from typing import Protocol
 
 from starlette.requests import Request
@@ -79,8 +78,6 @@ class Serving:
     """For what takes as long as an answer does, embedding and scoring prompts: else nothing could begin while
     enough of that is done.
     """
-    started_s: float = field(default_factory=time)
-    """When, in seconds since 1970."""
     default_model: str | None = None
     """Who answers where a client asks for a model of Anthropic's; None: the only loaded one that writes."""
     prompts: PromptLog | None = None

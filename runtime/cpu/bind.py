@@ -62,19 +62,16 @@ _library: ctypes.CDLL | None = None
 _report = BlasReport("unknown", reason="bind_blas was not called")
 
 
-def bind_blas(enabled: bool = True, threads: int | None = None) -> BlasReport:
-    """Bind the fast BLAS once per process; later calls return the report (and may change `threads`).
+def bind_blas(enabled: bool = True) -> BlasReport:
+    """Bind the fast BLAS once per process, with `most_threads`; later calls return the report.
 
-    threads: default, `most_threads`. Threads spin while they wait, so more of them than free cores is slow,
-    not fast: runtime.cpu.threads chooses a number step by step.
+    Threads spin while they wait, so more of them than free cores is slow, not fast: runtime.cpu.threads
+    chooses a number step by step.
     """
     global _report
-    _check_threads(threads)
     with _lock:
         if not _report.bound:
-            _report = _bind(threads) if enabled else BlasReport(_linked(), reason="switched off")
-        elif threads is not None:
-            _report = _with_threads(threads)
+            _report = _bind() if enabled else BlasReport(_linked(), reason="switched off")
         return _report
 
 
@@ -93,19 +90,15 @@ def most_threads() -> int:
 def set_threads(count: int) -> BlasReport:
     """Let the bound BLAS use `count` threads; without a bound one nothing changes. ValueError below 1."""
     global _report
-    _check_threads(count)
+    if count < 1:
+        raise ValueError(f"a BLAS needs at least one thread, not {count}")
     with _lock:
         if _report.bound:
             _report = _with_threads(count)
         return _report
 
 
-def _check_threads(count: int | None) -> None:
-    if count is not None and count < 1:
-        raise ValueError(f"a BLAS needs at least one thread, not {count}")
-
-
-def _bind(threads: int | None) -> BlasReport:
+def _bind() -> BlasReport:
     global _library, _most
     try:
         reason, path = _refusal(), _openblas()
@@ -123,7 +116,7 @@ def _bind(threads: int | None) -> BlasReport:
         _library = _load(path)
         _library.scipy_openblas_get_config.restype = ctypes.c_char_p
         _most = min(cores(), _library.scipy_openblas_get_num_threads())
-        _library.scipy_openblas_set_num_threads(threads or _most)
+        _library.scipy_openblas_set_num_threads(_most)
         way = _install(_library, slots, expected)
         if way is None:
             return BlasReport(linked.name, reason="the self-test products came out different")

@@ -46,7 +46,7 @@ def forked() -> ThreadEnded:
 class MlxThread:
     """Runs posted closures in order and, once it serves, work between them."""
 
-    def __init__(self, name: str = "modelkit-mlx") -> None:
+    def __init__(self) -> None:
         """Raises Forked."""
         claim()
         self._work: Callable[[], bool] = lambda: False
@@ -64,7 +64,7 @@ class MlxThread:
         self._asked: Refuse | None = None
         self._stranded = False
         self._process = os.getpid()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="modelkit-mlx", daemon=True)
         self._thread.start()
         # A program that never closes us must still end in good order.
         atexit.register(self.close)

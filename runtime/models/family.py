@@ -13,7 +13,6 @@ from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import mlx.core as mx
-    import mlx.nn as nn
 
     from runtime.cache.protocol import Caches, Rotate
     from runtime.step import Inputs, Step
@@ -50,15 +49,6 @@ class Network(Protocol):
     @property
     def shifts(self) -> "Sequence[Rotate | None]":
         """Per layer how its keys are moved to other positions, None where they cannot be; () for no layer."""
-        ...
-
-
-class Tied(Network, Protocol):
-    """A Network that may have no module for its head; the others have `lm_head` or a name of their own."""
-
-    @property
-    def tied_table(self) -> "nn.Module | None":
-        """The table that is the head, too; None where the head is a module of its own."""
         ...
 
 

@@ -149,8 +149,9 @@ class Mamba2(Module):
         return y, {"conv": conv, "state": state}
 
 
-def step_bounds(raw: Mapping[str, Any], name: str = "time_step_limit") -> tuple[float, float]:
+def step_bounds(raw: Mapping[str, Any]) -> tuple[float, float]:
     """[low, high] of a config; infinity may be spelled {"__float__": "Infinity"}. Absent: no bounds."""
+    name = "time_step_limit"
     value = raw.get(name)
     if value is None:
         return 0.0, math.inf

@@ -74,11 +74,6 @@ GATES: dict[str, Callable[[mx.array], mx.array]] = {
 }
 
 
-def softmax_then_top(scores: mx.array, k: int, *, normalize: bool = True) -> Choice:
-    """Probabilities over all experts [..., E], of which the k best count. normalize: scaled to sum to one."""
-    return choose(Routing("softmax", k, normalize=normalize), scores)
-
-
 def top_then_softmax(scores: mx.array, k: int) -> Choice:
     """The k best experts, with a softmax over those alone."""
     return choose(Routing("best", k), scores)

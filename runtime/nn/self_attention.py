@@ -316,13 +316,10 @@ class GroupedAttention(Attention):
         rope: Rope | None,
         *,
         bias: bool = False,
-        output_bias: bool | None = None,
         scale: float | None = None,
         alibi: "Alibi | BlockSparse | None" = None,
     ) -> None:
-        """output_bias None: as `bias`."""
-        output_bias = bias if output_bias is None else output_bias
-        super().__init__(shape, rope, output_bias=output_bias, scale=scale, alibi=alibi)
+        super().__init__(shape, rope, output_bias=bias, scale=scale, alibi=alibi)
         rows = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
         self.query_key_value = nn.Linear(shape.hidden_size, rows, bias=bias)
         self._attends = replace(self._attends, by_head=1 < shape.kv_heads == shape.heads)

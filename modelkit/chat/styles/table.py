@@ -37,10 +37,6 @@ def style_named(name: str) -> Style | None:
     return _named().get(name.strip().lower())
 
 
-def style_names() -> tuple[str, ...]:
-    return tuple(style.name for style in styles())
-
-
 def fingerprinted(source: str) -> Style | None:
     """The first row one of whose fingerprints a template bears."""
     return next((row for row in styles() if any(_bears(source, one) for one in row.fingerprints)), None)

@@ -26,7 +26,6 @@ from runtime.records import dataclass
 
 UNLIMITED = 2**62
 _SPARE_TURNS = 4  # that wait in the engine already, so that a row that ends is followed at once
-_LONGEST_SLEEP_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)

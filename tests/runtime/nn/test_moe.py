@@ -15,11 +15,12 @@ from runtime.holding import Holding, fill, held_bytes, weight_bytes
 from runtime.models.experts import split_gate_up
 from runtime.nn import fused, operations, ops
 from runtime.nn.moe import Experts
-from runtime.nn.route import CorrectedRouter, choose, open_groups, softmax_then_top, top_then_softmax
+from runtime.nn.route import CorrectedRouter, choose, open_groups, top_then_softmax
 from runtime.step import Step
 from runtime.weights import fit
 
 HIDDEN, INNER, COUNT = 32, 64, 5
+TWO = Routing("softmax", 2, normalize=True)
 
 
 def experts(*, gated: bool = True, bias: bool = False) -> Experts:
@@ -56,7 +57,7 @@ def test_any_number_of_rows_gives_what_one_by_one_gives(width: int, k: int, bias
     made = experts(bias=bias)
     mx.random.seed(seed)
     x = mx.random.normal((2, width, HIDDEN))
-    chosen, weights = softmax_then_top(mx.random.normal((2, width, COUNT)) * 3, k)
+    chosen, weights = choose(Routing("softmax", k, normalize=True), mx.random.normal((2, width, COUNT)) * 3)
     wanted = one_by_one(made, x, chosen, weights)
     assert np.abs(np.array(made(x, (chosen, weights))) - wanted).max() < 1e-4
 
@@ -93,7 +94,7 @@ def test_sorted_rows_lie_as_their_shape_says(bias: bool, monkeypatch: pytest.Mon
     monkeypatch.setattr(mx, "gather_mm", seen)
     x = mx.random.normal((2, 70, HIDDEN))
     with ops.using("gpu"):
-        mx.eval(experts(bias=bias)(x, softmax_then_top(mx.random.normal((2, 70, COUNT)), 2)))
+        mx.eval(experts(bias=bias)(x, choose(TWO, mx.random.normal((2, 70, COUNT)))))
     assert strides == [(HIDDEN * 4, HIDDEN * 4, 4)] * 2 + [(INNER * 4, INNER * 4, 4)]
 
 
@@ -119,7 +120,7 @@ def test_packed_stacks_are_unpacked_first_where_cuda_would_read_them_for_every_r
         made[name] = made[name].to_quantized(32, 8)
     x, (chosen, weights) = (
         mx.random.normal((1, width, HIDDEN)),
-        softmax_then_top(mx.random.normal((1, width, COUNT)), 2),
+        choose(TWO, mx.random.normal((1, width, COUNT))),
     )
     with ops.using("plain"):
         wanted = made(x, (chosen, weights))
@@ -172,17 +173,17 @@ def test_packed_stacks_compute_what_their_unpacked_weights_do(
     fill(packed, stored, holding)
     assert predicted == weight_bytes(packed)
     x = mx.random.normal((1, 40, HIDDEN))
-    choice = softmax_then_top(mx.random.normal((1, 40, COUNT)), 2)
+    choice = choose(TWO, mx.random.normal((1, 40, COUNT)))
     assert float(mx.abs(packed(x, choice) - plain(x, choice)).max()) < 1e-3
 
 
 def test_softmax_before_the_choice_and_after_it_differ_by_a_factor_only() -> None:
     scores = mx.random.normal((6, COUNT))
-    before, shares = softmax_then_top(scores, 3, normalize=True)
+    before, shares = choose(Routing("softmax", 3, normalize=True), scores)
     after, others = top_then_softmax(scores, 3)
     assert np.array_equal(np.sort(np.array(before)), np.sort(np.array(after)))
     assert np.allclose(np.sort(np.array(shares)), np.sort(np.array(others)), atol=1e-6)
-    _, raw = softmax_then_top(scores, 3, normalize=False)
+    _, raw = choose(Routing("softmax", 3), scores)
     assert float(raw.sum(axis=-1).max()) < 1
 
 

@@ -23,8 +23,8 @@ def scores(seed=0, experts=EXPERTS):
 CORRECTION = mx.array(np.random.default_rng(5).standard_normal(EXPERTS, dtype=np.float32))
 SHARES = mx.array(np.random.default_rng(6).uniform(0.5, 2, EXPERTS).astype(np.float32))
 RULES = {
-    "softmax": lambda x: route.softmax_then_top(x, 4),
-    "softmax, as they are": lambda x: route.softmax_then_top(x, 4, normalize=False),
+    "softmax": lambda x: route.choose(Routing("softmax", 4, normalize=True), x),
+    "softmax, as they are": lambda x: route.choose(Routing("softmax", 4), x),
     "best": lambda x: route.top_then_softmax(x, 4),
     "all": lambda x: route.top_then_softmax(x, EXPERTS),
     "softmax, corrected": lambda x: route.choose(
