@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -54,8 +54,15 @@ def pytest_configure(config: pytest.Config) -> None:
     bind_blas()
 
 
-def pytest_collection_finish() -> None:
-    freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Thirty thousand tests grow in number and none goes: nobody looks for garbage among them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        freeze()
 
 
 @pytest.hookimpl(wrapper=True)
