@@ -101,8 +101,10 @@ def _kind(
         method = claimed_method(config)
         return _title(method, _stated_format(config)) if method else f"scaled {tensor.dtype} weights"
     marked = next((kind for mark, kind in _MARKS if name.endswith(mark)), None)
+    if marked is None:
+        return None
     method = claimed_method(config)
-    if marked is None or method is None or method in marked.lower():
+    if method is None or method in marked.lower():
         return marked
     return _title(method)  # other tools write tensors of the same name
 
