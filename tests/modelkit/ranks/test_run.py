@@ -97,7 +97,7 @@ def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subp
     ]
     try:
         for process in processes:
-            process.wait(60)
+            process.wait(240)
         return [
             subprocess.CompletedProcess(command, process.returncode, *process.communicate())
             for process in processes
