@@ -8,6 +8,7 @@ import pytest
 
 import modelkit
 from tests.support.checkpoints import write_checkpoint
+from tests.support.kinds import variants_later
 from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
 
@@ -16,7 +17,7 @@ from tests.support.tiny import write_tokenizer
 TOLERANCE = 0.25
 
 
-@pytest.mark.parametrize("name", Reference.names())
+@pytest.mark.parametrize("name", variants_later(Reference.names()))
 def test_from_modelfile_to_text(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     config = _without_eos(reference.record["config"])

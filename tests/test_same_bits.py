@@ -2,7 +2,6 @@
 matrices packed where they can be and in 16 bits elsewhere.
 """
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from runtime.nn.low_rank import HEAD, LowRanks, Rows
 from runtime.nn.mla import HeadLinear
 from runtime.nn.moe import SwitchLinear
 from runtime.nn.row_adapters import RowAdapters
+from tests.support.kinds import of_each_kind, variants_later
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 from tests.support.same_bits import differing
@@ -26,8 +26,6 @@ from tests.support.same_bits import differing
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 GROUP = 32
 LENGTH = 14
-VARIANT = re.compile("|".join(f"{name}_.*" for name in Reference.names()))
-"""Names that say of which they are a variant: `llama_biases`."""
 
 
 def packable(_path: str, module: Any) -> bool:
@@ -45,7 +43,7 @@ def pack(model: LoadedModel, bits: int) -> None:
             module.weight = module.weight.astype(mx.bfloat16)
 
 
-@pytest.mark.parametrize("name", Reference.names())
+@pytest.mark.parametrize("name", variants_later(Reference.names()))
 def test_packed(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     with ops.using("cpu"):
@@ -54,7 +52,7 @@ def test_packed(name: str, tmp_path: Path) -> None:
         assert [*differing(model, [int(token) for token in reference.answers["ids"][:LENGTH]])] == []
 
 
-@pytest.mark.parametrize("name", [name for name in Reference.names() if not VARIANT.fullmatch(name)])
+@pytest.mark.parametrize("name", sorted(of_each_kind()))
 def test_with_adapters(name: str, tmp_path: Path) -> None:
     """Of its own, two of them, beside rows with one and with none."""
     reference = Reference(name)

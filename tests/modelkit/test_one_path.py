@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save_file
 import modelkit
 from modelkit.errors import ModelkitError
 from tests.support.checkpoints import random_tensor, save_fp8, write_checkpoint
+from tests.support.kinds import of_each_kind
 from tests.support.parity import Reference
 from tests.support.tiny import TEMPLATE, write_model, write_tokenizer
 from tests.test_refusals import SOURCES
@@ -63,16 +64,7 @@ def _without_eos(config: dict[str, Any]) -> dict[str, Any]:
     return {key: _without_eos(value) if isinstance(value, dict) else value for key, value in kept.items()}
 
 
-def of_each_kind() -> list[str]:
-    """One reference for each name that others are variants of: `llama` for `llama_biases` as well."""
-    kept: list[str] = []
-    for name in Reference.names():
-        if not any(name.startswith(f"{other}_") for other in kept):
-            kept.append(name)
-    return kept
-
-
-@pytest.mark.parametrize("name", of_each_kind())
+@pytest.mark.parametrize("name", sorted(of_each_kind()))
 def test_every_family(name: str, tmp_path: Path) -> None:
     folder, ids = reference_folder(name, tmp_path / "model", {}), list(range(3, 19))
     agree(opened(folder, tmp_path, ids), packaged(folder, tmp_path, ids))

@@ -14,6 +14,7 @@ from runtime.cpu import native
 from runtime.device import Device
 from runtime.loaded import load_model
 from runtime.nn import ops
+from tests.support.kinds import variants_later
 from tests.support.parity import Reference, scales_head, write_checkpoint
 from tests.support.same_bits import one_by_one
 
@@ -40,7 +41,7 @@ _EXPERT = re.compile(r"\.experts\.\d+\.")
 """One of a stack."""
 
 
-@pytest.mark.parametrize("name", Reference.names())
+@pytest.mark.parametrize("name", variants_later(Reference.names()))
 def test_logits_are_those_of_the_numbers(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     config = dict(reference.record["config"])

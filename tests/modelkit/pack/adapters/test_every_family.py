@@ -15,6 +15,7 @@ from runtime.models import Described, describe
 from runtime.models.unused import without_unused
 from runtime.nn.low_rank import LowRank, LowRanks
 from tests.support.checkpoints import random_state, random_tensor
+from tests.support.kinds import variants_later
 from tests.support.parity import Reference
 from tests.support.peft_folders import (
     computed_matrices,
@@ -28,7 +29,7 @@ from tests.support.peft_folders import (
 SCALE = 2.0  # 6 / 3
 
 
-@pytest.mark.parametrize("name", Reference.names())
+@pytest.mark.parametrize("name", variants_later(Reference.names()))
 def test_a_pair_goes_where_the_matrix_goes(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     described = describe(reference.record["config"])

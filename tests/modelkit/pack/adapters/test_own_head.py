@@ -15,6 +15,7 @@ from runtime.models import Described, describe
 from tests.support import gguf_llama
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.gguf import Gguf
+from tests.support.kinds import variants_later
 from tests.support.parity import Reference
 from tests.support.peft_folders import is_table, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
@@ -81,7 +82,7 @@ def apart(got: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.abs(got - wanted).max() / wanted.std())
 
 
-@pytest.mark.parametrize("name", TIED)
+@pytest.mark.parametrize("name", variants_later(TIED))
 def test_a_fused_embedding_leaves_the_head(name: str, tmp_path: Path) -> None:
     base = Base(name, tmp_path)
     base.write(base.table)
