@@ -57,6 +57,20 @@ def cores(root: Path = ROOT) -> int:
     return max(1, min(len(physical), _quota(root)))
 
 
+def part(nth: int, count: int, root: Path = ROOT) -> frozenset[int]:
+    """The logical processors of one of so many equal parts of the cores that this process may use, and those
+    that are left over, which all have. Empty where there are fewer cores, or a thread cannot be kept to some.
+    """
+    cores: dict[str, set[int]] = {}
+    for cpu in sorted(_allowed()):
+        cores.setdefault(_siblings(root, cpu), set()).add(cpu)
+    each = len(cores) // count if hasattr(os, "sched_setaffinity") else 0
+    if not each:
+        return frozenset()
+    listed = [*cores.values()]
+    return frozenset().union(*listed[nth * each : (nth + 1) * each], *listed[count * each :])
+
+
 def memory(root: Path = ROOT) -> tuple[int, int]:
     """Total and available bytes; available is what could be had without swapping. 0 means unknown."""
     if sys.platform == "darwin":

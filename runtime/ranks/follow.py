@@ -53,8 +53,12 @@ class Follower:
 
     def run(self) -> None:
         """Until rank 0 closes the model. RankLost where it is gone, or where this rank cannot do its part."""
-        while self.turn():
-            pass
+        self._group.keep_apart()
+        try:
+            while self.turn():
+                pass
+        finally:
+            self._group.let_go()
         if self._disk is not None:
             self._disk.close()
 

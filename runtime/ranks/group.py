@@ -201,6 +201,16 @@ class Group:
         mx.synchronize()
         return self.ring.lane
 
+    def keep_apart(self) -> None:
+        """A model runs on the calling thread from now on: see `Ring.keep_apart`."""
+        if self.ring is not None:
+            self.ring.keep_apart()
+
+    def let_go(self) -> None:
+        """It does no more."""
+        if self.ring is not None:
+            self.ring.let_go()
+
     def spread(self, ids: mx.array | None, shape: Sequence[int]) -> mx.array:
         """Rank 0's ids int32, on all `readers`, and on others a stand-in that is never computed. As
         `broadcast` does; where all share all layers as a sum to which others add nothing, since the way to

@@ -51,6 +51,7 @@ class Lead:
     def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
         self.group, self._deeds, self._ended = group, list[Deed](), ended
         self._lane = group.lane()
+        group.keep_apart()
         self._whole = Whole.of(share)
         self._memories = LeadingMemories(self._whole, self.done)
         self.model = replace(
@@ -106,6 +107,7 @@ class Lead:
             self._tell(ends=True)
             self.group.settle()
             mx.synchronize()  # whoever tells them something next may do so on another thread
+        self.group.let_go()
         self._ended()
         return not self.group.lost
 

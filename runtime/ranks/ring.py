@@ -9,11 +9,15 @@ part; and whoever has none, or more connections than one to each side, has MLX's
 
 Who waits for another's part of a sum stays awake for a moment, where every rank of the machine has a core:
 parts come within less than it takes to be woken. What else is waited for is slept for.
+
+Ranks of one machine keep to parts of their own of its processors (`Ring.keep_apart`): whoever sends a part of
+a sum wakes the one that waits for it, and a system likes to wake where the sender runs. Then both compute on
+one core in turn, and the other one has nothing to do.
 """
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,13 +43,20 @@ class Place(NamedTuple):
     port: int
     here: int
     """Ranks of its machine, this one included."""
+    nth: int
+    """Of these."""
 
 
 class Ring:
-    """Of the rank whose connections these are. nodes: the kernels' own. lane: for messages of the host."""
+    """Of the rank whose connections these are. nodes: the kernels' own. lane: for messages of the host. part:
+    this rank's processors, where others are on the same machine.
+    """
 
-    def __init__(self, nodes: Any, make_sums: Any, awake_us: int, lane: Lane) -> None:
-        self._nodes, self._make_sums, self._awake_us, self.lane = nodes, make_sums, awake_us, lane
+    def __init__(
+        self, kernels: Any, nodes: Any, awake_us: int, lane: Lane, part: Collection[int] = ()
+    ) -> None:
+        self._kernels, self._nodes, self._awake_us = kernels, nodes, awake_us
+        self.lane, self._part = lane, part
         self._sums: dict[tuple[int, int], Any] = {}
 
     @classmethod
@@ -57,7 +68,18 @@ class Ring:
         if kernels is None or place is None or sides is None:
             return None
         awake_us = AWAKE_US if place.here <= host.cores() else 0
-        return cls(kernels.Ring(*sides, rank, size, ONE_WAY_BYTES), kernels.Sums, awake_us, Lane(*sides))
+        part = host.part(place.nth, place.here) if place.here > 1 else ()
+        return cls(kernels, kernels.Ring(*sides, rank, size, ONE_WAY_BYTES), awake_us, Lane(*sides), part)
+
+    def keep_apart(self) -> None:
+        """The calling thread, the one that computes for it, and its helpers run on this rank's part of the
+        machine from now on.
+        """
+        self._kernels.stay_on(sorted(self._part))
+
+    def let_go(self) -> None:
+        """They run where they did before."""
+        self._kernels.stay_on([])
 
     def sums(self, first: int, count: int) -> Any:
         """What gives of x the sum over so many ranks from the first on, in their order; kernels take it as
@@ -66,7 +88,7 @@ class Ring:
         if count == 1:
             return None
         if (first, count) not in self._sums:
-            self._sums[first, count] = self._make_sums(self._nodes, first, count, self._awake_us)
+            self._sums[first, count] = self._kernels.Sums(self._nodes, first, count, self._awake_us)
         return self._sums[first, count]
 
     @property
@@ -91,8 +113,9 @@ def own_place() -> Place | None:
     """
     try:
         hosts = json.loads(Path(os.environ["MLX_HOSTFILE"]).read_text(encoding="utf-8"))
-        ((own,), found) = hosts[int(os.environ["MLX_RANK"])], [one for (one,) in hosts]
-        machine, _, port = own.rpartition(":")
-        return Place(machine, int(port), [one.rpartition(":")[0] for one in found].count(machine))
+        rank, found = int(os.environ["MLX_RANK"]), [one.rpartition(":") for (one,) in hosts]
+        machines = [machine for machine, _, _ in found]
+        own = machines[rank]
+        return Place(own, int(found[rank][2]), machines.count(own), machines[:rank].count(own))
     except (KeyError, IndexError, TypeError, ValueError, OSError, AttributeError):
         return None

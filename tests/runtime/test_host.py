@@ -89,6 +89,19 @@ def test_no_cpu_quota_limits_nothing(machine: Path) -> None:
     assert host.cores(machine) == len(os.sched_getaffinity(0))
 
 
+@linux
+def test_parts_of_a_machine_are_cores_of_their_own(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hyper-threads stay together, and what is left over belongs to all."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(10)))
+    for cpu in range(10):
+        its = f"{cpu % 5},{cpu % 5 + 5}\n"
+        write(machine, f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", its)
+    assert host.part(0, 2, machine) == {0, 5, 1, 6, 4, 9}
+    assert host.part(1, 2, machine) == {2, 7, 3, 8, 4, 9}
+    assert host.part(3, 5, machine) == {3, 8}
+    assert host.part(0, 6, machine) == set()
+
+
 def test_this_machine_has_cores_and_memory() -> None:
     total, available = host.memory()
     assert host.cores() >= 1

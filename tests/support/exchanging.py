@@ -185,6 +185,15 @@ def silence(group: Group) -> object:
     return "heard something"
 
 
+def parts(group: Group) -> object:
+    """The processors of this thread before a model runs on it, while one does, and after."""
+    found = [sorted(os.sched_getaffinity(0))]
+    for turn in (group.keep_apart, group.let_go):
+        turn()
+        found.append(sorted(os.sched_getaffinity(0)))
+    return found
+
+
 def lateness(group: Group) -> object:
     """Rank 0 computes for a while, and the others wait for its part of a sum: their processor time."""
     used = time.process_time()

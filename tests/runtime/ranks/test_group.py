@@ -12,6 +12,7 @@ from typing import Any, cast
 import mlx.core as mx
 import pytest
 
+from runtime import host
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import MOST_BYTES, Bounded, Group
@@ -86,6 +87,16 @@ def test_a_rank_sleeps_while_it_waits_and_does_not_wait_for_ever(tmp_path: Path)
 
 def test_a_rank_sleeps_while_another_computes(crews: Crews, tmp_path: Path) -> None:
     assert max(crews(2).do(tmp_path, EXCHANGING, "lateness")) < 0.5
+
+
+@pytest.mark.skipif(native.kernels is None or sys.platform != "linux", reason="needs kernels on Linux")
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_of_one_machine_keep_to_cores_of_their_own(crews: Crews, tmp_path: Path, size: int) -> None:
+    """While a model runs, where there are as many."""
+    answers = crews(size).do(tmp_path, EXCHANGING, "parts")
+    for rank, (before, kept, after) in enumerate(answers):
+        assert kept == sorted(host.part(rank, size) or before)
+        assert before == after
 
 
 @pytest.mark.parametrize("size", [2, 4])

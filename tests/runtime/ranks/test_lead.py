@@ -10,6 +10,7 @@ from runtime.cache.sharing import Sharing
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
+from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
 from runtime.sampling.params import SamplingParams
@@ -41,6 +42,20 @@ def test_they_are_told_when_it_is_closed(tmp_path: Path) -> None:
     assert ended == []
     engine.close()
     assert ended == ["ended"]
+
+
+def test_who_leads_and_who_follows_keep_to_their_part_of_a_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+    for name in ("keep_apart", "let_go"):
+        monkeypatch.setattr(Group, name, lambda _self, name=name: seen.append(name))
+    monkeypatch.setattr(Follower, "turn", lambda _self: seen.append("turn"))
+    engine = Engine(lambda: Reference("llama").load(tmp_path), Options(64), crew=_leading([]))
+    assert seen == ["keep_apart"]
+    engine.close()
+    Follower(Group.alone(), Reference("llama").load(tmp_path)).run()
+    assert seen == ["keep_apart", "let_go", "keep_apart", "turn", "let_go"]
 
 
 def test_nothing_is_waited_for_without_end_while_it_is_closed(

@@ -22,5 +22,14 @@ NB_MODULE(_kernels, m) {
   m.def("computes_on", &mk_computes_on);
   m.def("keep_off", &mk_keep_off);
   m.def("let_back", &mk_let_back);
+  // The thread that computes for the calling one, the pool's, and that one itself: last, since the first may begin only now, and
+  // may run then where whoever begins it may.
+  m.def("stay_on", [](const std::vector<int>& processors) {
+    modelkit::dispatch(modelkit::processor(), [processors] {
+      mk_stay_on(processors.data(), (int)processors.size());
+      mk_helpers_along();
+    });
+    mk_stay_on(processors.data(), (int)processors.size());
+  }, nb::arg("processors"));
   for (auto define : modelkit::topics()) define(m);
 }

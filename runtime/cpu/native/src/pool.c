@@ -48,6 +48,7 @@ static atomic_int sleepers;
 static _Alignas(64) atomic_int thread_count = 1;
 static atomic_int wanted_helpers; /* of all jobs that are there now */
 static atomic_int started;
+static pthread_t helpers[MOST];
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 
 static long now_ns(void) {
@@ -149,13 +150,12 @@ static void after_fork(void) {
 
 static void hook_fork(void) { pthread_atfork(NULL, NULL, after_fork); }
 
-static int start_one(void) {
-  pthread_t thread;
+static int start_one(int place) {
   pthread_attr_t detached;
   pthread_attr_init(&detached);
   pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-  const int failed = pthread_create(&thread, &detached, help, NULL);
-  if (!failed) pthread_setname_np(thread, "modelkit");
+  const int failed = pthread_create(&helpers[place], &detached, help, NULL);
+  if (!failed) pthread_setname_np(helpers[place], "modelkit");
   pthread_attr_destroy(&detached);
   return !failed;
 }
@@ -169,14 +169,24 @@ static void start_helpers(int wanted, int most) {
   pthread_mutex_lock(&starting);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   if (wanted > most) wanted = most;
-  while (atomic_load(&started) < wanted && start_one()) atomic_fetch_add(&started, 1);
+  while (atomic_load(&started) < wanted && start_one(atomic_load(&started))) atomic_fetch_add(&started, 1);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_mutex_unlock(&starting);
 }
 
+void mk_helpers_along(void) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+  pthread_mutex_lock(&starting);
+  for (int i = 0; i < atomic_load(&started); i++) pthread_setaffinity_np(helpers[i], sizeof allowed, &allowed);
+  pthread_mutex_unlock(&starting);
+}
+
+/* Of the process, which a thread may have fewer of. */
 static int processors(void) {
   cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof allowed, &allowed) ? MOST : CPU_COUNT(&allowed);
+  const int count = sched_getaffinity(getpid(), sizeof allowed, &allowed) ? MOST : CPU_COUNT(&allowed);
+  return count < MOST ? count : MOST;
 }
 
 /* Helpers for one more job of `own`. */

@@ -15,6 +15,7 @@ typedef void (*mk_chunk)(void* job, int chunk);
 void mk_run(mk_chunk run, void* job, int chunks); /* each of 0 .. chunks - 1 once; returns when all are done */
 void mk_set_threads(int count);                   /* per job, the caller included; takes effect with the next job */
 int mk_threads(void);
+void mk_helpers_along(void);                       /* the pool's own threads may run where the calling one may */
 int mk_computes_on(void);                         /* the processor that the last job came from; -1 before any */
 #ifdef __cplusplus
 }
