@@ -9,7 +9,7 @@ from modelkit.pack.planning.planned import Plan
 from modelkit.pack.planning.slabs import Piece
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.write import header_of
-from modelkit.source.prequantized import CodeWeights, FloatWeights, GgufWeights
+from modelkit.source.prequantized import CodeWeights, FloatWeights, GgufWeights, MlxWeights
 from modelkit.source.shards import INDEX
 from modelkit.store.digest import Digest
 from runtime.records import dataclass
@@ -72,7 +72,7 @@ class Part:
     @property
     def as_planned(self) -> bool:
         """Where it runs without being packaged: are its tensors those of the plan, and not its files'?"""
-        if isinstance(self.source.kind, FloatWeights):  # a file may have what MLX reads none of
+        if isinstance(self.source.kind, FloatWeights | MlxWeights):  # a file may have what MLX reads none of
             return any(file.source is None for file in self.plan.files)
         return isinstance(self.source.kind, GgufWeights | CodeWeights)
 

@@ -27,6 +27,8 @@ class Packing(NamedTuple):
 
 GGUF_MODE = "gguf"
 """Of modules that are kept in the blocks of a GGUF file; `type` names them. No mode of MLX's own."""
+FACTOR = "global_scale"
+"""Of NVFP4: the tensor beside the scales that says what the largest number of a matrix is, and its key."""
 AFFINE_BITS = (1, 2, 3, 4, 5, 6, 8)
 AFFINE_GROUPS = (32, 64, 128)
 _DEFAULTS = {
@@ -90,6 +92,8 @@ def _packing(entry: Mapping[str, Any], where: str) -> Packing:
     if row is None:
         raise UnsupportedSource(f"{where}: the mode {shown(repr(mode))} is none of {', '.join(_DEFAULTS)}")
     unknown = entry.keys() - set(Packing._fields)
+    if mode == "nvfp4" and isinstance(entry.get(FACTOR), bool):
+        unknown -= {FACTOR}  # it is there, or not
     if unknown:
         raise UnsupportedSource(f"{where} has the unknown entry `{shown(min(unknown))}`")
     bits, group_size = entry.get("bits", row.bits), entry.get("group_size", row.group_size)

@@ -6,16 +6,20 @@ without looking at the shapes of scales and biases, so a triplet that does not f
 Invariant: every module in `MlxWeights.packed` has tensors of exactly the dtypes and shapes its packing takes.
 """
 
+import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 from modelkit.errors import MalformedFile, SourceError
+from modelkit.source.codes.value import CodeMatrix
 from modelkit.source.inventory import Inventory
-from modelkit.source.mlx_block import MlxQuantization, Packing, read_mlx_block
+from modelkit.source.mlx_block import FACTOR, MlxQuantization, Packing, read_mlx_block
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BlockType
 from runtime.records import dataclass
 
+_LARGEST = 6.0 * 448.0
+"""Of a code times a scale."""
 _FLOATS = ("F32", "F16", "BF16")
 
 
@@ -28,6 +32,8 @@ class MlxWeights:
     """How each quantized module (the X of `X.weight`) is packed."""
     blocks: Mapping[str, BlockType] = field(default_factory=dict)
     """The modules that are kept in GGUF's blocks, uint8 [..., rows, bytes of a row]."""
+    factored: Mapping[str, CodeMatrix] = field(default_factory=dict)
+    """The modules of NVFP4 with a factor for each matrix, which are none of the packed ones."""
     ordered: frozenset[str] = frozenset()
     """Those of the packed modules whose inputs lie in an order (`runtime.nn.ordered`)."""
 
@@ -54,13 +60,44 @@ def read_mlx_weights(inventory: Inventory) -> MlxWeights | None:
     packed = {module: _stated(quantization, module, origin) for module in modules}
     for module, packing in packed.items():
         _check_triplet(module, packing, tensors, origin)
+    factored = {
+        module: _with_factor(module, packing, tensors, origin)
+        for module, packing in packed.items()
+        if f"{module}.{FACTOR}" in tensors
+    }
     blocks = {name.removesuffix(".weight"): tensors[name] for name in bytewise}
     for module, tensor in blocks.items():
         _check_blocks(tensor, quantization.blocks.get(module), origin)
     _check_rest(quantization, packed, tensors, origin)
     ordered = frozenset(module for module in packed if f"{module}.order" in tensors)
     kept = {module: quantization.blocks[module] for module in blocks}
-    return MlxWeights(quantization, packed, kept, ordered)
+    plain = {module: packing for module, packing in packed.items() if module not in factored}
+    return MlxWeights(quantization, plain, kept, factored, ordered)
+
+
+def _with_factor(module: str, packing: Packing, tensors: Mapping[str, TensorInfo], origin: str) -> CodeMatrix:
+    """MLX says of each matrix what its largest number is: that of the largest code and scale."""
+    weight, scales, factor = (tensors[f"{module}.{part}"] for part in ("weight", "scales", FACTOR))
+    shape = (*weight.shape[:-1], weight.shape[-1] * 32 // packing.bits)
+    wanted = math.prod(weight.shape[:-2])
+    if packing.mode != "nvfp4" or factor.dtype != "F32" or math.prod(factor.shape) != wanted:
+        raise MalformedFile(
+            f"{origin}: `{factor.name}` is {factor.dtype} {list(factor.shape)}; beside {packing.mode} "
+            f"{list(weight.shape)} "
+            + (f"F32 [{wanted}] was expected" if packing.mode == "nvfp4" else "there is none")
+        )
+    codes = replace(weight, dtype="U8", shape=(*weight.shape[:-1], 4 * weight.shape[-1]))
+    return CodeMatrix(
+        weight.name,
+        shape,
+        "nvfp4",
+        packing.bits,
+        packing.group_size,
+        codes,
+        scales,
+        factor=factor,
+        largest=_LARGEST,
+    )
 
 
 def _check_blocks(weight: TensorInfo, kind: BlockType | None, origin: str) -> None:

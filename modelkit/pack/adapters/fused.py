@@ -108,11 +108,17 @@ def unpacked(source: Source) -> Inventory:
     inventory = source.inventory
     if not isinstance(source.kind, MlxWeights):
         return inventory
+    codes = {matrix.name: matrix for matrix in source.kind.factored.values()}
+    beside = {part.name for matrix in codes.values() for part in matrix.tensors} - codes.keys()
     modules = {f"{module}.weight": packing for module, packing in source.kind.packed.items()}
     tensors: dict[str, TensorInfo] = {}
     for name, tensor in inventory.tensors.items():
         module, _, leaf = name.rpartition(".")
-        if name in modules:
+        if name in codes:
+            tensors[name] = replace(tensor, shape=codes[name].shape)
+        elif name in beside:
+            continue
+        elif name in modules:
             packing = modules[name]
             width = tensor.shape[-1] * 32 // packing.bits
             tensors[name] = replace(tensor, shape=(*tensor.shape[:-1], width))

@@ -96,7 +96,7 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     if target is None:
         raise PlanError(_why_not(parts[0], origin), hint=_instead(parts[0]))
     if parts[0].factored:
-        return _in_blocks(matrix, kind)
+        return in_blocks(matrix, kind.tool)
     *leading, width = matrix.shape
     module, dtype = matrix.name.removesuffix(".weight"), bias_dtype(parts[0])
     groups = (*leading, width // target.group_size)
@@ -121,7 +121,7 @@ def _kept(matrix: Matrix, kind: CodeWeights, origin: str, *, apart: bool) -> Pla
     )
 
 
-def _in_blocks(matrix: Matrix, kind: CodeWeights) -> Planned:
+def in_blocks(matrix: Matrix, tool: str) -> Planned:
     """NVFP4 with its factors beside it."""
     rows = [slab for slab in matrix.slabs if isinstance(slab, Coded)]
     factors = tuple(Factor(one.matrix, start=one.start, step=one.step) for one in rows)
@@ -133,7 +133,7 @@ def _in_blocks(matrix: Matrix, kind: CodeWeights) -> Planned:
         matrix.shape,
         None,
         blocks.name,
-        f"{kind.tool}'s codes as they are, in GGUF's blocks with their factor",
+        f"{tool}'s codes as they are, in GGUF's blocks with their factor",
         (
             Output(matrix.name, "U8", shape, matrix.slabs),
             Output(f"{module}.factor", "F32", (len(factors),), factors),
@@ -141,6 +141,15 @@ def _in_blocks(matrix: Matrix, kind: CodeWeights) -> Planned:
         blocks="kept",
         exact=True,
     )
+
+
+def factored_module(matrix: CodeMatrix, origin: str) -> Planned:
+    """One of MLX's own. Raises PlanError where GGUF's blocks have no place for it."""
+    if format_of(matrix) is None:
+        raise PlanError(_why_not(matrix, origin), hint="Make it of the model that it was made of.")
+    height = matrix.shape[-2]
+    slabs = tuple(Coded(matrix, start, start + height) for start in range(0, matrix.rows, height))
+    return in_blocks(Matrix(matrix.name, matrix.name, matrix.dtype, matrix.shape, slabs), "MLX")
 
 
 def _coded(matrix: Matrix) -> list[CodeMatrix]:

@@ -64,8 +64,14 @@ def imported_config(
         fresh.update({key: _DTYPES[wanted.name] for key in _DTYPE_KEYS if key in fresh})
     if not blocks:
         return fresh
+    return with_blocks({"quantization": _entry(usual), **fresh}, blocks)
+
+
+def with_blocks(config: Mapping[str, Any], blocks: Sequence[Planned]) -> dict[str, Any]:
+    """With what it says of modules that are kept in GGUF's blocks, in the one block that says so."""
     entries = {tensor.module: {"mode": GGUF_MODE, "type": tensor.label} for tensor in blocks}
-    return {**fresh, "quantization": {**fresh.get("quantization", _entry(usual)), **entries}}
+    alone = {key: value for key, value in config.items() if key not in BLOCKS}
+    return {**alone, "quantization": {**config["quantization"], **entries}}
 
 
 def _block(planned: Sequence[Planned], chosen: Format) -> dict[str, Any] | None:

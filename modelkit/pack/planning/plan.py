@@ -16,8 +16,15 @@ from copy import deepcopy
 from dataclasses import replace
 
 from modelkit.errors import PlanError
-from modelkit.pack.planning.coded import code_matrices, code_notes, kept, quantized, refuse_changed
-from modelkit.pack.planning.config import converted_config, imported_config, mlx_config
+from modelkit.pack.planning.coded import (
+    code_matrices,
+    code_notes,
+    factored_module,
+    kept,
+    quantized,
+    refuse_changed,
+)
+from modelkit.pack.planning.config import converted_config, imported_config, mlx_config, with_blocks
 from modelkit.pack.planning.experts import deal_out, gather
 from modelkit.pack.planning.families import checkpoint_of, request_for
 from modelkit.pack.planning.imported import (
@@ -281,7 +288,14 @@ def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
     for module, blocks in kind.blocks.items():
         packed[f"{module}.weight"] = block_module(module, blocks, inventory.tensors)
     config = mlx_config(inventory.config, kind.quantization)
-    return replace(_keep_files(inventory, role, "mlx", packed), config=config)
+    if not kind.factored:
+        return replace(_keep_files(inventory, role, "mlx", packed), config=config)
+    made = [factored_module(matrix, inventory.origin) for matrix in kind.factored.values()]
+    parts = {part.name for matrix in kind.factored.values() for part in matrix.tensors}
+    rest = {name: tensor for name, tensor in inventory.tensors.items() if name not in parts}
+    as_they_are = _keep_files(replace(inventory, tensors=rest), role, "mlx", packed)
+    planned, config = in_order([*as_they_are.tensors, *made]), with_blocks(config, made)
+    return replace(as_they_are, tensors=planned, files=files_of(planned, config), config=config)
 
 
 def _changed(

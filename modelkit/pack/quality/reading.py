@@ -236,7 +236,7 @@ def _stored(part: Part) -> "tuple[Mapping[str, Any], list[Path] | dict[str, mx.a
     formats are to be found are floats: the network is differentiated.
     """
     kind = part.source.kind
-    if isinstance(kind, (FloatWeights, MlxWeights)):
+    if isinstance(kind, FloatWeights) or (isinstance(kind, MlxWeights) and not kind.factored):
         return part.plan.config, [file.path for file in part.source.inventory.weights]
     from modelkit.pack.writing.arrays import read_arrays
 

@@ -43,7 +43,7 @@ def factor_of(slab: Coded | Factor, reader: Reader) -> np.ndarray:
     assert stored is not None
     times, over = (_number(one, slab, reader) for one in (matrix.factor, matrix.over))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = times / over
+        found = times / over / np.float32(matrix.largest)
     if not np.isfinite(found).all():
         raise _damaged(stored, "is no number that a matrix can be multiplied by")
     return found

@@ -50,6 +50,8 @@ class CodeMatrix:
     """Of small floats: one for all; of a stack perhaps one for each matrix, or two where each holds two."""
     over: TensorInfo | None = None
     """Of small floats, as a factor."""
+    largest: float = 1.0
+    """What all numbers are divided by besides: a factor may say what the largest of them is."""
 
     @property
     def is_small_floats(self) -> bool:
