@@ -38,9 +38,18 @@ HALVED = (
     *("deepseek_v4", "mistral_large4_plain", "iquest_loop"),
 )
 SHARED = (
-    *(name for name in STAGED if name != "gpt2"),
+    *STAGED,
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
-    *("gpt_bigcode", "gpt_bigcode_heads", "codegen", "opt", "glm_moe_dsa_shared", "axk2", "deepseek_v4"),
+    *(
+        "gpt_bigcode",
+        "gpt_bigcode_heads",
+        "gpt_neox",
+        "codegen",
+        "opt",
+        "glm_moe_dsa_shared",
+        "axk2",
+        "deepseek_v4",
+    ),
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text"),

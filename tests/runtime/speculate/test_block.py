@@ -333,7 +333,7 @@ def described(name: str) -> Described:
     ("name", "changes", "said"),
     [
         ("qwen3", {}, None),
-        ("gpt2", {}, "hidden states between layers, which GPT2LMHeadModel does not give"),
+        ("mamba", {}, "hidden states between layers, which MambaForCausalLM does not give"),
         ("qwen3", {"hidden_size": 96}, "hidden size 96, and this one's is 64"),
         ("qwen3", {"num_target_layers": 36}, "36 layers, and this one has 4"),
         ("qwen3", {"num_target_layers": None, "target_layer_ids": [1, 7]}, "reads layer 7, .* is 3"),
