@@ -92,9 +92,11 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
 
 
-def keeps_dtype(name: str) -> bool:
-    """The activation's numbers are few and sit in exponents."""
-    return ".act_fn." in name
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    # The activation's numbers are few and sit in exponents.
+    wide=(".act_fn.alpha_p", ".act_fn.alpha_n", ".act_fn.beta", ".act_fn.eps"),
+)

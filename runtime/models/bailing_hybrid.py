@@ -16,7 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, rms_norms
 from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.joined import alike, joined_rows
 from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
@@ -164,13 +164,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials; scores and corrections differ by less than a 16-bit float
-    can tell.
-    """
-    return name.endswith((".A_log", ".dt_bias", ".mlp.gate.weight", ".e_score_correction_bias"))
-
-
 def _second(config: Mapping[str, Any]) -> Family | None:
     """Ling 2.5's, whose lightning attention norms groups of heads."""
     return ring_linear.FAMILY if config.get("group_norm_size") is not None else None
@@ -181,7 +174,8 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Scores differ by less than a 16-bit float can tell, too.
+    wide=(*RATES, *CORRECTIONS, ".mlp.gate.weight"),
     variant=_second,
     checkpoint=always(
         Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,), heads_behind=True, default_layers=42)

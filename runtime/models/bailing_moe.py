@@ -17,7 +17,7 @@ from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.joined import parted_rows
 from runtime.models.mixture import (
     MixtureConfig,
@@ -189,11 +189,6 @@ def _unpack(weights: Weights, module: str, width: int) -> None:
         weights.pop(f"{module}.biases", None)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell, and scores are float32 products."""
-    return name.endswith((".e_score_correction_bias", ".expert_bias"))
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     raw = Row(lambda tensor, _: tensor.has("lm_head."), SOURCE, "its columns are scaled when it is loaded")
     return Checkpoint(rows=(raw,) if config.get("norm_head") else (), heads_behind=True, singles=True)
@@ -204,6 +199,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # A correction under either of its names; scores are float32 products.
+    wide=(*CORRECTIONS, ".expert_bias"),
     checkpoint=_checkpoint,
 )

@@ -11,7 +11,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
@@ -103,9 +103,4 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias", ".D"))
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

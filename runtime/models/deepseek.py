@@ -25,7 +25,7 @@ from runtime.models.decoder import CausalLM, rms_norms
 from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family, Head
+from runtime.models.family import CORRECTIONS, Family, Head
 from runtime.models.indexer_fields import read_choosers, read_index
 from runtime.models.latent_fields import latent_rope, read_latent
 from runtime.models.mixture import (
@@ -298,11 +298,6 @@ def adapt_head(config: Config, weights: Weights) -> Weights:
     return split_latent_heads(to_switch(own, config.mixture.experts), config.latent)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(heads_behind=True, modules=_GATED if config.get("model_type") == "axk2" else ())
 
@@ -312,7 +307,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
     checkpoint=_checkpoint,
 )

@@ -22,7 +22,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.quantizing import EIGHT_ELSE, Row
 from runtime.models.rope_block import checked
@@ -346,11 +346,6 @@ _HEADS = ("mtp.", "model.mtp.")
 _OF_IMAGES = ".gate.bias_vl"
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell; sums over streams go by those numbers."""
-    return name.endswith((".e_score_correction_bias", ".position_bias", ".sinks", *WIDE))
-
-
 _TOWERS = Towers(images=("vision.",), projectors=("aligner.", "image_"))
 _ROWS = (
     Row(lambda t, _: t.name == "embed.weight", EIGHT_ELSE, "token embedding"),
@@ -363,7 +358,8 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Sums over streams go by those numbers, too.
+    wide=(*CORRECTIONS, ".position_bias", ".sinks", *WIDE),
     checkpoint=always(
         Checkpoint(rows=_ROWS, heads=_HEADS, spare=(_OF_IMAGES,), modules=_NAMES, towers=_TOWERS)
     ),

@@ -91,9 +91,11 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return without_spares(config, weights)
 
 
-def keeps_dtype(name: str) -> bool:
-    """They go through exponentials."""
-    return ".lambda_" in name
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    # They go through exponentials.
+    wide=(".lambda_q1", ".lambda_k1", ".lambda_q2", ".lambda_k2"),
+)

@@ -17,7 +17,7 @@ from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer
 from runtime.models.decoder_config import layer_count, one_rope, read_shape, read_windows
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.olmo2 import full_every
 from runtime.models.tensor_names import respelled, without_spares
@@ -268,11 +268,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(respelled(kept, _RENAMED, trunk=""), config.mixture.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell; Hunyuan's routers are stored in 32 bits."""
-    return name.endswith((".e_score_correction_bias", ".gate.weight"))
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     kind = config.get("model_type")
     if kind == "hy_v3":
@@ -285,6 +280,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Hunyuan's routers are stored in 32 bits.
+    wide=(*CORRECTIONS, ".gate.weight"),
     checkpoint=_checkpoint,
 )

@@ -16,7 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
@@ -151,16 +151,12 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return kept if config.mixture is None else to_switch(kept, config.mixture.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Gates and corrections are float32 in published files and in the reference."""
-    return name.endswith((".mlp.gate.weight", ".e_score_correction_bias"))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Gates and corrections are float32 in published files and in the reference.
+    wide=(*CORRECTIONS, ".mlp.gate.weight"),
     checkpoint=always(Checkpoint(heads=("mtp_",))),
 )

@@ -20,7 +20,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
@@ -286,11 +286,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias", ".D"))
-
-
 def folded_by_mlx(config: Config) -> dict[str, float | mx.array]:
     """What mlx-lm multiplies the rows of each module by when it converts."""
     times = config.times
@@ -316,4 +311,4 @@ def _unfolded(name: str, array: mx.array, by: float | mx.array) -> mx.array:
     return array.astype(mx.float32) / by
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

@@ -84,8 +84,10 @@ class Head:
     """Its tensors out of all of the checkpoint's, {} where the file has no head."""
 
 
-def _may_narrow(_name: str) -> bool:
-    return False
+RATES = (".A_log", ".dt_bias", ".D")
+"""Numbers of recurrent layers that go through exponentials."""
+CORRECTIONS = (".e_score_correction_bias",)
+"""Of a choice of experts: they differ by less than a 16-bit float can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +100,8 @@ class Family:
     """A Network with lazy (unallocated) weights, named as the tensors of the checkpoint."""
     adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
     """Checkpoint names and layouts -> those of `build`. Lazy: no array is evaluated."""
-    keeps_dtype: Callable[[str], bool] = _may_narrow
-    """Parameters, by their names in `build`, that never become narrower than they are stored."""
+    wide: tuple[str, ...] = ()
+    """How names of parameters end, in `build`, that never become narrower than they are stored."""
     head: Head | None = None
     """The draft head that files of the family may hold, where it is computed here."""
     checkpoint: Callable[[Mapping[str, Any]], Checkpoint] = always(PLAIN)  # frozen
@@ -118,3 +120,6 @@ class Family:
     variant: "Callable[[Mapping[str, Any]], Family | str | None] | None" = None
     """What runs a config in its place that says something of itself besides its name, or the file with it;
     None of it: nothing."""
+
+    def keeps_dtype(self, name: str) -> bool:
+        return name.endswith(self.wide)

@@ -133,9 +133,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Stored in float32: scores differ by less than a 16-bit float can tell."""
-    return name.endswith((".mlp.gate.weight", ".sinks"))
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    # Stored in float32: scores differ by less than a 16-bit float can tell.
+    wide=(".mlp.gate.weight", ".sinks"),
+)

@@ -12,7 +12,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, rms_norms
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family, Head
+from runtime.models.family import CORRECTIONS, Family, Head
 from runtime.models.joined import parted_rows
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.mtp import DraftHead, Predictor, head_only, without_head
@@ -122,17 +122,12 @@ def adapt_head(config: Config, weights: Weights) -> Weights:
     return to_switch(head_only(weights, config.layers, config.draft_heads), config.mixture.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
     checkpoint=always(Checkpoint(heads_behind=True, modules=SARVAM)),
 )

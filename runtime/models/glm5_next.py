@@ -22,7 +22,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, rms_norms
 from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.indexer_fields import indexer_kinds
 from runtime.models.joined import alike
 from runtime.models.mixture import MixtureConfig, corrected_mixture, read_mixture
@@ -246,20 +246,13 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return kimi_linear.adapt(config, respelled(text_tower(weights), _RENAMED, trunk=""))
 
 
-def keeps_dtype(name: str) -> bool:
-    """Scores, corrections and what mixes streams differ by less than a 16-bit float can tell; rates and step
-    sizes go through exponentials.
-    """
-    kept = ".A_log", ".dt_bias", ".mlp.gate.weight", ".e_score_correction_bias"
-    return name.endswith((*kept, *WIDE))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Scores and what mixes streams differ by less than a 16-bit float can tell, too.
+    wide=(*RATES, *CORRECTIONS, ".mlp.gate.weight", *WIDE),
     checkpoint=always(
         Checkpoint(
             rows=(alike(kimi_linear.MATRICES),),

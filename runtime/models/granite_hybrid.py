@@ -19,7 +19,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights, split_gate_up, to_switch
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.granitemoe import MODULES, STACKS
 from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
@@ -188,11 +188,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(adapted, config.experts) if config.experts else split_gate_up(adapted)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias", ".D"))
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     """Without experts MLX has an ordinary MLP where the checkpoint has the shared expert alone."""
     if config.get("num_local_experts"):
@@ -208,6 +203,6 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=RATES,
     checkpoint=_checkpoint,
 )

@@ -234,16 +234,12 @@ def adapt(config: Config, weights: Weights) -> Weights:
 _WIDE = (".e_score_correction_bias", ".mlp.gate.weight", ".sinks", ".weights_proj.weight", *WIDE)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Stored in float32."""
-    return name.endswith(_WIDE)
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Stored in float32.
+    wide=_WIDE,
     checkpoint=always(Checkpoint(modules=_MODULES, heads=("mtp_layers.",))),
 )

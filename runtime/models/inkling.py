@@ -25,7 +25,7 @@ from runtime.models.decoder_config import (
     DecoderConfig,
 )
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.inkling_config import Config, Growing, layout, parse
 from runtime.models.quantizing import EIGHT_ELSE, Row
 from runtime.models.tensor_names import respelled, text_tower, without_spares
@@ -294,17 +294,13 @@ def with_leaves(weights: Weights) -> Weights:
     }
 
 
-def keeps_dtype(name: str) -> bool:
-    """Filters, and corrections that differ by less than a 16-bit float can tell."""
-    return name.endswith(("conv1d.weight", ".e_score_correction_bias", ".gate.global_scale"))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Filters, too.
+    wide=(*CORRECTIONS, "conv1d.weight", ".gate.global_scale"),
     checkpoint=always(
         Checkpoint(
             rows=(SENSITIVE,),

@@ -306,11 +306,6 @@ _WIDE = (
 )
 
 
-def keeps_dtype(name: str) -> bool:
-    """Filters, learned queries, gates of messages, and all that experts are chosen by."""
-    return name.endswith(_WIDE)
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     return Checkpoint(
         rows=(SENSITIVE,),
@@ -327,6 +322,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Filters, learned queries, gates of messages, and all that experts are chosen by.
+    wide=_WIDE,
     checkpoint=_checkpoint,
 )

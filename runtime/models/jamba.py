@@ -16,7 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -151,9 +151,4 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(adapted, config.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates go through an exponential."""
-    return name.endswith((".A_log", ".D"))
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

@@ -25,7 +25,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, rms_norms
 from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.joined import alike
 from runtime.models.mixture import read_mixture
 from runtime.models.quantizing import SOURCE, Row
@@ -258,7 +258,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=kimi_linear.keeps_dtype,
+    wide=(*RATES, *CORRECTIONS),
     checkpoint=always(
         Checkpoint(
             rows=_ROWS,

@@ -16,7 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, rms_norms
 from runtime.models.decoder_config import layer_count, listed_layers, read_shape, sparse_layers
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.joined import alike, joined_rows
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.tensor_names import without_spares
@@ -161,13 +161,6 @@ def adapt(config: Any, weights: Weights) -> Weights:
     return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials; corrections differ by less than a 16-bit float can
-    tell.
-    """
-    return name.endswith((".A_log", ".dt_bias", ".e_score_correction_bias"))
-
-
 def _second(raw: Mapping[str, Any]) -> str | None:
     """Kimi K3's text model, whose files have the same model_type."""
     return "kimi_k3" if raw.get("hidden_act") == "situ" else None
@@ -178,7 +171,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=(*RATES, *CORRECTIONS),
     variant=_second,
     checkpoint=always(Checkpoint(rows=(alike(MATRICES),), joined=(MATRICES,))),
 )

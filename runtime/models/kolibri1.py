@@ -14,7 +14,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, read_windows
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Sandwich
 from runtime.nn.route import RuledRouter
@@ -97,9 +97,4 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=CORRECTIONS)

@@ -16,7 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import layer_count, listed_layers, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.quantizing import (
     EIGHT,
@@ -173,11 +173,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(adapted, config.mixture.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 def _laguna_cadence(tensor: Tensor, request: Request) -> bool:
     layer = tensor.layer
     return layer is not None and more_bits(layer, request.layers, cadence_end=request.layers // 2 - 4)
@@ -233,6 +228,6 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     checkpoint=always(CHECKPOINT),
 )

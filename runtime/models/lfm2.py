@@ -267,10 +267,6 @@ def own_names(config: DecoderConfig, weights: Weights) -> Weights:
     return adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    return name.endswith(".expert_bias")
-
-
 _SPARSE_NAMES = ((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj."))
 
 
@@ -285,6 +281,6 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=(".expert_bias",),
     checkpoint=_checkpoint,
 )

@@ -22,7 +22,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.latent_fields import read_latent
 from runtime.models.tensor_names import respelled, without_spares
@@ -222,11 +222,6 @@ def _is_idle(config: Config, name: str) -> bool:
     return found is not None and int(found[1]) >= config.experts
 
 
-def keeps_dtype(name: str) -> bool:
-    """Scores and corrections differ by less than a 16-bit float can tell."""
-    return name.endswith((".mlp.gate.weight", ".e_score_correction_bias"))
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     """Without the matrices of experts that have none."""
     first, idle = config.get("n_routed_experts"), config.get("zero_expert_num")
@@ -241,6 +236,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Scores differ by less than a 16-bit float can tell, too.
+    wide=(*CORRECTIONS, ".mlp.gate.weight"),
     checkpoint=_checkpoint,
 )

@@ -11,7 +11,7 @@ from runtime.cache.protocol import Caches, ScanningCache, by_layout
 from runtime.cpu.stated import Decodes
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
@@ -171,9 +171,4 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     return adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias", ".D"))
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

@@ -21,7 +21,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
 from runtime.models.decoder_config import key_heads, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.rope_block import only_repeats
 from runtime.models.tensor_names import without_spares
@@ -235,16 +235,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(adapted, config.mixture.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     checkpoint=always(Checkpoint(heads=("mtp.",))),
 )

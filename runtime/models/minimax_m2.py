@@ -14,7 +14,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.mixture import MixtureConfig as Config
 from runtime.models.mixture import MixtureSpec, corrected_mixture
 from runtime.models.tensor_names import without_spares
@@ -83,16 +83,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(own, config.mixture.experts)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     checkpoint=always(Checkpoint(modules=MODULES)),
 )

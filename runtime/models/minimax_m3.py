@@ -17,7 +17,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.block_choice import BlockIndex, ChoosingAttention
@@ -221,17 +221,12 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return one_added(to_switch(respelled(own, _NAMES, trunk=""), config.experts))
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     checkpoint=always(
         Checkpoint(
             halved=tuple(

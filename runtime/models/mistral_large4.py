@@ -329,16 +329,12 @@ _TOWERS = replace(
 _HEADS = ("mtp_dspark.", "model.mtp_dspark.")
 
 
-def keeps_dtype(name: str) -> bool:
-    """Scores differ by less than a 16-bit float can tell, and so do wavelengths."""
-    return name.endswith((".mlp.gate.weight", ".rotary_emb.alpha"))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Scores differ by less than a 16-bit float can tell, and so do wavelengths.
+    wide=(".mlp.gate.weight", ".rotary_emb.alpha"),
     checkpoint=always(Checkpoint(towers=_TOWERS, heads=_HEADS, modules=_NAMES)),
 )

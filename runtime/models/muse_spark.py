@@ -22,7 +22,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape, sparse_layers
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.muse_glimmer import NormedTrunk, read_turns, windows_from_last
 from runtime.models.tensor_names import respelled, text_tower, without_spares
 from runtime.models.towers import Towers
@@ -233,17 +233,13 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return one_added(one_added(to_switch(named, config.experts), "layernorm.weight"), "expert_norm.weight")
 
 
-def keeps_dtype(name: str) -> bool:
-    """Stored in float32."""
-    return name.endswith((".mlp.gate.weight", ".e_score_correction_bias", "_residual_gate.gate"))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    # Stored in float32.
+    wide=(*CORRECTIONS, ".mlp.gate.weight", "_residual_gate.gate"),
     checkpoint=always(
         Checkpoint(
             default_layers=62,

@@ -18,7 +18,7 @@ from runtime.cache.protocol import Caches, StepCache, by_layout
 from runtime.cpu.stated import Asks, Decodes
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
@@ -159,11 +159,6 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return switch_names(stacked_experts(adapted, config.expert.experts)) if config.expert else adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials; the correction decides between close scores."""
-    return name.endswith((".A_log", ".dt_bias", ".D", ".e_score_correction_bias"))
-
-
 _ROWS: tuple[Row, ...] = (
     Row(lambda t, _: t.name.startswith("mlp1."), SOURCE, "tower or projector"),
     Row(
@@ -195,7 +190,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=(*RATES, *CORRECTIONS),
     checkpoint=always(
         Checkpoint(
             rows=_ROWS,

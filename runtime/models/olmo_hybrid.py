@@ -16,7 +16,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.joined import alike, joined_rows
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block, Place, PostNorm
@@ -151,16 +151,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     }
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias"))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=RATES,
     checkpoint=always(Checkpoint(rows=(alike(_MATRICES),), joined=(_MATRICES,))),
 )

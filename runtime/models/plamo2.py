@@ -25,7 +25,7 @@ from runtime.models.decoder_config import (
     read_shape,
 )
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
@@ -292,16 +292,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias", ".D"))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=RATES,
     checkpoint=always(Checkpoint(default_layers=32)),
 )

@@ -21,7 +21,7 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.decoder import CausalLM, head_norms
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family, Head
+from runtime.models.family import RATES, Family, Head
 from runtime.models.quantizing import SOURCE, Row
 from runtime.models.qwen3_5_config import Config, parse
 from runtime.models.tensor_names import text_tower, without_spares
@@ -155,11 +155,6 @@ def adapt_head(config: Config, weights: Weights) -> Weights:
     return {name: array for name, array in adapted(config, weights).items() if name.startswith("mtp.")}
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias"))
-
-
 _SHIFTED = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight")
 
 
@@ -222,7 +217,7 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=RATES,
     head=Head(layout=head_layout, build=build_head, adapt=adapt_head),
     checkpoint=_checkpoint,
 )

@@ -25,9 +25,9 @@ from runtime.models.config import Fields
 from runtime.models.decoder import head_norms
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.headed import Headed, untied_head
-from runtime.models.qwen3_5 import ROWS, adapted, keeps_dtype
+from runtime.models.qwen3_5 import ROWS, adapted
 from runtime.models.qwen3_5_config import Config as Qwen35Config
 from runtime.models.qwen3_5_config import read_delta, read_experts, read_recurrent
 from runtime.models.towers import USUAL
@@ -301,6 +301,6 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=RATES,
     checkpoint=always(Checkpoint(rows=ROWS, towers=USUAL, heads=("mtp.",))),
 )

@@ -147,9 +147,5 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return adapted
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates go through an exponential."""
-    return name.endswith(".recurrent_param")
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+# Rates go through an exponential.
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=(".recurrent_param",))

@@ -18,7 +18,7 @@ from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.expert_groups import read_groups
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward
 from runtime.models.tensor_names import respelled, without_spares
@@ -209,16 +209,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return kept if config.latent is None else split_latent_heads(kept, config.latent)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     checkpoint=always(Checkpoint(heads_behind=True, default_layers=20, singles=True)),
 )

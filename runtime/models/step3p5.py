@@ -15,7 +15,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
-from runtime.models.family import Family
+from runtime.models.family import CORRECTIONS, Family
 from runtime.models.rope_block import is_keyed, only_repeats
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
@@ -261,17 +261,12 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return kept if whole else one_added(kept)
 
 
-def keeps_dtype(name: str) -> bool:
-    """Corrections differ by less than a 16-bit float can tell."""
-    return name.endswith(".e_score_correction_bias")
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
-    keeps_dtype=keeps_dtype,
+    wide=CORRECTIONS,
     checkpoint=always(
         Checkpoint(
             default_layers=45,

@@ -20,7 +20,7 @@ from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights
-from runtime.models.family import Family
+from runtime.models.family import RATES, Family
 from runtime.models.headed import Headed
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
@@ -391,9 +391,4 @@ def adapt(config: Config, weights: Weights) -> Weights:
     }
 
 
-def keeps_dtype(name: str) -> bool:
-    """Rates and step sizes go through exponentials."""
-    return name.endswith((".A_log", ".dt_bias", ".D"))
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, keeps_dtype=keeps_dtype)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)
