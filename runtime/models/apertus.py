@@ -88,15 +88,11 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, [Block(config, rope) for rope in layer_ropes(config)], rms_norms(config)())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=without_spares,
     # The activation's numbers are few and sit in exponents.
     wide=(".act_fn.alpha_p", ".act_fn.alpha_n", ".act_fn.beta", ".act_fn.eps"),
 )

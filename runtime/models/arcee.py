@@ -3,15 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.nemotron import Config, build, layout
 from runtime.models.tensor_names import without_spares
-
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -35,8 +31,4 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

@@ -9,8 +9,6 @@ Compass, the text model of North Vision, halves of heads rotate, for each kind o
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes
@@ -118,8 +116,4 @@ def build(config: Config) -> Cohere:
     return Cohere(config)
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

@@ -6,10 +6,9 @@ from typing import Any
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count, one_rope, own_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.llama import Config, adapt, build, layout
+from runtime.models.llama import Config, build, layout
+from runtime.models.tensor_names import without_spares
 from runtime.nn.rope_spec import read_rope
-
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
 
 _THETA = 1e6
 _ROPE = {
@@ -60,4 +59,4 @@ def _windows(fields: Fields, cwm: bool) -> tuple[int | None, ...]:
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

@@ -32,8 +32,6 @@ from runtime.nn.rope import Rope
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.step import Step
 
-__all__ = ["BlockDraft", "Config", "adapt", "build", "layout", "parse"]
-
 
 def layout(config: Config) -> list[LayerSpec]:
     return attention_layout(config)

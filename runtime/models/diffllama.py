@@ -87,15 +87,11 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=without_spares,
     # They go through exponentials.
     wide=(".lambda_q1", ".lambda_k1", ".lambda_q2", ".lambda_k2"),
 )

@@ -106,13 +106,9 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     """GLM-OCR's files have a draft head."""
     return Checkpoint(heads_behind=str(config.get("model_type")).startswith("glm_ocr"))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=_checkpoint)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares, checkpoint=_checkpoint)

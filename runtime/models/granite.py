@@ -7,8 +7,6 @@ own, or not at all.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
@@ -121,8 +119,4 @@ def build(config: Config) -> Granite:
     return Granite(config, lambda: gated_mlp(config, bias=config.mlp_bias))
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

@@ -25,8 +25,6 @@ from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 from runtime.step import Step
 
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
-
 
 @dataclass(frozen=True, slots=True)
 class Config(granite.Config):

@@ -6,9 +6,8 @@ from typing import Any
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.llama import Config, adapt, build, layout
-
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
+from runtime.models.llama import Config, build, layout
+from runtime.models.tensor_names import without_spares
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -29,4 +28,4 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

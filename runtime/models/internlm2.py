@@ -12,8 +12,6 @@ from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
 from runtime.models.tensor_names import respelled, without_spares
 
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
-
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)

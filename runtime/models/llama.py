@@ -9,8 +9,6 @@ positions are scaled (rope).
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
@@ -98,15 +96,11 @@ def _attention(config: Config, rope: Rope | None) -> Mixer:
     return SelfAttention(config, rope, qkv_bias=bias, output_bias=output_bias)
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=without_spares,
     checkpoint=always(Checkpoint(prefix=TRUNK)),
     both_ways=True,
 )

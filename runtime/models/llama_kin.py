@@ -16,9 +16,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import respelled
-
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
+from runtime.models.tensor_names import respelled, without_spares
 
 # What transformers' configs take for a field that the file leaves out, where Llama's takes something else.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -82,7 +80,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return llama.adapt(config, respelled(weights, _NAMES, trunk=""))
+    return without_spares(config, respelled(weights, _NAMES, trunk=""))
 
 
 FAMILY = Family(

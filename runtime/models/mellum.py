@@ -13,8 +13,6 @@ from runtime.models.family import Family
 from runtime.models.qwen_moe import Config, adapt, build, layout
 from runtime.models.rope_block import is_keyed, only_repeats
 
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
-
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)

@@ -15,6 +15,7 @@ from runtime.models.experts import Weights
 from runtime.models.family import Family, Head
 from runtime.models.llama import build, layout
 from runtime.models.mtp import DraftHead, Predictor
+from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
@@ -38,7 +39,7 @@ _HEADS = "model.mtp_layers."
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """The target's tensors; the draft heads' are `adapt_head`'s."""
-    return llama.adapt(
+    return without_spares(
         config, {name: array for name, array in weights.items() if not name.startswith(_HEADS)}
     )
 

@@ -11,11 +11,10 @@ from runtime.models.decoder_config import layer_count
 from runtime.models.experts import Weights, numbered_names, to_switch
 from runtime.models.family import Family
 from runtime.models.granite import Granite, layout
+from runtime.models.tensor_names import without_spares
 from runtime.nn.layer import FeedForward
 from runtime.nn.sparse import SoftmaxMoE
 from runtime.records import dataclass
-
-__all__ = ["Config", "adapt", "build", "layout", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ def build(config: Config) -> Granite:
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    adapted = granite.adapt(config, weights)
+    adapted = without_spares(config, weights)
     return to_switch(numbered_names(adapted), config.experts) if config.experts else adapted
 
 

@@ -20,8 +20,6 @@ from runtime.models.dflash_config import LARGEST_BLOCK, Config, listed_targets
 from runtime.models.family import Family
 from runtime.models.muse_glimmer import ROWS
 
-__all__ = ["BlockDraft", "Config", "adapt", "build", "layout", "parse"]
-
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields({**raw, "vocab_size": 1, "tie_word_embeddings": True})

@@ -72,8 +72,4 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

@@ -7,8 +7,6 @@ sliding layers: OLMo 3 stretches positions in full layers only, EXAONE leaves th
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
@@ -108,8 +106,4 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

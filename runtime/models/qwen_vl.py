@@ -13,7 +13,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import text_tower
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 
 _TEXT = {
@@ -42,7 +42,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return llama.adapt(config, text_tower(weights))
+    return without_spares(config, text_tower(weights))
 
 
 FAMILY = Family(

@@ -7,7 +7,8 @@ from typing import Any
 from runtime.models import llama
 from runtime.models.config import Fields
 from runtime.models.family import Family
-from runtime.models.llama import Config, adapt, build, layout
+from runtime.models.llama import Config, build, layout
+from runtime.models.tensor_names import without_spares
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -22,4 +23,4 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

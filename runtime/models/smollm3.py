@@ -6,8 +6,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
@@ -67,8 +65,4 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, weights)
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=without_spares)

@@ -19,6 +19,7 @@ from runtime.errors import UnsupportedModel
 from runtime.loaded import load_model
 from runtime.models import ARCHITECTURES, describe, llama
 from runtime.models.family import Family, Head
+from runtime.models.tensor_names import without_spares
 from runtime.step import Step
 
 CONFIG: dict[str, Any] = {
@@ -50,7 +51,7 @@ def _head_layout(config: llama.Config) -> list[LayerSpec]:
 
 def _adapt(config: llama.Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     own = {name: array for name, array in weights.items() if not name.startswith("novel_head.")}
-    return llama.adapt(config, own)
+    return without_spares(config, own)
 
 
 def _adapt_head(config: llama.Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
