@@ -292,7 +292,9 @@ def test_answers_begin_while_many_texts_are_read(
             assert {one.result(60).status_code for one in sent} == {200}
 
 
-def test_draining(model: Model, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_draining(
+    model: Model, brake: Brake, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What runs may end; what does not end is told; what comes is sent away."""
     settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path_factory.mktemp("home"))})
     limits = replace(LIMITS, grace_s=4.0)  # three requests come meanwhile, to a busy machine
@@ -301,6 +303,7 @@ def test_draining(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Non
         with connect(here.port) as client:
             client.sendall(raw_request("/test/answer", body))
             received(client, until=b"row")
+            monkeypatch.setattr(brake, "slow_s", 0.05)  # others need the processor while it has its time
             here.stop()
             assert until(lambda: httpx.get(f"{here.url}/health").status_code == 503)
             assert httpx.get(f"{here.url}/health").json() == {"status": "draining"}
