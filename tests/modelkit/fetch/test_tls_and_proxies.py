@@ -90,7 +90,7 @@ def test_a_drip_through_a_proxy_is_not_waited_for(
     began = time.monotonic()
     with pytest.raises(FetchError, match="said nothing, or too little"):
         push("story", ADDRESS, store, Access(), limits=replace(SHORT, connect_s=5))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
 
 
 def test_who_is_waited_for_over_tls_and_a_proxy_can_be_given_up(
@@ -101,9 +101,9 @@ def test_who_is_waited_for_over_tls_and_a_proxy_can_be_given_up(
     registry.rules.append(lambda _: asked.set() or over.wait(30))
     with ThreadPoolExecutor(1) as pool, Registry("registry.test", limits=QUICK) as speaking:
         waiting = pool.submit(speaking.ping)
-        assert asked.wait(10)
+        assert asked.wait(60)
         speaking.abort()
-        assert isinstance(waiting.exception(5), FetchError)
+        assert isinstance(waiting.exception(20), FetchError)
         over.set()
 
 

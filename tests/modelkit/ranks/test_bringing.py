@@ -74,7 +74,7 @@ def test_a_kill_in_the_middle_leaves_the_store_clean_and_costs_what_was_not_ther
     try:
         said, err = processes[0].communicate(timeout=120)
         assert "cannot be reached" in said, err
-        assert processes[1].wait(5) == -9
+        assert processes[1].wait(60) == -9
     finally:
         ranks.stop(processes)
     first, second = played(crews(2), tmp_path, "rest")

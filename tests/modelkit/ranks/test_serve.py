@@ -159,7 +159,7 @@ def test_a_server_ends_with_the_launcher_that_was_killed(tmp_path: Path) -> None
     try:
         assert reached(f"http://127.0.0.1:{port}", started[0]), log.read_text()
         os.close(write)
-        assert [process.wait(20) for process in started] == [0, 0]
+        assert [process.wait(60) for process in started] == [0, 0]
         assert "draining" in log.read_text()
     finally:
         for process in started:

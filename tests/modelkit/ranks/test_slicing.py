@@ -218,7 +218,7 @@ def test_a_kill_in_the_middle_costs_what_was_not_there(crews: Crews, tmp_path: P
     try:
         said, err = processes[0].communicate(timeout=120)
         assert "cannot be reached" in said, err
-        assert processes[1].wait(5) == -9
+        assert processes[1].wait(60) == -9
     finally:
         ranks.stop(processes)
     _, second = played(crews(2), tmp_path, "rest")
