@@ -1,4 +1,4 @@
-"""Ling and Ring: one matrix for queries, keys and values, and mixtures, of two versions."""
+"""Ling and Ring, and Sarvam: one matrix for queries, keys and values, and mixtures, of two versions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,10 +23,13 @@ from modelkit.source.gguf.architectures.moe import (
 )
 from modelkit.source.gguf.architectures.moves import Link
 from modelkit.source.gguf.architectures.parts import (
+    FUSED_QKV,
+    HEAD_NORMS,
     MLP,
     NORMS,
     PAIRED_K,
     PAIRED_Q,
+    TOP,
     VOCAB,
     decoder,
     qkv_rows,
@@ -178,3 +181,42 @@ BAILINGMOE2 = Architecture(
     otherwise=("unit_head",),
     condition=_second,
 )
+
+
+def _write_sarvam(out: Writing) -> None:
+    _write_second(out)
+    inner = out.facts.count("moe_intermediate_size", default=1024)
+    out.put("expert_feed_forward_length", inner)
+    out.put("expert_shared_feed_forward_length", inner)
+
+
+SARVAM = Architecture(
+    "bailingmoe2",
+    (Kind("sarvam_moe", "SarvamMoEForCausalLM", lambda _: False),),
+    decoder(
+        Rope(theta=8e6),
+        VOCAB,
+        *expert_settings("n_routed_experts", "num_local_experts"),
+        *GROUPS,
+        leading_dense(default=1),
+        Special(put_nothing, _write_sarvam),
+        gating(_SIGMOID),
+        Same("expert_weights_scale", ("routed_scaling_factor",), default=2.5, kind=float),
+        Same("expert_shared_count", ("n_shared_experts",), default=1),
+        Same("expert_weights_norm", ("norm_topk_prob",), default=True),
+        Special(put_nothing, _own_head),
+        Always("attention_bias", False),
+    ),
+    TOP,
+    (
+        *NORMS,
+        FUSED_QKV,
+        rule("attn_qkv.*", _FUSED),
+        rule("attn_output.*", "self_attn.o_proj.*"),
+        *HEAD_NORMS,
+        rule("exp_probs_b.bias", "mlp.gate.e_score_correction_bias"),
+        *_MIXTURES,
+    ),
+    exact="function, as Ling",
+)
+"""Ling's second by other names; what is read of a file is Ling."""

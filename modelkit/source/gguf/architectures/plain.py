@@ -25,6 +25,7 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
+    put_nothing,
     rule,
     rules,
 )
@@ -50,6 +51,37 @@ def _windowed(file: Reading) -> bool:
     return file.count("attention.sliding_window", 0) > 0
 
 
+def _write_unscaled_linear(out: Writing) -> None:
+    """As its converter says it."""
+    UNSCALED.write(out)
+    out.put("rope.scaling.type", "linear")
+    out.put("rope.scaling.factor", 1.0)
+
+
+BITNET = Architecture(
+    "bitnet",
+    (Kind("bitnet", "BitNetForCausalLM"),),
+    decoder(
+        Rope(theta=500000.0),
+        Special(put_nothing, _write_unscaled_linear),
+        VOCAB,
+        Always("hidden_act", "silu"),
+        Always("attention_bias", False),
+        Always("tie_word_embeddings", True),
+    ),
+    TOP[:-1],
+    (
+        *NORMS,
+        *ATTENTION,
+        *MLP,
+        *rules("""
+            attn_sub_norm.weight = self_attn.attn_sub_norm.weight
+            ffn_sub_norm.weight = mlp.ffn_sub_norm.weight
+        """),
+    ),
+    exact="bits; inputs of matrices are not rounded",
+)
+"""Of the first BitNets (silu, a tied head), whose files have the ternary numbers as such."""
 OLMO2 = Architecture(
     "olmo2",
     (

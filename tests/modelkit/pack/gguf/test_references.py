@@ -22,6 +22,7 @@ from runtime.loaded import load_model
 from runtime.models import describe
 from runtime.models.passage import parameters
 from runtime.models.wrapper import text_config
+from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state
 from tests.support.gguf_round import exported, file_numbers, values
 from tests.support.parity import Reference, bar, full_logits
@@ -41,6 +42,8 @@ REFUSED = {
     "deepseek_v4_plain": "a vector of 3 tokens",
     "deepseek_v3": "mscale and mscale_all_dim differ",
     "deepseek_v3_halves": "halves of a head are rotated",
+    "bitnet": "hidden_act is 'relu2'",
+    "bitnet_biases": "the rotation is scaled",
     "ernie4_5_moe_biases": "moe_norm_min is 0.5",
     "exaone_moe": "the rotation is scaled",
     "exaone_moe_listed": "dense layers behind mixtures",
@@ -87,6 +90,7 @@ REFUSED = {
     "qwen3_moe_window": "decoder_sparse_step is 2",
     "qwen3_next": "norm_topk_prob is False",
     "qwen3_next_mixed": "decoder_sparse_step is 2",
+    "sarvam_moe": "attention_bias is True",
     "smollm3": "no_rope_layers",
     "smollm3_window": "no_rope_layers",
     "kimi_k3_tied": "two small matrices",
@@ -187,6 +191,40 @@ def test_kinds_of_layers_are_the_familys_where_config_json_lists_none(
     exported_from(reference, random_state(parameters(described)), tmp_path)
     _, imported = file_numbers(tmp_path / "it.gguf")
     assert describe(imported.config).layout == described.layout
+
+
+def same_logits(reference: Reference, state: State, folder: Path) -> bool:
+    """Does what is read of the file answer as the checkpoint, to the bit?"""
+    numbers, imported = file_numbers(folder / "it.gguf")
+    found, wanted = (
+        full_logits(load_model(one, {key: mx.array(array) for key, array in its.items()}), np.arange(3, 40))
+        for one, its in ((imported.config, numbers), (reference.record["config"], state))
+    )
+    return np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_sarvam_is_written_as_ling(published: bool, tmp_path: Path) -> None:
+    reference = Reference("sarvam_moe")
+    state = random_state(reference.record["tensors"])
+    state = {name: array for name, array in state.items() if not name.endswith("_proj.bias")}
+    _, refield, respell = FORMS["Sarvam 30B"]
+    config = {**reference.record["config"], "attention_bias": False}
+    reference.record["config"] = refield(config) if published else config
+    stored = respell(state) if published else state
+    exported_from(reference, stored, tmp_path)
+    assert file_numbers(tmp_path / "it.gguf")[1].config["model_type"] == "bailing_moe"
+    assert same_logits(reference, stored, tmp_path)
+
+
+def test_the_first_bitnets_come_back(tmp_path: Path) -> None:
+    """Later ones have another activation, which llama.cpp's files of the name do not say."""
+    reference = Reference("bitnet")
+    reference.record["config"] |= {"hidden_act": "silu", "tie_word_embeddings": True}
+    state = random_state(reference.record["tensors"])
+    del state["lm_head.weight"]
+    exported_from(reference, state, tmp_path)
+    assert same_logits(reference, state, tmp_path)
 
 
 def test_buffers_that_old_checkpoints_have_stay_behind(tmp_path: Path) -> None:
