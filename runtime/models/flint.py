@@ -11,41 +11,24 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.models.config import Fields
-from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import (
-    DecoderConfig,
-    layer_count,
-    listed_layers,
-    one_rope,
-    read_shape,
-)
+from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureConfig, MixtureSpec, feed_forward, sigmoid_mixture
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.layer import FeedForward
 from runtime.nn.rope import Rope
-from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sparse import SharedMoE
 from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     bias: bool
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    experts: int
-    chosen: int
-    """Experts per token."""
-    expert_size: int
-    shared: int
-    """Width of the expert that always answers."""
-    normalize: bool
-    """The gates of the chosen are divided by their sum."""
 
 
 _KINDS = "full_attention", "sliding_attention"
@@ -73,11 +56,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         ropes=tuple(None if window is None else rope for window in windows),
         bias=fields.flag("attention_bias"),
         sparse=_sparse(fields, layers),
-        experts=experts,
-        chosen=fields.count("num_experts_per_tok", 6, high=experts),
-        expert_size=fields.count("moe_intermediate_size", 512, high=1 << 22),
-        shared=fields.count("shared_expert_intermediate_size", 1024, high=1 << 22),
-        normalize=fields.flag("norm_topk_prob", True),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", 6, high=experts),
+            inner=fields.count("moe_intermediate_size", 512, high=1 << 22),
+            shared=fields.count("shared_expert_intermediate_size", 1024, high=1 << 22),
+            normalize=fields.flag("norm_topk_prob", True),
+        ),
     )
 
 
@@ -108,19 +93,10 @@ class Attention(HeadNormAttention):
         self.sinks = mx.zeros((config.heads,))
 
 
-def _mlp(config: Config, *, sparse: bool) -> FeedForward:
-    if not sparse:
-        return gated_mlp(config)
-    hidden, routing = config.hidden_size, Routing("sigmoid", config.chosen, normalize=config.normalize)
-    router = RuledRouter(hidden, config.experts, routing)
-    sizes = hidden, config.expert_size, config.experts
-    return SharedMoE(*sizes, router, shared=config.shared, activation=config.activation)
-
-
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     layers = [
-        PreNorm(Attention(config, rope), _mlp(config, sparse=sparse), norm)
+        PreNorm(Attention(config, rope), feed_forward(config, sparse=sparse, mixture=sigmoid_mixture), norm)
         for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
     ]
     return CausalLM(config, layers, norm())
@@ -130,7 +106,7 @@ _NAMES = ((".mlp.shared_expert.", ".mlp.shared_experts."), (".softmax_offset", "
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.experts)
+    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.mixture.experts)
 
 
 FAMILY = Family(

@@ -13,13 +13,13 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.models.decoder_config import layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
+from runtime.models.mixture import MixtureConfig, MixtureSpec
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.block import PreNorm
@@ -34,18 +34,9 @@ from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    experts: int
-    chosen: int
-    """Per token."""
-    expert_size: int
-    """Width of one expert."""
-    shared: int
-    """Width of the shared expert."""
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
     bias: bool
 
 
@@ -65,11 +56,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=(one_rope(fields, shape),) * layers,
         sparse=tuple(not dense[i] and (i + 1) % every == 0 for i in range(layers)),
-        experts=experts,
-        chosen=fields.count("num_experts_per_tok", high=experts),
-        expert_size=size,
-        shared=size * fields.count("n_shared_experts", high=64),
-        normalize=fields.flag("norm_topk_prob"),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", high=experts),
+            inner=size,
+            shared=size * fields.count("n_shared_experts", high=64),
+            normalize=fields.flag("norm_topk_prob"),
+        ),
         bias=fields.flag("attention_bias"),
     )
 
@@ -81,10 +74,10 @@ def layout(config: Config) -> list[LayerSpec]:
 class MoE(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        hidden, routing = config.hidden_size, Routing("sigmoid", config.chosen, normalize=config.normalize)
-        self.gate = RuledRouter(hidden, config.experts, routing, corrected=True)
-        self.switch_mlp = Experts(hidden, config.expert_size, config.experts)
-        self.shared_experts = GatedMLP(hidden, config.shared)
+        hidden, spec = config.hidden_size, config.mixture
+        self.gate = RuledRouter(hidden, spec.experts, spec.routing("sigmoid"), corrected=True)
+        self.switch_mlp = Experts(hidden, spec.inner, spec.experts)
+        self.shared_experts = GatedMLP(hidden, spec.shared)
         self.coefficient = nn.Linear(hidden, 2)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
@@ -110,7 +103,7 @@ _NAMES = ((".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.experts)
+    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.mixture.experts)
 
 
 FAMILY = Family(

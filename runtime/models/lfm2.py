@@ -21,6 +21,7 @@ from runtime.models.decoder import CausalLM, layer_ropes
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureSpec
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
@@ -42,20 +43,11 @@ from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class ExpertSpec:
-    dense: int
+class ExpertSpec(MixtureSpec):
+    dense: int = 0
     """So many first layers have an ordinary feed-forward block."""
-    experts: int
-    chosen: int
-    """Experts per token."""
-    inner: int
-    """Width of one expert."""
-    corrected: bool
+    corrected: bool = True
     """A stored number per expert is added to its score for the choice."""
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
-    scale: float
-    """The weights of the chosen are multiplied by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +192,7 @@ class SparseMLP(Module):
         return asks(norm, self.gate, self._routing(), self.switch_mlp, after)
 
     def _routing(self) -> Routing:
-        spec, correction = self._spec, self.get("expert_bias")
-        routing = Routing("sigmoid", spec.chosen, normalize=spec.normalize, scale=spec.scale)
+        routing, correction = self._spec.routing("sigmoid"), self.get("expert_bias")
         return routing if correction is None else corrected(routing, correction)
 
 

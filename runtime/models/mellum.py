@@ -10,6 +10,7 @@ from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count, read_shape, read_windows, two_ropes
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureSpec
 from runtime.models.qwen_moe import Config, adapt, build, layout
 from runtime.models.rope_block import is_keyed, only_repeats
 
@@ -37,11 +38,12 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=windows,
         ropes=two_ropes(fields, shape, windows, theta=500000.0, local_theta=10000.0, local_field=None),
         sparse=tuple(kind == "sparse" for kind in kinds),
-        experts=experts,
-        chosen=fields.count("num_experts_per_tok", 8, high=experts),
-        expert_size=fields.count("moe_intermediate_size", 896, high=1 << 22),
-        shared=0,
-        normalize=fields.flag("norm_topk_prob", True),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", 8, high=experts),
+            inner=fields.count("moe_intermediate_size", 896, high=1 << 22),
+            normalize=fields.flag("norm_topk_prob", True),
+        ),
         bias=fields.flag("attention_bias"),
     )
 

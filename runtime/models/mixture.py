@@ -87,6 +87,11 @@ def corrected_mixture(config: MixtureConfig) -> SharedMoE:
     return _mixture(config, config.mixture.routing("sigmoid"), corrected=True)
 
 
+def sigmoid_mixture(config: MixtureConfig) -> SharedMoE:
+    """The same without a correction."""
+    return _mixture(config, config.mixture.routing("sigmoid"))
+
+
 def softmax_mixture(config: MixtureConfig, *, judges: int = 2) -> SharedMoE:
     """The same where gates are shares of a softmax over all experts. judges: how many of its experts a group
     is judged by.

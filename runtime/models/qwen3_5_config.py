@@ -7,21 +7,9 @@ from typing import Any
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
+from runtime.models.mixture import MixtureSpec
 from runtime.nn.delta_net import DeltaSpec
 from runtime.records import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class ExpertSpec:
-    experts: int
-    chosen: int
-    """Experts per token."""
-    inner: int
-    """Width of one expert."""
-    shared: int
-    """Width of the shared expert."""
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +20,7 @@ class Config(DecoderConfig):
     """Of each layer: it is a delta net; else attention."""
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    expert: ExpertSpec | None
+    expert: MixtureSpec | None
     """None: no layer has a mixture."""
     head_layers: int
     """Of the draft head."""
@@ -73,7 +61,7 @@ def read_delta(fields: Fields, eps: float) -> DeltaSpec:
     )
 
 
-def _experts(fields: Fields, family: str) -> ExpertSpec | None:
+def _experts(fields: Fields, family: str) -> MixtureSpec | None:
     default = {"qwen3_next": 512, "qwen3_5_moe": 256}.get(family, 0)
     if fields.count("num_experts", default, low=0, high=1 << 16) == 0:
         return None
@@ -81,10 +69,10 @@ def _experts(fields: Fields, family: str) -> ExpertSpec | None:
     return spec if family == "qwen3_next" else replace(spec, normalize=True)
 
 
-def read_experts(fields: Fields, experts: int, chosen: int) -> ExpertSpec:
+def read_experts(fields: Fields, experts: int, chosen: int) -> MixtureSpec:
     """The numbers: where the file does not say."""
     experts = fields.count("num_experts", experts, high=1 << 16)
-    return ExpertSpec(
+    return MixtureSpec(
         experts=experts,
         chosen=fields.count("num_experts_per_tok", chosen, high=experts),
         inner=fields.count("moe_intermediate_size", 512, high=1 << 22),

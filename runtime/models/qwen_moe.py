@@ -13,16 +13,10 @@ from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, head_norms, layer_ropes, rms_norms
-from runtime.models.decoder_config import (
-    DecoderConfig,
-    layer_count,
-    listed_layers,
-    one_rope,
-    read_shape,
-    without_windows,
-)
+from runtime.models.decoder_config import layer_count, listed_layers, one_rope, read_shape, without_windows
 from runtime.models.experts import Weights, output_first, to_switch
 from runtime.models.family import Family
+from runtime.models.mixture import MixtureConfig, MixtureSpec
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
@@ -34,24 +28,15 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Config(DecoderConfig):
+class Config(MixtureConfig):
     sparse: tuple[bool, ...]
     """Of each layer: its feed-forward is a mixture."""
-    experts: int
-    chosen: int
-    """Experts per token."""
-    expert_size: int
-    """Width of one expert."""
-    shared: int
-    """Width of the shared expert; 0: none."""
-    normalize: bool
-    """The weights of the chosen are divided by their sum."""
     bias: bool
 
     @property
     def second(self) -> bool:
         """Is it a Qwen2-MoE?"""
-        return self.shared > 0
+        return self.mixture.shared > 0
 
 
 _THETAS = {"qwen3_vl_moe_text": 500000.0, "qwen3_vl_moe": 500000.0}
@@ -72,11 +57,13 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=_windows(fields, layers, second),
         ropes=(one_rope(fields, shape, theta=_THETAS.get(family, 10000.0)),) * layers,
         sparse=_sparse(fields, layers),
-        experts=experts,
-        chosen=fields.count("num_experts_per_tok", 4 if second else 8, high=experts),
-        expert_size=fields.count("moe_intermediate_size", 1408 if second else 768, high=1 << 22),
-        shared=fields.count("shared_expert_intermediate_size", 5632, high=1 << 22) if second else 0,
-        normalize=_normalize(fields),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("num_experts_per_tok", 4 if second else 8, high=experts),
+            inner=fields.count("moe_intermediate_size", 1408 if second else 768, high=1 << 22),
+            shared=fields.count("shared_expert_intermediate_size", 5632, high=1 << 22) if second else 0,
+            normalize=_normalize(fields),
+        ),
         bias=fields.flag("qkv_bias", True) if second else fields.flag("attention_bias"),
     )
 
@@ -131,16 +118,17 @@ def _attention(config: Config, rope: Rope | None) -> SelfAttention:
 
 
 def _mlp(config: Config) -> FeedForward:
-    sizes = (config.hidden_size, config.expert_size, config.experts, config.chosen)
-    normalize, activation = config.normalize, config.activation
+    spec = config.mixture
+    sizes = (config.hidden_size, spec.inner, spec.experts, spec.chosen)
+    normalize, activation = spec.normalize, config.activation
     if config.second:
-        return GatedSharedMoE(*sizes, shared=config.shared, normalize=normalize, activation=activation)
+        return GatedSharedMoE(*sizes, shared=spec.shared, normalize=normalize, activation=activation)
     return SoftmaxMoE(*sizes, normalize=normalize, activation=activation)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
     text = without_spares(config, text_tower(weights))
-    return to_switch(output_first(text) if _input_first(config, text) else text, config.experts)
+    return to_switch(output_first(text) if _input_first(config, text) else text, config.mixture.experts)
 
 
 def _input_first(config: Config, weights: Weights) -> bool:
@@ -148,7 +136,7 @@ def _input_first(config: Config, weights: Weights) -> bool:
 
     One of the two matrices may be square and tell nothing; both cannot be.
     """
-    hidden, inner = config.hidden_size, config.expert_size
+    hidden, inner = config.hidden_size, config.mixture.inner
     for name, array in weights.items():
         if name.endswith(".experts.down_proj") and hidden != inner:
             return array.shape[1:] == (inner, hidden)
