@@ -22,7 +22,7 @@ MARK = "answer: "
 
 def main() -> int:
     faulthandler.enable()
-    group = Group.join("ring", 20, native.kernels)
+    group = Group.join("ring", 120, native.kernels)
     for line in sys.stdin:
         module, name, folder, words = json.loads(line)
         os.chdir(folder)
