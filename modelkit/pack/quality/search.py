@@ -34,6 +34,7 @@ from runtime.quant import Format, find_format
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
+    from modelkit.pack.quality.report import Compared
     from modelkit.pack.ready import Ready
 
 _MARGIN = 0.2  # the share of groups that "measured" measures
@@ -102,7 +103,7 @@ def _settled(
     if asked.quality == "learned":
         tuned = tune_student(reading, groups, student, progress)
         after = compare(reading, student, progress)
-        if after[1].cost >= before[1].cost:
+        if not gains(before, after, own_text=reading.own):
             after, tuned = before, {}
     picked = zip(groups, options, strict=True)
     report = Report(
@@ -117,6 +118,15 @@ def _settled(
         untuned=before[1] if asked.quality == "learned" else None,
     )
     return Found(plan_with(decided, tuned), choices, tuned, report)
+
+
+def gains(before: Sequence["Compared"], after: Sequence["Compared"], *, own_text: bool) -> bool:
+    """Is what was tuned worth keeping? Each is of the calibration texts and of those held out. own_text: are
+    the first the model's own, as those are that it was tuned on? A text that was given may be of another
+    kind, and must not lose more than the others win.
+    """
+    held_out = after[1].cost < before[1].cost
+    return held_out and (own_text or sum(one.cost for one in after) < sum(one.cost for one in before))
 
 
 def replanned(part: Part, choices: Mapping[str, Choice]) -> Plan:

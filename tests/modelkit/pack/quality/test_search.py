@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -229,6 +230,23 @@ def test_learned_scales_are_nearer_and_are_what_is_written(create: Run, home: Pa
     assert kept["held_out"]["kl"] < 0.9 * kept["untuned"]["kl"]
     after, before = (compare(home / "target", name).kl for name in ("x", "y"))
     assert after < 0.95 * before
+
+
+@pytest.mark.parametrize(
+    ("own_text", "before", "after", "kept"),
+    [
+        (True, (5, 5), (9, 4), True),
+        (True, (5, 5), (1, 6), False),
+        (False, (5, 5), (9, 4), False),
+        (False, (5, 5), (5.5, 4), True),
+        (False, (5, 5), (1, 6), False),
+    ],
+)
+def test_what_is_tuned_must_not_cost_more_on_a_text_that_was_given(
+    own_text: bool, before: tuple[float, float], after: tuple[float, float], kept: bool
+) -> None:
+    first, second = ([SimpleNamespace(cost=one) for one in costs] for costs in (before, after))
+    assert search.gains(first, second, own_text=own_text) is kept
 
 
 def test_learned_twice_is_the_same(create: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
