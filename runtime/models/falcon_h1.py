@@ -170,6 +170,8 @@ class Attention(SelfAttention):
 
 
 class MLP(Module):
+    by_inner: ClassVar[bool] = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias

@@ -125,6 +125,8 @@ class Attention(Module):
 class ScaledMLP(GatedMLP):
     """Its answer is multiplied by a stored number."""
 
+    by_inner: ClassVar[bool] = True
+
     def __init__(self, config: Config) -> None:
         super().__init__(config.hidden_size, config.intermediate_size, activation=config.activation)
         self.global_scale = mx.ones((1,))

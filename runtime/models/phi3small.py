@@ -8,7 +8,7 @@ Sources: arXiv 2404.14219; the authors' modeling_phi3_small.py.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -165,6 +165,8 @@ class Attention(GroupedAttention):
 
 class ClippedMLP(Module):
     """down(quick_gelu(gate(x)) · (up(x) + 1)), both clipped, their rows in turn in one matrix."""
+
+    by_inner: ClassVar[bool] = True
 
     def __init__(self, hidden: int, inner: int, limit: float) -> None:
         super().__init__()

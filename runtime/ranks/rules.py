@@ -39,8 +39,9 @@ RULES: dict[type, Found] = {
 
 
 def rule_for(module: Any) -> Found | None:
-    """Attention of any class that says what it is with fewer heads (`of_heads`), any latent one, and any
-    mixture that says beside its call what it `adds` up.
+    """Attention of any class that says what it is with fewer heads (`of_heads`), any latent one, any mixture
+    that says beside its call what it `adds` up, and any feed-forward part that says beside its call that each
+    number between its matrices is made of its own rows alone (`by_inner`).
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing
@@ -50,4 +51,6 @@ def rule_for(module: Any) -> Found | None:
         return ATTENTION, split_latent
     if stated_together(type(module), "__call__", "adds") and module.adds:
         return NOTHING, split_sparse
+    if stated_together(type(module), "__call__", "by_inner"):
+        return NOTHING, split_mlp
     return RULES.get(type(module))

@@ -158,10 +158,12 @@ def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
     pieces = {"down_proj": inputs(module.down_proj, shard, own)}
     for name in ("gate_proj", "up_proj"):
         if name in module:
-            pieces[name] = outputs(module[name], own)
+            rows = module[name].weight.shape[-2] // inner  # two where those of a gate come in turn
+            pieces[name] = outputs(module[name], *scaled([own], rows))
     if "gate_up_proj" in module:
         pieces["gate_up_proj"] = outputs(module.gate_up_proj, own, (inner + own[0], inner + own[1]))
-    check_children(module, {*pieces, *(["act_fn"] if _is_pointwise(module.get("act_fn")) else [])})
+    whole = {"global_scale", *(["act_fn"] if _is_pointwise(module.get("act_fn")) else [])}
+    check_children(module, {*pieces, *whole})
     return Split(pieces)
 
 

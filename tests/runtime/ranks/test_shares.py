@@ -52,7 +52,7 @@ SHARED = (
     ),
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
-    *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text"),
+    *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "starcoder2", "phi3small"),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
 # Rounding of sums in another order, as share of the largest logit.
@@ -90,12 +90,12 @@ def test_shards_give_the_logits_of_one_process(
 @pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
-    the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B and PLaMo 2
-    and Inkling 2 and those with indexers or ALiBi are computed in parts on one rank, too.
+    the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
+    Phi-3 small and Inkling 2 and those with indexers or ALiBi are computed in parts on one rank, too.
     """
-    inkling = "inkling2_text", "inkling2_loop_text"
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
-    apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *inkling, *indexed, *ALIBI
+    clipped = "phi3small", "inkling2_text", "inkling2_loop_text"
+    apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *clipped, *indexed, *ALIBI
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2

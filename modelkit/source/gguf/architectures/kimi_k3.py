@@ -142,7 +142,7 @@ KIMI_K3 = Architecture(
         Same("expert_weights_scale", ("routed_scaling_factor",), default=1.0, absent=1.0, kind=float),
         Same("expert_latent_length", ("routed_expert_hidden_size",)),
         leading_dense(),
-        gating(_SIGMOID),
+        gating(SIGMOID),
         Always("mla_use_nope", True),
         Always("hidden_act", "situ"),
         Same("activation.situ_beta", ("activation_situ_beta",), default=1.0, needed=True, kind=float),

@@ -63,7 +63,7 @@ BITNET = Architecture(
     (Kind("bitnet", "BitNetForCausalLM"),),
     decoder(
         Rope(theta=500000.0),
-        Special(put_nothing, _write_unscaled_linear),
+        Special(writing=_write_unscaled_linear),
         VOCAB,
         Always("hidden_act", "silu"),
         Always("attention_bias", False),
