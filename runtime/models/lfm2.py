@@ -142,6 +142,8 @@ def conv_memory(config: Filters) -> Recurrent:
 class ShortConv(Module):
     """out(c * conv(b * x)) with b, c and x from one projection."""
 
+    by_channel: ClassVar[bool] = True
+
     def __init__(self, config: Filters) -> None:
         super().__init__()
         hidden, bias = config.hidden_size, config.conv_bias

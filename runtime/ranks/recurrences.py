@@ -10,7 +10,7 @@ from runtime.errors import CannotCut
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta
 from runtime.nn.mamba2 import Mamba2
-from runtime.ranks.pieces import Piece, Shard, scaled
+from runtime.ranks.pieces import Piece, Shard, group_of, inputs_of, scaled
 from runtime.ranks.splits import Split, check_children, inputs, outputs
 
 
@@ -86,6 +86,24 @@ def split_kimi(module: KimiDelta, memory: LayerSpec | None, shard: Shard) -> Spl
     check_children(module, {*pieces, "f_a_proj", "g_a_proj", "o_norm"})
     here = replace(spec, heads=heads[1] - heads[0])
     return Split(pieces, {"_spec": here}, _recurrent(memory, spec.memory, here.memory))
+
+
+def split_convolved(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:
+    """By channels, of which one matrix gives what comes before, what comes behind, and what is convolved."""
+    channels = inputs_of(module.out_proj)
+    own = shard.units(channels, group_of(module.out_proj))
+    opening = (own, *((own[0] + at * channels, own[1] + at * channels) for at in (1, 2)))
+    pieces = {
+        "in_proj": outputs(module.in_proj, *opening),
+        "conv": Piece("stack", (own,), channels),
+        "out_proj": inputs(module.out_proj, shard, own),
+    }
+    check_children(module, set(pieces))
+    if not isinstance(memory, Recurrent) or set(memory.states) != {"conv"}:
+        raise CannotCut("its layer's memory is not its own")
+    last = memory.states["conv"]
+    here = replace(last, shape=(*last.shape[:-1], own[1] - own[0]))
+    return Split(pieces, memory=Recurrent({"conv": here}))
 
 
 def _recurrent(memory: LayerSpec | None, whole: Recurrent, own: Recurrent) -> Recurrent:

@@ -11,7 +11,7 @@ from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.pieces import Shard
-from runtime.ranks.recurrences import split_delta, split_kimi, split_mamba2
+from runtime.ranks.recurrences import split_convolved, split_delta, split_kimi, split_mamba2
 from runtime.ranks.splits import (
     DENSE,
     EXPERTS,
@@ -40,8 +40,9 @@ RULES: dict[type, Found] = {
 
 def rule_for(module: Any) -> Found | None:
     """Attention of any class that says what it is with fewer heads (`of_heads`), any latent one, any mixture
-    that says beside its call what it `adds` up, and any feed-forward part that says beside its call that each
-    number between its matrices is made of its own rows alone (`by_inner`).
+    that says beside its call what it `adds` up, and what says beside its call that each number between its
+    matrices is made of its own rows alone: a feed-forward part (`by_inner`), a gated convolution
+    (`by_channel`).
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing
@@ -53,4 +54,6 @@ def rule_for(module: Any) -> Found | None:
         return NOTHING, split_sparse
     if stated_together(type(module), "__call__", "by_inner"):
         return NOTHING, split_mlp
+    if stated_together(type(module), "__call__", "by_channel"):
+        return RECURRENT, split_convolved
     return RULES.get(type(module))

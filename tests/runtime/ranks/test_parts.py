@@ -147,8 +147,9 @@ def test_sublayers_that_cannot_be_shared_are_named() -> None:
         of_reference("mamba2", shards=2)
     (said,) = of_reference("olmo2", shards=2).whole
     assert "self_attn (WideNormAttention): its norms run over all heads" in said
-    (said,) = of_reference("lfm2", shards=2).whole
-    assert "conv (ShortConv): nobody says how it is split" in said
+    (said,) = of_reference("jamba", shards=2).whole
+    assert "mamba (Mamba1): nobody says how it is split" in said
+    assert of_reference("lfm2", shards=2).whole == ()
 
 
 def test_heads_that_do_not_divide_stay_whole() -> None:
