@@ -49,6 +49,10 @@ def _read_layers(file: Reading) -> None:
     if file.count("attention.head_count_kv", 1) != 1:
         file.unsupported("heads have keys of their own, which is not computed for DeepSeek V4")
     file.config["num_key_value_heads"] = 1
+    of_images = {name for name in file.shapes if name.endswith("exp_probs_b_vl.bias")}
+    file.used_tensors |= of_images
+    if of_images:
+        file.notes.append(f"{len(of_images)} corrections of the choice of experts for images are left out")
 
 
 def _hashed(facts: Facts) -> int:

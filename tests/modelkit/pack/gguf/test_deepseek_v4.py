@@ -10,6 +10,8 @@ from safetensors.numpy import save_file
 
 import modelkit
 from modelkit.errors import UnsupportedSource
+from modelkit.source.gguf.architectures import read_architecture
+from modelkit.source.gguf.file import read_gguf
 from modelkit.store.store import Store
 from tests.runtime.models.test_published_forms import FORMS
 from tests.support.checkpoints import random_state
@@ -88,3 +90,16 @@ def test_what_llama_cpp_has_not_is_refused(changes: dict[str, Any], said: str, t
     written(tmp_path, **changes)
     with pytest.raises(UnsupportedSource, match=said):
         modelkit.export_gguf("it", tmp_path / "it.gguf", home=tmp_path)
+
+
+def test_what_its_converter_writes_besides_is_left_out(tmp_path: Path) -> None:
+    """Corrections for images, and numbers of draft heads that are not in the file."""
+    written(tmp_path)
+    modelkit.export_gguf("it", tmp_path / "it.gguf", home=tmp_path)
+    file = read_gguf(tmp_path / "it.gguf")
+    shapes = {name: tensor.shape for name, tensor in file.tensors.items()}
+    more = {"deepseek4.attention.compress_ratios": [0, 4, 128, 0]}
+    metadata = {key: file.metadata[key] for key in file.metadata} | more
+    found = read_architecture(metadata, {**shapes, "blk.1.exp_probs_b_vl.bias": (8,)}, lambda _: [0.0], "it")
+    assert found.tensors == read_architecture(file.metadata, shapes, lambda _: [0.0], "it").tensors
+    assert any("for images are left out" in note for note in found.notes)
