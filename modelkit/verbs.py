@@ -20,7 +20,8 @@ from modelkit.model import Model
 from modelkit.modelfile import Modelfile, Parameters, read_recipe
 from modelkit.modelfile.keywords import LoadParameters
 from modelkit.opening import open_model
-from modelkit.settings import Settings, read_size, settings_at
+from modelkit.settings import Settings, settings_at
+from modelkit.units import read_size
 
 _MOST_WAITING = 1_000_000
 _MOST_RANKS = 1024

@@ -8,7 +8,8 @@ from modelkit.cli.options.ranks import follows
 from modelkit.cli.terminal.screen import echo, emit_json, note
 from modelkit.cli.terminal.tables import table
 from modelkit.cli.terminal.ui import count, size
-from modelkit.settings import Settings, one_of_several
+from modelkit.settings import Settings
+from modelkit.settings.launchers import one_of_several
 
 _HEADER = ("RANK", "HOST", "MODELKIT", "MLX", "DEVICE", "FREE", "PACKAGES", "TO THE NEXT")
 _HOW = "start it on all of them: mlx.launch --hostfile hosts.json -- modelkit doctor --hosts"

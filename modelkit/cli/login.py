@@ -33,7 +33,7 @@ def command(host: str, username: str | None, password_stdin: bool, insecure: boo
     """
     from modelkit.fetch.registry.credentials import Credentials
     from modelkit.fetch.registry.login import host_of, login
-    from modelkit.settings import credential_files
+    from modelkit.settings.places import credential_files
 
     place = host_of(host)
     user, password = _asked(username, password_stdin)

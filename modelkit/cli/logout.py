@@ -12,7 +12,7 @@ from modelkit.cli.terminal.ui import json_option
 def command(host: str, as_json: bool) -> None:
     """Forget the name and password that `modelkit login` keeps for the registry HOST."""
     from modelkit.fetch.registry.login import host_of, logout
-    from modelkit.settings import credential_files
+    from modelkit.settings.places import credential_files
 
     place = host_of(host)
     changed = logout(place, credential_files())

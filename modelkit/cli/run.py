@@ -19,7 +19,7 @@ from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
 from modelkit.cli.terminal.ui import count, json_option
 from modelkit.modelfile import Parameters
-from modelkit.settings import one_of_several
+from modelkit.settings.launchers import one_of_several
 from runtime.records import dataclass
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
 from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
 from modelkit.errors import ModelkitError
-from modelkit.settings import NO_KEY, can_be_key, one_of_several
+from modelkit.settings.launchers import one_of_several
+from modelkit.settings.serving import NO_KEY, can_be_key
 from modelkit.source.display import UTF_8
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
 
 def _place(options: dict[str, Any]) -> "Place":
     from modelkit.server.http.place import Place
-    from modelkit.settings import key_password, server_address
+    from modelkit.settings.serving import key_password, server_address
 
     if options["uds"] is not None and (options["host"] or options["port"] is not None):
         raise click.UsageError("--uds is a path in place of --host and --port")
@@ -230,7 +231,7 @@ def _place(options: dict[str, Any]) -> "Place":
 
 def _access(options: dict[str, Any]) -> "Access":
     from modelkit.server.access import Access, host_of, origin_of
-    from modelkit.settings import server_key
+    from modelkit.settings.serving import server_key
 
     hosts = {one: one if one == "*" else host_of(one) for one in options["allow_host"]}
     origins = {one: one if one == "*" else origin_of(one.rstrip("/")) for one in options["origins"]}

@@ -58,7 +58,8 @@ def _with_package(name: str) -> "Connection | None":
     does not answer is no reason not to run.
     """
     from modelkit.client.connection import Connection, find_server
-    from modelkit.settings import Settings, server_key
+    from modelkit.settings import Settings
+    from modelkit.settings.serving import server_key
 
     settings = Settings.from_environment()
     address = None if looks_like_path(name) else find_server(settings)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from modelkit.arguments import shown
 from modelkit.durations import read_retry_after
 from modelkit.errors import Busy, ModelClosed, ModelkitError, ModelNotFound, PromptTooLong, RequestError
-from modelkit.settings import Settings, server_key, server_named, trusting
+from modelkit.settings import Settings
+from modelkit.settings.places import trusting
+from modelkit.settings.serving import server_key, server_named
 
 if TYPE_CHECKING:
     import httpx2

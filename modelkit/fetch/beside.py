@@ -14,7 +14,7 @@ from pathlib import Path
 from modelkit.errors import SourceError
 from modelkit.fetch.access import Told
 from modelkit.fetch.hub.listing import Listed
-from modelkit.settings import llama_cpp_folders, lm_studio_folders, ollama_folders
+from modelkit.settings.places import llama_cpp_folders, lm_studio_folders, ollama_folders
 from modelkit.source.tree import open_regular
 from runtime.records import dataclass
 

@@ -10,7 +10,7 @@ from modelkit.address import HubAddress, OllamaAddress, is_address
 from modelkit.errors import ModelkitError, ModelNotFound
 from modelkit.fetch.access import Access
 from modelkit.fetch.local import Local
-from modelkit.settings import HubSettings, llama_cpp_folders, lm_studio_folders, ollama_folders
+from modelkit.settings.places import HubSettings, llama_cpp_folders, lm_studio_folders, ollama_folders
 
 _OWNED = re.compile(r"([A-Za-z0-9][\w.-]{0,95})/([A-Za-z0-9][\w.-]{0,95})", re.ASCII)
 _TAGGED = re.compile(r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*):[\w.-]+", re.ASCII)

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from modelkit import words
 from modelkit.arguments import absolute
 from modelkit.errors import ParameterError, PlanError
-from modelkit.settings import read_size
+from modelkit.units import read_size
 from runtime.quant import NAMES, OTHER_GROUPS, Format, find_format
 from runtime.records import dataclass
 

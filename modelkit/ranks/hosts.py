@@ -16,7 +16,7 @@ from typing import Any
 
 from modelkit.arguments import shown
 from modelkit.errors import RequestError
-from modelkit.settings import read_size
+from modelkit.units import read_size
 from runtime.device import device
 from runtime.ranks.plan import Host
 

@@ -13,7 +13,7 @@ from modelkit.errors import LoadError
 from modelkit.ranks.crew import Crew
 from modelkit.ranks.present import be_of, present
 from modelkit.ranks.spawn import Children, check_leader
-from modelkit.settings import LAUNCHERS, check_launched, rank_patience_s, surroundings
+from modelkit.settings.launchers import LAUNCHERS, check_launched, rank_patience_s, surroundings
 from runtime.cpu import native
 from runtime.errors import RankLost
 from runtime.ranks.group import Group

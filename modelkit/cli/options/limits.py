@@ -7,7 +7,7 @@ import click
 
 from modelkit.cli.terminal.ui import size
 from modelkit.errors import ParameterError
-from modelkit.settings import read_size
+from modelkit.units import read_size
 
 
 class Size(click.ParamType):

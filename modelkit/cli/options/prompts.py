@@ -7,7 +7,7 @@ from typing import TextIO
 
 from modelkit.cli.terminal.screen import note
 from modelkit.errors import RequestError
-from modelkit.settings import launched
+from modelkit.settings.launchers import launched
 from modelkit.source.display import UTF_8
 
 _LIMIT_BYTES = 64 << 20

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from modelkit.cli.terminal import interrupts
-from modelkit.settings import one_of_several
+from modelkit.settings.launchers import one_of_several
 
 _INPUT = 0
 

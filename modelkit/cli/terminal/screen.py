@@ -22,7 +22,7 @@ import click
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.ui import printable, wrapped
 from modelkit.errors import readable
-from modelkit.settings import knows_escapes, wants_color
+from modelkit.settings.terminal import knows_escapes, wants_color
 
 OUTPUT = "standard output"
 _LONGEST_MESSAGE = 4000

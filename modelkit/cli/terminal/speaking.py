@@ -8,7 +8,7 @@ from modelkit.cli.terminal.screen import Waiting, echo
 from modelkit.cli.terminal.ui import count, printable
 from modelkit.cli.terminal.wrapping import Wrapping
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from modelkit.settings import knows_escapes, wants_color
+from modelkit.settings.terminal import knows_escapes, wants_color
 
 if TYPE_CHECKING:
     from modelkit.answers.generation import Finish, Generation

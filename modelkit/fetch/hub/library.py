@@ -21,7 +21,7 @@ from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import MAX_BYTES, Listing, parse, too_long
 from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
-from modelkit.settings import trusting
+from modelkit.settings.places import trusting
 from modelkit.source.display import shown
 
 if TYPE_CHECKING:

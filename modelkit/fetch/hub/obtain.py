@@ -28,7 +28,7 @@ from modelkit.fetch.hub.together import side_by_side
 from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream, bare_endpoint
-from modelkit.settings import HubSettings
+from modelkit.settings.places import HubSettings
 from modelkit.source.display import shown
 from modelkit.source.shards import INDEX, read_index, weight_names
 from modelkit.source.tree import open_regular

@@ -7,7 +7,7 @@ from modelkit.fetch.registry.credentials import find
 from modelkit.fetch.registry.download import Downloads
 from modelkit.fetch.registry.manifests import Document
 from modelkit.fetch.registry.wire import Limits
-from modelkit.settings import credential_files
+from modelkit.settings.places import credential_files
 from modelkit.store.digest import Blob
 from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction

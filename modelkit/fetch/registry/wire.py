@@ -22,7 +22,7 @@ from modelkit.errors import FetchError
 from modelkit.fetch.registry.sockets import CheckedBackend, Gate, Patience, patience
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.trust import unvouched
-from modelkit.settings import trusting
+from modelkit.settings.places import trusting
 from runtime.records import dataclass
 
 AGENT = "modelkit"

@@ -32,7 +32,8 @@ from modelkit.server.models.pool import Pool
 from modelkit.server.models.stored import Stored
 from modelkit.server.serve import _preload  # pyright: ignore[reportPrivateUsage]
 from modelkit.server.serving import Serving
-from modelkit.settings import Settings, key_password, server_address, server_key
+from modelkit.settings import Settings
+from modelkit.settings.serving import key_password, server_address, server_key
 from modelkit.store.store import Store
 from tests.support.tiny import TEMPLATE, write_model
 

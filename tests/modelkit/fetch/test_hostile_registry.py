@@ -273,7 +273,7 @@ def test_a_password_does_not_go_along_to_another_host(store: Store, registry: Fa
 
 def logged_in(registry: FakeRegistry, store: Store) -> None:
     from modelkit.fetch.registry.credentials import Credentials, keep
-    from modelkit.settings import credential_files
+    from modelkit.settings.places import credential_files
 
     keep(credential_files()[0], registry.host, Credentials("amy", "s3cret"))
 

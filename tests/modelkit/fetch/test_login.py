@@ -17,7 +17,7 @@ from modelkit.fetch.registry.login import host_of, login, logout
 from modelkit.fetch.registry.push import push
 from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.tokens import Authorization, Denied, belongs
-from modelkit.settings import credential_files
+from modelkit.settings.places import credential_files
 from modelkit.store import Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import TREE, put, read

@@ -12,7 +12,7 @@ import pytest
 from modelkit.faults import worded
 from modelkit.ranks import spawn
 from modelkit.ranks.meeting import _reason, join
-from modelkit.settings import LAUNCHERS
+from modelkit.settings.launchers import LAUNCHERS
 from runtime.cpu import native
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import RankLost

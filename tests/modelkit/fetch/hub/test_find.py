@@ -15,7 +15,7 @@ import modelkit
 from modelkit.errors import FetchError, ModelNotFound, SourceError, StoreError
 from modelkit.fetch.find import find_local, where_to_get
 from modelkit.pack.origins import recall
-from modelkit.settings import (
+from modelkit.settings.places import (
     HubSettings,
     credential_files,
     hub_cache,
