@@ -160,8 +160,10 @@ class _Asked:
             return _Found([], set())
         fills = (lambda _, shape: mx.zeros(shape), lambda _, shape: mx.ones(shape), self._numbered)
         nothing, ones, rows = (self._run(beside, fill) for fill in fills)  # norms gain 1 on their way
-        told = ({name: array[name] - nothing[name] for name in reached} for array in (ones, source, rows))
-        return self._read(*told, nothing)
+        ones, source, rows = (
+            {name: array[name] - nothing[name] for name in reached} for array in (ones, source, rows)
+        )
+        return self._read(ones, source, rows, nothing)
 
     def _run(self, beside: Mapping[str, mx.array], fill: Any) -> dict[str, mx.array]:
         own = {name: fill(place, self._shapes[name]) for place, name in enumerate(self._names)}
