@@ -50,7 +50,7 @@ def test_a_prompt_that_is_read_alone_takes_the_whole_budget() -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "stages", "of_a_step"),
-    [(512, 1, 512), (512, 2, 128), (512, 4, 128), (2048, 2, 512), (64, 2, 64), (64, 1, 64)],
+    [(512, 1, 512), (512, 2, 64), (512, 4, 64), (2048, 2, 256), (32, 2, 32), (64, 1, 64)],
 )
 def test_stages_read_a_prompt_in_smaller_chunks(tokens: int, stages: int, of_a_step: int) -> None:
     assert budget(tokens, stages) == of_a_step
