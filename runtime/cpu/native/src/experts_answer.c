@@ -101,7 +101,7 @@ static void prepare_close(void* with, int at) {
 static void products(const struct job* j, const struct mk_matrix* stack, struct form form, const char* x, const struct part* p, int n0, float* sums) {
   const struct mk_matrix w = mk_nth(stack, p->expert);
   const int n = w.n - n0 < MK_STRIP ? w.n - n0 : MK_STRIP;
-  strip_of(&j->by, form, &w, n0, x + (size_t)p->first * form.ld, p->rows, 0, p->rows, sums);
+  strip_of(&j->by, form, &w, n0, x + (size_t)p->first * form.ld, p->rows, 0, p->rows, sums, NULL);
   for (int r = 0; r < p->rows; r++) j->by.products->finish(&w, n0, n, sums + r * MK_STRIP, NULL, sums + r * MK_STRIP);
 }
 

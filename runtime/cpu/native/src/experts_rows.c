@@ -36,7 +36,7 @@ static void chunk(void* with, int c) {
   const struct mk_matrix w = mk_nth(j->stack, rows->matrix);
   const int n0 = c % j->strips * MK_STRIP, n = w.n - n0 < MK_STRIP ? w.n - n0 : MK_STRIP;
   _Alignas(64) float sums[ROWS * MK_STRIP];
-  strip_of(&j->by, j->form, &w, n0, j->x + (size_t)p->first * j->form.ld, p->rows, 0, p->rows, sums);
+  strip_of(&j->by, j->form, &w, n0, j->x + (size_t)p->first * j->form.ld, p->rows, 0, p->rows, sums, NULL);
   for (int r = 0; r < p->rows; r++) j->by.products->finish(&w, n0, n, sums + r * MK_STRIP, NULL, rows[r].y + n0);
 }
 

@@ -2,6 +2,7 @@
  * that meet several matrices of one form are brought into it once. */
 #pragma once
 #include "floats.h"
+#include "lines.h"
 #include "pool.h"
 #include "products.h"
 
@@ -30,9 +31,13 @@ static inline void prepare(const struct kernels* by, struct form form, const flo
   else by->floats->place(x, k, r, rows, all);
 }
 
-/* sums [rows][MK_STRIP] of the rows from `first` on, of `together` that were prepared. */
+/* sums [rows][MK_STRIP] of the rows from `first` on, of `together` that were prepared. calls: as `products.h` has them. */
 static inline void strip_of(const struct kernels* by, struct form form, const struct mk_matrix* w, int n0, const char* all, int together,
-                            int first, int rows, float* sums) {
-  if (form.bits) by->products->strip(w, n0, all + (size_t)first * form.ld, form.ld, rows, sums);
-  else by->floats->strip(w, n0, all + (size_t)first * MK_DEEP * sizeof(float), together, rows, sums);
+                            int first, int rows, float* sums, struct mk_calls* calls) {
+  if (form.bits) {
+    by->products->strip(w, n0, all + (size_t)first * form.ld, form.ld, rows, sums, calls);
+  } else {
+    if (calls) call_some(calls, calls->count);
+    by->floats->strip(w, n0, all + (size_t)first * MK_DEEP * sizeof(float), together, rows, sums);
+  }
 }

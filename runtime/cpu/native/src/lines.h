@@ -19,3 +19,16 @@ INLINE void bring_lines(const char* line, const int count) {
     _Pragma("GCC unroll 32") for (int i = 0; i < count; i++) __builtin_prefetch(line + 64 * i);
   }
 }
+
+enum { MK_CALLS = 256 };
+
+/* Lines of something else that is read soon, asked for while a strip is computed: few at a time, since a core that is asked for
+ * more of them than it can await stands still. */
+struct mk_calls {
+  int count, done;
+  const char* lines[MK_CALLS];
+};
+
+INLINE void call_some(struct mk_calls* calls, int most) {
+  for (; most > 0 && calls->done < calls->count; most--) bring_lines(calls->lines[calls->done++], 1);
+}

@@ -93,9 +93,9 @@ size_t mk_narrow_floats(const struct mk_matrix* w, int rows);
 void mk_narrow_rows(struct mk_narrow* all, int count, const float* x, size_t ldx, int rows);
 /* Rows [first, stop) in groups, at most as many as rows; how many there are. */
 int mk_group_rows(const struct mk_members* who, int tokens, int first, int stop, struct mk_group* groups);
-/* What will be read for outputs [n0, n0 + n) is called for, while something else is computed: one part of it at a time, since a
- * core that is asked for more lines than it can await stands still. */
-void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int part, int parts);
+/* Adds to `calls` a part of what will be read for outputs [n0, n0 + n); what there is no room for is called for at once. */
+void mk_call_for_pairs(struct mk_calls* calls, const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int part,
+                       int parts);
 /* To y, outputs [n0, n0 + n) of the rows from `first` on, n <= MK_UNIT * MK_STRIP, what the adapters of some groups add. y: rows
  * are ldy floats from each other, strips `apart`. */
 void mk_widen_rows(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int first, float* y, size_t ldy,

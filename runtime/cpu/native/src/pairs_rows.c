@@ -126,7 +126,8 @@ static struct mk_term term_of(const struct mk_pairs* by, int place, float scale,
   return term;
 }
 
-void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int part, int parts) {
+void mk_call_for_pairs(struct mk_calls* calls, const struct mk_narrow* by, const struct mk_group* groups, int count, int n0, int n, int part,
+                       int parts) {
   const struct mk_pairs* pairs = by->w->pairs;
   const size_t from = up_bytes(pairs, n0), bytes = up_bytes(pairs, n0 + n) - from;
   if (!pairs->up) return;
@@ -135,7 +136,9 @@ void mk_call_for_pairs(const struct mk_narrow* by, const struct mk_group* groups
       const int place = place_of(pairs, groups[i].kin->members[m].adapter);
       if (place < 0 || (i && groups[i].kin == groups[i - 1].kin)) continue;
       const char* at = (const char*)pairs->up + (size_t)place * up_bytes(pairs, pairs->n) + from;
-      for (size_t line = bytes * (size_t)part / (size_t)parts; line < bytes * ((size_t)part + 1) / (size_t)parts; line += LINE) bring_lines(at + line, 1);
+      for (size_t line = bytes * (size_t)part / (size_t)parts; line < bytes * ((size_t)part + 1) / (size_t)parts; line += LINE)
+        if (calls->count < MK_CALLS) calls->lines[calls->count++] = at + line;
+        else bring_lines(at + line, 1);
     }
 }
 

@@ -138,16 +138,19 @@ static size_t byte_of(const struct mk_matrix* w, int k) {
   return (size_t)(k / is.weights * is.bytes);
 }
 
-static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums) {
-  const int few = are_few(w, rows), most = slab_of(w, few);
+static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums, struct mk_calls* calls) {
+  const int few = are_few(w, rows), most = slab_of(w, few), turned = few && are_turned(w, rows);
   struct slab s; /* not zeroed as a whole: that would take as long as a product of one row */
   s.block = mk_block(w), s.per_group = w->group / mk_block(w);
   memset(sums, 0, (size_t)rows * MK_STRIP * 4);
   if (few && mk_is_blocks(w)) {
+    if (calls) call_some(calls, calls->count);
     COLUMN(few_blocks).strip(w, n0, x, ldx, rows, sums);
     return;
   }
-  const int together = few && !are_turned(w, rows) ? 1 : PANELS;
+  const int together = few && !turned ? 1 : PANELS;
+  const int times = turned ? (w->k * w->bits + 511) / 512 : (w->k + most - 1) / most * (MK_STRIP / LANES / together);
+  s.calls = calls, s.each = calls ? (calls->count + times - 1) / times : 0;
   for (int p0 = 0; p0 < MK_STRIP / LANES; p0 += together) {
     struct panel panels[PANELS];
     for (int p = 0; p < together; p++) panels[p] = panel_of(w->codes, (size_t)w->stride, n0 + (p0 + p) * LANES, w->n);
@@ -155,6 +158,7 @@ static void strip(const struct mk_matrix* w, int n0, const char* x, size_t ldx, 
     for (s.first = 0; s.first < w->k; s.first += s.count) {
       s.count = w->k - s.first < most ? w->k - s.first : most;
       const size_t at = byte_of(w, s.first);
+      if (calls && !turned) call_some(calls, s.each);
       for (int p = 0; p < together; p++) {
         if (mk_is_blocks(w)) {
           unpack_blocks(w, &panels[p], at, s.count, s.codes[p], s.scales[p], s.biases[p]);

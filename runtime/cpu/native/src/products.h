@@ -24,6 +24,7 @@ enum mk_type { MK_U8, MK_F16, MK_BF16, MK_F32 };
 /* As MLX packs it: row-major, codes of a row one behind the other from the lowest bit on. Or blocks, or floats of `type`. */
 struct mk_pairs;
 struct mk_members;
+struct mk_calls;
 struct mk_matrix {
   const void* codes;  /* [n][k * bits / 8] bytes; of blocks [n][stride] */
   const void* scales; /* [n][k / group] of `type`: u8 is e8m0 for mxfp4 and mxfp8, and e4m3 for nvfp4; NULL for blocks */
@@ -43,8 +44,9 @@ enum { MK_SLAB = 512 }; /* elements of k that are unpacked at a time */
 struct products {
   /* One row in the form that `strip` takes, mk_quantized_bytes(k, block) bytes. */
   void (*quantize)(const float* x, int k, int bits, int block, char* quantized);
-  /* sums [rows][MK_STRIP]: the outputs n0 .. n0 + 31; those beyond w->n are arbitrary. */
-  void (*strip)(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums);
+  /* sums [rows][MK_STRIP]: the outputs n0 .. n0 + 31; those beyond w->n are arbitrary. calls (`lines.h`): what is asked for
+   * meanwhile, or NULL. */
+  void (*strip)(const struct mk_matrix* w, int n0, const char* x, size_t ldx, int rows, float* sums, struct mk_calls* calls);
   /* y[i] = sums[i] + added (+ residual[i]) for n <= MK_STRIP outputs from n0 on. */
   void (*finish)(const struct mk_matrix* w, int n0, int n, const float* sums, const float* residual, float* y);
 };

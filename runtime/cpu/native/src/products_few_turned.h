@@ -76,6 +76,7 @@ INLINE void few_turned(const struct slab* s, const struct panel* panels, size_t 
     for (int p = 0; p < PANELS; p++) turn(&panels[p], at, left, words[p]), lines[p] = line_of(&panels[p], at, PANELS);
     pass(s, words, b, left, lines, first, ldx, blocks, bits, fp4, block, together);
     __asm__("" : : : "memory"); /* else GCC keeps words for the other rows in registers, which it has not */
+    if (s->calls) call_some(s->calls, s->each);
     if (R > PASS) pass(s, words, b, left, NULL, row_of(first, together, ldx), ldx, blocks, bits, fp4, block, R - together);
     first.x += 2 * each, first.factors += each / block;
   }

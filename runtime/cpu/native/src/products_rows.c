@@ -82,8 +82,10 @@ static void compute(const struct job* j, int matrix, int strip, int count, const
   const int n0 = strip * MK_STRIP, n = w.n - n0 < count * MK_STRIP ? w.n - n0 : count * MK_STRIP, paired = j->narrow && mk_has_pairs(&w);
   const size_t apart = (size_t)p->rows * MK_STRIP;
   for (int i = 0; i < n; i += MK_STRIP) {
-    if (paired) mk_call_for_pairs(&j->narrow[matrix], p->groups, p->group_count, n0, n, i / MK_STRIP, (n + MK_STRIP - 1) / MK_STRIP);
-    strip_of(&j->by, x->form, &w, n0 + i, x->rows, j->rows, p->first, p->rows, sums + (size_t)(i / MK_STRIP) * apart);
+    struct mk_calls calls; /* not set as a whole: that would take longer than to make some */
+    calls.count = calls.done = 0;
+    if (paired) mk_call_for_pairs(&calls, &j->narrow[matrix], p->groups, p->group_count, n0, n, i / MK_STRIP, (n + MK_STRIP - 1) / MK_STRIP);
+    strip_of(&j->by, x->form, &w, n0 + i, x->rows, j->rows, p->first, p->rows, sums + (size_t)(i / MK_STRIP) * apart, paired ? &calls : NULL);
   }
   if (paired) {
     for (int i = 0; w.added && i < n; i += MK_STRIP) finish_rows(j, &w, n0 + i, n - i, p, sums + (size_t)(i / MK_STRIP) * apart, NULL);

@@ -14,6 +14,8 @@ struct slab {
   _Alignas(64) int32_t codes[PANELS][MK_SLAB / WORD][LANES];
   float scales[PANELS][64][LANES], biases[PANELS][64][LANES]; /* a vector per group */
   int block, per_group, first, count; /* blocks: elements of one, how many there are in a group */
+  struct mk_calls* calls;             /* or NULL; so many are made at a time */
+  int each;
 };
 
 /* y and the sums `of` n blocks of a panel, of which `left` are there, the first as block b of the slab. scales: of x's `blocks`
