@@ -31,25 +31,29 @@ INLINE void chain(const void* down, size_t at, size_t readable, float const* con
   UNROLL for (int r = 0; r < R; r++) a[r][c] = vf_fma(vf_set(x[r][i]), w, a[r][c]);
 }
 
-enum { AHEAD = 8192 }; /* bytes to what is called for: it is read once, and there is little to do with it */
+enum { AHEAD = 2048 }; /* bytes to what is called for: it is read once, and there is little to do with it */
 
-/* Ranks [v, v + 16) of R tokens: halves from `first` on, C chains. Lanes behind the last rank have numbers of the next
- * k, and are dropped. */
+/* Ranks [v, v + 16) of R tokens: C / 2 halves from `first` on. Lanes behind the last rank have numbers of the next k, and are
+ * dropped. */
 INLINE void narrowed(const void* down, size_t readable, int k, int rank, int v, const float* const* x, int first, float* const* to,
                      const int type, const int R, const int C) {
   vf a[NARROW][4];
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) a[r][c] = vf_set(0);
   const size_t each = (size_t)rank, bytes = type == MK_F32 ? 4 : 2;
-  int i = 2 * first;
-  size_t at = (size_t)i * each + (size_t)v;
-  for (; i + C <= k / 4 * 4 && at + (C - 1) * each + LANES <= readable; i += 4, at += 4 * each) {
+  const int second = k < 2 ? k : (k + 3) / 4 * 2, begin = first * second, last = begin + (C / 2 - 1) * second;
+  int i = 0; /* from where a half begins; the second one is not the longer one */
+  for (; last + i + 2 <= (last ? k : second) && (size_t)(last + i + 1) * each + (size_t)v + LANES <= readable; i += 2)
     UNROLL for (int c = 0; c < C; c++) {
-      if (c % 2 == 0) bring_lines((const char*)down + (at + (size_t)c * each) * bytes + AHEAD, 1);
-      chain(down, at + (size_t)c * each, LANES, x, i + c, a, c, type, R);
+      const int at = begin + c / 2 * second + c % 2 + i;
+      const size_t from = (size_t)at * each + (size_t)v;
+      if (c % 2 == 0) bring_lines((const char*)down + from * bytes + AHEAD, 1);
+      chain(down, from, LANES, x, at, a, c, type, R);
     }
+  for (; i < second; i += 2) UNROLL for (int c = 0; c < C; c++) {
+    const int at = begin + c / 2 * second + c % 2 + i, stop = begin + c / 2 * second ? k : second;
+    const size_t from = (size_t)at * each + (size_t)v;
+    if (at < stop && at < k) chain(down, from, readable - from, x, at, a, c, type, R);
   }
-  for (; i < k; i += 4, at += 4 * each) UNROLL for (int c = 0; c < C; c++)
-    if (i + c < k) chain(down, at + (size_t)c * each, readable - at - (size_t)c * each, x, i + c, a, c, type, R);
   const int lanes = rank - v < LANES ? rank - v : LANES;
   UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c += 2)
     store(to[r] + (first + c / 2) * rank + v, vf_add(a[r][c], a[r][c + 1]), lanes);

@@ -2,8 +2,8 @@
  *
  *     y = y0;  y += (scale * (x down)) up;  y += scale * (factor * (y0 - b));  y += scale * bias
  *
- * one adapter of a row behind the other. Sums over k are four chains, k mod 4, and those over ranks one, so that a row's
- * numbers depend neither on its company nor on zeros behind an adapter's own rank.
+ * one adapter of a row behind the other. Sums over k are four chains, even and odd k of each half, and those over ranks one, so
+ * that a row's numbers depend neither on its company nor on zeros behind an adapter's own rank.
  */
 #pragma once
 #include "products.h"
