@@ -25,7 +25,6 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
-    put_nothing,
     rule,
     rules,
 )
