@@ -149,7 +149,7 @@ class Block(Module):
             read = self.mlp_message_gate(read, messages[3], step, dtype)
         answer = self.mlp(self.post_attention_layernorm(read).astype(dtype), step)
         total = (total + self.post_mlp_convolution(answer, step, fed)).astype(dtype)
-        parts = states[:, :, :count], total[:, :, None], states[:, :, count + 1 :]
+        parts = [states[:, :, :count], total[:, :, None], states[:, :, count + 1 :]]
         return mx.concatenate(parts, axis=2).flatten(2)
 
     def _read(

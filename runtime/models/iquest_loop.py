@@ -8,7 +8,7 @@ Sources: mlx-lm's iquestloopcoder.py; vLLM's iquest_loopcoder.py.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -106,15 +106,14 @@ class Gate(Module):
 
 
 class Block(PreNorm):
-    self_attn: Attention
-
     def __call__(
         self, x: mx.array, step: Step, cache: StepCache, near: AttentionCache | None = None
     ) -> mx.array:
         """near: as `Attention` has it."""
         if near is None:
             return super().__call__(x, step, cache)
-        x = x + self.self_attn(self.input_layernorm(x), step, cache, near)
+        attention = cast("Attention", self.self_attn)
+        x = x + attention(self.input_layernorm(x), step, cast("AttentionCache", cache), near)
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
     def sublayers(self) -> tuple[Place, Place]:
