@@ -81,7 +81,7 @@ EMBED = replace(
     exact="bits; written as llama",
     written=False,
 )
-"""A Llama that looks both ways."""
+"""A Llama that looks both ways, as the checkpoints that become such files do, whether these say so or not."""
 
 
 XVERSE = Architecture(

@@ -8,6 +8,7 @@ from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import PLAIN_SOFTMAX, ROUTER, expert_settings, experts
 from modelkit.source.gguf.architectures.parts import (
     ATTENTION,
+    BIASES,
     CONTEXT,
     FUSED_QKV,
     HEAD_DIM,
@@ -279,13 +280,20 @@ ERNIE = Architecture(
     TOP,
     (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
 )
-PADDLEOCR = replace(
-    ERNIE,
-    name="paddleocr",
-    settings=(*ERNIE.settings, Special(lambda file: file.skip("rope.dimension_sections"), lambda _: None)),
+PADDLEOCR = Architecture(
+    "paddleocr",
+    (Kind("llama", "LlamaForCausalLM"),),
+    decoder(
+        Rope(dimensions=False),
+        Special(lambda file: file.skip("rope.dimension_sections"), put_nothing),
+        *BIASES,
+    ),
+    TOP,
+    (*NORMS, *ATTENTION, FUSED_QKV, *MLP),
     exact=_OF_TEXT,
     written=False,
 )
+"""Ernie's text, but that halves of heads turn."""
 COMMAND_R = Architecture(
     "command-r",
     (Kind("cohere", "CohereForCausalLM"),),
