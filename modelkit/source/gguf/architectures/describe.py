@@ -120,7 +120,8 @@ def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:
         if kind is not None and row.writes(config):
             return row, kind
     raise UnsupportedSource(
-        f"{label} has the model_type {shown(model_type)}, for which no GGUF architecture is known here"
+        f"{label} has the model_type {shown(model_type)}, for which no GGUF architecture is known here",
+        hint="docs/import.md lists those that are. `modelkit export NAME DIR` writes any package as a folder.",
     )
 
 
