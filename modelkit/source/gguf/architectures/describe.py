@@ -121,7 +121,7 @@ def _row(config: Mapping[str, Any], label: str) -> tuple[Architecture, Kind]:
             return row, kind
     raise UnsupportedSource(
         f"{label} has the model_type {shown(model_type)}, for which no GGUF architecture is known here",
-        hint="docs/import.md lists those that are. `modelkit export NAME DIR` writes any package as a folder.",
+        hint="docs/import.md lists what is. `modelkit export NAME DIR` writes any package as a folder.",
     )
 
 
