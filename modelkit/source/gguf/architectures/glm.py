@@ -15,15 +15,17 @@ from modelkit.source.gguf.architectures.parts import (
     INNER,
     JOINED_MLP,
     NORMS,
+    QKV,
     RMS,
     TOP,
     bias_flag,
     decoder,
+    qkv_rows,
     rule,
     rules,
 )
 from modelkit.source.gguf.architectures.rope import SECTIONS, Rope, rope_block
-from modelkit.source.gguf.architectures.rules import Kept, Members
+from modelkit.source.gguf.architectures.rules import Kept, Members, Parted
 from modelkit.source.gguf.architectures.settings import Special
 from runtime.records import dataclass
 
@@ -79,6 +81,14 @@ class _Halves:
         return Link((Side(their, shape, (0, 1), heads),), (Side(our, shape, (0, 1), heads),), atoms)
 
 
+class _WholeRows:
+    """One matrix for queries, keys and values, where no rows stand by halves."""
+
+    def link(self, members: Members) -> Link | None:
+        halves = "mrope_section" in rope_block(members.facts)
+        return None if halves else Parted(qkv_rows).link(members)
+
+
 GLM4 = Architecture(
     "glm4",
     (Kind("glm4", "Glm4ForCausalLM", aliases=("glm4v_text", "glm_ocr_text")),),
@@ -94,7 +104,7 @@ GLM4 = Architecture(
         rule("attn_q.*", "self_attn.q_proj.*", _Halves(lambda facts: facts.heads)),
         rule("attn_k.*", "self_attn.k_proj.*", _Halves(lambda facts: facts.kv_heads)),
         *ATTENTION[2:],
-        FUSED_QKV,
+        rule("attn_qkv.*", QKV, _WholeRows()),
         *JOINED_MLP,
     ),
 )

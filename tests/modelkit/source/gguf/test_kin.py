@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from modelkit.errors import UnsupportedSource
 from runtime.models import find_family
 from tests.support.gguf_references import GgufReference, describe, differences, export, read, undone
 
@@ -108,3 +109,13 @@ def test_what_old_files_of_minicpm_do_not_say_is_the_published_models() -> None:
     assert config["embedding_multiplier"] == 12.0
     assert config["residual_multiplier"] == pytest.approx(1.4 / config["num_hidden_layers"] ** 0.5)
     assert config["logits_scaling"] == config["hidden_size"] / 256
+
+
+def test_a_matrix_for_all_three_of_glm_with_axes_is_refused() -> None:
+    """Its rows would be taken for those of a file whose pairs are neighbours."""
+    reference = GgufReference("glm_ocr")
+    shapes = dict(reference.shapes)
+    parts = [shapes.pop(f"blk.0.attn_{part}.weight") for part in "qkv"]
+    shapes["blk.0.attn_qkv.weight"] = (sum(rows for rows, _ in parts), parts[0][1])
+    with pytest.raises(UnsupportedSource, match="attn_qkv"):
+        read(reference.metadata, shapes, reference.exported, "model")
