@@ -2,8 +2,9 @@
 
     serve      all of it, from the first line to the last    app          the table of dialects
     serving    the one value that routes get                 dialect      routes, and how errors are worded
-    answering  a request on a model, whole                   streaming    the same, one write per step
-    replying   from a body to a response                     fields       a body's fields, typed
+    ask        what is asked of a model                      underway     a request on it, from start to end
+    replying   from a body to a response                     streaming    the same, one write per step
+    calling    what is no stream of events                   fields       a body's fields, typed
     faults     what an error means to a client               announce     how commands find the server
     trace      what is noted of a request                    log, metrics where that goes at its end
     models/    the loaded ones: names, leases, who stays     health       /livez, /health, /metrics
@@ -14,8 +15,7 @@
 How a dialect is made (a folder with a `DIALECT`, and its module's name in `app.ROOMS`):
 
     async def chat(request: Request) -> Response:
-        fields = await read_json(request)               # `Fields`: text, whole, flag, items, each, ...
-        asked = read_chat(fields)                       # pure: fields to keyword arguments
+        asked = await read(request, read_chat)          # pure: `Fields` to keyword arguments
         ask = Ask(
             model=asked.model,                          # the pool finds it, or raises ModelNotFound
             # once for each row, in a worker thread
@@ -23,10 +23,7 @@ How a dialect is made (a folder with a `DIALECT`, and its module's name in `app.
             rows=asked.n,
             keep_alive=asked.keep_alive,                # seconds; negative: for ever; None: as set
         )
-        if asked.stream:
-            return await stream(request, ask, SSE, Chunks(asked))            # or NDJSON
-        started, answers = await whole(request, ask)    # list[Generation], by row
-        return JSONResponse(completion(asked, started, answers))
+        return await reply(request, ask, Chunks(asked), SSE, streamed=asked.stream)      # or NDJSON
 
     DIALECT = Dialect("openai", (Route("/v1/chat/completions", chat, methods=["POST"]),), ("/v1",), word)
 
@@ -37,8 +34,9 @@ model in a worker thread (tokenize, embed). `trace_of(request).id` is the reques
 the server.
 
 A formatter (`streaming.Formatter`) has begin(started), batch(row, events), end(), fail(fault), all giving
-bytes. `started.model` and `started.streams` are there from `begin` on. JSON in a stream is ASCII, so that no
-chunk ends within a character: `sse(value, event)` and `ndjson(value)` of `streaming` do that.
+bytes; a writer (`replying.Writer`) can give the answer in one, too. `started.model` and `started.streams` are
+there from `begin` on. JSON in a stream is ASCII, so that no chunk ends within a character: `sse(value,
+event)` and `ndjson(value)` of `streaming` do that.
 
 Invariants: handlers never wait for the engine's thread, and whatever takes longer than a millisecond runs in
 a worker thread. Whoever leaves cancels what runs for them, streamed or not. A model stays loaded while a

@@ -9,13 +9,14 @@ from starlette.responses import Response
 
 from modelkit.answers.generation import Finish
 from modelkit.output.events import Event
-from modelkit.server.answering import Ask, Underway
+from modelkit.server.ask import Ask
 from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored, with_notes
 from modelkit.server.http.writing import written
 from modelkit.server.serving import serving_of
 from modelkit.server.streaming import Formatter, Wire, stream
+from modelkit.server.underway import Underway
 
 T = TypeVar("T")
 _QUICK_BYTES = 32 * 1024  # reading the fields of so many takes well below a millisecond

@@ -21,11 +21,12 @@ from starlette.types import Receive, Scope, Send
 
 from modelkit.answers.generation import Finish
 from modelkit.output.events import Event
-from modelkit.server.answering import Ask, Started, Underway
+from modelkit.server.ask import Ask, Started
 from modelkit.server.faults import Fault
 from modelkit.server.http.own_headers import with_notes
 from modelkit.server.http.protocol import CHUNKS
 from modelkit.server.rows import Batch
+from modelkit.server.underway import Underway
 from runtime.records import dataclass
 
 

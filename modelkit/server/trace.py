@@ -14,7 +14,7 @@ Outcome = Literal["ok", "unknown_name", "broken"]
 
 @dataclass(slots=True)
 class Trace:
-    """Filled on the way, by the gate, the dialect and `answering`. Never holds text of prompts or answers."""
+    """Filled on the way, by the gate, the dialect and `underway`. Never holds text of prompts or answers."""
 
     id: str
     method: str

@@ -15,12 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from modelkit.answers.generation import Finish
+from modelkit.answers.generation import Finish, Generation
 from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
 from modelkit.output.events import Event, Text
 from modelkit.server import app
-from modelkit.server.answering import Ask, Started, whole
+from modelkit.server.ask import Ask, Started
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault
 from modelkit.server.http.body import read_json
@@ -28,6 +28,7 @@ from modelkit.server.http.listening import Server
 from modelkit.server.http.place import Place, listen
 from modelkit.server.serving import Serving
 from modelkit.server.streaming import NDJSON, SSE, ndjson, sse, stream
+from modelkit.server.underway import Underway
 
 OPTIONS: dict[str, Any] = {"temperature": 0, "draft_num_predict": 0}
 
@@ -55,6 +56,20 @@ class Seen:
         return self._write({"error": fault.message, "kind": fault.kind})
 
 
+async def whole(request: Request, ask: Ask) -> list[Generation]:
+    """All rows, at their end. Raises what went wrong, and where nobody waits for it any more."""
+    under = Underway(request, ask)
+    answers: dict[int, Generation] = {}
+    try:
+        async for step in under:
+            for row, events in step:
+                if isinstance(last := events[-1], Finish):
+                    answers[row] = last.answer
+        return [answers[row] for row in sorted(answers)]
+    finally:
+        await under.close()
+
+
 async def answer(request: Request) -> Response:
     """{model, prompt, tokens, rows, pad, stream: "sse" | "ndjson" | null}"""
     body = await read_json(request)
@@ -69,7 +84,7 @@ async def answer(request: Request) -> Response:
     if how is not None:
         wire, write = (SSE, sse) if how == "sse" else (NDJSON, ndjson)
         return await stream(request, ask, wire, Seen(write, pad))
-    _, answers = await whole(request, ask)
+    answers = await whole(request, ask)
     return JSONResponse({"texts": [one.text for one in answers]})
 
 

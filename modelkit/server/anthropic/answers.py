@@ -10,7 +10,6 @@ from starlette.routing import Route
 from modelkit.answers.streams import GenerationStream
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
-from modelkit.server.answering import Ask, call
 from modelkit.server.anthropic.blocks import Blocks
 from modelkit.server.anthropic.compacting import Compaction
 from modelkit.server.anthropic.names import model_for
@@ -18,6 +17,8 @@ from modelkit.server.anthropic.reading import Asked, read_asked
 from modelkit.server.anthropic.signing import Sign, signer
 from modelkit.server.anthropic.threads import Threads, threads_of
 from modelkit.server.anthropic.writing import STATUSES, Messages, worded
+from modelkit.server.ask import Ask
+from modelkit.server.calling import call
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused, renamed
 from modelkit.server.replying import naming, read, reply

@@ -13,8 +13,8 @@ from typing import Any
 from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import Message, arguments_of
 from modelkit.output.events import Event, Thinking
-from modelkit.server.answering import Started
 from modelkit.server.anthropic.blocks import Begin, Grow, Step, Steps
+from modelkit.server.ask import Started
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.streaming import sse

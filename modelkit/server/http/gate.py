@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from modelkit.server.access import origin_of
-from modelkit.server.answering import note_failure
+from modelkit.server.calling import note_failure
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import Fault, refused
 from modelkit.server.http.own_headers import OWN

@@ -12,7 +12,8 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import RequestError, Unplaced
 from modelkit.model import Model
-from modelkit.server.answering import Ask, Start, call
+from modelkit.server.ask import Ask, Start
+from modelkit.server.calling import call
 from modelkit.server.chosen import parted
 from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from modelkit.errors import PromptTooLong
 from modelkit.model import Model
-from modelkit.server.answering import call
+from modelkit.server.calling import call
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.http.writing import written

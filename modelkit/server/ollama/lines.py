@@ -13,7 +13,7 @@ from typing import Any, Literal
 from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from modelkit.server.answering import Started
+from modelkit.server.ask import Started
 from modelkit.server.faults import Fault, Refused
 from modelkit.server.frames import MARK, Frame, utf8_text
 from modelkit.server.logprobs import Spell, Tokens, Told, token

@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from modelkit.server.answering import check_open, note_failure, unless_gone
+from modelkit.server.calling import check_open, note_failure, unless_gone
 from modelkit.server.faults import Fault, Refused, client_gone, refused
 from modelkit.server.ollama.wire import line
 from modelkit.server.serving import Job, serving_of, trace_of

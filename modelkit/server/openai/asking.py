@@ -9,7 +9,7 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.chat.message import Message
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
-from modelkit.server.answering import Start
+from modelkit.server.ask import Start
 from modelkit.server.faults import Refused, refused, renamed
 from modelkit.server.fields import Fields
 from modelkit.server.serving import serving_of

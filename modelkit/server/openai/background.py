@@ -14,7 +14,7 @@ from typing import Any
 from starlette.requests import Request
 
 from modelkit.chat.message import Message
-from modelkit.server.answering import Ask, Underway
+from modelkit.server.ask import Ask
 from modelkit.server.faults import Fault
 from modelkit.server.http.gate import note_ended
 from modelkit.server.openai.response_request import ResponseRequest
@@ -22,6 +22,7 @@ from modelkit.server.openai.response_written import ResponseStream
 from modelkit.server.openai.stored import Items, Kept
 from modelkit.server.rows import Batch
 from modelkit.server.streaming import SSE
+from modelkit.server.underway import Underway
 
 _PATIENCE_S = 0.25  # until the model is there and has a place
 _LOOK_S = 0.02

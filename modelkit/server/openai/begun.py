@@ -6,7 +6,7 @@ from typing import Any
 
 from modelkit import __version__
 from modelkit.answers.generation import Finish, Generation
-from modelkit.server.answering import Started
+from modelkit.server.ask import Started
 from modelkit.server.faults import Refused
 from modelkit.server.openai.errors import cancelled
 from modelkit.server.openai.wire import Head

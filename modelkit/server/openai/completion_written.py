@@ -6,7 +6,7 @@ from typing import Any
 
 from modelkit.answers.generation import Finish, Generation
 from modelkit.output.events import Event, Text, Thinking
-from modelkit.server.answering import Started
+from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
 from modelkit.server.logprobs import Spell, Tokens, Told, readable

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from modelkit.errors import ModelkitError, PromptTooLong
 from modelkit.model import Model
-from modelkit.server.answering import call
+from modelkit.server.calling import call
 from modelkit.server.faults import refused, renamed
 from modelkit.server.fields import Fields
 from modelkit.server.http.writing import written as in_json

@@ -8,7 +8,7 @@ from typing import Any
 from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import Message
 from modelkit.output.events import Event
-from modelkit.server.answering import Started
+from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.openai.begun import whole_answer
 from modelkit.server.openai.response_items import Items, Said

@@ -9,7 +9,8 @@ from starlette.routing import Route
 
 from modelkit.answers.streams import GenerationStream
 from modelkit.model import Model
-from modelkit.server.answering import Ask, call
+from modelkit.server.ask import Ask
+from modelkit.server.calling import call
 from modelkit.server.conversation import with_wish
 from modelkit.server.fields import Fields
 from modelkit.server.http.own_headers import with_notes

@@ -21,7 +21,7 @@ from modelkit.model import Model
 from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.requests.options import ChatOptions, GenerateOptions
-from modelkit.server.answering import Ask, Start
+from modelkit.server.ask import Ask, Start
 from modelkit.server.dialect import Dialect
 from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json

@@ -25,7 +25,7 @@ from typing import Any
 from modelkit.answers.generation import Finish
 from modelkit.model import Model
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text
-from modelkit.server.answering import Started
+from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.streaming import Wire, ndjson
 from runtime.engine.request import TokenLogprob

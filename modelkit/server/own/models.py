@@ -25,7 +25,7 @@ from starlette.routing import Route
 from modelkit.durations import FOR_EVER
 from modelkit.model import Model
 from modelkit.modelfile import PARAMETERS
-from modelkit.server.answering import call, check_open, note_lease, unless_gone
+from modelkit.server.calling import call, check_open, note_lease, unless_gone
 from modelkit.server.chosen import choosing, parted
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import refused

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from modelkit.errors import ModelkitError
 from modelkit.model import Model
-from modelkit.server.answering import call
+from modelkit.server.calling import call
 from modelkit.server.dialect import Dialect
 from modelkit.server.faults import renamed
 from modelkit.server.fields import Fields, wrong

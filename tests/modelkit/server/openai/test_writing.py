@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from modelkit.answers.generation import Finish, Generation
 from modelkit.chat.message import ToolCall
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
-from modelkit.server.answering import Started
+from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.fields import Fields
 from modelkit.server.logprobs import Tokens, readable

@@ -1,9 +1,7 @@
-"""One request on a model: from the wait for it to the last byte, whole or as a stream.
+"""One request on a model: from the wait for it to the last byte.
 
-    handler      reads its JSON into an `Ask`, then returns `await streaming.stream(...)` or words
-                 `await answering.whole(...)`
-    Underway     holds the lease, starts the rows in a worker thread, and gives their events step by step: to
-                 who waits for them, or (`follow`) to a function that is called where the loop is told of them
+`Underway` holds the lease, starts the rows in a worker thread, and gives their events step by step: to who
+waits for them, or (`follow`) to a function that is called where the loop is told of them.
 
 Invariants:
 - Whoever leaves cancels: one watcher per request waits for the client to go, and cancels the rows, or the
@@ -15,7 +13,6 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from time import monotonic, time
-from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
@@ -25,142 +22,20 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.answers.waking import following
 from modelkit.chat.message import ToolCall
 from modelkit.model import Model
+from modelkit.server.ask import Ask, Started
+from modelkit.server.calling import check_open, gone, note_failure, note_lease
 from modelkit.server.chosen import choosing, parted
-from modelkit.server.faults import Fault, Refused, client_gone, fault_of, refused
+from modelkit.server.faults import Fault, Refused, client_gone, refused
 from modelkit.server.metrics import Histogram
 from modelkit.server.models.pool import Lease
 from modelkit.server.models.turns import PRIORITIES, Priority
 from modelkit.server.rows import Batch, Rows
-from modelkit.server.serving import Serving, serving_of, trace_of
-from modelkit.server.trace import Outcome, Trace
-from runtime.records import dataclass
+from modelkit.server.serving import serving_of, trace_of
+from modelkit.server.trace import Outcome
 
-T = TypeVar("T")
-Start = Callable[[Model, int], GenerationStream]
-"""Starts the row of that number (from 0) with stream=True. Called in a worker thread."""
 Take = Callable[[list[Batch]], bool]
 """Gets what a step brought, which is never nothing; False: it can take no more for now."""
 _PRIORITY = "x-modelkit-priority"
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What a dialect has read."""
-
-    model: str
-    """Its name, as the client wrote it, adapters included (`chosen`)."""
-    start: Start
-    rows: int = 1
-    """How many answers (`n`)."""
-    keep_alive: float | None = None
-    """As for the pool's `acquire`."""
-    priority: Priority | None = None
-    """Who goes first where many wait; None: as the header X-Modelkit-Priority says."""
-    scores: bool = False
-    """To start a row takes as long as an answer does: the model reads the prompt for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What a formatter may want to know of the request."""
-
-    model: Model
-    streams: tuple[GenerationStream, ...]
-    """By the number of the row."""
-    trace: Trace
-    created_s: float
-    """Seconds since 1970."""
-    digest: str = ""
-    """Of the model's package."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What of the request could not be enforced, in all rows."""
-        return tuple(dict.fromkeys(note for one in self.streams for note in one.begun.notes))
-
-
-async def whole(request: Request, ask: Ask) -> tuple[Started, list[Generation]]:
-    """All rows, at their end. Raises what went wrong, and where nobody waits for it any more."""
-    under = Underway(request, ask)
-    answers: dict[int, Generation] = {}
-    try:
-        async for step in under:
-            for row, events in step:
-                if isinstance(last := events[-1], Finish):
-                    answers[row] = last.answer
-        return under.started, [answers[row] for row in sorted(answers)]
-    finally:
-        await under.close()
-
-
-async def call(
-    request: Request,
-    model: str,
-    function: Callable[[Model], T],
-    keep_alive: float | None = None,
-    *,
-    embeds: bool = False,
-) -> T:
-    """Run something else on a model, in a worker thread: tokenize, embed. Whoever leaves meanwhile does not
-    wait for the model any more. model: as in Ask. embeds: it takes longer than a moment.
-    """
-    serving, trace = serving_of(request), trace_of(request)
-    check_open(serving)
-    name, adapters = parted(model)
-
-    async def run() -> T:
-        async with serving.pool.acquire(name, keep_alive, turn=False) as lease:
-            note_lease(trace, model, lease)
-            own = choosing(lease.model, adapters)
-            threads = serving.patient if embeds else serving.workers
-            return await asyncio.get_running_loop().run_in_executor(threads, function, own)
-
-    return await unless_gone(request, run())
-
-
-def note_lease(trace: Trace, asked: str, lease: Lease) -> None:
-    """The request has its model, which it called so."""
-    trace.model, trace.asked = lease.model.name, asked
-    trace.load_s, trace.queued_s = lease.load_s, lease.queued_s
-
-
-async def unless_gone(request: Request, work: Awaitable[T]) -> T:
-    """What the work gives. It is cancelled when the client leaves, or the server ends, and that is raised."""
-    task, jobs = asyncio.ensure_future(work), serving_of(request).state.jobs
-    watcher = asyncio.ensure_future(_gone(request.receive))
-    awaited = _Awaited(task)
-    jobs.add(awaited)
-    try:
-        await asyncio.wait({task, watcher}, return_when=asyncio.FIRST_COMPLETED)
-        if awaited.fault is not None:
-            raise Refused(awaited.fault)
-        if not task.done():
-            raise client_gone()
-        return task.result()
-    finally:
-        jobs.discard(awaited)
-        watcher.cancel()
-        task.cancel()
-        await asyncio.wait({task})
-
-
-class _Awaited:
-    """A Job of the server's state: work that a client waits for, other than an answer."""
-
-    def __init__(self, task: asyncio.Future[Any]) -> None:
-        self.fault: Fault | None = None
-        self._task = task
-
-    def stop(self, fault: Fault) -> None:
-        if not self._task.done():
-            self.fault = fault
-            self._task.cancel()
-
-
-async def _gone(receive: Receive) -> None:
-    """Wait until the client has left."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class Underway:
@@ -275,7 +150,7 @@ class Underway:
         await self._let_go()
 
     async def _watch(self, receive: Receive) -> None:
-        await _gone(receive)
+        await gone(receive)
         self.stop(client_gone().fault)
 
     async def _begin(self) -> list[Batch] | None:
@@ -386,18 +261,3 @@ def priority_in(request: Request) -> Priority:
 def _cancel_what_started(starting: "asyncio.Future[GenerationStream]") -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().cancel()
-
-
-def note_failure(serving: Serving, trace: Trace, error: Exception) -> Fault:
-    """What to tell a client of an error; what nobody foresaw is in the log with its traceback."""
-    fault = fault_of(error)
-    trace.error, trace.finish = fault.kind, "cancelled" if fault.kind == "gone" else "error"
-    if fault.kind == "internal":
-        serving.log.failure(trace, error)
-    return fault
-
-
-def check_open(serving: Serving) -> None:
-    """Raises Refused where nothing new may begin."""
-    if serving.state.draining:
-        raise Refused(Fault("draining", "the server is stopping; it takes no new requests", retry_after_s=5))
