@@ -24,8 +24,6 @@ from modelkit.store.digest import Blob, Digest
 from modelkit.store.manifest import LAYER_LIMIT, MANIFEST_LIMIT_BYTES, parse_descriptor
 from runtime.records import dataclass
 
-MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
-CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 LAYER_PREFIX = "application/vnd.ollama.image."
 TEXT_LIMIT_BYTES = 1 << 20
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.message import Message
 
 
 class Talk:
@@ -13,14 +13,6 @@ class Talk:
 
     def __bool__(self) -> bool:
         return bool(self.messages)
-
-    @property
-    def open_calls(self) -> list[ToolCall]:
-        """The calls of tools at the end of the conversation whose results are still to come."""
-        last = next((n for n in reversed(range(len(self.messages))) if self.messages[n].role != "tool"), None)
-        if last is None:
-            return []
-        return [*self.messages[last].tool_calls[len(self.messages) - 1 - last :]]
 
     @property
     def question(self) -> str | None:

@@ -12,7 +12,6 @@ from modelkit.chat.styles.thinking import Thinking as Offered
 from modelkit.cli.repl import Session, converse
 from modelkit.cli.repl.completion import offers
 from modelkit.cli.repl.files import quoted, with_files
-from modelkit.cli.repl.talk import Talk
 from modelkit.cli.terminal.speaking import Speaker, say
 from modelkit.errors import ModelClosed, RequestError
 from modelkit.modelfile import Parameters
@@ -97,7 +96,7 @@ def test_a_result_that_nobody_gives(tmp_path: Path) -> None:
     tools.write_text('[{"type": "function", "function": {"name": "add"}}]')
     session = talk(Model(), f"/tools {tools}", "one", KeyboardInterrupt())
     assert [message.role for message in session.messages] == ["user", "assistant"]
-    assert session.talk.open_calls == [ToolCall("add", {"a": 1}, "c1")]
+    assert session.messages[-1].tool_calls == (ToolCall("add", {"a": 1}, "c1"),)
 
 
 def test_a_result_of_several_lines(tmp_path: Path) -> None:
@@ -336,15 +335,6 @@ def test_a_terminal_without_colours_gets_the_words_alone(
         speaker.take(event)
     speaker.end()
     assert capsys.readouterr().out.replace("\n", " ").split() == ["hm"] * words + ["Well"]
-
-
-def test_open_calls_are_those_without_results() -> None:
-    calls = (ToolCall("f", {}, "1"), ToolCall("g", {}, "2"))
-    spoken = Talk([Message("user", "x"), Message("assistant", "", None, calls)])
-    assert spoken.open_calls == [*calls]
-    spoken.add(Message("tool", "r", tool_call_id="1"))
-    assert spoken.open_calls == [calls[1]]
-    assert Talk().open_calls == []
 
 
 def test_a_fence_is_longer_than_any_in_the_text() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from modelkit.errors import FetchError, PlanError
 from modelkit.fetch.access import Access
-from modelkit.fetch.ollama import CONFIG_TYPE, LAYER_PREFIX, MANIFEST_TYPE
+from modelkit.fetch.ollama import LAYER_PREFIX
+from modelkit.fetch.registry.manifests import DOCKER_TYPE
 from modelkit.pack import pulling
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import read_metadata
@@ -63,9 +64,12 @@ def offer_ollama(registry: FakeRegistry, *layers: tuple[str, bytes]) -> str:
         {"mediaType": LAYER_PREFIX + kind, **registry.put_blob("library/story", data)}
         for kind, data in layers
     ]
-    config = {"mediaType": CONFIG_TYPE, **registry.put_blob("library/story", b"{}")}
-    value = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": described}
-    return registry.put_manifest("library/story", "q4", value, MANIFEST_TYPE)
+    config = {
+        "mediaType": "application/vnd.docker.container.image.v1+json",
+        **registry.put_blob("library/story", b"{}"),
+    }
+    value = {"schemaVersion": 2, "mediaType": DOCKER_TYPE, "config": config, "layers": described}
+    return registry.put_manifest("library/story", "q4", value, DOCKER_TYPE)
 
 
 @pytest.mark.parametrize("dialect", ["ollama", "oci"])
