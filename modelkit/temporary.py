@@ -7,7 +7,7 @@ lease, which nobody holds any more, without process ids or clocks: whoever makes
 away. So that none is taken from a process that has only just made it, that one looks, once it holds the
 lease, whether the folder is there still.
 
-Relies on nothing that takes time to import, as `cli.interrupts` has it from the start.
+Relies on nothing that takes time to import, as `cli.terminal.interrupts` has it from the start.
 """
 
 import fcntl
