@@ -6,10 +6,18 @@ as the vector, beside a norm of ones.
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.changes import DECAY, PRODUCT
+from modelkit.source.gguf.architectures.delta_nets import DELTA, LOW_RANK
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.kimi import DELTA, LOW_RANK, recurrent_layers
+from modelkit.source.gguf.architectures.kimi import recurrent_layers
 from modelkit.source.gguf.architectures.latent_heads import LATENT, read_sizes, write_sizes
-from modelkit.source.gguf.architectures.moe import MOE_INNER, experts, gating, leading_dense, shared_expert
+from modelkit.source.gguf.architectures.moe import (
+    MOE_INNER,
+    SIGMOID,
+    experts,
+    gating,
+    leading_dense,
+    shared_expert,
+)
 from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,

@@ -285,7 +285,7 @@ PADDLEOCR = Architecture(
     (Kind("llama", "LlamaForCausalLM"),),
     decoder(
         Rope(dimensions=False),
-        Special(lambda file: file.skip("rope.dimension_sections"), put_nothing),
+        Special(lambda file: file.skip("rope.dimension_sections")),
         *BIASES,
     ),
     TOP,
