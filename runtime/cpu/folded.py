@@ -4,15 +4,20 @@ MLX's fused attention is, on a processor, a product per query head with the whol
 too, and a mask that every layer makes anew. Here keys that a block of queries cannot see are left out, masks
 are made once per step, and views are few. For float32; equal to the definition to rounding.
 
+A block has `parts.HELD` scores at most, where one query has no more, and waits for the answer of the block
+before it: MLX would make the scores of all of them first.
+
 Dimensions: B rows, H query heads, G key-value heads, L new tokens, K visible keys, D head size.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 
 from runtime.cache.protocol import Mask
+from runtime.cpu import parts
 from runtime.cpu.activation import softmax
+from runtime.cpu.parts import behind, of_tokens
 from runtime.step import Step
 
 BLOCK = 128
@@ -39,7 +44,12 @@ def attending(otherwise: Callable[..., mx.array]) -> Callable[..., mx.array]:
     ) -> mx.array:
         if step is not None and sinks is None and queries.dtype == mx.float32 and folds(queries, keys):
             return folded_attention(step, queries, keys, values, mask, scale=scale, softcap=softcap)
-        return otherwise(step, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
+        answers: list[mx.array] = []
+        for asking, sees in _blocks(queries, keys, mask):
+            asked = of_tokens(_after(answers, queries), asking)
+            seen = keys[:, :, :sees], values[:, :, :sees], _cut(mask, asking)
+            answers.append(otherwise(step, asked, *seen, scale=scale, softcap=softcap, sinks=sinks))
+        return _joined(answers)
 
     return attend
 
@@ -69,18 +79,37 @@ def folded_attention(
     queries = queries * (scale if softcap is None else scale / softcap)
     added = _added(step, mask, width, seen)
     if width == 1:
-        if added is not None and added.shape[1] > 1:
-            added = added.reshape(added.shape[0], keys.shape[1], -1, seen)
         return _block(queries, keys, values, added, softcap)
-    parts: list[mx.array] = []
-    for start in range(0, width, BLOCK):
-        stop = min(start + BLOCK, width)
+    answers: list[mx.array] = []
+    for asking, sees in _blocks(queries, keys, mask):
+        bias = None if added is None else of_tokens(added, asking)[..., :sees]
+        asked = of_tokens(_after(answers, queries), asking)
+        part = _block(asked, keys[:, :, :sees], values[:, :, :sees], bias, softcap)
+        answers.append(part.reshape(batch, heads, len(asking), -1))
+    return _joined(answers)
+
+
+def _blocks(queries: mx.array, keys: mx.array, mask: Mask) -> Iterator[tuple[range, int]]:
+    """Which queries are answered together, and how many keys they see."""
+    batch, heads, width, _ = queries.shape
+    seen = keys.shape[2]
+    at_once = min(BLOCK, max(parts.HELD // max(batch * heads * seen, 1), 1))
+    for start in range(0, width, at_once):
+        stop = min(start + at_once, width)
         # Behind a causal mask nobody in this block sees the tokens that follow it.
-        sees = seen - width + stop if isinstance(mask, str) else seen
-        bias = None if added is None else added[:, :, start:stop, :sees]
-        part = _block(queries[:, :, start:stop], keys[:, :, :sees], values[:, :, :sees], bias, softcap)
-        parts.append(part.reshape(batch, heads, stop - start, -1))
-    return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2)
+        yield range(start, stop), seen - width + stop if isinstance(mask, str) else seen
+
+
+def _after(answers: list[mx.array], x: mx.array) -> mx.array:
+    return behind(x, answers[-1]) if answers else x
+
+
+def _cut(mask: Mask, asking: range) -> Mask:
+    return mask if mask is None or isinstance(mask, str) else of_tokens(mask, asking)
+
+
+def _joined(answers: list[mx.array]) -> mx.array:
+    return answers[0] if len(answers) == 1 else mx.concatenate(answers, axis=2)
 
 
 def _block(
@@ -92,10 +121,12 @@ def _block(
     scores = queries.reshape(batch, groups, -1, size) @ keys.swapaxes(-1, -2)
     if softcap is not None:
         scores = mx.tanh(scores) * softcap
-    if added is not None:
-        scores = (scores if width == 1 else scores.reshape(batch, heads, width, seen)) + added
-    weights = softmax(scores)
-    return (weights if width == 1 else weights.reshape(batch, groups, -1, seen)) @ values
+    if added is not None and width > 1:
+        scores = scores.reshape(batch, heads, width, seen)
+    elif added is not None and added.shape[1] > 1:
+        added = added.reshape(added.shape[0], groups, -1, seen)
+    weights = softmax(scores if added is None else scores + added)
+    return weights.reshape(batch, groups, -1, seen) @ values
 
 
 def _added(step: Step, mask: Mask, width: int, seen: int) -> mx.array | None:

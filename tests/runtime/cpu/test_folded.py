@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from runtime.cache.protocol import Mask
-from runtime.cpu import activation, folded
+from runtime.cpu import activation, folded, parts
 from runtime.cpu.folded import folded_attention, folds
-from runtime.nn import plain
+from runtime.nn import ops, plain
 from runtime.step import Step
 
 HEADS, SIZE = 6, 16
@@ -73,3 +73,24 @@ def test_one_token_far_on_is_left_to_vector_products() -> None:
     assert folds(*arrays(1, 2, 1, near)[:2])
     assert not folds(*arrays(1, 2, 1, far)[:2])
     assert folds(*arrays(1, 2, 2, far)[:2])
+
+
+@pytest.mark.parametrize("sinks", [None, mx.zeros((HEADS,))], ids=["folded", "not folded"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_scores_are_made_for_some_queries_at_a_time(
+    sinks: mx.array | None, causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    width, seen = 200, 4000
+    queries, keys, values = arrays(1, 2, width, seen)
+    visible = mx.arange(seen) <= (mx.arange(width) + seen - width)[:, None]
+    mask = "causal" if causal else visible[None, None]
+    how = {"scale": 0.3, "sinks": sinks}
+    wanted = plain.attend(None, queries, keys, values, mask, **how)
+    monkeypatch.setattr(parts, "HELD", 3 * HEADS * seen)
+    mx.eval(queries, keys, values, mask if isinstance(mask, mx.array) else [], wanted)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    with ops.using("blas"):
+        got = ops.table.attend(Step((seen - width,), (width,)), queries, keys, values, mask, **how)
+    assert np.allclose(got, wanted, atol=1e-5)
+    assert mx.get_peak_memory() - before < 4 * HEADS * width * seen
