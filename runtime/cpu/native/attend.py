@@ -77,6 +77,7 @@ def attending(kernels: Any, otherwise: "Attend") -> "Attend":
             [start] * batch,
             [width] * batch,
             [0] * batch,
+            [start] * batch,
             [seen] * batch,
             0,
         )
@@ -155,12 +156,16 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
         cache.close(step, lanes, written)
         if bias is None:
             return out
-        # What lies beside the lanes has no slots while it is written, and has them for who reads it. It is
-        # behind a window, which bounds the bias.
+        # What lies beside the lanes has no slots while it is written, and has them for who reads it.
         beside = cache.lanes(step)
         assert beside is not None
-        added = bias(_places(step, lanes), range(step.width))
-        return _read(by, beside, step, queries, table, added, sinks)
+
+        def read(asking: range, added: mx.array) -> mx.array:
+            asked = of_tokens(queries, asking)
+            turned = None if table is None else of_tokens(table, asking)
+            return _read(by, beside, step, asked, turned, added, sinks, asking)
+
+        return in_parts(read, bias, _places(step, lanes), step.width)
 
     return remember
 
@@ -197,7 +202,7 @@ def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
                 value_size=value_size,
             )
         table = None if rope is None else cosines(kernels, rope, step)
-        return _read(by, lanes, step, queries, table, None, sinks)
+        return _read(by, lanes, step, queries, table, None, sinks, range(step.width))
 
     return recall
 
@@ -225,8 +230,10 @@ def _read(
     table: mx.array | None,
     added: mx.array | None,
     sinks: mx.array | None,
+    asking: range,
 ) -> mx.array:
-    """What a step's queries see of what is written. added: to scores, by slots."""
+    """What some of a step's queries see of what is written. added: to scores, by slots."""
+    starts, counts = _part(step, asking)
     return by.read(
         queries,
         table,
@@ -234,9 +241,10 @@ def _read(
         sinks,
         lanes.arrays,
         lanes.beside,
-        step.starts,
-        step.counts,
+        starts,
+        counts,
         lanes.bases,
+        step.starts,
         [start + count for start, count in zip(step.starts, step.counts, strict=True)],
         lanes.first,
     )

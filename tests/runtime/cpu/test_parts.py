@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runtime.cache.attention import KVCache
-from runtime.cache.layout import Full
+from runtime.cache.layout import Full, Rotating
 from runtime.cpu import native, parts
 from runtime.nn import ops
 from runtime.nn.alibi import Alibi, slopes
@@ -36,9 +36,10 @@ def biases(step: Step) -> dict[str, Bias]:
     }
 
 
-def answered(kind: str, dtype: mx.Dtype) -> tuple[np.ndarray, int]:
+def answered(kind: str, dtype: mx.Dtype, window: int | None = None) -> tuple[np.ndarray, int]:
     """What queries behind a long past are answered, and the memory that takes beyond the layer's own."""
-    cache = KVCache(Full(HEADS, SIZE), rows=1, dtype=dtype)
+    spec = Full(HEADS, SIZE) if window is None else Rotating(HEADS, SIZE, window)
+    cache = KVCache(spec, rows=1, dtype=dtype)
     for start, width in ((0, PAST), (PAST, WIDTH)):
         step = Step((start,), (width,))
         cache.reserve(start + width)
@@ -62,10 +63,23 @@ def answered(kind: str, dtype: mx.Dtype) -> tuple[np.ndarray, int]:
 def test_less_is_held_than_a_whole_bias(
     kind: str, column: Name, dtype: mx.Dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    check(column, kind, dtype, None, monkeypatch)
+
+
+@pytest.mark.parametrize("column", ["cpu", "blas"])
+def test_less_is_held_behind_a_window(column: Name, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose slots have no room for the step's tokens, which lie beside them."""
+    check(column, "distance", mx.float32, PAST, monkeypatch)
+
+
+def check(
+    column: Name, kind: str, dtype: mx.Dtype, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ops.using(column):
-        wanted, _ = answered(kind, dtype)
+        monkeypatch.setattr(parts, "HELD", WHOLE)
+        wanted, _ = answered(kind, dtype, window)
         monkeypatch.setattr(parts, "HELD", 4 * HEADS * (PAST + WIDTH))
-        got, held = answered(kind, dtype)
+        got, held = answered(kind, dtype, window)
     steady = ops.COLUMNS[column].steady
     assert (
         np.array_equal(got, wanted)

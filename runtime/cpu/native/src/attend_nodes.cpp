@@ -64,13 +64,13 @@ Arrays remember(const Attention& by, const Array& queries, const Array& keys, co
 }
 
 Array read(const Attention& by, const Array& queries, const Maybe& table, const Maybe& mask, const Maybe& sinks,
-           const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases, const Ints& stops,
-           int first) {
+           const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases, const Ints& edges,
+           const Ints& stops, int first) {
   const Shape shape = heads_of(queries, by.heads, by.keys.size, "queries");
   Arrays in{queries};
   Attending of(by, shape);
   of.add_extras(table, mask, sinks, in);
-  of.read_from(lanes, apart, starts, counts, bases, stops, first, in);
+  of.read_from(lanes, apart, starts, counts, bases, edges, stops, first, in);
   return Array({shape.rows, shape.width, by.heads * by.values.size}, mx::float32,
                std::make_shared<Attend>(processor(), std::move(of)), std::move(in));
 }
@@ -85,7 +85,8 @@ void define(nb::module_& m) {
            nb::arg("mask").none(), nb::arg("sinks").none(), nb::arg("lanes"), nb::arg("starts"), nb::arg("counts"), nb::arg("bases"),
            nb::arg("first"), nb::arg("beside"))
       .def("read", &read, nb::arg("queries"), nb::arg("table").none(), nb::arg("mask").none(), nb::arg("sinks").none(), nb::arg("lanes"),
-           nb::arg("beside"), nb::arg("starts"), nb::arg("counts"), nb::arg("bases"), nb::arg("stops"), nb::arg("first"));
+           nb::arg("beside"), nb::arg("starts"), nb::arg("counts"), nb::arg("bases"), nb::arg("edges"), nb::arg("stops"),
+           nb::arg("first"));
 }
 const Topic topic(define);
 }  // namespace

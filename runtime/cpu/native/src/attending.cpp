@@ -89,16 +89,17 @@ void Attending::write_to(const Arrays& lanes, const Ints& starts, const Ints& co
 }
 
 void Attending::read_from(const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases,
-                          const Ints& stops, int first, Arrays& in) {
+                          const Ints& edges, const Ints& stops, int first, Arrays& in) {
   const size_t count = rows.size();
-  want(first >= 0 && starts.size() == count && counts.size() == count && bases.size() == count && stops.size() == count,
-       "there is a start, a count, a base and a stop for each row");
+  want(first >= 0 && starts.size() == count && counts.size() == count && bases.size() == count && edges.size() == count &&
+           stops.size() == count,
+       "there is a start, a count, a base, an edge and a stop for each row");
   this->first = first, this->lanes = in.size();
   const int slots = add_lanes(lanes, first + (int)count, in);
   int more = 0;
   if (!apart.empty()) this->apart = in.size(), more = add_lanes(apart, (int)count, in);
   for (size_t b = 0; b < count; b++) {
-    const int64_t start = starts[b], base = bases[b], own = counts[b], stop = stops[b], edge = apart.empty() ? FAR : start;
+    const int64_t start = starts[b], base = bases[b], own = counts[b], stop = stops[b], edge = apart.empty() ? FAR : edges[b];
     want(base >= 0 && start >= 0 && stop >= base && own >= 0 && own <= width, "positions are not negative, and a row has no more queries than the step is wide");
     want((stop < edge ? stop : edge) - base <= slots && (stop <= edge || stop - edge <= more), "a row's positions lie in its slots");
     want(mask < 0 || in[mask].shape(3) >= stop - base, "the mask says something about every key");

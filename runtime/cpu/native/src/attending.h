@@ -91,9 +91,9 @@ struct Attending {
   // The lanes as inputs, and as outputs as they are once the step's tokens are written; or what lies beside them.
   void write_to(const Arrays& lanes, const Ints& starts, const Ints& counts, const Ints& bases, int first, bool beside, Arrays& in,
                 std::vector<mx::Shape>& shapes, std::vector<mx::Dtype>& types);
-  // Of lanes that somebody else has written to: they hold what the step's tokens see.
-  void read_from(const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases, const Ints& stops,
-                 int first, Arrays& in);
+  // Of lanes that somebody else has written to: they hold what the step's tokens see. edges: where what lies apart begins.
+  void read_from(const Arrays& lanes, const Arrays& apart, const Ints& starts, const Ints& counts, const Ints& bases, const Ints& edges,
+                 const Ints& stops, int first, Arrays& in);
   // The same where `donor` does so in the same node.
   void see(const Attending& donor);
   void add_factors(const Maybe& factors, Arrays& in);

@@ -129,7 +129,7 @@ class Attend : public Sublayer {
     of.add_extras(table, {}, {}, made.in), of.add_factors(factors, made.in);
     Ints stops(made.starts);
     for (size_t b = 0; b < stops.size(); b++) stops[b] += made.counts[b];
-    of.read_from(lanes, apart, made.starts, made.counts, bases, stops, made.first, made.in);
+    of.read_from(lanes, apart, made.starts, made.counts, bases, made.starts, stops, made.first, made.in);
   }
 
   struct Job;
