@@ -39,6 +39,11 @@ class KVCache(KVRows):
 
     _wide: _Wide | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Do its buffers hold all that the last step has written, whether or not it is over?"""
+        return self._wide is None
+
     def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
         """Write keys [B, H, L, Dk] and values [B, H, L, Dv] (None when the layout has none of their own)."""
         self._wide = None

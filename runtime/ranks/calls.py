@@ -21,14 +21,14 @@ def then(module: Any, do: Next, sums: Any = None) -> None:
 
 
 def then_given(module: Any, do: NextGiven) -> None:
-    """As `then`; do is given besides what the module was, behind its first argument."""
+    """As `then`; do is given besides what the module was."""
     module.__class__ = _followed_given(type(module), do)
 
 
 @cache
 def _followed_given(kind: type, do: NextGiven) -> type:
-    def call(self: Any, x: mx.array, *given: Any) -> mx.array:
-        return do(kind.__call__(self, x, *given), given)
+    def call(self: Any, *given: Any) -> mx.array:
+        return do(kind.__call__(self, *given), given)
 
     return type(kind.__name__, (kind,), {"__call__": call})
 

@@ -21,6 +21,7 @@ from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
 from runtime.ranks.memories import OWN, FollowingMemory
+from runtime.ranks.stage import kept_alone
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs
 
@@ -97,10 +98,11 @@ class Follower:
         its = self._memories[forward.memory]
         hidden = self._model.network(step, its.memory)
         its.pass_by(step)
+        alone = bool(kept_alone(step, its.memory))
         if step.kept_only:
             its.memory.evaluate()  # and nothing else: what nobody asks for is not computed
         # But for what is on its way by itself: whoever shares all layers is past its sums then.
-        self._land([] if step.kept_only and self._lane is None else [hidden])
+        self._land([] if alone or (step.kept_only and self._lane is None) else [hidden])
 
     def _land(self, flying: list[mx.array]) -> None:
         """Wait for the step before; this one is on its way meanwhile, where the next can be heard of then."""

@@ -20,7 +20,7 @@ from runtime.nn.adapters import Adapter
 from runtime.nn.low_rank import LowRanks
 from runtime.planned import Plan as Holding
 from runtime.planned import float_of, wanted_dtype
-from runtime.ranks.calls import then
+from runtime.ranks.calls import then_given
 from runtime.ranks.group import Group
 from runtime.ranks.pairs import Pairs, check_adapters
 from runtime.ranks.pieces import Shard
@@ -193,7 +193,7 @@ class CutByPlan:
             first = self.plan.shares[0].stop
             become_stage(network, chain, own.start, own.stop, first, seat, dtype, copied)
         elif self.plan.shards > 1:
-            then(chain.trunk, come_together)
+            then_given(chain.trunk, come_together)
             leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
         mine = {name: array for name, array in fitted.items() if name in left}

@@ -20,6 +20,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from runtime.cache.attention import KVCache
+from runtime.cache.build import LayerMemory
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.errors import NotSupported
 from runtime.nn.module import Module
@@ -27,6 +29,7 @@ from runtime.ranks.calls import then_given
 from runtime.ranks.seat import Seat
 from runtime.ranks.stream import Stream
 from runtime.ranks.trunk import Chain, is_table
+from runtime.step import Step
 
 
 class Elsewhere(Module):
@@ -60,12 +63,21 @@ class Behind(Elsewhere):
         return self._stream.coming_back(x, given) if self._opens else x
 
 
-def come_together(x: mx.array) -> mx.array:
-    """Behind layers that all ranks share: all their sums are computed, on every rank in the same order. One
-    that wants memory alone would leave the last ones out, and the others waiting.
+def come_together(x: mx.array, given: Sequence[Any]) -> mx.array:
+    """Behind a trunk whose layers all ranks share: their sums are computed, on every rank the same ones, in
+    the same order. given: the step and the memory.
     """
-    mx.async_eval(x)
+    mx.async_eval(kept_alone(given[0], given[1]) or x)
     return x
+
+
+def kept_alone(step: Step, memory: LayerMemory) -> list[mx.array]:
+    """What layers keep of a step that was just computed, where nobody wants more, and all that they keep lies
+    in their buffers by now; else []. The same on every rank: what comes behind it is computed on none.
+    """
+    if step.kept_only and all(isinstance(one, KVCache) and one.settled for one in memory.caches):
+        return [array for one in memory.caches for array in one.arrays]
+    return []
 
 
 class TableElsewhere(Module):

@@ -1,6 +1,6 @@
-"""How often the last stage answers, of an engine that leads stages."""
+"""What is exchanged for a prompt, by an engine that leads."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,17 +23,30 @@ from tests.support.sharing import NAMES
 
 
 def answers(group: Group, prompt: int, chunk: int, tokens: int) -> int:
-    """Rank 0: tokens that came. The last one: messages of the stream that it has sent to rank 0."""
+    """In stages. Rank 0: tokens that came. The last one: messages of the stream that it has sent back."""
+    return _led(group, 1, prompt, chunk, tokens, lambda do: _sent(group, do))
+
+
+def sums(group: Group, prompt: int, chunk: int, tokens: int) -> int:
+    """In shards: sums that this rank took part in."""
+    assert group.ring is not None
+    before = group.ring.summed
+    _led(group, group.size, prompt, chunk, tokens, lambda do: do())
+    return group.ring.summed - before
+
+
+def _led(group: Group, shards: int, prompt: int, chunk: int, tokens: int, follow: Callable[..., Any]) -> Any:
+    """Rank 0: tokens that came; others what `follow` says, given what they do."""
     record = Reference("llama").record
     weights = {key: mx.array(value) for key, value in random_state(record["tensors"]).items()}
     with TemporaryDirectory() as folder:
         file = Path(folder, "model.safetensors")
         mx.save_safetensors(str(file), weights)
         headers: Mapping[str, Any] = {key: (NAMES[one.dtype], one.shape) for key, one in weights.items()}
-        plan = decide(parts_of(record["config"], headers, shards=1, on=None), [Host("")] * group.size)
+        plan = decide(parts_of(record["config"], headers, shards=shards, on=None), [Host("")] * group.size)
         model = load_share(record["config"], [file], plan, group)
         if group.rank:
-            return _sent(group, lambda: Follower(group, model).run())
+            return follow(Follower(group, model).run)
         engine = Engine(lambda: model, Options(128, budget_tokens=chunk), crew=Leading(group))
         request = Request(tuple(3 + place % 50 for place in range(prompt)), tokens, SamplingParams())
         try:

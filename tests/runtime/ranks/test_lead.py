@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from runtime.cache.sharing import Sharing
+from runtime.cpu import native
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
@@ -83,3 +84,15 @@ def test_of_a_prompt_only_its_last_chunk_comes_back(crews: Callable[[int], Stand
     said = crews(2).do(tmp_path, returning.__name__, "answers", 40, 8, 3)
     assert said == [3, 3]  # of five chunks, and of each token behind the first
     assert crews(2).do(tmp_path, returning.__name__, "answers", 40, 64, 1) == [1, 1]
+
+
+@pytest.mark.skipif(native.kernels is None, reason="sums are counted by kernels")
+def test_of_a_prompt_nobody_computes_what_comes_behind_the_last_memory(
+    crews: Callable[[int], Standing], tmp_path: Path
+) -> None:
+    """Of shards neither: of all chunks but the last, the last layer's second sum is made by no rank."""
+    whole, chunked = (crews(2).do(tmp_path, returning.__name__, "sums", 40, chunk, 1) for chunk in (64, 8))
+    layers = Reference("llama").record["config"]["num_hidden_layers"]
+    ids = 1  # which go to all as a sum, too
+    assert whole == [2 * layers + ids] * 2
+    assert chunked == [5 * (2 * layers + ids) - 4] * 2
