@@ -21,7 +21,7 @@ INLINE vi bits_at(vi word, const int from, const int bits, const int to) {
 }
 
 /* The word-th of the 32 parts of what comes into the cache while half a block is worked on, the same half `ahead` panels
- * further on: as `fetch_one`. */
+ * further on: as `fetch`. */
 INLINE void fetch_some(const struct at_blocks* b, const int kind, const int half, const int word, int ahead) {
   const int bytes = mk_blocks_of(kind).bytes, lines = (16 * bytes / 64 + 1) / 2, first = word * lines / 32;
   bring_lines(line_of(b->rows, b->at, ahead) + 64 * (lines * half + first), (word + 1) * lines / 32 - first);

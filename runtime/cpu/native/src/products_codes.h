@@ -65,11 +65,10 @@ static struct panel panel_of(const void* base, size_t row_bytes, int n0, int n) 
 INLINE int step_of(const int bits) { return bits == 3 ? 4 : bits == 5 || bits == 6 ? 2 : 16 / bits; }
 
 /* While bytes `at` to `at` + 64 of a panel's rows are worked on, the same share of the panel that is `ahead` panels
- * behind it comes into the cache, line after line as it lies, all of the sixteen or the i-th. (By the order of use, some bytes
+ * behind it comes into the cache, line after line as it lies. (By the order of use, some bytes
  * of each row in turn, half of what memory gives came out.) */
 INLINE const char* line_of(const struct panel* p, size_t at, int ahead) { return p->rows[0] + 16 * at + p->bytes * (size_t)ahead; }
 INLINE void fetch(const struct panel* p, size_t at, int ahead) { bring_lines(line_of(p, at, ahead), 16); }
-INLINE void fetch_one(const struct panel* p, size_t at, int ahead, int i) { bring_lines(line_of(p, at, ahead) + 64 * i, 1); }
 
 /* `bytes` of codes of each row, from `at` on. */
 INLINE void unpack(const struct panel* p, size_t at, int bytes, int ahead, const int bits, const int fp4, int32_t (*out)[LANES]) {

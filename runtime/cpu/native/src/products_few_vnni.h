@@ -1,104 +1,93 @@
-/* Up to three rows by vpdpbusd: codes meet x as they come from memory, and only sums are turned over.
- *
- * A register holds 64 bytes of one output's codes: some blocks, one behind the other. The sums of 16 outputs are
- * brought into one vector per block, outputs in lanes. They are exact, so these are the bits of any other way.
+/* Up to three rows by vpdpbusd: 64 bytes of each of a panel's outputs become words, outputs in lanes, in registers, and meet x's
+ * words where these lie, one for all lanes. Sums are exact, so these are the bits of any other way.
  */
 #pragma once
 #include "products_tile.h"
 
 enum { FEW = 3 };
 
-/* x's bytes for the codes of one register: high and low ones, [0] for a byte's lower field, [1] for its upper one. */
-struct met {
-  vi high[2], low[2];
-};
-
-/* x begins with the first of them; `bytes` of codes are there. Blocks of x are their high bytes, then their low ones, and
- * words take turns: lower fields, upper fields (`order_of`). */
-INLINE struct met met_of(const char* x, int bytes, const int bits, const int block) {
-  const int in_block = block * bits / 8, size = 2 * block; /* bytes of its codes and of x */
-  vi from[4];
-  UNROLL for (int i = 0; i < 1024 / bits / 64; i++) from[i] = i * 64 / size * in_block < bytes ? vi_load(x + 64 * i) : vi_set(0);
-  if (block == 32) /* blocks by two, so that they are one of 64 */
-    UNROLL for (int i = 0; i < 1024 / bits / 64; i += 2) {
-      const vi a = from[i], b = from[i + 1];
-      from[i] = _mm512_shuffle_i64x2(a, b, 0x44), from[i + 1] = _mm512_shuffle_i64x2(a, b, 0xee);
-    }
-  if (bits == 8) return (struct met){{from[0]}, {from[1]}};
-  const vi lower = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0), upper = vi_add(lower, vi_set(1));
-  return (struct met){
-      {_mm512_permutex2var_epi32(from[0], lower, from[2]), _mm512_permutex2var_epi32(from[0], upper, from[2])},
-      {_mm512_permutex2var_epi32(from[1], lower, from[3]), _mm512_permutex2var_epi32(from[1], upper, from[3])},
-  };
-}
-
-INLINE vi dot(vi sum, vi codes, vi x) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "vm"(x)); /* see vi_dot */
+/* sum + codes times the word of x at `x`, which is read within the product. */
+INLINE vi dot_at(vi sum, vi codes, const char* x) {
+  __asm__("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(codes), "m"(*(const int32_t*)x)); /* see vi_dot */
   return sum;
 }
 
-INLINE vi sums_with(vi lower, vi upper, const struct met* x, const int bits) {
-  vi sum = dot(vi_set(0), lower, x->high[0]);
-  if (bits == 4) sum = dot(sum, upper, x->high[1]);
-  sum = dot(vi_left(sum, 8), lower, x->low[0]);
-  return bits == 4 ? dot(sum, upper, x->low[1]) : sum;
+/* Where outputs' codes lie: the first one's, and how far from one to the next. */
+struct lying {
+  const char* first;
+  size_t apart;
+};
+
+/* Copies of `bytes` of a panel's from `at` on, with zeros behind them. */
+static __attribute__((noinline)) struct lying copied(const struct panel* p, size_t at, int bytes, char (*copies)[64]) {
+  for (int r = 0; r < 16; r++) memcpy(memset(copies[r], 0, 64), p->rows[r] + at, (size_t)bytes);
+  return (struct lying){copies[0], 64};
 }
 
-/* Four outputs' sums, added up within each lane of 128 bits: there the four stand in order. */
-INLINE vi quarters_of(const vi a[4]) {
-  const vi ab = vi_add(_mm512_unpacklo_epi32(a[0], a[1]), _mm512_unpackhi_epi32(a[0], a[1]));
-  const vi cd = vi_add(_mm512_unpacklo_epi32(a[2], a[3]), _mm512_unpackhi_epi32(a[2], a[3]));
-  return vi_add(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-}
-
-/* Quarters of four times four outputs -> sums[b], all 16 of the b-th of the register's blocks. */
-INLINE void blocks_of(const vi quarters[4], const int blocks, vi sums[4]) {
-  const vi a = _mm512_shuffle_i32x4(quarters[0], quarters[1], 0x88), b = _mm512_shuffle_i32x4(quarters[0], quarters[1], 0xdd);
-  const vi c = _mm512_shuffle_i32x4(quarters[2], quarters[3], 0x88), d = _mm512_shuffle_i32x4(quarters[2], quarters[3], 0xdd);
-  if (blocks == 4) {
-    sums[0] = _mm512_shuffle_i32x4(a, c, 0x88), sums[2] = _mm512_shuffle_i32x4(a, c, 0xdd);
-    sums[1] = _mm512_shuffle_i32x4(b, d, 0x88), sums[3] = _mm512_shuffle_i32x4(b, d, 0xdd);
-    return;
+/* 64 bytes of each, and what `every_fourth` takes of them. lines: what is asked for meanwhile. */
+INLINE void fours_of(struct lying codes, const char* lines, vi fours[16]) {
+  const char* row = codes.first;
+  const size_t apart = codes.apart;
+  size_t thrice = 3 * apart;
+  __asm__("" : "+r"(thrice)); /* else each row's place waits for the one before it */
+  UNROLL for (int r = 0; r < 16; r += 4) {
+    __asm__("" : "+r"(row)); /* else GCC has, in memory, where each row lies */
+    const vi rows[4] = {vi_load(row), vi_load(row + apart), vi_load(row + 2 * apart), vi_load(row + thrice)};
+    row += 4 * apart;
+    bring_lines(lines + 64 * r, 4);
+    turn_four(rows, fours + r);
   }
-  const vi ab = vi_add(a, b), cd = vi_add(c, d);
-  sums[0] = _mm512_shuffle_i32x4(ab, cd, 0x88), sums[1] = _mm512_shuffle_i32x4(ab, cd, 0xdd);
-  if (blocks == 1) sums[0] = vi_add(sums[0], sums[1]);
 }
 
 /* R rows times one panel of a slab, of which only scales and biases are unpacked, added to sums. `block` is the slab's. */
 INLINE void few_vnni(const struct slab* s, const struct panel* p, size_t at, const char* x, size_t ldx, int k, float* sums,
                      const int bits, const int fp4, const int block, const int R) {
-  const int blocks = k / block, count = s->count / block, together = 512 / (block * bits);
-  const vi field = vi_set(bits == 4 ? 0x0f0f0f0f : -1);
-  const char* from[FEW];
+  const int blocks = k / block, count = s->count / block, together = 512 / (block * bits), in_block = 16 / together, parts = 8 / bits;
+  const int chains = R == 1 || together == 4 ? 4 : 2; /* of a row's sums: in one, each would wait for the last */
+  const size_t apart = p->bytes / 16;
+  const int whole = p->rows[15] - p->rows[0] == (ptrdiff_t)(15 * apart); /* else there are fewer than 16 outputs */
+  const char *from[FEW], *lines = line_of(p, at, 1), *first = p->rows[0] + at;
   const float* scales[FEW];
+  char copies[16][64], rest[FEW][1024 / bits];
   vf y[FEW];
   UNROLL for (int r = 0; r < R; r++) {
     from[r] = x + r * ldx + (size_t)s->first * 2;
     scales[r] = (const float*)(x + r * ldx + (size_t)(k + 31) / 32 * 64) + s->first / block;
     y[r] = vf_load(sums + r * MK_STRIP);
   }
-  for (int b = 0; b < count; b += together, at += 64) {
+  for (int b = 0; b < count; b += together, at += 64, first += 64, lines += 1024) {
     const int bytes = count - b < together ? (count - b) * block * bits / 8 : 64;
-    const __mmask64 some = bytes < 64 ? ((__mmask64)1 << bytes) - 1 : ~(__mmask64)0;
-    struct met met[FEW];
-    vi quarters[FEW][4];
-    UNROLL for (int r = 0; r < R; r++) met[r] = met_of(from[r], bytes, bits, block), from[r] += 1024 / bits;
-    UNROLL for (int i = 0; i < 4; i++) {
-      vi four[FEW][4];
-      UNROLL for (int j = 0; j < 4; j++) {
-        fetch_one(p, at, 1, 4 * i + j);
-        const vi codes = _mm512_maskz_loadu_epi8(some, p->rows[4 * i + j] + at);
-        vi lower = vi_and(codes, field), upper = vi_and(vi_right(codes, 4), field);
-        if (fp4) lower = vi_lookup(lower, FP4), upper = vi_lookup(upper, FP4);
-        UNROLL for (int r = 0; r < R; r++) four[r][j] = sums_with(lower, upper, &met[r], bits);
+    vi fours[16], high[FEW][4], low[FEW][4]; /* by x's high bytes and its low ones */
+    struct lying codes = {first, apart};
+    if (__builtin_expect(!whole || bytes < 64, 0)) {
+      codes = copied(p, at, bytes, copies);
+      if (bytes < 64) /* what is read behind these meets zeros */
+        for (int r = 0; r < R; r++) from[r] = memcpy(rest[r], from[r], (size_t)bytes * 16 / bits);
+    }
+    fours_of(codes, lines, fours);
+    UNROLL for (int r = 0; r < R; r++) UNROLL for (int i = 0; i < chains; i++) high[r][i] = low[r][i] = vi_set(0);
+    UNROLL for (int c = 0; c < 4; c++) {
+      vi words[4];
+      every_fourth(fours, c, words);
+      UNROLL for (int i = 0; i < 4; i++) {
+        const int w = 4 * i + c, chain = i * chains / 4;
+        UNROLL for (int part = 0; part < parts; part++) {
+          const vi codes = unpacked(words + i, bits, fp4, part);
+          const int to = w / in_block * 2 * block + 4 * (w % in_block * parts + part);
+          UNROLL for (int r = 0; r < R; r++) {
+            high[r][chain] = dot_at(high[r][chain], codes, from[r] + to);
+            low[r][chain] = dot_at(low[r][chain], codes, from[r] + to + block);
+          }
+        }
       }
-      UNROLL for (int r = 0; r < R; r++) quarters[r][i] = quarters_of(four[r]);
     }
     UNROLL for (int r = 0; r < R; r++) {
       vi of[4];
-      blocks_of(quarters[r], together, of);
+      UNROLL for (int i = 0; i < chains; i++) of[i] = vi_add(vi_left(high[r][i], 8), low[r][i]);
+      if (chains == 4 && together < 4) of[0] = vi_add(of[0], of[1]), of[1] = vi_add(of[2], of[3]);
+      if (together == 1) of[0] = vi_add(of[0], of[1]);
       y[r] = with_blocks(y[r], s, of, b, count - b, scales[r], blocks, together);
+      from[r] += 1024 / bits;
     }
   }
   UNROLL for (int r = 0; r < R; r++) vf_store(sums + r * MK_STRIP, y[r]);

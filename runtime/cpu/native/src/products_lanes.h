@@ -45,23 +45,29 @@ INLINE vi vi_lookup(vi a, const uint8_t table[16]) {
 INLINE void vi_narrow(int16_t* p, vi a) { _mm256_storeu_si256((__m256i*)p, _mm512_cvtepi32_epi16(a)); }
 INLINE vi vi_arranged(vi a) { return a; }
 
+/* out[c]: word c of each lane of 128 bits, of four rows side by side. */
+INLINE void turn_four(const vi row[4], vi out[4]) {
+  const vi low = _mm512_unpacklo_epi32(row[0], row[1]), high = _mm512_unpackhi_epi32(row[0], row[1]);
+  const vi low2 = _mm512_unpacklo_epi32(row[2], row[3]), high2 = _mm512_unpackhi_epi32(row[2], row[3]);
+  out[0] = _mm512_unpacklo_epi64(low, low2), out[1] = _mm512_unpackhi_epi64(low, low2);
+  out[2] = _mm512_unpacklo_epi64(high, high2), out[3] = _mm512_unpackhi_epi64(high, high2);
+}
+
+/* The c-th that came out of all sixteen rows, four at a time: words c, c + 4, c + 8 and c + 12. */
+INLINE void every_fourth(const vi fours[16], const int c, vi out[4]) {
+  const vi low = _mm512_shuffle_i32x4(fours[c], fours[c + 4], 0x44), high = _mm512_shuffle_i32x4(fours[c], fours[c + 4], 0xee);
+  const vi low2 = _mm512_shuffle_i32x4(fours[c + 8], fours[c + 12], 0x44), high2 = _mm512_shuffle_i32x4(fours[c + 8], fours[c + 12], 0xee);
+  out[0] = _mm512_shuffle_i32x4(low, low2, 0x88), out[1] = _mm512_shuffle_i32x4(low, low2, 0xdd);
+  out[2] = _mm512_shuffle_i32x4(high, high2, 0x88), out[3] = _mm512_shuffle_i32x4(high, high2, 0xdd);
+}
+
 INLINE void transpose(const vi row[16], vi out[16]) {
-  __m512i a[16];
-  UNROLL for (int r = 0; r < 16; r += 4) { /* a[r + c]: word c of each lane of 128 bits, rows r .. r + 3 */
-    const __m512i low = _mm512_unpacklo_epi32(row[r], row[r + 1]), high = _mm512_unpackhi_epi32(row[r], row[r + 1]);
-    const __m512i low2 = _mm512_unpacklo_epi32(row[r + 2], row[r + 3]), high2 = _mm512_unpackhi_epi32(row[r + 2], row[r + 3]);
-    a[r] = _mm512_unpacklo_epi64(low, low2);
-    a[r + 1] = _mm512_unpackhi_epi64(low, low2);
-    a[r + 2] = _mm512_unpacklo_epi64(high, high2);
-    a[r + 3] = _mm512_unpackhi_epi64(high, high2);
-  }
+  vi fours[16];
+  UNROLL for (int r = 0; r < 16; r += 4) turn_four(row + r, fours + r);
   UNROLL for (int c = 0; c < 4; c++) {
-    const __m512i low = _mm512_shuffle_i32x4(a[c], a[c + 4], 0x44), high = _mm512_shuffle_i32x4(a[c], a[c + 4], 0xee);
-    const __m512i low2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0x44), high2 = _mm512_shuffle_i32x4(a[c + 8], a[c + 12], 0xee);
-    out[c] = _mm512_shuffle_i32x4(low, low2, 0x88);
-    out[c + 4] = _mm512_shuffle_i32x4(low, low2, 0xdd);
-    out[c + 8] = _mm512_shuffle_i32x4(high, high2, 0x88);
-    out[c + 12] = _mm512_shuffle_i32x4(high, high2, 0xdd);
+    vi words[4];
+    every_fourth(fours, c, words);
+    UNROLL for (int i = 0; i < 4; i++) out[c + 4 * i] = words[i];
   }
 }
 
@@ -79,10 +85,7 @@ INLINE void transpose_short(const char* const rows[16], size_t at, int bytes, vi
     const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(row[2]), row[3], 1);
     a[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
-  const vi ab = _mm512_unpacklo_epi32(a[0], a[1]), ab2 = _mm512_unpackhi_epi32(a[0], a[1]);
-  const vi cd = _mm512_unpacklo_epi32(a[2], a[3]), cd2 = _mm512_unpackhi_epi32(a[2], a[3]);
-  out[0] = _mm512_unpacklo_epi64(ab, cd), out[1] = _mm512_unpackhi_epi64(ab, cd);
-  out[2] = _mm512_unpacklo_epi64(ab2, cd2), out[3] = _mm512_unpackhi_epi64(ab2, cd2);
+  turn_four(a, out);
 }
 
 INLINE void vi_transpose(const char* const rows[16], size_t at, int bytes, const char* end, vi out[16]) {
@@ -313,6 +316,10 @@ INLINE void vi_transpose2(const char* const a[16], const char* const b[16], size
 }
 #endif
 
+#if defined(__AVX512VNNI__)
+INLINE int32_t vi_greatest(vi a) { return _mm512_reduce_max_epi32(a); }
+INLINE int32_t vi_sum(vi a) { return _mm512_reduce_add_epi32(a); }
+#else
 INLINE int32_t vi_greatest(vi a) {
   int32_t t[LANES], greatest;
   vi_store(t, a);
@@ -326,6 +333,7 @@ INLINE int32_t vi_sum(vi a) {
   for (int i = 0; i < LANES; i++) sum += t[i];
   return sum;
 }
+#endif
 
 /* What vi_dot takes of x. */
 INLINE int32_t word(const char* p) {
