@@ -83,14 +83,14 @@ def test_scores_are_made_for_some_queries_at_a_time(
     width, seen = 200, 4000
     queries, keys, values = arrays(1, 2, width, seen)
     visible = mx.arange(seen) <= (mx.arange(width) + seen - width)[:, None]
-    mask = "causal" if causal else visible[None, None]
-    how = {"scale": 0.3, "sinks": sinks}
-    wanted = plain.attend(None, queries, keys, values, mask, **how)
+    mask: Mask = "causal" if causal else visible[None, None]
+    wanted = plain.attend(None, queries, keys, values, mask, scale=0.3, sinks=sinks)
     monkeypatch.setattr(parts, "HELD", 3 * HEADS * seen)
     mx.eval(queries, keys, values, mask if isinstance(mask, mx.array) else [], wanted)
     before = mx.get_active_memory()
     mx.reset_peak_memory()
     with ops.using("blas"):
-        got = ops.table.attend(Step((seen - width,), (width,)), queries, keys, values, mask, **how)
+        step = Step((seen - width,), (width,))
+        got = ops.table.attend(step, queries, keys, values, mask, scale=0.3, sinks=sinks)
     assert np.allclose(got, wanted, atol=1e-5)
     assert mx.get_peak_memory() - before < 4 * HEADS * width * seen
