@@ -80,6 +80,9 @@ class Profiles(Module):
 
 
 class Attention(Module):
+    memories: ClassVar[None] = None
+    """All of its layer's (`runtime.ranks.convolved`)."""
+
     def __init__(self, config: Config, extent: int, growing: Growing | None) -> None:
         """config: that of the layer."""
         super().__init__()
@@ -113,6 +116,14 @@ class Attention(Module):
         by = partial(by_distance, bias, step)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, bias=by)
         return linear(self.o_proj, seen, step)
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """See `runtime.nn.self_attention.Attention`, and so for the next."""
+        return self._heads, self._kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        return {"_heads": heads, "_kv_heads": groups}
 
     def _mixed(
         self, states: dict[str, mx.array], keys: mx.array, values: mx.array, *, counts: mx.array | None

@@ -1,6 +1,7 @@
 """Inkling 2's attention: convolved keys and values, heads of a greatest length, sinks of tokens, gates."""
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -128,6 +129,9 @@ class Gated(Module):
 
 
 class Attention(Module):
+    memories: ClassVar[None] = None
+    """All of its layer's (`runtime.ranks.convolved`)."""
+
     def __init__(self, config: Config, extent: int, growing: Growing | None) -> None:
         """config: that of the layer. growing None: it has a window."""
         super().__init__()
@@ -160,6 +164,16 @@ class Attention(Module):
         none = mx.zeros((self._heads,), x.dtype)
         seen = attend(step, cache, queries, keys, values, scale=self._scale, sinks=none, bias=bias)
         return self.o_proj(seen, x, step)
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """See `runtime.nn.self_attention.Attention`, and so for the next."""
+        return self._heads, self._kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        made = {"_heads": heads, "q_proj._heads": heads, "relative_position_bias._heads": heads}
+        filters = {f"{name}.sconv._heads": groups for name in ("k_proj", "v_proj")}
+        return {**made, "_kv_heads": groups, **filters}
 
     def _convolved(
         self, reads: Sequence[mx.array], step: Step, last: ScanningCache

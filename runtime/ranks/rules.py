@@ -10,6 +10,7 @@ from runtime.nn.kimi_delta import KimiDelta
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.sublayer import stated_together
+from runtime.ranks.convolved import split_convolved_attention
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import split_convolved, split_delta, split_kimi, split_mamba2
 from runtime.ranks.splits import (
@@ -39,13 +40,15 @@ RULES: dict[type, Found] = {
 
 
 def rule_for(module: Any) -> Found | None:
-    """Attention of any class that says what it is with fewer heads (`of_heads`), any latent one, any mixture
-    that says beside its call what it `adds` up, and what says beside its call that each number between its
-    matrices is made of its own rows alone: a feed-forward part (`by_inner`), a gated convolution
-    (`by_channel`).
+    """Attention of any class that says what it is with fewer heads (`of_heads`), also where all memories of
+    its layer are its own (`memories` is None), and any latent one; any mixture that says beside its call what
+    it `adds` up; and what says beside its call that each number between its matrices is made of its own rows
+    alone: a feed-forward part (`by_inner`), a gated convolution (`by_channel`).
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing
+    if getattr(module, "memories", 1) is None:
+        return (*ATTENTION, Recurrent), split_convolved_attention
     if hasattr(module, "of_heads"):
         return ATTENTION, split_attention
     if isinstance(module, LatentAttention):

@@ -152,6 +152,15 @@ def test_sublayers_that_cannot_be_shared_are_named() -> None:
     assert of_reference("lfm2", shards=2).whole == ()
 
 
+def test_convolved_keys_are_remembered_in_parts() -> None:
+    """Of a layer whose two groups of keys are for two ranks; what its answers pass stays whole."""
+    whole, half = (
+        of_reference("inkling2_text", shards=shards, memory=Remembered(tokens=99)).layers[0].memory_bytes
+        for shards in (1, 2)
+    )
+    assert whole / 2 < half < 0.8 * whole
+
+
 def test_heads_that_do_not_divide_stay_whole() -> None:
     (said,) = of_reference("qwen3", shards=3).whole
     assert "8 heads are no multiple of 3" in said or "4 heads are no multiple of 3" in said
