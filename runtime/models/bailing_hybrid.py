@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
 from runtime.models import ring_linear
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -44,7 +43,7 @@ class Config(MixtureConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    _refuse_unknown(fields)
+    fields.only({"rope_interleave": True, "no_kda_lora": True})
     _refuse_clips(fields)
     _refuse_unsaid_length(fields)
     shape = read_shape(
@@ -74,12 +73,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
         recurrent=_recurrent(fields, layers),
         sparse=sparse_layers(fields, layers, 2),
     )
-
-
-def _refuse_unknown(fields: Fields) -> None:
-    for name in ("rope_interleave", "no_kda_lora"):
-        if not fields.flag(name, True):
-            raise UnsupportedModel(f"config.json: {name} is False, and only True is computed here")
 
 
 def _refuse_clips(fields: Fields) -> None:

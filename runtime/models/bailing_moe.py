@@ -53,6 +53,17 @@ class Config(MixtureConfig):
     """Stored behind the last layer."""
 
 
+_ONLY = {
+    "use_bias": False,
+    "norm_softmax": False,
+    "use_sliding_window": False,
+    "multi_gate": False,
+    "moe_router_enable_shared_expert": True,
+    "moe_router_enable_routed_scaling": True,
+    "use_rmsnorm": True,
+}
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("bailing_moe",))
@@ -60,12 +71,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     heads: dict[str, Any] = {"head_dim": 128} if second else {}
     shape = read_shape(fields, max_position_embeddings=32768, **heads)
     layers = layer_count(fields)
-    for name in ("use_bias", "norm_softmax", "use_sliding_window", "multi_gate"):
-        if fields.flag(name):
-            fields.refuse(name, "false: nothing else is computed here")
-    for name in ("moe_router_enable_shared_expert", "moe_router_enable_routed_scaling", "use_rmsnorm"):
-        if not fields.flag(name, True):
-            fields.refuse(name, "true: nothing else is computed here")
+    fields.only(_ONLY)
     tied, unit = shape["tied"], fields.flag("norm_head")
     if tied and unit:
         fields.refuse("norm_head", "false where the embedding is the head, too")

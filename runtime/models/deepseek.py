@@ -86,8 +86,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         num_key_value_heads=128,
     )
     layers = layer_count(fields)
-    if fields.flag("mlp_bias"):
-        raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
+    fields.only({"mlp_bias": False})
     latent, rope = read_latent(fields, shape, traditional=True if second else None, **_SIZES.get(family, {}))
     index_rope = None
     if family in _INDEXED:

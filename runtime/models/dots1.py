@@ -178,11 +178,8 @@ def _exaone_sparse(fields: Fields, layers: int) -> tuple[bool, ...]:
 def _hunyuan(fields: Fields) -> Config:
     shape = read_shape(fields, eps=1e-5, num_key_value_heads=8, head_dim=128, max_position_embeddings=131072)
     layers = layer_count(fields, 80)
-    for name in ("qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias"):
-        if not fields.flag(name, True):
-            raise UnsupportedModel(f"config.json: {name} is false, and Hunyuan 3 is computed with true")
-    if fields.flag("mlp_bias"):
-        fields.refuse("mlp_bias", "false: MLPs have no biases here")
+    true = ("qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias")
+    fields.only(dict.fromkeys(true, True) | {"mlp_bias": False})
     fields.count("first_k_dense_replace", 1, high=1)  # in published files; transformers looks at the next one
     kinds = fields.words("mlp_layer_types", layers, ("dense", "sparse"))
     bias = fields.flag("attention_bias")

@@ -11,7 +11,6 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.stated import Routing
-from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -41,10 +40,7 @@ class Config(DecoderConfig):
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     sparse = fields.choice("model_type", ("hunyuan_v1_dense", "hunyuan_v1_moe")) == "hunyuan_v1_moe"
-    if not fields.flag("use_qk_norm", True):
-        raise UnsupportedModel(
-            "config.json: use_qk_norm is false, and Hunyuan without these norms is not computed"
-        )
+    fields.only({"use_qk_norm": True})
     shape = read_shape(fields, eps=1e-5)
     layers = layer_count(fields)
     experts = fields.count("num_experts", 1, high=1 << 16) if sparse else 0

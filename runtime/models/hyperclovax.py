@@ -6,7 +6,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -41,10 +40,7 @@ class Config(DecoderConfig):
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
-    if not fields.flag("use_post_norm", True):
-        raise UnsupportedModel(
-            "config.json: use_post_norm is false, and HyperCLOVA X without these norms is not computed"
-        )
+    fields.only({"use_post_norm": True})
     shape = read_shape(fields)
     layers = layer_count(fields)
     return Config(

@@ -46,9 +46,7 @@ def _refuse_unknown(fields: Fields, layers: int) -> None:
     fields.choice("scoring_func", ("sigmoid",), "sigmoid")
     fields.choice("qk_norm_type", ("per_layer",), "per_layer")
     fields.count("shared_intermediate_size", 0, low=0, high=0)
-    for name in ("use_qk_norm", "use_routing_bias"):
-        if not fields.flag(name, True):
-            raise UnsupportedModel(f"config.json: {name} is false, and MiniMax M2 is computed with true")
+    fields.only({"use_qk_norm": True, "use_routing_bias": True})
     kinds = fields.raw.get("attn_type_list")
     if kinds is not None and kinds != [1] * layers:
         raise UnsupportedModel(

@@ -90,9 +90,7 @@ def _ropes(fields: Fields, shape: Mapping[str, Any]) -> tuple[RopeSpec, RopeSpec
 
 def _refuse_unknown(fields: Fields) -> None:
     fields.choice("linear_type", ("normal",), "normal")
-    for name in ("scale_embedding", "attention_bias"):
-        if fields.flag(name):
-            fields.refuse(name, "false")
+    fields.only({"scale_embedding": False, "attention_bias": False})
     for name in ("rope_scaling", "image_token_id", "image_feature_size"):
         if fields.has(name):
             fields.refuse(name, "none")

@@ -32,9 +32,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     for name in ("rope_scaling", "rope_parameters"):
         if fields.raw.get(name):
             fields.refuse(name, "none: its class has a base alone, rotary_emb_base")
-    for name in ("no_bias", "scale_attn_weights"):
-        if not fields.flag(name, True):
-            fields.refuse(name, "true: nothing else is computed here")
+    fields.only({"no_bias": True, "scale_attn_weights": True})
     if fields.number("rotary_pct", 1.0) != 1:
         fields.refuse("rotary_pct", "1: whole heads are rotated")
     inner = fields.count("intermediate_size", 22016, low=2, high=1 << 23)

@@ -30,10 +30,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     family = str(fields.raw.get("model_type") or "qwen3_5").removesuffix("_text")
     layers = layer_count(fields)
-    if not fields.flag("attn_output_gate", True):
-        raise UnsupportedModel(
-            "config.json: attn_output_gate is false, and attention is computed with its gate only"
-        )
+    fields.only({"attn_output_gate": True})
     shape = read_shape(fields, head_dim=256, intermediate_size=5632, max_position_embeddings=32768)
     fields.choice("hidden_act", ("silu",), "silu")
     expert = _experts(fields, family)

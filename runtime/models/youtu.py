@@ -6,7 +6,6 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -32,8 +31,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     fields.choice("model_type", ("youtu", "youtu_llm"))
     shape = read_shape(fields, tied=True, max_position_embeddings=131072)
     layers = layer_count(fields)
-    if fields.flag("mlp_bias"):
-        raise UnsupportedModel("config.json: mlp_bias is true, and only MLPs without biases are computed")
+    fields.only({"mlp_bias": False})
     latent, rope = read_latent(fields, shape)
     return Config(**shape, windows=(None,) * layers, ropes=(rope,) * layers, latent=latent, rope=rope)
 

@@ -66,10 +66,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     hidden = fields.count("hidden_size", 2560, high=1 << 20)
     heads = fields.count("num_attention_heads", 32, high=4096)
     hybrid = _hybrid(fields)
-    if fields.flag("use_long_context"):
-        raise UnsupportedModel(
-            "config.json: use_long_context is true, and its rescaled positions are not computed here"
-        )
+    fields.only({"use_long_context": False})
     if not fields.flag("tie_word_embeddings", True):
         raise UnsupportedModel(
             "config.json: tie_word_embeddings is false; transformers would then not share blocks either"
