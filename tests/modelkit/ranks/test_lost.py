@@ -50,7 +50,7 @@ def test_who_asks_is_told_in_time(tmp_path: Path, ranks: int, shards: int, how: 
     assert said["first"]["s"] < 20
     for later in ("second", "anew"):
         assert "other machines of this model cannot be reached" in said[later]["said"]
-        assert said[later]["s"] < 2
+        assert said[later]["s"] < 1.5
     for pid in said["pids"]:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
