@@ -143,7 +143,8 @@ def made_of(arrays: Iterable[mx.array], stored: Mapping[str, mx.array]) -> set[s
     if not made or not stored:
         return found
     names = {f"stored {number}": name for number, name in enumerate(stored)}
-    ends = {f"made {number}": array for number, array in enumerate(made)}
+    # One step further, or an array that is a stored one, whole, would be drawn as that and come from nowhere.
+    ends = {f"made {number}": mx.expand_dims(array, 0) for number, array in enumerate(made)}
     known = next(iter(names))
     drawing = io.StringIO()
     tried = mx.expand_dims(stored[names[known]], 0)

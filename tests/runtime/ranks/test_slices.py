@@ -37,6 +37,12 @@ def test_what_is_computed_needs_all_that_it_is_computed_of() -> None:
     assert noting.noted([mx.zeros(3)]) == []
 
 
+def test_all_rows_of_a_tensor_are_made_of_it() -> None:
+    """MLX gives the array itself for them, as another object: tables may be cut to the vocabulary."""
+    noting = Noting(HEADERS)
+    assert noting.noted([noting.stored["a"][:4]]) == [Slice("a")]
+
+
 def test_a_drawing_that_nobody_can_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mx, "export_to_dot", lambda file, **arrays: file.write("another language"))
     with pytest.raises(CannotCut, match="does not say what arrays are made of"):
