@@ -21,7 +21,7 @@ def then(module: Any, do: Next, sums: Any = None) -> None:
 
 
 def then_given(module: Any, do: NextGiven) -> None:
-    """As `then`; do is given besides what the module was."""
+    """As `then`; do is given besides all that the module was."""
     module.__class__ = _followed_given(type(module), do)
 
 

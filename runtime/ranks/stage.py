@@ -126,7 +126,8 @@ def become_stage(
             stand_in, mine[place] = mine[place], layers[place]
             _remembers_alone(layers[place], place, stream, stand_in)
     else:
-        then_given(mine[-1], stream.leaving)
+        # Without the stream, which a layer is given first: as in `Behind`.
+        then_given(mine[-1], lambda x, given: stream.leaving(x, given[1:]))
     chain.trunk[chain.name] = mine
     leave_head(network, chain, seat)
     if not seat.opens:

@@ -49,7 +49,7 @@ class Stream:
         carried = self._carried(self._stop)
         if not carried or self._trunk is None:
             return self._seat.leaving(x)
-        packed = mx.concatenate([x, self._trunk.tapped(step_of(given), carried)], axis=-1)
+        packed = mx.concatenate([x, self._trunk.tapped(_step(given), carried)], axis=-1)
         self._seat.leaving(packed)
         return x
 
@@ -66,12 +66,12 @@ class Stream:
     def left(self, layer: int, given: Sequence[Any]) -> mx.array:
         """What left this layer in a step, on rank 0: it is one of those that are wanted."""
         assert self._trunk is not None
-        return self._trunk.tapped(step_of(given), [layer])
+        return self._trunk.tapped(_step(given), [layer])
 
     def _returns(self, given: Sequence[Any]) -> bool:
         """Does the last stage answer? Drafts that read states between layers read those of all steps."""
         tapped = self._trunk is not None and self._trunk.is_tapped
-        return not step_of(given).kept_only or tapped or self._goes_round(given)
+        return not _step(given).kept_only or tapped or self._goes_round(given)
 
     def _carried(self, stop: int) -> list[int]:
         """Layers before `stop`, and not of the first stage, whose states are wanted."""
@@ -87,7 +87,7 @@ class Stream:
             return packed
         x, *states = mx.split(packed, 1 + len(carried), axis=-1)
         for layer, state in zip(carried, states, strict=True):
-            Taps.note(self._trunk, layer, state, step_of(given))
+            Taps.note(self._trunk, layer, state, _step(given))
         return x
 
 
@@ -95,6 +95,7 @@ def _goes_on(_given: Sequence[Any]) -> bool:
     return False
 
 
-def step_of(given: Sequence[Any]) -> Step:
-    """Which trunks are called with, and their layers."""
-    return next(one for one in given if isinstance(one, Step))
+def _step(given: Sequence[Any]) -> Step:
+    """Trunks that call their layers in turn give it to them first."""
+    assert isinstance(given[0], Step)
+    return given[0]
