@@ -33,7 +33,6 @@ Form = Literal["published", "mlx"]
 conversions hold (filters in its axis order, norms whole, multipliers folded in)."""
 
 _EXPERT = re.compile(r"(.*\.experts)\.(\d{1,5})\.(.+)", re.ASCII)
-_PAIR = (("gate_up_proj", "down_proj"), ("down_proj", "gate_up_proj"))
 
 
 @dataclass(frozen=True, slots=True)

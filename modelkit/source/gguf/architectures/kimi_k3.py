@@ -35,7 +35,6 @@ from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
 from runtime.records import dataclass
 
-_SIGMOID = 2
 _SCORED = (("attn_res_score", "self_attention_res"), ("ffn_res_score", "mlp_res"))
 _LAST = ("output_res_score", "output_attn_res")
 
