@@ -50,12 +50,12 @@ class KVCache(KVRows):
         rows = rows_of(step)
         assert self._lengths[rows] == [*step.starts], "a step must begin where its rows end"
         parts = self._encode(keys, values)
-        seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
+        seen = self._seen(step, rows)
         if seen.stop > self._buffer.capacity:
             if not self._make_room(step):
                 self._wide = _Wide(step, parts)
                 return self._joined(step, parts)
-            seen = visible_slots(step, self._reach, tuple(self._bases[rows]))
+            seen = self._seen(step, rows)
         if seen.slot is not None:
             self._buffer.write(rows, seen.slot, parts)
         else:
@@ -67,7 +67,7 @@ class KVCache(KVRows):
         if self._wide is not None and self._wide.step is step:
             return self._joined(step, self._wide.parts)
         rows = rows_of(step)
-        return self._view(rows, visible_slots(step, self._reach, tuple(self._bases[rows])))
+        return self._view(rows, self._seen(step, rows))
 
     def open(self, step: Step) -> Lanes:
         self._wide = None
@@ -97,6 +97,10 @@ class KVCache(KVRows):
         if wide is not None and wide.step is step:
             self._store(wide, kept)
         self._lengths[rows_of(step)] = map(add, step.starts, kept)
+
+    def _seen(self, step: Step, rows: slice) -> Visible:
+        bases = tuple(self._bases[rows])
+        return visible_slots(step, self._reach, bases, self._buffer.capacity, self._kept.shown_by)
 
     def _view(self, rows: slice, seen: Visible) -> View:
         keys, values = self._decode(self._buffer.read(rows, seen.start, seen.stop))

@@ -71,11 +71,13 @@ def build_memory(
     kept_format: str | None = None,
     grain: int = 256,
     budget: Budget | None = None,
+    shown_by: int | None = None,
     by_pages: bool = False,
     elsewhere: Container[int] = (),
     kind: "Callable[..., LayerMemory] | None" = None,
 ) -> "LayerMemory":
-    """Memory for a layout. `slack`, `kept_format` and `grain` as in KVRows; all layers share the budget.
+    """Memory for a layout. `slack`, `kept_format`, `grain` and `shown_by` as in KVRows; all layers share the
+    budget.
 
     by_pages: what rows have written is counted, and not the room of all rows (`runtime.cache.claims`).
 
@@ -95,6 +97,7 @@ def build_memory(
                     kept_format=kept_format,
                     grain=grain,
                     budget=of_tokens,
+                    shown_by=shown_by,
                 )
             case Pooled():
                 pooled = PooledElsewhere if i in elsewhere else PooledCache

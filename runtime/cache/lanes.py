@@ -21,6 +21,8 @@ class Kept:
     codecs: tuple[Codec, ...]
     """Of keys, and of values where they are kept beside them."""
     reach: Reach
+    shown_by: int = 1
+    """See `visible_slots`."""
     made: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
     """What kernels have made of it, for their own use."""
 

@@ -23,14 +23,17 @@ from runtime.cache.lengths import Lengths
 from runtime.cache.protocol import Rotate
 from runtime.cache.shift import base_after
 from runtime.cache.snapshot import Reach, Snapshot, Span, covered_from
+from runtime.cpu import native
 from runtime.errors import NotSupported
+
+CUDA_SHOWN_BY = 256
 
 
 class KVRows(Lengths):
     """slack: how many tokens can be taken back after a commit, and the width up to which steps never join.
 
     kept_format: a name of runtime.quant for what is in memory, None for `dtype`; what is read comes as
-    `dtype`. grain: least growth, in tokens.
+    `dtype`. grain: least growth, in tokens. shown_by: as in `visible_slots`; None: what the device wants.
     """
 
     _buffer_class = Buffer
@@ -45,6 +48,7 @@ class KVRows(Lengths):
         kept_format: str | None = None,
         grain: int = 256,
         budget: Budget | None = None,
+        shown_by: int | None = None,
     ) -> None:
         values = spec.head_dim if spec.value_dim is None else spec.value_dim
         sizes = [spec.head_dim, values] if values else [spec.head_dim]
@@ -53,7 +57,8 @@ class KVRows(Lengths):
         self._dtype = dtype
         self._as_computed = all(codec.stored == dtype and not codec.bits for codec in self._codecs)
         self._reach = Reach.of(spec)
-        self._kept = Kept(spec.kv_heads, tuple(self._codecs), self._reach)
+        shown_by = _shown_by() if shown_by is None else shown_by
+        self._kept = Kept(spec.kv_heads, tuple(self._codecs), self._reach, shown_by)
         self._slack = slack
         span = self._reach.window or self._reach.chunk
         limit = None if span is None else span + slack + max(slack, span // 8, 1)
@@ -198,6 +203,13 @@ class KVRows(Lengths):
 
     def _keep_from(self, length: int) -> int:
         return self._reach.needed(max(0, length - self._slack))
+
+
+def _shown_by() -> int:
+    """On CUDA products and attention are planned anew for every shape, which takes longer than to compute
+    them: docs/performance.md.
+    """
+    return CUDA_SHOWN_BY if mx.cuda.is_available() and not native.on_processor() else 1
 
 
 def _row(row: int) -> slice:

@@ -16,6 +16,8 @@ from runtime.step import Step
 
 NOWHERE = 1 << 30
 """The position of a key that nobody may see: later than any query."""
+NARROW = 16
+"""Tokens of a row in the widest step that decodes, with drafts."""
 
 
 class Visible(NamedTuple):
@@ -31,23 +33,34 @@ class Visible(NamedTuple):
     """Who sees which of them."""
 
 
-def visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:
-    """What the step's queries see, where bases[b] is the position of row b's slot 0."""
-    key = ("slots", reach.window, reach.chunk, bases)
-    return step.memo(key, lambda: _visible_slots(step, reach, bases))
+def visible_slots(
+    step: Step, reach: Reach, bases: tuple[int, ...], capacity: int = 0, shown_by: int = 1
+) -> Visible:
+    """What the step's queries see, where bases[b] is the position of row b's slot 0.
+
+    shown_by: where a mask has to say it and the step is narrow, slots that lie around the visible ones are
+    shown too, as far as the capacity goes, so that their number is a multiple of this.
+    """
+    key = ("slots", reach.window, reach.chunk, bases, capacity, shown_by)
+    return step.memo(key, lambda: _visible_slots(step, reach, bases, capacity, shown_by))
 
 
-def _visible_slots(step: Step, reach: Reach, bases: tuple[int, ...]) -> Visible:
+def _visible_slots(step: Step, reach: Reach, bases: tuple[int, ...], capacity: int, shown_by: int) -> Visible:
     placed = list(zip(step.starts, bases, strict=True))
     start = min(reach.oldest(position) - base for position, base in placed)
     stop = max(position - base for position, base in placed) + step.width
     assert start >= 0, "a query looks for keys that were dropped"
     slots = {position - base for position, base in placed}
     slot = slots.pop() if len(slots) == 1 else None
-    if len(set(placed)) == 1:
+    level, rounded = len(set(placed)) == 1, shown_by > 1 and step.width <= NARROW
+    if level and (step.width == 1 or not rounded):
         return Visible(start, stop, slot, _level_mask(step, reach, step.starts[0], stop - start))
-    held = mx.array(bases, dtype=mx.int32)[:, None] + mx.arange(start, stop, dtype=mx.int32)
-    return Visible(start, stop, slot, see(step.indices, held, reach))
+    if rounded and stop <= capacity:
+        start -= start % shown_by
+        stop = min(stop + -stop % shown_by, capacity)
+    asking, apart = (step.indices[:1], bases[:1]) if level else (step.indices, bases)
+    held = mx.array(apart, dtype=mx.int32)[:, None] + mx.arange(start, stop, dtype=mx.int32)
+    return Visible(start, stop, slot, see(asking, held, reach))
 
 
 def _level_mask(step: Step, reach: Reach, position: int, keys: int) -> Mask:
@@ -104,7 +117,7 @@ def places_seen(step: Step, lanes: Lanes | None, keys: int) -> mx.array:
     if lanes.beside:
         old = joined_slots(step, reach, bases)
         return step.memo(("joined places", bases, old), lambda: _joined_places(step, bases, old))
-    seen = visible_slots(step, reach, bases)
+    seen = visible_slots(step, reach, bases, lanes.arrays[0].shape[2], lanes.kept.shown_by)
     return places_of(step, bases, seen.start, seen.stop)
 
 

@@ -135,9 +135,12 @@ def full_logits(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
     return answers_of(model, model.network(step, memory))
 
 
-def cut_logits(model: LoadedModel, ids: np.ndarray, cuts: list[int]) -> np.ndarray:
-    """The same through layer memory, in steps of these widths (the last one repeats)."""
-    memory, out, at, turn = build_memory(model.described.layout, dtype=model.dtype), [], 0, 0
+def cut_logits(model: LoadedModel, ids: np.ndarray, cuts: list[int], **memory_as: Any) -> np.ndarray:
+    """The same through layer memory, in steps of these widths (the last one repeats). memory_as: of
+    build_memory.
+    """
+    memory, out = build_memory(model.described.layout, dtype=model.dtype, **memory_as), []
+    at = turn = 0
     border = long_after(model.described.config)
     long = None if border is None else (len(ids) > border,)
     while at < len(ids):
@@ -152,9 +155,11 @@ def cut_logits(model: LoadedModel, ids: np.ndarray, cuts: list[int]) -> np.ndarr
     return np.concatenate(out)
 
 
-def ragged_logits(model: LoadedModel, rows: list[np.ndarray]) -> list[np.ndarray]:
-    """Several sequences of different lengths as rows of one batch: a ragged prefill, then one token each."""
-    memory = build_memory(model.described.layout, rows=len(rows), dtype=model.dtype)
+def ragged_logits(model: LoadedModel, rows: list[np.ndarray], **memory_as: Any) -> list[np.ndarray]:
+    """Several sequences of different lengths as rows of one batch: a ragged prefill, then one token each.
+    memory_as: of build_memory.
+    """
+    memory = build_memory(model.described.layout, rows=len(rows), dtype=model.dtype, **memory_as)
     counts = tuple(len(row) - 4 for row in rows)
     padded = np.zeros((len(rows), max(counts)), np.int32)
     for place, (row, count) in enumerate(zip(rows, counts, strict=True)):

@@ -68,6 +68,15 @@ def test_ragged_batch(reference: Reference, model: LoadedModel) -> None:
         assert reference.error(logits) < bar(reference)
 
 
+def test_shown_more_than_is_seen(reference: Reference, model: LoadedModel) -> None:
+    """As on CUDA, by a GPU's column: slots beside the visible ones are shown too, and masked."""
+    ids = reference.answers["ids"]
+    with ops.using("gpu"):
+        logits = cut_logits(model, ids, [29, 1, 3], grain=12, shown_by=8)
+        for row in [logits, *ragged_logits(model, [ids, ids[:21], ids[:30]], grain=12, shown_by=8)]:
+            assert reference.error(row) < bar(reference)
+
+
 def test_greedy(reference: Reference, model: LoadedModel) -> None:
     wanted, margin = reference.answers["greedy"], reference.answers["margin"] / reference.answers["std"]
     close = np.flatnonzero(margin < 4 * bar(reference))  # here two right computations may part
