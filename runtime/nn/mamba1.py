@@ -5,7 +5,7 @@ x_proj, and the selective scan runs over it. Falcon-Mamba norms step sizes, B an
 weights.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -63,6 +63,9 @@ class Mamba1Spec:
 class Mamba1(Module):
     """[B, L, hidden] -> [B, L, hidden]."""
 
+    total: Callable[[mx.array], mx.array] | None = None
+    """Where several processes have some channels each, the sum over them: x_proj reads all channels."""
+
     def __init__(self, spec: Mamba1Spec) -> None:
         super().__init__()
         self.in_proj = nn.Linear(spec.hidden, 2 * spec.inner, bias=spec.bias)
@@ -81,12 +84,14 @@ class Mamba1(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         mixed, gate = mx.split(linear(self.in_proj, x, step), 2, axis=-1)
-        y = cache.scan(step, partial(self._scan, step), mixed)
+        y = cache.scan(step, partial(self._scan, step), *self._summed(mixed, step, cache))
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
         """See `sublayer.added`."""
+        if self.total is not None:
+            return None
         makes = Selects(self.x_proj, self._norms(), self.dt_proj)
         fit = all(one is None or isinstance(one, NORMS) for one in makes.norms)
         if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):
@@ -108,15 +113,35 @@ class Mamba1(Module):
         mixed, _ = mx.split(products[0], 2, axis=-1)
         return (mixed,)
 
-    def _scan(
-        self, step: Step, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
+    def _summed(self, mixed: mx.array, step: Step, cache: ScanningCache) -> tuple[mx.array, ...]:
+        """What is scanned: mixed, and beside it what x_proj makes of all channels, where some are elsewhere.
+        That is known before the scan, which may be run again for some of its tokens: nobody sums twice.
+        """
+        if self.total is None:
+            return (mixed,)
+        return mixed, self.total(linear(self.x_proj, cache.scan(step, self._convolved, mixed), step))
+
+    def _convolved(
+        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        """mixed [B, L, inner] -> y float32 [B, L, inner]."""
+        return self.conv1d(mixed, states["conv"], counts, silu=True)[0], states
+
+    def _scan(
+        self,
+        step: Step,
+        states: dict[str, mx.array],
+        mixed: mx.array,
+        made: mx.array | None = None,
+        *,
+        counts: mx.array | None,
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, inner], made [B, L, rank + 2 state] -> y float32 [B, L, inner]."""
         spec = self._spec
         x, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
-        made = mx.split(linear(self.x_proj, x, step), (spec.rank, spec.rank + spec.state), axis=-1)
+        made = linear(self.x_proj, x, step) if made is None else made
+        parts = mx.split(made, (spec.rank, spec.rank + spec.state), axis=-1)
         ranks, inputs, outputs = (
-            part if norm is None else norm(part) for part, norm in zip(made, self._norms(), strict=True)
+            part if norm is None else norm(part) for part, norm in zip(parts, self._norms(), strict=True)
         )
         steps = linear(self.dt_proj, ranks, step)
         y, state = ops.table.selective_scan(self, x, steps, inputs, outputs, states["state"], counts)

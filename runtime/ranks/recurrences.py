@@ -9,7 +9,9 @@ from runtime.cache.layout import LayerSpec, Recurrent
 from runtime.errors import CannotCut
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta
+from runtime.nn.mamba1 import Mamba1
 from runtime.nn.mamba2 import Mamba2
+from runtime.ranks.norms import PartedGatedNorm, Place
 from runtime.ranks.pieces import Piece, Shard, group_of, inputs_of, scaled
 from runtime.ranks.splits import Split, check_children, inputs, outputs
 
@@ -37,10 +39,8 @@ def split_delta(module: GatedDeltaNet, memory: LayerSpec | None, shard: Shard) -
 
 
 def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Split:
-    """By heads, with the B and C of their groups; norms have to end with a rank's channels, too."""
+    """By heads, with the B and C of their groups."""
     spec = vars(module)["_spec"]
-    if spec.norm and spec.norm_groups % shard.count:
-        raise CannotCut(f"its norm runs over channels of several ranks, in {spec.norm_groups} groups")
     heads, groups = shard.heads(spec.heads), shard.groups(spec.groups)
     (x,), (b,) = scaled([heads], spec.head_dim), scaled([groups], spec.state)
     shared = spec.groups * spec.state
@@ -60,11 +60,34 @@ def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Spli
     check_children(module, set(pieces))
     normed = max(spec.norm_groups // shard.count, 1)
     own = replace(spec, heads=heads[1] - heads[0], groups=groups[1] - groups[0], norm_groups=normed)
-    changed: dict[str, Any] = {"_spec": own, **({"norm.groups": normed} if spec.norm else {})}
-    scales = vars(module)["_scales"]
+    changed: dict[str, Any] = {"_spec": own}
+    scales, within = vars(module)["_scales"], ()
     if scales is not None:
         changed["_scales"] = mx.concatenate([scales[start:stop] for start, stop in opening])
-    return Split(pieces, changed, _recurrent(memory, spec.memory, own.memory))
+    if spec.norm and spec.norm_groups % shard.count == 0:
+        changed["norm.groups"] = normed
+    elif spec.norm:
+        changed["norm"] = PartedGatedNorm(module.norm, Place.of(shard, own.inner, spec.norm_groups))
+        within = ("norm.total",)
+    return Split(pieces, changed, _recurrent(memory, spec.memory, own.memory), within)
+
+
+def split_mamba1(module: Mamba1, memory: LayerSpec | None, shard: Shard) -> Split:
+    """By channels. What all of them make step sizes, B and C of is summed, and these are on every rank."""
+    spec = vars(module)["_spec"]
+    group = max(group_of(module.out_proj), group_of(module.x_proj))
+    own = shard.units(spec.inner, group)
+    stack = Piece("stack", (own,), spec.inner)
+    pieces = {
+        "in_proj": outputs(module.in_proj, own, (own[0] + spec.inner, own[1] + spec.inner)),
+        "x_proj": inputs(module.x_proj, shard, own),
+        "dt_proj": outputs(module.dt_proj, own),
+        **dict.fromkeys(("conv1d", "A_log", "D"), stack),
+        "out_proj": inputs(module.out_proj, shard, own),
+    }
+    check_children(module, {*pieces, "dt_layernorm", "b_layernorm", "c_layernorm"})
+    here = replace(spec, inner=own[1] - own[0])
+    return Split(pieces, {"_spec": here}, _recurrent(memory, spec.memory, here.memory), ("total",))
 
 
 def split_kimi(module: KimiDelta, memory: LayerSpec | None, shard: Shard) -> Split:

@@ -7,12 +7,13 @@ from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating
 from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta
+from runtime.nn.mamba1 import Mamba1
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.convolved import split_convolved_attention
 from runtime.ranks.pieces import Shard
-from runtime.ranks.recurrences import split_convolved, split_delta, split_kimi, split_mamba2
+from runtime.ranks.recurrences import split_convolved, split_delta, split_kimi, split_mamba1, split_mamba2
 from runtime.ranks.splits import (
     DENSE,
     EXPERTS,
@@ -33,6 +34,7 @@ ATTENTION, RECURRENT, NOTHING = (Full, Rotating, Chunked), (Recurrent,), ()
 RULES: dict[type, Found] = {
     GatedDeltaNet: (RECURRENT, split_delta),
     KimiDelta: (RECURRENT, split_kimi),
+    Mamba1: (RECURRENT, split_mamba1),
     Mamba2: (RECURRENT, split_mamba2),
     **dict.fromkeys((*EXPERTS, *DENSE), (NOTHING, split_mlp)),
 }

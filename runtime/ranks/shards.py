@@ -86,7 +86,7 @@ def become_shard(
 ) -> dict[str, mx.array]:
     """Make a network's sublayers those of one rank, and give its tensors. sums: as `calls.then` has them."""
     for module, split in splits.found.values():
-        for path, value in split.changed.items():
+        for path, value in (*split.changed.items(), *((path, add_up) for path in split.within)):
             holder, _, name = path.rpartition(".")
             setattr(_child(module, holder), name, value)
         for path, piece in split.pieces.items():

@@ -47,6 +47,8 @@ class Split:
     """Attributes, by their paths, then: how many heads there are here."""
     memory: LayerSpec | None = None
     """What it remembers; None: nothing, or as much as the whole."""
+    within: tuple[str, ...] = ()
+    """Attributes, by their paths, that then sum over the ranks what stands between its matrices."""
 
 
 def outputs(module: Any, *ranges: Range) -> Piece:

@@ -76,6 +76,7 @@ FAMILIES = (
     "llama4",
     "falcon_h1",
     "iquest_loop",
+    "falcon_mamba",
     ASSISTED,
 )
 NEAR = 0.02

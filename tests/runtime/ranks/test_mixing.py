@@ -32,7 +32,10 @@ REFUSED = {
     (2, "stages"): set[str](),
     (2, "shards"): {"gemma4_text", mixing.ASSISTED},
     (4, "shards"): {"gemma4_text", mixing.ASSISTED},
-    (4, "stages"): {"gemma4_text", mixing.ASSISTED, "deepseek_v3", "kimi_linear", "falcon_h1", "iquest_loop"},
+    (4, "stages"): {
+        *("gemma4_text", mixing.ASSISTED),
+        *("deepseek_v3", "kimi_linear", "falcon_h1", "iquest_loop", "falcon_mamba"),
+    },
 }
 
 

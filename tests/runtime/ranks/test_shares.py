@@ -37,6 +37,8 @@ HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
     *("deepseek_v4", "mistral_large4_plain", "iquest_loop"),
 )
+# Whose layers exchange what stands between their matrices, too.
+RECURRENT = "mamba_biases", "falcon_mamba", "mamba2", "jamba", "granitemoehybrid_dense"
 SHARED = (
     *STAGED,
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
@@ -53,7 +55,7 @@ SHARED = (
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    "phi3small",
+    *("phi3small", *RECURRENT),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
 # Rounding of sums in another order, as share of the largest logit.
@@ -92,11 +94,22 @@ def test_shards_give_the_logits_of_one_process(
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
-    Phi-3 small and Inkling and those with indexers or ALiBi are computed in parts on one rank, too.
+    Phi-3 small and Inkling and those with indexers or ALiBi are computed in parts on one rank, too; those of
+    Mamba exchange something in the middle.
     """
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    apart = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", *clipped, *indexed, *ALIBI
+    apart = (
+        "dbrx",
+        "gemma4_moe",
+        "kimi_linear",
+        "falcon_40b",
+        "plamo2",
+        *clipped,
+        *indexed,
+        *ALIBI,
+        *RECURRENT,
+    )
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
