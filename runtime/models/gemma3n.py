@@ -7,9 +7,9 @@ values. A second table feeds every layer.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -238,16 +238,31 @@ class Laurel(Module):
 class SparseMLP(GatedMLP):
     """Gates below the `share` quantile of a normal distribution with their mean and spread are zero."""
 
+    by_inner: ClassVar[bool] = True
+    total: Callable[[mx.array], mx.array] | None = None
+    """Where several processes have some gates each, the sum over them."""
+
     def __init__(self, hidden: int, intermediate: int, *, activation: str, share: float) -> None:
         super().__init__(hidden, intermediate, activation=activation)
-        self._spreads = NormalDist().inv_cdf(share)
+        self._spreads, self._count = NormalDist().inv_cdf(share), intermediate
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         gate, up = projections((self.gate_proj, self.up_proj), x, step)
-        return linear(self.down_proj, gated(self._activation, ops.table.cut(gate, self._spreads), up), step)
+        cut = ops.table.cut(gate, self._spreads) if self.total is None else self._cut(gate, self.total)
+        return linear(self.down_proj, gated(self._activation, cut, up), step)
+
+    def _cut(self, gate: mx.array, total: Callable[[mx.array], mx.array]) -> mx.array:
+        """By the mean and the spread of all gates, of which some are here."""
+        wide = gate.astype(mx.float32)
+        own = [part.sum(axis=-1, keepdims=True) for part in (wide, wide.square())]
+        mean, square = mx.split(total(mx.concatenate(own, axis=-1)) / self._count, 2, axis=-1)
+        least = mean + mx.sqrt(mx.maximum(square - mean.square(), 0)) * self._spreads
+        return mx.maximum(wide - least, 0).astype(gate.dtype)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
         """See `sublayer.added`."""
+        if self.total is not None:
+            return None
         opening = self.gate_proj, self.up_proj
         return feeds(norm, opening, self._activation, self.down_proj, after, cut=self._spreads)
 

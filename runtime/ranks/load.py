@@ -179,9 +179,9 @@ class CutByPlan:
         layout = described.layout
         check_adapters(network, self.adapters)
         splits, whole = None, fitted
+        if self.copied and self.plan.shards > 1:
+            raise CannotCut("a draft reads the memory of layers of which each rank has some heads")
         copied = [layer for layer in self.copied if not own.start <= layer < own.stop]
-        if copied and self.plan.shards > 1:
-            raise CannotCut("layers that a draft reads the memory of are not copied where stages are shared")
         chain = chain_of(network, layout, described.name)
         if len(chain.layers) != self.plan.layers:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")

@@ -45,7 +45,8 @@ def rule_for(module: Any) -> Found | None:
     """Attention of any class that says what it is with fewer heads (`of_heads`), also where all memories of
     its layer are its own (`memories` is None), and any latent one; any mixture that says beside its call what
     it `adds` up; and what says beside its call that each number between its matrices is made of its own rows
-    alone: a feed-forward part (`by_inner`), a gated convolution (`by_channel`).
+    alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`), a gated convolution
+    (`by_channel`).
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing

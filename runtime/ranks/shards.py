@@ -61,20 +61,23 @@ class Splits:
 
 def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
     """By the rules, of all layers. CannotCut where nothing can be split."""
-    if any(isinstance(spec, Shared) for spec in layout):
-        raise CannotCut("its layers read each other's memory, and cannot be shared by several ranks")
     found: dict[str, tuple[Any, Split]] = {}
     holders: dict[int, Any] = {}
     remembered, refused = list(layout), dict[str, list[int]]()
     for place, layer in enumerate(chain.layers):
-        its = list(chain.specs(layout, place))
+        said = chain.specs(layout, place)
+        its = [layout[one.layer] if isinstance(one, Shared) else one for one in said]
         for path, module, split in _walked(layer, its, shard):
             if isinstance(split, CannotCut):
                 refused.setdefault(f"{path} ({type(module).__name__}): {split}", []).append(place)
             else:
                 found[chain.prefix(place) + path] = module, split
                 holders |= {id(one): one for one in _between(layer, path)}
-        remembered[place * chain.memories : (place + 1) * chain.memories] = its
+        for at, (spec, one) in enumerate(zip(said, its, strict=True), place * chain.memories):
+            if not isinstance(spec, Shared):
+                remembered[at] = one
+            elif one != remembered[spec.layer]:
+                raise CannotCut(f"layer {place} reads an earlier one's memory, and is split in another way")
     whole = tuple(f"{_listed(places)}: {why}" for why, places in refused.items())
     if not found:
         raise CannotCut("; ".join(("nothing in its layers can be shared by several ranks", *whole)))

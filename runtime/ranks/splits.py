@@ -146,8 +146,9 @@ def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard
         pieces["g_proj"] = outputs(gate, *scaled([own], each))
     if "gate_proj" in module:
         pieces["gate_proj"] = outputs(module.gate_proj, *scaled([own], shape.value))
-    if "sinks" in module:
-        pieces["sinks"] = Piece("stack", (own,), shape.heads)
+    for name in ("sinks", "softmax_scaling"):
+        if name in module:
+            pieces[name] = Piece("stack", (own,), shape.heads)
     whole = {"q_a_proj", "q_a_layernorm", "kv_a_proj_with_mqa", "kv_a_layernorm", "indexer"}
     check_children(module, {*pieces, *whole})
     return Split(pieces, {"_shape": replace(shape, heads=own[1] - own[0])}, memory)
@@ -166,7 +167,7 @@ def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
         pieces["gate_up_proj"] = outputs(module.gate_up_proj, own, (inner + own[0], inner + own[1]))
     whole = {"global_scale", *(["act_fn"] if _is_pointwise(module.get("act_fn")) else [])}
     check_children(module, {*pieces, *whole})
-    return Split(pieces)
+    return Split(pieces, within=("total",) if hasattr(module, "total") else ())
 
 
 def split_sparse(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:

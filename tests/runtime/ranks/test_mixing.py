@@ -26,12 +26,12 @@ ALL: dict[str, Any] = {
     "guesses": True,
     "adapted": False,
 }
-# Layers that read each other's memory cannot be shared, and stay together in a stage; of the others some have
-# three layers, too few for four stages.
+# Layers that read each other's memory stay together in a stage, and no draft reads memory that is shared;
+# some have three layers, too few for four stages.
 REFUSED = {
     (2, "stages"): set[str](),
-    (2, "shards"): {"gemma4_text", mixing.ASSISTED},
-    (4, "shards"): {"gemma4_text", mixing.ASSISTED},
+    (2, "shards"): {mixing.ASSISTED},
+    (4, "shards"): {mixing.ASSISTED},
     (4, "stages"): {
         *("gemma4_text", mixing.ASSISTED),
         *("deepseek_v3", "kimi_linear", "falcon_h1", "iquest_loop", "falcon_mamba"),

@@ -132,8 +132,29 @@ def test_layers_that_read_the_memory_of_others_stay_with_them() -> None:
     assert model.joined
     start = decide(model, [Host("a"), Host("b")]).shares[1].start
     assert start not in model.joined
-    with pytest.raises(CannotCut, match="read each other's memory"):
-        of_reference("gemma4_text", shards=2)
+
+
+def test_layers_that_read_the_memory_of_others_have_the_same_heads_of_it() -> None:
+    whole, half = (
+        of_reference("gemma4_text", shards=shards, memory=Remembered(tokens=99)) for shards in (1, 2)
+    )
+    taken = [layer.memory_bytes for layer in whole.layers]
+    assert min(taken[:3]) > 0
+    assert taken[3:] == [0, 0, 0]
+    assert [2 * layer.memory_bytes for layer in half.layers] == taken
+
+
+def test_layers_of_one_memory_that_cannot_be_split_alike_are_refused() -> None:
+    """The first one's closing matrix has groups of more columns than the heads of a rank have."""
+    record = Reference.called("gemma4_text").record
+    tensors = {key: ("F32", tuple(shape)) for key, shape in record["tensors"].items()}
+    packed = matrix("model.layers.1.self_attn.o_proj", 64, 128)
+    scales = ("F32", (64, 1))
+    for name in packed:
+        packed[name] = scales if name.endswith(("scales", "biases")) else packed[name]
+    config = {**record["config"], "quantization": {"bits": 8, "group_size": 128}}
+    with pytest.raises(CannotCut, match="layer 3 reads an earlier one's memory, and is split in another way"):
+        parts_of(config, tensors | packed, shards=2)
 
 
 def test_layers_stay_with_the_one_whose_choice_they_look_at() -> None:

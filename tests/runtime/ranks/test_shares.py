@@ -55,7 +55,7 @@ SHARED = (
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    *("phi3small", *RECURRENT),
+    *("phi3small", *RECURRENT, "gemma4_text", "gemma3n", "mistral_large4"),
 )
 PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
 # Rounding of sums in another order, as share of the largest logit.
@@ -95,21 +95,12 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
     Phi-3 small and Inkling and those with indexers or ALiBi are computed in parts on one rank, too; those of
-    Mamba exchange something in the middle.
+    Mamba and Gemma 3n exchange something in the middle.
     """
-    indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
+    indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3", "mistral_large4"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    apart = (
-        "dbrx",
-        "gemma4_moe",
-        "kimi_linear",
-        "falcon_40b",
-        "plamo2",
-        *clipped,
-        *indexed,
-        *ALIBI,
-        *RECURRENT,
-    )
+    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", "gemma3n"
+    apart = *single, *clipped, *indexed, *ALIBI, *RECURRENT
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
