@@ -3,7 +3,8 @@ state (`runtime.nn.wkv7`), and has a feed-forward block that mixes alike.
 
 Names and fields are flash-linear-attention's, in whose form the authors publish the models for transformers.
 A layer has three memories: the last token before the fold, the fold's state, and the last token before the
-feed-forward block. Layers behind the first blend their values with those of the first, which are in the step.
+feed-forward block. Layers behind the first blend their values with those of the first, which a step knows by
+what the trunk calls `along`.
 """
 
 from collections.abc import Callable, Mapping
@@ -149,7 +150,12 @@ def _before(
 class TimeMix(Module):
     """[B, L, D] -> [B, L, D]. first: what the first layer's values are known by in a step."""
 
-    def __init__(self, config: Config, first: object, *, is_first: bool) -> None:
+    mixes: ClassVar[str] = "heads"
+    """See `runtime.ranks.rules`."""
+    memories: ClassVar[int] = 2
+    """Of its layer's, those that are its own."""
+
+    def __init__(self, config: Config, first: str, *, is_first: bool) -> None:
         super().__init__()
         hidden, ranks = config.hidden_size, config.ranks
         for part in _MIXED:
@@ -165,11 +171,15 @@ class TimeMix(Module):
             self.v_lora = Bottleneck(hidden, ranks.value)
         self.g_norm = LayerNorm(hidden, eps=config.head_dim * config.norm_eps)
         self._config, self._first, self._is_first = config, first, is_first
+        self._own: tuple[int, int] | None = None
 
     @property
-    def takes_from(self) -> int | None:
-        """See `LatentAttention.takes_from`."""
-        return None if self._is_first else 0
+    def head_size(self) -> int:
+        return self._config.head_dim
+
+    def of_channels(self, start: int, stop: int) -> dict[str, Any]:
+        """Its attributes where it has these of its channels alone (`runtime.ranks`)."""
+        return {"_own": (start, stop)}
 
     def __call__(self, x: mx.array, step: Step, shift: ScanningCache, fold: ScanningCache) -> mx.array:
         gap = shift.scan(step, _before, x) - x
@@ -185,9 +195,13 @@ class TimeMix(Module):
         return linear(self.o_proj, (y * self.g_lora(mixed["g"], step)).astype(x.dtype), step)
 
     def _values(self, x: mx.array, step: Step) -> mx.array:
-        own = linear(self.v_proj, x, step)
-        first = step.memo(self._first, lambda: own)
-        return own if self._is_first else own + (first - own) * mx.sigmoid(self.v_lora(x, step))
+        """Those of the first layer are made of all channels, also where it has some: other ranks are given
+        them.
+        """
+        made = linear(self.v_proj, x, step)
+        first = step.memo(self._first, lambda: made)
+        first = first if self._own is None else first[..., slice(*self._own)]
+        return first if self._is_first else made + (first - made) * mx.sigmoid(self.v_lora(x, step))
 
     def _fold(
         self,
@@ -226,6 +240,8 @@ class TimeMix(Module):
 class ChannelMix(Module):
     """[B, L, D] -> [B, L, D]: the feed-forward block."""
 
+    mixes: ClassVar[str] = "channels"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.x_k = mx.zeros((config.hidden_size,))
@@ -240,7 +256,7 @@ class ChannelMix(Module):
 class Block(Module):
     """first: see `TimeMix`."""
 
-    def __init__(self, config: Config, place: int, first: object) -> None:
+    def __init__(self, config: Config, place: int, first: str) -> None:
         super().__init__()
 
         def norm() -> LayerNorm:
@@ -263,12 +279,13 @@ class Block(Module):
 
 class Trunk(Module):
     in_turn: ClassVar[str] = "layers"
+    along: ClassVar[str] = "values of the first layer"
+    """By this a step knows what layers take besides the stream, as wide as that."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        first = object()
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = [Block(config, place, first) for place in range(config.layers)]
+        self.layers = [Block(config, place, self.along) for place in range(config.layers)]
         self.norm = LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:

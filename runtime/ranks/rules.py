@@ -12,6 +12,7 @@ from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.convolved import split_convolved_attention
+from runtime.ranks.mixed import split_fold, split_mixed_mlp
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import split_convolved, split_delta, split_kimi, split_mamba1, split_mamba2
 from runtime.ranks.splits import (
@@ -46,7 +47,7 @@ def rule_for(module: Any) -> Found | None:
     its layer are its own (`memories` is None), and any latent one; any mixture that says beside its call what
     it `adds` up; and what says beside its call that each number between its matrices is made of its own rows
     alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`), a gated convolution
-    (`by_channel`).
+    (`by_channel`); and what says beside its call that it `mixes` a token with the one before it.
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing
@@ -62,4 +63,6 @@ def rule_for(module: Any) -> Found | None:
         return NOTHING, split_mlp
     if stated_together(type(module), "__call__", "by_channel"):
         return RECURRENT, split_convolved
+    if stated_together(type(module), "__call__", "mixes"):
+        return RECURRENT, split_fold if module.mixes == "heads" else split_mixed_mlp
     return RULES.get(type(module))

@@ -3,7 +3,8 @@
 Rank 0 drafts. A block draft reads hidden states after a few layers (`runtime.models.taps`), wherever these
 are: what leaves one of them behind the first stage goes on in the stream's own messages, so that a stage
 still costs one exchange. Every rank is told which layers are wanted (`runtime.ranks.lead`); the last one's
-state is made of what comes back, by rank 0.
+state is made of what comes back, by rank 0. What a step knows by the trunk's `along`, which layers take of an
+earlier one, goes on to the last stage in the same way, and not back.
 
 Where layers are passed several times, the stream goes round as often: what comes back to rank 0 enters its
 own again. Such a trunk says by what a layer is called with whether it `goes_round`.
@@ -27,6 +28,7 @@ class Stream:
     def __init__(self, seat: Seat, trunk: Any, start: int, stop: int, count: int, first: int) -> None:
         self._seat = seat
         self._trunk = trunk if isinstance(trunk, Taps) else None
+        self._along: str | None = getattr(trunk, "along", None)
         self._goes_round: Callable[[Sequence[Any]], bool] = getattr(trunk, "goes_round", _goes_on)
         self._start, self._stop, self._last, self._first = start, stop, count - 1, first
         if self._trunk is not None:
@@ -39,18 +41,26 @@ class Stream:
 
     def entering(self, x: mx.array, given: Sequence[Any]) -> mx.array:
         """x: a stand-in of the stream's shape and type. given: what layers are called with besides."""
-        shape, carried = self._shape(x, self._start)
-        return self._unpacked(self._seat.entering(shape, x.dtype), carried, given)
+        carried, along = self._carried(self._start), self._along
+        packed = self._seat.entering(_wider(x, len(carried) + (along is not None)), x.dtype)
+        if along is not None:
+            packed, given_on = mx.split(packed, [packed.shape[-1] - x.shape[-1]], axis=-1)
+            _step(given).memo(along, lambda: given_on)
+        return self._unpacked(packed, carried, given)
 
     def leaving(self, x: mx.array, given: Sequence[Any]) -> mx.array:
         """x again, which is handed on to the next stage."""
         if self._stop > self._last and not self._returns(given):
             return self._seat.ending(x)
+        beside: list[mx.array] = []
         carried = self._carried(self._stop)
-        if not carried or self._trunk is None:
+        if carried and self._trunk is not None:
+            beside.append(self._trunk.tapped(_step(given), carried))
+        if self._along is not None and self._stop <= self._last:
+            beside.append(_step(given).memo(self._along, _unmade))
+        if not beside:
             return self._seat.leaving(x)
-        packed = mx.concatenate([x, self._trunk.tapped(_step(given), carried)], axis=-1)
-        self._seat.leaving(packed)
+        self._seat.leaving(mx.concatenate([x, *beside], axis=-1))
         return x
 
     def coming_back(self, x: mx.array, given: Sequence[Any]) -> mx.array:
@@ -60,7 +70,8 @@ class Stream:
         again = self._goes_round(given)
         if not (self._seat.leads or again) or not self._returns(given):
             return x
-        shape, carried = self._shape(x, self._last)
+        carried = self._carried(self._last)
+        shape = _wider(x, len(carried))
         return self._unpacked(self._seat.coming_back(shape, x.dtype, all_know=again), carried, given)
 
     def left(self, layer: int, given: Sequence[Any]) -> mx.array:
@@ -78,10 +89,6 @@ class Stream:
         wanted = () if self._trunk is None else self._trunk.wanted
         return sorted(layer for layer in wanted if self._first <= layer < min(stop, self._last))
 
-    def _shape(self, x: mx.array, stop: int) -> tuple[Sequence[int], list[int]]:
-        carried = self._carried(stop)
-        return (*x.shape[:-1], x.shape[-1] * (1 + len(carried))), carried
-
     def _unpacked(self, packed: mx.array, carried: Sequence[int], given: Sequence[Any]) -> mx.array:
         if not carried or self._trunk is None:
             return packed
@@ -89,6 +96,15 @@ class Stream:
         for layer, state in zip(carried, states, strict=True):
             Taps.note(self._trunk, layer, state, _step(given))
         return x
+
+
+def _wider(x: mx.array, more: int) -> Sequence[int]:
+    """The shape of x with so many beside it."""
+    return *x.shape[:-1], x.shape[-1] * (1 + more)
+
+
+def _unmade() -> mx.array:
+    raise AssertionError("the layer that makes it is of an earlier stage, or of this one")
 
 
 def _goes_on(_given: Sequence[Any]) -> bool:

@@ -77,6 +77,7 @@ FAMILIES = (
     "falcon_h1",
     "iquest_loop",
     "falcon_mamba",
+    "rwkv7",
     ASSISTED,
 )
 NEAR = 0.02

@@ -117,9 +117,9 @@ def in_blocks(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored
 
 def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     """Rank 0: how its answers differ from those of one process, as share of their size. All: bytes."""
-    reference = Reference(name)
-    config, ids = reference.record["config"], [int(token) for token in reference.answers["ids"][:TOKENS]]
-    weights = {key: mx.array(value) for key, value in random_state(reference.record["tensors"]).items()}
+    config, shapes, answers = _deeper(*name.split(" of ")) if " of " in name else _said(name)
+    ids = [int(token) for token in answers["ids"][:TOKENS]]
+    weights = {key: mx.array(value) for key, value in random_state(shapes).items()}
     if form != "floats":
         weights, config = FORMS[form](weights, config)
     on = None if form == "floats" else device()
@@ -146,6 +146,25 @@ def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     same = bool((first == expected).all())
     repeated = all(bool((one == first).all()) for one in again)
     return said | {"bits": bits, "same": same, "off": off, "again": repeated}
+
+
+def _said(name: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
+    """A reference's config, shapes and answers."""
+    reference = Reference(name)
+    return reference.record["config"], reference.record["tensors"], reference.answers
+
+
+def _deeper(name: str, layers: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
+    """The same with so many layers, like the last one: enough for as many stages."""
+    config, shapes, answers = _said(name)
+    count = config["num_hidden_layers"]
+    last = {key: shape for key, shape in shapes.items() if f".layers.{count - 1}." in key}
+    more = {
+        key.replace(f".layers.{count - 1}.", f".layers.{place}."): shape
+        for place in range(count, int(layers))
+        for key, shape in last.items()
+    }
+    return {**config, "num_hidden_layers": int(layers)}, {**shapes, **more}, answers
 
 
 def computed_alone(model: LoadedModel) -> int:

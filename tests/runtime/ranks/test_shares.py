@@ -35,8 +35,10 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
-    *("deepseek_v4", "mistral_large4_plain", "iquest_loop"),
+    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "rwkv7"),
 )
+DEEPER = ("rwkv7 of 4",)
+"""With as many layers."""
 # Whose layers exchange what stands between their matrices, too.
 RECURRENT = "mamba_biases", "falcon_mamba", "mamba2", "jamba", "granitemoehybrid_dense"
 SHARED = (
@@ -55,9 +57,9 @@ SHARED = (
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    *("phi3small", *RECURRENT, "gemma4_text", "gemma3n", "mistral_large4"),
+    *("phi3small", *RECURRENT, "gemma4_text", "gemma3n", "mistral_large4", "rwkv7"),
 )
-PAIRED = ("gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
+PAIRED = ("rwkv7", "gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
 # Rounding of sums in another order, as share of the largest logit.
 BAR = 1e-4
 
@@ -73,7 +75,7 @@ def shares(crew: Standing, folder: Path, shards: int, names: tuple[str, ...], fo
     return found[0]
 
 
-@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED + OLDER), (4, STAGED)])
+@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED + OLDER), (4, STAGED + DEEPER)])
 def test_stages_give_the_bits_of_one_process(
     crews: Crews, tmp_path: Path, size: int, names: tuple[str, ...]
 ) -> None:
@@ -94,12 +96,12 @@ def test_shards_give_the_logits_of_one_process(
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
-    Phi-3 small and Inkling and those with indexers or ALiBi are computed in parts on one rank, too; those of
-    Mamba and Gemma 3n exchange something in the middle.
+    Phi-3 small, Inkling and RWKV and those with indexers or ALiBi are computed in parts on one rank, too;
+    those of Mamba and Gemma 3n exchange something in the middle.
     """
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3", "mistral_large4"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", "gemma3n"
+    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", "gemma3n", "rwkv7"
     apart = *single, *clipped, *indexed, *ALIBI, *RECURRENT
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
