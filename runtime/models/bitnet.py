@@ -8,7 +8,7 @@ that says nothing of it is computed in floats.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 
@@ -26,8 +26,9 @@ from runtime.nn.activation import gated
 from runtime.nn.block import PreNorm
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
-from runtime.nn.norm import Normalize, RMSNorm
+from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
+from runtime.nn.rounded import RoundingNorm, rounded
 from runtime.nn.self_attention import Projected, SelfAttention
 from runtime.nn.sublayer import projections
 from runtime.records import dataclass
@@ -108,10 +109,13 @@ def build(config: Config) -> CausalLM:
 class NormedAttention(SelfAttention):
     """[B, L, D] -> [B, L, D]."""
 
+    norms_together: ClassVar[str] = "attn_sub_norm"
+    """Of all that its last projection reads."""
+
     def __init__(self, config: Config, rope: Rope | None) -> None:
         super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
-        self.attn_sub_norm = RMSNorm(config.hidden_size, config.norm_eps)
         self._rounds = config.stored != "floats"
+        self.attn_sub_norm = RoundingNorm(config.hidden_size, config.norm_eps, rounds=self._rounds)
 
     def flat(self, x: mx.array, step: Step) -> Projected:
         read = rounded(x) if self._rounds else x
@@ -119,34 +123,29 @@ class NormedAttention(SelfAttention):
         return queries, keys, values
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        found = self.attn_sub_norm(super().seen(x, step, cache))
-        return rounded(found) if self._rounds else found
+        return self.attn_sub_norm(super().seen(x, step, cache))
 
 
 class NormedMLP(GatedMLP):
     """[B, L, D] -> [B, L, D]."""
 
+    by_inner: ClassVar[bool] = True
+    norms_together: ClassVar[str] = "ffn_sub_norm"
+    """As above."""
+
     def __init__(self, config: Config) -> None:
         super().__init__(config.hidden_size, config.intermediate_size, activation=config.activation)
-        self.ffn_sub_norm = RMSNorm(config.intermediate_size, config.norm_eps)
         self._rounds = config.stored != "floats"
+        self.ffn_sub_norm = RoundingNorm(config.intermediate_size, config.norm_eps, rounds=self._rounds)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         read = rounded(x) if self._rounds else x
         gate, up = projections((self.gate_proj, self.up_proj), read, step)
-        found = self.ffn_sub_norm(gated(self._activation, gate, up))
-        return linear(self.down_proj, rounded(found) if self._rounds else found, step)
+        return linear(self.down_proj, self.ffn_sub_norm(gated(self._activation, gate, up)), step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
         """Kernels have no norm there."""
         return None
-
-
-def rounded(x: mx.array) -> mx.array:
-    """[..., K] to whole multiples, -128 to 127, of a 127th of each row's largest."""
-    wide = x.astype(mx.float32)
-    scale = 127 / mx.maximum(mx.max(mx.abs(wide), axis=-1, keepdims=True), 1e-5)
-    return (mx.clip(mx.round(wide * scale), -128, 127) / scale).astype(x.dtype)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -1,5 +1,6 @@
 """Norms over numbers of which each rank has a part: sums of squares are exchanged, one for each token and
-each part of the channels that is normed apart.
+each part of the channels that is normed apart; and each rank's largest in the same message, where what is
+normed is rounded by that of all.
 
 What a token's sum comes to does not depend on which others are read with it, so that the bits of a row are
 the same however its prompt was cut.
@@ -12,6 +13,8 @@ import mlx.core as mx
 from runtime.errors import CannotCut
 from runtime.nn import ops
 from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.norm import RMSNorm
+from runtime.nn.rounded import RoundingNorm, rounded
 from runtime.ranks.pieces import Shard
 from runtime.records import dataclass
 
@@ -38,28 +41,23 @@ class Place:
             raise CannotCut(f"its norm runs over channels of several ranks, in {groups} groups")
         return cls(shard.index * groups // shard.count, groups, own * (shard.count // groups))
 
-    def placed(self, x: mx.array) -> mx.array:
-        """[..., 1] -> [..., count], zeros in the places of others."""
-        return x if self.count == 1 else x * (mx.arange(self.count) == self.index)
+    def total(self, squares: mx.array, total: Sum) -> mx.array:
+        """[..., 1] -> the same of all channels of this rank's group."""
+        if self.count == 1:
+            return total(squares)
+        return total(placed(squares, self.index, self.count))[..., self.index : self.index + 1]
 
-    def own(self, sums: mx.array) -> mx.array:
-        return sums[..., self.index : self.index + 1]
+
+def placed(x: mx.array, index: int, count: int) -> mx.array:
+    """[..., 1] -> [..., count], zeros in the places of others."""
+    return x * (mx.arange(count) == index)
 
 
-class Parted:
-    """What norms have in common of which a rank has a part."""
+class PartedGatedNorm(GatedRMSNorm):
+    """A `GatedRMSNorm`, some of whose channels are here."""
 
     total: Sum
     """Over the ranks."""
-
-    def over(self, x: mx.array, place: Place, eps: float) -> mx.array:
-        """float32 [..., part] -> x over the root of the mean square of all channels."""
-        sums = self.total(place.placed(x.square().sum(axis=-1, keepdims=True)))
-        return x * mx.rsqrt(place.own(sums) / place.size + eps)
-
-
-class PartedGatedNorm(Parted, GatedRMSNorm):
-    """A `GatedRMSNorm`, some of whose channels are here."""
 
     def __init__(self, whole: GatedRMSNorm, place: Place) -> None:
         order = "gate first" if whole.gate_first else "norm first"
@@ -70,7 +68,40 @@ class PartedGatedNorm(Parted, GatedRMSNorm):
     def __call__(self, x: mx.array, gate: mx.array) -> mx.array:
         wide = gate.astype(mx.float32)
         opened = ops.table.silu(wide) if self.activation == "silu" else mx.sigmoid(wide)
-        x = x.astype(mx.float32)
-        if self.gate_first:
-            return (self.over(x * opened, self._place, self.eps) * self.weight).astype(gate.dtype)
-        return (self.over(x, self._place, self.eps) * self.weight * opened).astype(gate.dtype)
+        x = x.astype(mx.float32) * opened if self.gate_first else x.astype(mx.float32)
+        mean = self._place.total(_squares(x), self.total) / self._place.size
+        y = x * mx.rsqrt(mean + self.eps) * self.weight
+        return (y if self.gate_first else y * opened).astype(gate.dtype)
+
+
+class PartedNorm(RMSNorm):
+    """An `RMSNorm`, some of whose channels are here."""
+
+    total: Sum
+    """Over the ranks."""
+
+    def __init__(self, whole: RMSNorm, shard: Shard) -> None:
+        super().__init__(whole.weight.size, whole.eps)
+        self._shard, self._size = shard, whole.weight.size
+        self._rounds = isinstance(whole, RoundingNorm) and whole.rounds
+
+    def __call__(self, x: mx.array) -> mx.array:
+        wide = x.astype(mx.float32)
+        if not self._rounds:
+            return (wide * self._over(self.total(_squares(wide))) * self.weight).astype(x.dtype)
+        weighted = wide * self.weight
+        largest = placed(mx.abs(weighted).max(axis=-1, keepdims=True), *self._at)
+        sums = self.total(mx.concatenate([_squares(wide), largest], axis=-1))
+        over = self._over(sums[..., :1])
+        return rounded((weighted * over).astype(x.dtype), sums[..., 1:].max(axis=-1, keepdims=True) * over)
+
+    def _over(self, squares: mx.array) -> mx.array:
+        return mx.rsqrt(squares / self._size + self.eps)
+
+    @property
+    def _at(self) -> tuple[int, int]:
+        return self._shard.index, self._shard.count
+
+
+def _squares(x: mx.array) -> mx.array:
+    return x.square().sum(axis=-1, keepdims=True)

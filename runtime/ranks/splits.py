@@ -24,6 +24,7 @@ from runtime.nn.moe import Experts
 from runtime.nn.norm import LayerNorm, PlainRMS, RMSNorm
 from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP
 from runtime.nn.self_attention import WideNormAttention
+from runtime.ranks.norms import PartedNorm
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
 
@@ -97,13 +98,23 @@ def split_attention(
         if name in module:
             pieces[name] = Piece("stack", (own,), heads)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
-    pieces |= more
+    together = _normed_together(module, pieces["o_proj"], shard)
+    pieces |= {**more, **together.pieces}
     check_children(module, {*pieces, "indexer"}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
-    changed, alibi = module.of_heads(*counts), vars(module).get("_alibi")
+    changed, alibi = {**module.of_heads(*counts), **together.changed}, vars(module).get("_alibi")
     if alibi is not None:
         changed["_alibi"] = alibi.of_heads(*own)
-    return Split(pieces, changed, replace(memory, kv_heads=counts[1]))
+    return Split(pieces, changed, replace(memory, kv_heads=counts[1]), together.within)
+
+
+def _normed_together(module: Any, close: Piece, shard: Shard) -> Split:
+    """The norm, if it says that it has one, of all that its closing matrix reads. Nothing else is split."""
+    name = getattr(module, "norms_together", None)
+    if name is None:
+        return Split({})
+    norm = PartedNorm(module[name], shard)
+    return Split({name: replace(close, along="stack")}, {name: norm}, within=(f"{name}.total",))
 
 
 def split_choosing(module: ChoosingAttention, memory: LayerSpec | None, shard: Shard) -> Split:
@@ -165,9 +176,12 @@ def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
             pieces[name] = outputs(module[name], *scaled([own], rows))
     if "gate_up_proj" in module:
         pieces["gate_up_proj"] = outputs(module.gate_up_proj, own, (inner + own[0], inner + own[1]))
+    together = _normed_together(module, pieces["down_proj"], shard)
+    pieces |= together.pieces
     whole = {"global_scale", *(["act_fn"] if _is_pointwise(module.get("act_fn")) else [])}
     check_children(module, {*pieces, *whole})
-    return Split(pieces, within=("total",) if hasattr(module, "total") else ())
+    within = ("total",) if hasattr(module, "total") else ()
+    return Split(pieces, together.changed, within=(*within, *together.within))
 
 
 def split_sparse(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:

@@ -115,6 +115,12 @@ def in_blocks(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored
     return made, {**config, "quantization": types}
 
 
+def in_ternary(weights: dict[str, mx.array], config: Mapping[str, Any]) -> Stored:
+    """BitNet's, rounded when they are read, as is what they read."""
+    said = {"quant_method": "bitnet", "linear_class": "autobitlinear", "quantization_mode": "online"}
+    return weights, {**config, "quantization_config": said}
+
+
 def compared(group: Group, shards: int, form: str, name: str) -> dict[str, Any]:
     """Rank 0: how its answers differ from those of one process, as share of their size. All: bytes."""
     config, shapes, answers = _deeper(*name.split(" of ")) if " of " in name else _said(name)
@@ -231,6 +237,7 @@ FORMS: dict[str, Callable[[dict[str, mx.array], Mapping[str, Any]], Stored]] = {
     "packed": packed,
     "ordered": in_order,
     "blocks": in_blocks,
+    "ternary": in_ternary,
 }
 
 

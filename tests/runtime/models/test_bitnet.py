@@ -11,7 +11,7 @@ from safetensors.numpy import save_file
 from runtime.errors import UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
-from runtime.models.bitnet import rounded
+from runtime.nn.rounded import rounded
 from tests.support.checkpoints import random_state
 from tests.support.parity import Reference, full_logits
 

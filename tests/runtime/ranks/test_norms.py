@@ -9,7 +9,9 @@ import pytest
 
 from runtime.errors import CannotCut
 from runtime.nn.gated_norm import GatedRMSNorm, Order
-from runtime.ranks.norms import PartedGatedNorm, Place
+from runtime.nn.norm import RMSNorm
+from runtime.nn.rounded import RoundingNorm
+from runtime.ranks.norms import PartedGatedNorm, PartedNorm, Place
 from runtime.ranks.pieces import Shard
 
 CHANNELS = 48
@@ -47,6 +49,23 @@ def test_parts_of_a_gated_norm_make_the_whole(order: Order, ranks: int, groups: 
         return norm(X[..., some], GATE[..., some])
 
     got, expected = mx.concatenate(together(ranks, part), axis=-1), whole(X, GATE)
+    assert mx.abs(got - expected).max() < 1e-5 * mx.abs(expected).max()
+
+
+@pytest.mark.parametrize("edges", [(0, 24, 48), (0, 16, 48), (0, 12, 24, 36, 48)])
+@pytest.mark.parametrize("rounds", [False, True])
+def test_parts_of_a_norm_make_the_whole(edges: tuple[int, ...], *, rounds: bool) -> None:
+    """Also where ranks have parts of several sizes, and where what is normed is rounded by the largest."""
+    whole = RoundingNorm(CHANNELS, 1e-5, rounds=True) if rounds else RMSNorm(CHANNELS, 1e-5)
+    whole.weight = WEIGHT[0, 0]
+
+    def part(rank: int, total: Callable[[mx.array], mx.array]) -> mx.array:
+        norm = PartedNorm(whole, Shard(rank, len(edges) - 1))
+        some = slice(edges[rank], edges[rank + 1])
+        norm.total, norm.weight = total, whole.weight[some]
+        return norm(X[..., some])
+
+    got, expected = mx.concatenate(together(len(edges) - 1, part), axis=-1), whole(X)
     assert mx.abs(got - expected).max() < 1e-5 * mx.abs(expected).max()
 
 

@@ -57,7 +57,7 @@ SHARED = (
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    *("phi3small", *RECURRENT, "gemma4_text", "gemma3n", "mistral_large4", "rwkv7"),
+    *("phi3small", *RECURRENT, "gemma4_text", "gemma3n", "mistral_large4", "rwkv7", "bitnet_biases"),
 )
 PAIRED = ("rwkv7", "gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
 # Rounding of sums in another order, as share of the largest logit.
@@ -97,11 +97,11 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
     Phi-3 small, Inkling and RWKV and those with indexers or ALiBi are computed in parts on one rank, too;
-    those of Mamba and Gemma 3n exchange something in the middle.
+    those of Mamba, Gemma 3n and BitNet exchange something in the middle.
     """
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3", "mistral_large4"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", "gemma3n", "rwkv7"
+    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", "gemma3n", "rwkv7", "bitnet_biases"
     apart = *single, *clipped, *indexed, *ALIBI, *RECURRENT
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
@@ -129,6 +129,13 @@ def test_packed_weights_are_cut_between_groups(
     names = ("llama", "qwen3_moe", "phi3_window", "glm4_moe")
     found = shares(crews(2), tmp_path, shards, names[::2] if form == "blocks" else names, form)
     assert {name: one["off"] for name, one in found.items() if one["off"] > bar} == {}
+
+
+def test_what_ternary_matrices_read_is_rounded_by_the_largest_of_all(crews: Crews, tmp_path: Path) -> None:
+    """By that of each rank's own numbers answers would be off by more than twice as much as is allowed."""
+    found = shares(crews(2), tmp_path, 2, ("bitnet",), "ternary")["bitnet"]
+    assert found["off"] < 1e-2
+    assert found["again"]
 
 
 # Grouped heads, one matrix for three, MLA by heads, experts, recurrent layers, two memories, windows.
