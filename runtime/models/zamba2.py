@@ -8,7 +8,8 @@ size has no bounds, as in the kernels the models were trained with; transformers
 """
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -161,6 +162,11 @@ def _adapted(base: nn.Linear, adapter: Adapter, x: mx.array, step: Step) -> mx.a
     return linear(base, x, step) + linear(up, linear(down, x, step), step)
 
 
+def _ups(module: Any, name: str) -> list[str]:
+    """The paths of what ends each of these pairs."""
+    return [f"{name}.{use}.1" for use, adapter in enumerate(module[name]) if adapter]
+
+
 def _low(*adapters: Adapter) -> list[tuple[nn.Module, nn.Module]] | None:
     """As `runtime.cpu.stated` has them; None: they are not as kernels have them."""
     known = all(type(each) in MATRICES for adapter in adapters for each in adapter)
@@ -185,6 +191,21 @@ class SharedAttention(Module):
         self._config = config
         self._rope = rope
         self._scale = (config.head_dim / 2) ** -0.5
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """As in `runtime.nn.self_attention`."""
+        return self._config.heads, self._config.kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        """As in `runtime.nn.self_attention`."""
+        return {"_config": replace(self._config, heads=heads, kv_heads=groups)}
+
+    @property
+    def added_to(self) -> dict[str, str]:
+        """Matrices, by their paths, whose products are added to those of others."""
+        lists = {f"linear_{part}_adapter_list": f"{part}_proj" for part in "qkv"}
+        return {path: to for name, to in lists.items() if name in self for path in _ups(self, name)}
 
     def __call__(self, x: mx.array, use: int, step: Step, cache: AttentionCache) -> mx.array:
         config = self._config
@@ -222,6 +243,8 @@ class SharedAttention(Module):
 
 
 class SharedMLP(Module):
+    by_inner: ClassVar[bool] = True
+
     def __init__(self, config: Config, block: int) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -229,6 +252,11 @@ class SharedMLP(Module):
         self.down_proj = nn.Linear(inner, hidden, bias=config.bias)
         self.gate_up_proj_adapter_list = _adapters(config, block, hidden, 2 * inner)
         self._activation = ACTIVATIONS[config.activation]
+
+    @property
+    def added_to(self) -> dict[str, str]:
+        """As in `SharedAttention`."""
+        return dict.fromkeys(_ups(self, "gate_up_proj_adapter_list"), "gate_up_proj")
 
     def __call__(self, x: mx.array, use: int, step: Step) -> mx.array:
         both = _adapted(self.gate_up_proj, self.gate_up_proj_adapter_list[use], x, step)
@@ -293,19 +321,21 @@ class Recurrent(Sublayers):
 
 
 class Hybrid(Module):
-    """The `use`-th layer to run a shared block. The first layers to run one own it; `lender` is it
-    otherwise.
-    """
+    """The `use`-th layer to run a shared block. The first layers to run one own it."""
 
-    def __init__(self, config: Config, use: int, rope: Rope | None, lender: SharedBlock | None) -> None:
+    def __init__(
+        self, config: Config, use: int, rope: Rope | None, lent: "tuple[int, Hybrid] | None"
+    ) -> None:
+        """lent: the layer that owns its block, and its place; None: it does itself."""
         super().__init__()
-        if lender is None:
+        if lent is None:
             self.shared_transformer = SharedBlock(config, use, rope)
         self.linear = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
         self.mamba_decoder = Recurrent(config)
         self._use = use
-        self._block = self.shared_transformer if lender is None else lender
-        self._heads = self._block.self_attn.heads()
+        self._block = self.shared_transformer if lent is None else lent[1].shared_transformer
+        self._lender = None if lent is None else lent[0]
+        self._heads: Heads | None = None
 
     def __call__(
         self, x: mx.array, step: Step, caches: tuple[AttentionCache, ScanningCache], embedded: mx.array
@@ -314,9 +344,16 @@ class Hybrid(Module):
         answered = linear(self.linear, self._block(x, embedded, self._use, step, cache), step)
         return self.mamba_decoder.hear(x, x + answered, step, memory)
 
+    @property
+    def borrows(self) -> tuple[int, str] | None:
+        """The layer whose block it runs, and by what name that has it; None: its own."""
+        return None if self._lender is None else (self._lender, "shared_transformer")
+
     def stated(self) -> tuple[Lays, Becomes, Becomes, Hears] | None:
         """See `runtime.nn.sublayer.stated`."""
         decoder = self.mamba_decoder
+        if self._heads is None:
+            self._heads = self._block.self_attn.heads()
         shared = self._block.says(self._use, self._heads)
         mixed = states_of(decoder.mamba, decoder.input_layernorm, None)
         as_called = stated_together(type(self), "__call__", "stated") and type(decoder) is Recurrent
@@ -326,8 +363,12 @@ class Hybrid(Module):
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+    for_layers: ClassVar[tuple[str, ...]] = ("embed_tokens",)
+
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self.memories = tuple(2 if hybrid else 1 for hybrid in config.hybrid)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = _layers(config)
         self.final_layernorm = RMSNorm(config.hidden_size, eps=config.norm_eps)
@@ -339,8 +380,7 @@ class Trunk(Module):
         x = step.embedded(self.embed)
         memories = iter(by_layout(caches))
         own: list[Any] = [
-            (next(memories), next(memories)) if isinstance(layer, Hybrid) else next(memories)
-            for layer in self.layers
+            (next(memories), next(memories)) if count == 2 else next(memories) for count in self.memories
         ]
         return self.final_layernorm(ops.table.layers(self.layers, x, step, own, x[:, :, None]))
 
@@ -351,16 +391,16 @@ class Trunk(Module):
 def _layers(config: Config) -> list[Recurrent | Hybrid]:
     rope = Rope(config.ropes[0]) if config.ropes[0] is not None else None
     layers: list[Recurrent | Hybrid] = []
-    owned: list[SharedBlock] = []
+    owners: list[tuple[int, Hybrid]] = []
     uses = 0
-    for hybrid in config.hybrid:
+    for place, hybrid in enumerate(config.hybrid):
         if not hybrid:
             layers.append(Recurrent(config))
             continue
-        lender = owned[uses % config.blocks] if uses >= config.blocks else None
-        layer = Hybrid(config, uses, rope, lender)
-        if lender is None:
-            owned.append(layer.shared_transformer)
+        lent = owners[uses % config.blocks] if uses >= config.blocks else None
+        layer = Hybrid(config, uses, rope, lent)
+        if lent is None:
+            owners.append((place, layer))
         layers.append(layer)
         uses += 1
     return layers

@@ -30,7 +30,7 @@ from runtime.ranks.seat import Seat
 from runtime.ranks.shards import Take, become_shard, splits_of
 from runtime.ranks.slices import Headers, Noting, Slice, Sliced
 from runtime.ranks.stage import become_stage, come_together, leave_head, stage_layout
-from runtime.ranks.trunk import chain_of
+from runtime.ranks.trunk import Chain, chain_of
 from runtime.records import dataclass
 
 
@@ -187,7 +187,7 @@ class CutByPlan:
             raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
         if self.plan.shards > 1:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
-            here = {name: array for name, array in fitted.items() if _is_own(chain.place(name), own)}
+            here = {name: array for name, array in fitted.items() if _is_own(chain, name, own)}
             fitted, layout = become_shard(splits, here, seat.sum, take, seat.sums), splits.layout
         if self.plan.stages > 1:
             first = self.plan.shares[0].stop
@@ -201,6 +201,10 @@ class CutByPlan:
         return Cutting(held, Pairs(network, splits, left, whole, take))
 
 
-def _is_own(place: int | None, share: Share) -> bool:
-    """place: of a layer; None: around them."""
-    return place is None or share.start <= place < share.stop
+def _is_own(chain: Chain, tensor: str, share: Share) -> bool:
+    """Is it of the layers of this share, of what these borrow, or around all layers?"""
+    place = chain.place(tensor)
+    if place is None or share.start <= place < share.stop:
+        return True
+    lent = (one for one in chain.lent if one.owner == place and one.reaches(share.start, share.stop))
+    return tensor.startswith(tuple(f"{chain.prefix(place)}{one.name}." for one in lent))

@@ -15,7 +15,7 @@ from runtime.models.architecture import describe
 from runtime.planned import apart, float_of, plan_for, wanted_dtype
 from runtime.ranks.pairs import brought_share
 from runtime.ranks.pieces import Shard
-from runtime.ranks.plan import Brought, LayerPart, Parts
+from runtime.ranks.plan import Brought, Copy, LayerPart, Parts
 from runtime.ranks.shards import Splits, splits_of
 from runtime.ranks.trunk import Chain, chain_of
 from runtime.records import dataclass
@@ -79,7 +79,11 @@ def parts_of(
         for place, weights in enumerate(sums.layers)
     )
     joined = _joined(chain, layout)
-    return Parts(described.name, shards, layers, *sums.around, joined, whole, brought.as_brought())
+    copies = tuple(
+        Copy(lent.owner, lent.readers, tuple(weights), tuple(adapters))
+        for lent, weights, adapters in zip(chain.lent, sums.lent, brought.lent, strict=True)
+    )
+    return Parts(described.name, shards, layers, *sums.around, joined, whole, brought.as_brought(), copies)
 
 
 class _Sums:
@@ -88,7 +92,10 @@ class _Sums:
     def __init__(self, chain: Chain, splits: Sequence[Splits]) -> None:
         """splits: of each shard; none where a rank has all."""
         self._chain, self._splits = chain, splits
-        self.layers = [[0] * max(len(splits), 1) for _ in chain.layers]
+        shards = max(len(splits), 1)
+        self.layers = [[0] * shards for _ in chain.layers]
+        self.lent = [[0] * shards for _ in chain.lent]
+        self._lent = [f"{chain.prefix(one.owner)}{one.name}." for one in chain.lent]
         self.tables = self.ending = self.everywhere = 0
 
     @property
@@ -109,19 +116,19 @@ class _Sums:
                 self.tables += nbytes
             else:
                 self.ending += nbytes
-        elif not self._splits:
-            self.layers[place][0] += nbytes
         else:
-            for shard, splits in enumerate(self._splits):
-                self.layers[place][shard] += round(nbytes * share(splits))
+            taken = [round(nbytes * share(splits)) for splits in self._splits] or [nbytes]
+            lent = (sums for sums, path in zip(self.lent, self._lent, strict=True) if name.startswith(path))
+            for sums in (self.layers[place], *lent):
+                sums[:] = map(sum, zip(sums, taken, strict=True))
 
 
 def _joined(chain: Chain, layout: Sequence[LayerSpec]) -> frozenset[int]:
     """Layers between one that takes more than the stream of an earlier one, its memory or what it has put
     into the step, and that one: no stage may begin there.
     """
-    each = chain.memories
-    takes = [(i // each, spec.layer // each) for i, spec in enumerate(layout) if isinstance(spec, Shared)]
+    of = chain.remembers
+    takes = [(of(i), of(spec.layer)) for i, spec in enumerate(layout) if isinstance(spec, Shared)]
     for place, layer in enumerate(chain.layers):
         sources = {getattr(module, "takes_from", None) for module in layer.modules()}
         takes += [(place, source) for source in sources if source is not None]

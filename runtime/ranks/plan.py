@@ -57,6 +57,28 @@ class Brought:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Of a module that layers of several stages run: what it takes in a stage that has not the first one."""
+
+    owner: int
+    """The first of these layers, which counts it as its own."""
+    readers: tuple[int, ...]
+    weight_bytes: tuple[int, ...]
+    """On each of the ranks that share the stage."""
+    adapter_bytes: tuple[int, ...]
+    """What adapters add to it."""
+
+    @property
+    def most_bytes(self) -> int:
+        """On the rank where it takes most."""
+        return max(map(sum, zip(self.weight_bytes, self.adapter_bytes, strict=True)))
+
+    def stands(self, start: int, stop: int) -> bool:
+        """Is it in the stage of layers [start, stop)?"""
+        return self.owner < start and any(start <= reader < stop for reader in self.readers)
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """A model as it can be cut."""
 
@@ -76,12 +98,18 @@ class Parts:
     """What is not cut though stages are shared, and why: one sentence for each kind."""
     brought: Brought = Brought()
     """What adapters add to it."""
+    copies: tuple[Copy, ...] = ()
+    """What layers of several stages may run."""
 
     def most_bytes(self, layer: int) -> int:
         """What this layer takes on the rank where it takes most."""
         part = self.layers[layer]
         adapters = max(self.brought.layers[layer]) if self.brought.layers else 0
         return max(part.weight_bytes) + part.memory_bytes + adapters
+
+    def copied(self, start: int, stop: int) -> tuple[Copy, ...]:
+        """Those that the stage of these layers has."""
+        return tuple(copy for copy in self.copies if copy.stands(start, stop))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +204,14 @@ def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
     edges = _edges(parts, rooms)
     shares: list[Share] = []
     for (start, stop), group in zip(pairwise(edges), groups, strict=True):
-        its = parts.layers[start:stop]
+        its, copies = parts.layers[start:stop], parts.copied(start, stop)
         memory = sum(layer.memory_bytes for layer in its)
         for shard, host in enumerate(group):
             around = (0 if start else parts.table_bytes) + (0 if shares else parts.ending_bytes)
-            weights = sum(layer.weight_bytes[shard] for layer in its) + around + parts.everywhere_bytes
+            weights = sum(part.weight_bytes[shard] for part in (*its, *copies)) + around
+            weights += parts.everywhere_bytes
             adapters = parts.brought.on(start, stop, shard, leads=not shares)
+            adapters += sum(copy.adapter_bytes[shard] for copy in copies)
             shares.append(Share(host.name, start, stop, shard, weights, memory, host.free_bytes, adapters))
     return Plan(parts.architecture, len(parts.layers), parts.shards, tuple(shares))
 
@@ -209,7 +239,8 @@ def _edges(parts: Parts, rooms: Sequence[int]) -> list[int]:
         best, came = [float("inf")] * (layers + 1), [0] * (layers + 1)
         for stop in range(stage + 1, layers + 1):
             for start in range(stage, stop):
-                full = max(fullest[-1][start], (same + taken[stop] - taken[start]) / room)
+                copied = sum(copy.most_bytes for copy in parts.copied(start, stop))
+                full = max(fullest[-1][start], (same + taken[stop] - taken[start] + copied) / room)
                 if start not in parts.joined and full < best[stop]:
                     best[stop], came[stop] = full, start
         fullest.append(best)

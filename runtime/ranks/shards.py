@@ -73,11 +73,16 @@ def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits
             else:
                 found[chain.prefix(place) + path] = module, split
                 holders |= {id(one): one for one in _between(layer, path)}
-        for at, (spec, one) in enumerate(zip(said, its, strict=True), place * chain.memories):
+        for at, (spec, one) in enumerate(zip(said, its, strict=True), chain.edges[place]):
             if not isinstance(spec, Shared):
                 remembered[at] = one
             elif one != remembered[spec.layer]:
                 raise CannotCut(f"layer {place} reads an earlier one's memory, and is split in another way")
+    for lent in chain.lent:
+        own = range(*chain.edges[lent.owner : lent.owner + 2])
+        for reader in lent.readers:
+            for at, one in zip(own, range(*chain.edges[reader : reader + 2]), strict=True):
+                remembered[one] = remembered[at] if layout[at] == layout[one] else remembered[one]
     whole = tuple(f"{_listed(places)}: {why}" for why, places in refused.items())
     if not found:
         raise CannotCut("; ".join(("nothing in its layers can be shared by several ranks", *whole)))
@@ -115,8 +120,8 @@ def _walked(
     layer remembers, and then what one rank does.
     """
     for name, child in holder.children().items():
-        if not isinstance(child, nn.Module):
-            continue
+        if not isinstance(child, nn.Module) or name.startswith("_"):
+            continue  # under such a name stands what another layer has
         path = f"{above}.{name}" if above else name
         split = _split(child, specs, shard)
         if isinstance(split, Split):

@@ -99,13 +99,18 @@ def split_attention(
             pieces[name] = Piece("stack", (own,), heads)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
     together = _normed_together(module, pieces["o_proj"], shard)
-    pieces |= {**more, **together.pieces}
+    pieces |= {**more, **together.pieces, **_added(module, pieces)}
     check_children(module, {*pieces, "indexer"}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
     changed, alibi = {**module.of_heads(*counts), **together.changed}, vars(module).get("_alibi")
     if alibi is not None:
         changed["_alibi"] = alibi.of_heads(*own)
     return Split(pieces, changed, replace(memory, kv_heads=counts[1]), together.within)
+
+
+def _added(module: Any, pieces: Mapping[str, Piece]) -> dict[str, Piece]:
+    """Of matrices whose products are added to those of others."""
+    return {path: pieces[to] for path, to in getattr(module, "added_to", {}).items()}
 
 
 def _normed_together(module: Any, close: Piece, shard: Shard) -> Split:
@@ -177,7 +182,7 @@ def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
     if "gate_up_proj" in module:
         pieces["gate_up_proj"] = outputs(module.gate_up_proj, own, (inner + own[0], inner + own[1]))
     together = _normed_together(module, pieces["down_proj"], shard)
-    pieces |= together.pieces
+    pieces |= {**together.pieces, **_added(module, pieces)}
     whole = {"global_scale", *(["act_fn"] if _is_pointwise(module.get("act_fn")) else [])}
     check_children(module, {*pieces, *whole})
     within = ("total",) if hasattr(module, "total") else ()

@@ -114,7 +114,7 @@ def become_stage(
     """Put stand-ins in the place of what other ranks have. first: how many layers the first stage has.
     dtype: of activations. copied: layers of others that rank 0 has, too, for what they remember.
     """
-    layers = chain.layers
+    layers, lent = chain.layers, [one for one in chain.lent if one.reaches(start, stop)]
     stream = Stream(seat, chain.trunk, start, stop, len(layers), first)
     elsewhere = Elsewhere()
     mine = [layer if start <= place < stop else elsewhere for place, layer in enumerate(layers)]
@@ -128,6 +128,9 @@ def become_stage(
     else:
         # Without the stream, which a layer is given first: as in `Behind`.
         then_given(mine[-1], lambda x, given: stream.leaving(x, given[1:]))
+    for one in lent:  # under its name, so that tensors and adapters find it
+        mine[one.owner] = mine[one.owner] if mine[one.owner] is not elsewhere else Elsewhere()
+        mine[one.owner][one.name] = layers[one.owner][one.name]
     chain.trunk[chain.name] = mine
     leave_head(network, chain, seat)
     if not seat.opens:
@@ -153,7 +156,7 @@ def stage_layout(
 ) -> tuple[LayerSpec, ...]:
     """What the places of a stage remember, and those of layers that it has copies of."""
     here = {*range(start, stop), *copied}
-    return tuple(spec if i // chain.memories in here else Stateless() for i, spec in enumerate(layout))
+    return tuple(spec if chain.remembers(i) in here else Stateless() for i, spec in enumerate(layout))
 
 
 def leave_head(network: Any, chain: Chain, seat: Seat) -> None:

@@ -1,6 +1,8 @@
 """Where the layers of a network are: what may be cut into stages, and what stands around it."""
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import mlx.nn as nn
@@ -12,6 +14,20 @@ from runtime.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """A module of one layer that later ones run, too."""
+
+    owner: int
+    name: str
+    """In its layer."""
+    readers: tuple[int, ...]
+
+    def reaches(self, start: int, stop: int) -> bool:
+        """Do layers [start, stop) need it, and lack it?"""
+        return self.owner < start and any(start <= reader < stop for reader in self.readers)
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """Layers that are called in turn, and the trunk that calls them."""
 
@@ -20,8 +36,8 @@ class Chain:
     """Of the trunk in its network."""
     name: str
     """Of the list of layers in the trunk."""
-    memories: int
-    """Entries of the layout that a layer has."""
+    edges: tuple[int, ...]
+    """Where in the layout each layer's entries begin, and the last one's end."""
 
     everywhere: tuple[str, ...]
     """Modules beside the layers that every rank has: they make what layers are given besides the stream."""
@@ -29,6 +45,16 @@ class Chain:
     @property
     def layers(self) -> list[Any]:
         return self.trunk[self.name]
+
+    @property
+    def lent(self) -> "tuple[Lent, ...]":
+        """Modules that several layers run. Each of these but the one that has it says whose it `borrows`."""
+        readers: dict[tuple[int, str], list[int]] = {}
+        for place, layer in enumerate(self.layers):
+            borrowed = getattr(layer, "borrows", None)
+            if borrowed is not None:
+                readers.setdefault(borrowed, []).append(place)
+        return tuple(Lent(*whose, tuple(places)) for whose, places in readers.items())
 
     def prefix(self, layer: int) -> str:
         """How the names of this layer's tensors begin."""
@@ -55,7 +81,11 @@ class Chain:
 
     def specs(self, layout: Sequence[LayerSpec], layer: int) -> Sequence[LayerSpec]:
         """What this layer remembers."""
-        return layout[layer * self.memories : (layer + 1) * self.memories]
+        return layout[self.edges[layer] : self.edges[layer + 1]]
+
+    def remembers(self, entry: int) -> int:
+        """The layer that has this entry of the layout."""
+        return bisect_right(self.edges, entry) - 1
 
     def around(self) -> Iterator[tuple[str, Any]]:
         """The modules beside the layers, by their names in the trunk."""
@@ -71,8 +101,9 @@ def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Ch
     for path, trunk in network.children().items():
         name = getattr(trunk, "in_turn", None)
         if name is not None:
-            everywhere = getattr(trunk, "for_layers", ())
-            return Chain(trunk, path, name, len(layout) // len(trunk[name]), everywhere)
+            everywhere, count = getattr(trunk, "for_layers", ()), len(trunk[name])
+            memories = getattr(trunk, "memories", (len(layout) // count,) * count)
+            return Chain(trunk, path, name, tuple(accumulate(memories, initial=0)), everywhere)
     if all(isinstance(spec, Stateless) for spec in layout):
         raise CannotCut(
             f"{architecture} cannot be cut: it is an encoder, which reads texts whole, and small enough for "

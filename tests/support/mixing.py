@@ -78,6 +78,7 @@ FAMILIES = (
     "iquest_loop",
     "falcon_mamba",
     "rwkv7",
+    "zamba2",
     ASSISTED,
 )
 NEAR = 0.02

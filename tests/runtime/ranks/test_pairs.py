@@ -70,6 +70,20 @@ def test_a_plan_counts_what_ranks_have(shards: int) -> None:
         assert share.adapter_bytes == sum(array.nbytes for array in arrays if array is not None)
 
 
+def test_a_plan_counts_adapters_of_what_is_copied() -> None:
+    described, record = describe(Reference("zamba2").record["config"]), Reference("zamba2").record
+    network = described.network()
+    brought = pairs_of(network, 1, dora=False)
+    shapes = [(f"{name}.lora_down", pair.down.shape) for name, pair in brought.items()]
+    headers = {name: ("F32", tuple(shape)) for name, shape in record["tensors"].items()}
+    plan = decide(parts_of(record["config"], headers, adapters=shapes), [Host("")] * 2)
+    start = plan.shares[1].start
+    layers = (f"model.layers.{place}." for place in range(start, 5))
+    own = (*layers, "model.layers.1.shared_transformer.", "model.embed_tokens")
+    expected = sum(pair.down.nbytes for name, pair in brought.items() if name.startswith(own))
+    assert plan.shares[1].adapter_bytes == expected
+
+
 def test_rows_of_a_matrix_that_is_cut_are_refused() -> None:
     network = DESCRIBED.family.build(DESCRIBED.config)
     splits = splits_of(chain_of(network, DESCRIBED.layout, "x"), DESCRIBED.layout, Shard(0, 2))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.errors import CannotCut, TooLarge
-from runtime.ranks.plan import Host, LayerPart, Parts, Plan, decide
+from runtime.ranks.plan import Copy, Host, LayerPart, Parts, Plan, decide
 
 GB = 10**9
 
@@ -36,6 +36,16 @@ def test_stages_fill_hosts_alike() -> None:
 
 def test_where_free_memory_is_unknown_stages_are_even() -> None:
     assert cuts(decide(parts(1, 1, 1, 1), hosts(0, 8))) == [(0, 2, 0), (2, 4, 0)]
+
+
+def test_a_copy_counts_where_it_stands_and_moves_the_cut() -> None:
+    """The third layer runs what the first one has, which takes 4: with it in another stage that is fuller."""
+    model = replace(parts(5, 2, 1, 5), copies=(Copy(0, (2,), (4,), (1,)),))
+    plan = decide(model, hosts(20, 20))
+    assert cuts(plan) == [(0, 3, 0), (3, 4, 0)]
+    assert [share.wanted_bytes for share in plan.shares] == [8, 5]
+    three = decide(model, hosts(20, 20, 20))
+    assert [(share.weight_bytes, share.adapter_bytes) for share in three.shares] == [(7, 0), (5, 1), (5, 0)]
 
 
 def test_what_stands_around_the_layers_counts_on_rank_0() -> None:

@@ -35,7 +35,7 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
-    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "rwkv7"),
+    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "rwkv7", "zamba2"),
 )
 DEEPER = ("rwkv7 of 4",)
 """With as many layers."""
@@ -57,9 +57,27 @@ SHARED = (
     *ALIBI,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    *("phi3small", *RECURRENT, "gemma4_text", "gemma3n", "mistral_large4", "rwkv7", "bitnet_biases"),
+    *(
+        "phi3small",
+        *RECURRENT,
+        "gemma4_text",
+        "gemma3n",
+        "mistral_large4",
+        "rwkv7",
+        "bitnet_biases",
+        "zamba2",
+    ),
 )
-PAIRED = ("rwkv7", "gemma2", "qwen2_moe", "qwen3_next", "deepseek_v3", "iquest_loop", "inkling2_loop_text")
+PAIRED = (
+    "rwkv7",
+    "zamba2",
+    "gemma2",
+    "qwen2_moe",
+    "qwen3_next",
+    "deepseek_v3",
+    "iquest_loop",
+    "inkling2_loop_text",
+)
 # Rounding of sums in another order, as share of the largest logit.
 BAR = 1e-4
 
@@ -96,12 +114,22 @@ def test_shards_give_the_logits_of_one_process(
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
-    Phi-3 small, Inkling and RWKV and those with indexers or ALiBi are computed in parts on one rank, too;
-    those of Mamba, Gemma 3n and BitNet exchange something in the middle.
+    Zamba 2, Phi-3 small, Inkling and RWKV and those with indexers or ALiBi are computed in parts on one
+    rank, too; those of Mamba, Gemma 3n and BitNet exchange something in the middle.
     """
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3", "mistral_large4"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b", "plamo2", "gemma3n", "rwkv7", "bitnet_biases"
+    single = (
+        "dbrx",
+        "gemma4_moe",
+        "kimi_linear",
+        "falcon_40b",
+        "plamo2",
+        "gemma3n",
+        "rwkv7",
+        "bitnet_biases",
+        "zamba2",
+    )
     apart = *single, *clipped, *indexed, *ALIBI, *RECURRENT
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
@@ -148,12 +176,21 @@ ADAPTED = (
     "falcon_h1",
     "kimi_linear",
     "llama4",
+    "falcon_mamba",
 )
 
 
 def test_adapters_are_cut_for_stages_of_shards(crews: Crews, tmp_path: Path) -> None:
     found = crews(4).do(tmp_path, sharing.__name__, "adapted", 2, "floats", "qwen3_next")[0]
     assert found["qwen3_next"] < BAR
+
+
+def test_adapters_come_with_a_copy_of_what_they_are_added_to(crews: Crews, tmp_path: Path) -> None:
+    """A stage runs a block that a layer of another one has, and another stage's layers look back."""
+    names = "zamba2", "rwkv7"
+    assert crews(2).do(tmp_path, sharing.__name__, "adapted", 1, "floats", *names)[0] == dict.fromkeys(
+        names, 0
+    )
 
 
 @pytest.mark.parametrize(("shards", "bar"), [(1, 0.0), (2, BAR)])
