@@ -6,8 +6,9 @@ one step per head, so the fold is Mamba-2's. Attention is under a window but for
 `full_attention_idx` names, as in the authors' own code; mlx-lm, vLLM and llama.cpp look at all tokens.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -180,6 +181,11 @@ def layout(config: Config) -> list[LayerSpec]:
 class Mamba(Module):
     """[B, L, hidden] -> [B, L, hidden]. in_proj gives each head its gate and then its x."""
 
+    reads_all: ClassVar[str] = "bcdt_proj"
+    """What reads all channels."""
+    total: Callable[[mx.array], mx.array] | None = None
+    """Where several processes have some heads each, the sum over them."""
+
     def __init__(self, spec: MambaSpec) -> None:
         super().__init__()
         self.in_proj = nn.Linear(spec.hidden, 2 * spec.inner, bias=False)
@@ -200,23 +206,34 @@ class Mamba(Module):
         by_head = linear(self.in_proj, x, step).reshape(*x.shape[:2], spec.heads, 2, spec.head_dim)
         gate, mixed = (by_head[..., half, :].flatten(2) for half in range(2))
 
-        def scan(
-            states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
-        ) -> tuple[mx.array, dict[str, mx.array]]:
-            return self._scan(step, states, mixed, counts)
-
-        y = gated(silu, gate.astype(mx.float32), cache.scan(step, scan, mixed))
+        given = (mixed,)
+        if self.total is not None:  # as in `runtime.nn.mamba1`
+            convolved = cache.scan(step, self._convolved, mixed)
+            given = mixed, self.total(linear(self.bcdt_proj, convolved, step))
+        y = gated(silu, gate.astype(mx.float32), cache.scan(step, partial(self._scan, step), *given))
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def _scan(
-        self, step: Step, states: dict[str, mx.array], mixed: mx.array, counts: mx.array | None
+    def _convolved(
+        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
     ) -> tuple[mx.array, dict[str, mx.array]]:
-        """mixed [B, L, inner] -> y float32 [B, L, inner]."""
+        return self.conv1d(mixed, states["conv"], counts, silu=True)[0], states
+
+    def _scan(
+        self,
+        step: Step,
+        states: dict[str, mx.array],
+        mixed: mx.array,
+        made: mx.array | None = None,
+        *,
+        counts: mx.array | None,
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        """mixed [B, L, inner], made [B, L, 2 state + rank] -> y float32 [B, L, inner]."""
         spec = self._spec
         x, conv = self.conv1d(mixed, states["conv"], counts, silu=True)
-        made = mx.split(linear(self.bcdt_proj, x, step), (spec.state, 2 * spec.state), axis=-1)
+        made = linear(self.bcdt_proj, x, step) if made is None else made
+        parts = mx.split(made, (spec.state, 2 * spec.state), axis=-1)
         norms = self.B_norm, self.C_norm, self.dt_norm
-        inputs, outputs, ranks = (norm(part) for norm, part in zip(norms, made, strict=True))
+        inputs, outputs, ranks = (norm(part) for norm, part in zip(norms, parts, strict=True))
         steps = linear(self.dt_proj, ranks, step)
         folded = mx.concatenate([x, inputs, outputs], axis=-1)
         y, state = ops.table.ssd(self, spec, folded, steps, states["state"], counts)

@@ -81,6 +81,11 @@ class Fading:
         nothing = mx.array([0.0] * len(slopes))
         self.A_log = mx.array([math.log(slope) for slope in slopes])
         self.dt_bias, self.D = nothing, nothing
+        self._slopes = slopes
+
+    def of_heads(self, start: int, stop: int) -> "Fading":
+        """Of some of them (`runtime.ranks`)."""
+        return Fading(self._slopes[start:stop])
 
 
 class Lightning(Module):

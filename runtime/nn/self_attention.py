@@ -227,6 +227,9 @@ class SelfAttention(Attention):
 class WideNormAttention(SelfAttention):
     """With norms on queries and keys over all heads together, before they are cut into heads."""
 
+    total: Callable[[mx.array], mx.array] | None = None
+    """Where several processes have some heads each, the sum over them."""
+
     def __init__(
         self,
         shape: HeadShape,
@@ -240,10 +243,31 @@ class WideNormAttention(SelfAttention):
         self.q_norm = RMSNorm(shape.heads * shape.head_dim, eps=eps)
         self.k_norm = RMSNorm(shape.kv_heads * shape.head_dim, eps=eps)
         self._attends = replace(self._attends, normed_together=True)
+        self._widths = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+
+    def of_heads_here(self, heads: int, groups: int, ranks: int) -> dict[str, Any]:
+        """Beside `of_heads`, where each of so many processes has as many; several may have one group."""
+        widths = heads * ranks * self._head_dim, groups * ranks * self._head_dim
+        return {"_widths": widths, "_as_stated": False}
 
     def flat(self, x: mx.array, step: Step) -> Projected:
         queries, keys, values = projections(self.opening(), x, step)
-        return self.q_norm(queries), self.k_norm(keys), values
+        if self.total is None:
+            return self.q_norm(queries), self.k_norm(keys), values
+        return *self._normed((queries, keys), self.total), values
+
+    def _normed(
+        self, parts: tuple[mx.array, mx.array], total: Callable[[mx.array], mx.array]
+    ) -> tuple[mx.array, mx.array]:
+        """By the mean squares of all heads, of which some are here."""
+        own = [part.astype(mx.float32).square().sum(axis=-1, keepdims=True) for part in parts]
+        means = total(mx.concatenate(own, axis=-1)) / mx.array(self._widths)
+        by = mx.split(mx.rsqrt(means + self.q_norm.eps), 2, axis=-1)
+        queries, keys = (
+            (part.astype(mx.float32) * times * norm.weight).astype(part.dtype)
+            for part, times, norm in zip(parts, by, (self.q_norm, self.k_norm), strict=True)
+        )
+        return queries, keys
 
     def opening(self) -> tuple[nn.Module, ...]:
         return self.q_proj, self.k_proj, self.v_proj

@@ -13,6 +13,7 @@ import mlx.core as mx
 from runtime.errors import CannotCut
 from runtime.nn import ops
 from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm
 from runtime.nn.rounded import RoundingNorm, rounded
 from runtime.ranks.pieces import Shard
@@ -74,14 +75,15 @@ class PartedGatedNorm(GatedRMSNorm):
         return (y if self.gate_first else y * opened).astype(gate.dtype)
 
 
-class PartedNorm(RMSNorm):
-    """An `RMSNorm`, some of whose channels are here."""
+class PartedNorm(Module):
+    """An `RMSNorm`, some of whose channels are here; kernels do not take it for one."""
 
     total: Sum
     """Over the ranks."""
 
     def __init__(self, whole: RMSNorm, shard: Shard) -> None:
-        super().__init__(whole.weight.size, whole.eps)
+        super().__init__()
+        self.weight, self.eps = whole.weight, whole.eps
         self._shard, self._size = shard, whole.weight.size
         self._rounds = isinstance(whole, RoundingNorm) and whole.rounds
 

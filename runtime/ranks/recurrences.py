@@ -8,9 +8,11 @@ import mlx.core as mx
 from runtime.cache.layout import LayerSpec, Recurrent
 from runtime.errors import CannotCut
 from runtime.nn.delta_net import GatedDeltaNet
-from runtime.nn.kimi_delta import KimiDelta
-from runtime.nn.mamba1 import Mamba1
+from runtime.nn.gated_norm import GatedRMSNorm
+from runtime.nn.kimi_delta import Delta
+from runtime.nn.lightning import Lightning, LightningAttention
 from runtime.nn.mamba2 import Mamba2
+from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.ranks.norms import PartedGatedNorm, Place
 from runtime.ranks.pieces import Piece, Shard, group_of, inputs_of, scaled
 from runtime.ranks.splits import Split, check_children, inputs, outputs
@@ -35,7 +37,7 @@ def split_delta(module: GatedDeltaNet, memory: LayerSpec | None, shard: Shard) -
     }
     check_children(module, {*pieces, "norm"})
     own = replace(spec, key_heads=keys[1] - keys[0], value_heads=values[1] - values[0])
-    return Split(pieces, {"_spec": own}, _recurrent(memory, spec.memory, own.memory))
+    return Split(pieces, {"_spec": own}, own_states(memory, spec.memory, own.memory))
 
 
 def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Split:
@@ -58,49 +60,27 @@ def split_mamba2(module: Mamba2, memory: LayerSpec | None, shard: Shard) -> Spli
     if spec.norm:
         pieces["norm"] = Piece("stack", (x,), spec.inner)
     check_children(module, set(pieces))
-    normed = max(spec.norm_groups // shard.count, 1)
-    own = replace(spec, heads=heads[1] - heads[0], groups=groups[1] - groups[0], norm_groups=normed)
-    changed: dict[str, Any] = {"_spec": own}
-    scales, within = vars(module)["_scales"], ()
+    count = max(spec.norm_groups // shard.count, 1)
+    own = replace(spec, heads=heads[1] - heads[0], groups=groups[1] - groups[0], norm_groups=count)
+    normed = _normed("norm", module.norm, own.inner, shard) if spec.norm else Split({})
+    changed: dict[str, Any] = {"_spec": own, **normed.changed}
+    scales = vars(module)["_scales"]
     if scales is not None:
         changed["_scales"] = mx.concatenate([scales[start:stop] for start, stop in opening])
-    if spec.norm and spec.norm_groups % shard.count == 0:
-        changed["norm.groups"] = normed
-    elif spec.norm:
-        changed["norm"] = PartedGatedNorm(module.norm, Place.of(shard, own.inner, spec.norm_groups))
-        within = ("norm.total",)
-    return Split(pieces, changed, _recurrent(memory, spec.memory, own.memory), within)
+    return Split(pieces, changed, own_states(memory, spec.memory, own.memory), normed.within)
 
 
-def split_mamba1(module: Mamba1, memory: LayerSpec | None, shard: Shard) -> Split:
-    """By channels. What all of them make step sizes, B and C of is summed, and these are on every rank."""
-    spec = vars(module)["_spec"]
-    group = max(group_of(module.out_proj), group_of(module.x_proj))
-    own = shard.units(spec.inner, group)
-    stack = Piece("stack", (own,), spec.inner)
-    pieces = {
-        "in_proj": outputs(module.in_proj, own, (own[0] + spec.inner, own[1] + spec.inner)),
-        "x_proj": inputs(module.x_proj, shard, own),
-        "dt_proj": outputs(module.dt_proj, own),
-        **dict.fromkeys(("conv1d", "A_log", "D"), stack),
-        "out_proj": inputs(module.out_proj, shard, own),
-    }
-    check_children(module, {*pieces, "dt_layernorm", "b_layernorm", "c_layernorm"})
-    here = replace(spec, inner=own[1] - own[0])
-    return Split(pieces, {"_spec": here}, _recurrent(memory, spec.memory, here.memory), ("total",))
-
-
-def split_kimi(module: KimiDelta, memory: LayerSpec | None, shard: Shard) -> Split:
+def split_kimi(module: Delta, memory: LayerSpec | None, shard: Shard) -> Split:
     """By heads."""
     spec = vars(module)["_spec"]
     heads = shard.heads(spec.heads)
     (own,) = scaled([heads], spec.size)
     mixed = tuple((own[0] + at * spec.inner, own[1] + at * spec.inner) for at in range(3))
+    by_channel = (name for name in ("f_proj", "f_b_proj", "g_proj", "g_b_proj") if name in module)
     pieces = {
         "qkv_proj": outputs(module.qkv_proj, *mixed),
         "conv1d": Piece("stack", mixed, 3 * spec.inner),
-        "f_b_proj": outputs(module.f_b_proj, own),
-        "g_b_proj": outputs(module.g_b_proj, own),
+        **{name: outputs(module[name], own) for name in by_channel},
         "b_proj": outputs(module.b_proj, heads),
         "dt_bias": Piece("stack", (own,), spec.inner),
         "A_log": Piece("stack", (heads,), spec.heads, axis=2),
@@ -108,7 +88,61 @@ def split_kimi(module: KimiDelta, memory: LayerSpec | None, shard: Shard) -> Spl
     }
     check_children(module, {*pieces, "f_a_proj", "g_a_proj", "o_norm"})
     here = replace(spec, heads=heads[1] - heads[0])
-    return Split(pieces, {"_spec": here}, _recurrent(memory, spec.memory, here.memory))
+    return Split(pieces, {"_spec": here}, own_states(memory, spec.memory, here.memory))
+
+
+def split_lightning(module: Lightning, memory: LayerSpec | None, shard: Shard) -> Split:
+    """By heads, of which one matrix has those of queries, keys and values in turn, or one kind behind the
+    other.
+    """
+    spec = vars(module)["_spec"]
+    heads = shard.heads(spec.heads)
+    (own,) = scaled([heads], spec.head_dim)
+    in_turn = isinstance(module, LightningAttention)
+    behind = tuple((own[0] + at * spec.inner, own[1] + at * spec.inner) for at in range(3))
+    mixed = scaled([heads], 3 * spec.head_dim) if in_turn else behind
+    gate, norm, close = ("output_gate", "norm", "out_proj") if in_turn else ("g_proj", "g_norm", "o_proj")
+    pieces = {
+        "qkv_proj": outputs(module.qkv_proj, *mixed),
+        gate: outputs(module[gate], own),
+        norm: Piece("stack", (own,), spec.inner),
+        close: inputs(module[close], shard, own),
+    }
+    check_children(module, {*pieces, "q_norm", "k_norm"})
+    here = replace(spec, heads=heads[1] - heads[0])
+    normed = _normed(norm, module[norm], here.inner, shard)
+    changed = {"_spec": here, "_fading": vars(module)["_fading"].of_heads(*heads), **normed.changed}
+    return Split(pieces, changed, own_states(memory, spec.memory, here.memory), normed.within)
+
+
+def split_rg_lru(module: RecurrentBlock, memory: LayerSpec | None, shard: Shard) -> Split:
+    """By heads, each with its gates."""
+    count, block, _ = module.rg_lru.input_gate_weight.shape
+    heads, width = shard.heads(count), count * block
+    (own,) = scaled([heads], block)
+    kinds = ("input_gate_weight", "input_gate_bias", "recurrent_gate_weight", "recurrent_gate_bias")
+    pieces = {
+        "linear_y": outputs(module.linear_y, own),
+        "linear_x": outputs(module.linear_x, own),
+        "conv_1d": Piece("stack", (own,), width),
+        "rg_lru.recurrent_param": Piece("stack", (own,), width),
+        **dict.fromkeys((f"rg_lru.{kind}" for kind in kinds), Piece("stack", (heads,), count)),
+        "linear_out": inputs(module.linear_out, shard, own),
+    }
+    check_children(module, set(pieces))
+    taps = module.conv_1d.weight.shape[1]
+    here = rg_lru_memory(own[1] - own[0], taps)
+    return Split(pieces, memory=own_states(memory, rg_lru_memory(width, taps), here))
+
+
+def _normed(path: str, norm: GatedRMSNorm, own: int, shard: Shard) -> Split:
+    """A norm under a gate, where it runs over channels of which a rank has `own`. Its weight is split by who
+    asks.
+    """
+    if norm.groups % shard.count == 0:
+        return Split({}, {f"{path}.groups": norm.groups // shard.count})
+    parted = PartedGatedNorm(norm, Place.of(shard, own, norm.groups))
+    return Split({}, {path: parted}, within=(f"{path}.total",))
 
 
 def split_convolved(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:
@@ -129,7 +163,7 @@ def split_convolved(module: Any, memory: LayerSpec | None, shard: Shard) -> Spli
     return Split(pieces, memory=Recurrent({"conv": here}))
 
 
-def _recurrent(memory: LayerSpec | None, whole: Recurrent, own: Recurrent) -> Recurrent:
+def own_states(memory: LayerSpec | None, whole: Recurrent, own: Recurrent) -> Recurrent:
     if memory != whole:
         raise CannotCut("its layer's memory is not its own")
     return own

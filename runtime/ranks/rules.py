@@ -6,15 +6,25 @@ from typing import Any
 from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating
 from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.delta_net import GatedDeltaNet
-from runtime.nn.kimi_delta import KimiDelta
+from runtime.nn.kimi_delta import KimiDelta, LingDelta, WideDelta
+from runtime.nn.lightning import LightningAttention, TurnedLightning
 from runtime.nn.mamba1 import Mamba1
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
+from runtime.nn.rg_lru import RecurrentBlock
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.convolved import split_convolved_attention
 from runtime.ranks.mixed import split_fold, split_mixed_mlp
 from runtime.ranks.pieces import Shard
-from runtime.ranks.recurrences import split_convolved, split_delta, split_kimi, split_mamba1, split_mamba2
+from runtime.ranks.recurrences import (
+    split_convolved,
+    split_delta,
+    split_kimi,
+    split_lightning,
+    split_mamba2,
+    split_rg_lru,
+)
+from runtime.ranks.selective import split_mamba1, split_selective_heads
 from runtime.ranks.splits import (
     DENSE,
     EXPERTS,
@@ -34,7 +44,9 @@ ATTENTION, RECURRENT, NOTHING = (Full, Rotating, Chunked), (Recurrent,), ()
 
 RULES: dict[type, Found] = {
     GatedDeltaNet: (RECURRENT, split_delta),
-    KimiDelta: (RECURRENT, split_kimi),
+    **dict.fromkeys((KimiDelta, LingDelta, WideDelta), (RECURRENT, split_kimi)),
+    **dict.fromkeys((LightningAttention, TurnedLightning), (RECURRENT, split_lightning)),
+    RecurrentBlock: (RECURRENT, split_rg_lru),
     Mamba1: (RECURRENT, split_mamba1),
     Mamba2: (RECURRENT, split_mamba2),
     **dict.fromkeys((*EXPERTS, *DENSE), (NOTHING, split_mlp)),
@@ -47,7 +59,8 @@ def rule_for(module: Any) -> Found | None:
     its layer are its own (`memories` is None), and any latent one; any mixture that says beside its call what
     it `adds` up; and what says beside its call that each number between its matrices is made of its own rows
     alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`), a gated convolution
-    (`by_channel`); and what says beside its call that it `mixes` a token with the one before it.
+    (`by_channel`); and what says beside its call that it `mixes` a token with the one before it, or
+    what of it `reads_all` channels.
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing
@@ -63,6 +76,8 @@ def rule_for(module: Any) -> Found | None:
         return NOTHING, split_mlp
     if stated_together(type(module), "__call__", "by_channel"):
         return RECURRENT, split_convolved
+    if stated_together(type(module), "__call__", "reads_all"):
+        return RECURRENT, split_selective_heads
     if stated_together(type(module), "__call__", "mixes"):
         return RECURRENT, split_fold if module.mixes == "heads" else split_mixed_mlp
     return RULES.get(type(module))

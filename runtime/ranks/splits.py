@@ -70,8 +70,6 @@ def split_attention(
     """By query heads, with the heads of keys and values that they read. more: pieces of what
     else it has.
     """
-    if isinstance(module, WideNormAttention):
-        raise CannotCut("its norms run over all heads")
     heads, groups = module.head_counts
     if not isinstance(memory, Full | Rotating | Chunked) or memory.kv_heads != groups:
         raise CannotCut("its layer's memory is not that of its own heads")
@@ -90,10 +88,12 @@ def split_attention(
         (q,), (k,) = scaled([own], memory.head_dim), scaled([read], memory.head_dim)
         k, v = ((k[0] + at * memory.head_dim, k[1] + at * memory.head_dim) for at in (heads, heads + groups))
         pieces["qkv_proj"] = outputs(module.qkv_proj, q, k, v)
+    wide = isinstance(module, WideNormAttention)
     for name, count, ranges in (("q_norm", heads, own), ("k_norm", groups, read)):
         weight = module[name].get("weight") if name in module else None
-        if weight is not None and weight.ndim > 1:
-            pieces[name] = Piece("stack", (ranges,), count)
+        if weight is not None and (weight.ndim > 1 or wide):
+            unit = weight.shape[0] // count  # each head's own, one behind the other
+            pieces[name] = Piece("stack", scaled([ranges], unit), weight.shape[0])
     for name in BY_HEAD:
         if name in module:
             pieces[name] = Piece("stack", (own,), heads)
@@ -105,7 +105,11 @@ def split_attention(
     changed, alibi = {**module.of_heads(*counts), **together.changed}, vars(module).get("_alibi")
     if alibi is not None:
         changed["_alibi"] = alibi.of_heads(*own)
-    return Split(pieces, changed, replace(memory, kv_heads=counts[1]), together.within)
+    within = together.within
+    if wide:
+        changed |= module.of_heads_here(*counts, shard.count)
+        within = (*within, "total")
+    return Split(pieces, changed, replace(memory, kv_heads=counts[1]), within)
 
 
 def _added(module: Any, pieces: Mapping[str, Piece]) -> dict[str, Piece]:

@@ -178,10 +178,10 @@ def test_layers_stay_with_the_one_whose_choice_they_look_at() -> None:
 def test_sublayers_that_cannot_be_shared_are_named() -> None:
     with pytest.raises(CannotCut, match=r"mixer \(Mamba2\): 8 heads are no multiple of 3"):
         of_reference("mamba2", shards=3)
-    (said,) = of_reference("olmo2", shards=2).whole
-    assert "self_attn (WideNormAttention): its norms run over all heads" in said
-    (said,) = of_reference("plamo2", shards=2).whole
-    assert "mixer (Mamba): nobody says how it is split" in said
+    (said,) = of_reference("baichuan_m1", shards=2).whole
+    assert "self_attn (Attention): nobody says how its conv is split" in said
+    (said,) = of_reference("muse_spark_layers", shards=2).whole
+    assert "mlp (Mixture): nobody says how it is split" in said
     assert of_reference("lfm2", shards=2).whole == ()
 
 

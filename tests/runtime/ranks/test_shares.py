@@ -40,7 +40,12 @@ HALVED = (
 DEEPER = ("rwkv7 of 4",)
 """With as many layers."""
 # Whose layers exchange what stands between their matrices, too.
-RECURRENT = "mamba_biases", "falcon_mamba", "mamba2", "jamba", "granitemoehybrid_dense"
+INSIDE = (
+    *("mamba_biases", "falcon_mamba", "mamba2", "jamba", "granitemoehybrid_dense", "plamo2", "gemma3n"),
+    *("bitnet_biases", "minimax", "ling2_5", "olmo2", "olmoe", "minimax_m2", "zamba2"),
+)
+# Whose layers are computed in parts on one rank, too.
+IN_PARTS = "rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4"
 SHARED = (
     *STAGED,
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
@@ -55,18 +60,9 @@ SHARED = (
         "deepseek_v4",
     ),
     *ALIBI,
-    *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "plamo2", "xglm"),
+    *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    *(
-        "phi3small",
-        *RECURRENT,
-        "gemma4_text",
-        "gemma3n",
-        "mistral_large4",
-        "rwkv7",
-        "bitnet_biases",
-        "zamba2",
-    ),
+    *("phi3small", "gemma4_text", "recurrent_gemma_wide", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
     "rwkv7",
@@ -113,24 +109,13 @@ def test_shards_give_the_logits_of_one_process(
 @pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
 def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
-    the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, PLaMo 2,
-    Zamba 2, Phi-3 small, Inkling and RWKV and those with indexers or ALiBi are computed in parts on one
-    rank, too; those of Mamba, Gemma 3n and BitNet exchange something in the middle.
+    the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, Phi-3
+    small and Inkling and those with indexers or ALiBi are computed in parts on one rank, too.
     """
-    indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3", "mistral_large4"
+    indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    single = (
-        "dbrx",
-        "gemma4_moe",
-        "kimi_linear",
-        "falcon_40b",
-        "plamo2",
-        "gemma3n",
-        "rwkv7",
-        "bitnet_biases",
-        "zamba2",
-    )
-    apart = *single, *clipped, *indexed, *ALIBI, *RECURRENT
+    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b"
+    apart = *single, *clipped, *indexed, *ALIBI, *INSIDE, *IN_PARTS
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
     assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
