@@ -9,7 +9,7 @@ Sources: arXiv 2502.12671; the authors' modeling_baichuan.py of Baichuan-M1-14B.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 
@@ -90,6 +90,9 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Attention(FusedAttention):
+    memories: ClassVar[int] = 2
+    """See `runtime.ranks.rules`."""
+
     def __init__(self, shape: Config, rope: Rope | None) -> None:
         super().__init__(shape, rope)
         self.conv = CausalConv(2 * shape.kv_heads * shape.head_dim, TAPS, bias=False)

@@ -1,8 +1,9 @@
-"""How the ranks that share a stage split attention whose keys and values pass convolutions first (Inkling):
-by heads, with the filters of their channels and the last tokens that these have seen.
+"""How the ranks that share a stage split attention whose keys and values pass convolutions first (Inkling,
+Baichuan M1): by heads, with the filters of their channels and the last tokens that these have seen.
 
-A matrix may lie in a module that does more, as `linear`, beside the lengths of heads and filters that tokens
-make. All memories of the layer are asked about; those of convolutions behind the attention stay as they are.
+Of Inkling a matrix may lie in a module that does more, as `linear`, beside the lengths of heads and filters
+that tokens make. All memories of the layer are asked about; those of convolutions behind the attention stay
+as they are.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, Rotating
 from runtime.ranks.pieces import Piece, Range, Shard, inputs_of, scaled
-from runtime.ranks.splits import Split, check_children, inputs, outputs
+from runtime.ranks.splits import Split, check_children, inputs, outputs, split_attention
 
 _OF_QUERIES = (
     *("q_proj", "r_proj", "sink_proj", "o_proj.gate_proj"),
@@ -52,6 +53,21 @@ def split_convolved_attention(module: Any, memory: LayerSpec | None, shard: Shar
     check_children(module, {*pieces, *_WHOLE})
     counts = own[1] - own[0], read[1] - read[0]
     return Split(pieces, module.of_heads(*counts), _remembered(memory, groups, read))
+
+
+def split_filtered(module: Any, memory: LayerSpec | None, shard: Shard) -> Split:
+    """Of one convolution (`conv`) whose channels are those of keys, then those of values."""
+    _, groups = module.head_counts
+    size = vars(module)["_head_dim"]
+    (keys,) = scaled([shard.groups(groups)], size)
+    values = keys[0] + groups * size, keys[1] + groups * size
+    pieces = {"conv": Piece("stack", (keys, values), 2 * groups * size)}
+    if not isinstance(memory, Recurrent):
+        return split_attention(module, memory, shard, pieces)
+    split = split_attention(module, Full(groups, size), shard, pieces)
+    last = memory.states["conv"]
+    here = replace(last, shape=(last.shape[0], 2 * (keys[1] - keys[0])))
+    return replace(split, memory=Recurrent({"conv": here}))
 
 
 def _remembered(memory: LayerSpec | None, groups: int, read: Range) -> LayerSpec | None:

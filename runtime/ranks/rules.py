@@ -5,6 +5,7 @@ from typing import Any
 
 from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating
 from runtime.nn.block_choice import ChoosingAttention
+from runtime.nn.compressed import CompressedAttention
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.kimi_delta import KimiDelta, LingDelta, WideDelta
 from runtime.nn.lightning import LightningAttention, TurnedLightning
@@ -13,7 +14,8 @@ from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
 from runtime.nn.rg_lru import RecurrentBlock
 from runtime.nn.sublayer import stated_together
-from runtime.ranks.convolved import split_convolved_attention
+from runtime.ranks.compressed import split_compressed
+from runtime.ranks.convolved import split_convolved_attention, split_filtered
 from runtime.ranks.mixed import split_fold, split_mixed_mlp
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import (
@@ -43,6 +45,7 @@ Found = tuple[tuple[type, ...], Rule]
 ATTENTION, RECURRENT, NOTHING = (Full, Rotating, Chunked), (Recurrent,), ()
 
 RULES: dict[type, Found] = {
+    CompressedAttention: (RECURRENT, split_compressed),
     GatedDeltaNet: (RECURRENT, split_delta),
     **dict.fromkeys((KimiDelta, LingDelta, WideDelta), (RECURRENT, split_kimi)),
     **dict.fromkeys((LightningAttention, TurnedLightning), (RECURRENT, split_lightning)),
@@ -66,6 +69,8 @@ def rule_for(module: Any) -> Found | None:
         return ATTENTION, split_choosing
     if getattr(module, "memories", 1) is None:
         return (*ATTENTION, Recurrent), split_convolved_attention
+    if hasattr(module, "of_heads") and "conv" in module:
+        return (*ATTENTION, Recurrent), split_filtered
     if hasattr(module, "of_heads"):
         return ATTENTION, split_attention
     if isinstance(module, LatentAttention):

@@ -178,11 +178,22 @@ def test_layers_stay_with_the_one_whose_choice_they_look_at() -> None:
 def test_sublayers_that_cannot_be_shared_are_named() -> None:
     with pytest.raises(CannotCut, match=r"mixer \(Mamba2\): 8 heads are no multiple of 3"):
         of_reference("mamba2", shards=3)
-    (said,) = of_reference("baichuan_m1", shards=2).whole
-    assert "self_attn (Attention): nobody says how its conv is split" in said
+    (said,) = of_reference("diffllama", shards=2).whole
+    assert "self_attn (DifferentialAttention): nobody says how its lambda_k1 is split" in said
     (said,) = of_reference("muse_spark_layers", shards=2).whole
     assert "mlp (Mixture): nobody says how it is split" in said
-    assert of_reference("lfm2", shards=2).whole == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("lfm2", "jamba", "plamo2", "falcon_mamba", "mamba2", "granitemoehybrid_dense", "recurrent_gemma"),
+        *("rwkv7", "minimax", "ring_linear", "bailing_hybrid", "olmo2", "olmoe", "minimax_m2", "bitnet"),
+        *("mistral_large4", "deepseek_v4", "baichuan_m1"),
+    ],
+)
+def test_of_these_nothing_stays_whole(name: str) -> None:
+    assert of_reference(name, shards=2).whole == ()
 
 
 def test_convolved_keys_are_remembered_in_parts() -> None:
