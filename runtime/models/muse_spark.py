@@ -9,7 +9,7 @@ Source: transformers modeling_muse_spark.py.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -33,7 +33,7 @@ from runtime.nn.module import Module
 from runtime.nn.moe import Experts
 from runtime.nn.norm import PlainRMS, RMSNorm, one_added, rms
 from runtime.nn.rope import Rope
-from runtime.nn.route import Choice, RuledRouter
+from runtime.nn.route import Choice, RuledRouter, among
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
 from runtime.step import Adapters, Step
@@ -164,17 +164,27 @@ class NormedExperts(Experts):
 
 
 class Mixture(Module):
+    asks_whole: ClassVar[tuple[str, str]] = ("switch_mlp", "post_expert_proj")
+    """Experts, and what closes their sum: see `runtime.ranks.experts`."""
+
     def __init__(self, config: Config) -> None:
         super().__init__()
+        self._own: tuple[int, int] | None = None
         self.gate = ScaledRouter(config)
         self.pre_expert_proj = nn.Linear(config.hidden_size, config.narrow, bias=False)
         self.pre_expert_norm = RMSNorm(config.narrow, eps=config.norm_eps)
         self.switch_mlp = NormedExperts(config)
         self.post_expert_proj = nn.Linear(config.narrow, config.hidden_size, bias=False)
 
+    def of_experts(self, start: int, stop: int) -> dict[str, Any]:
+        """Its attributes where it has these experts alone (`runtime.ranks`)."""
+        return {"_own": (start, stop)}
+
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         narrow = self.pre_expert_norm(linear(self.pre_expert_proj, x, step))
-        return linear(self.post_expert_proj, self.switch_mlp(narrow, self.gate(x, step), step), step)
+        choice = self.gate(x, step)
+        asked = choice if self._own is None else among(choice, *self._own)
+        return linear(self.post_expert_proj, self.switch_mlp(narrow, asked, step), step)
 
 
 class ResidualGate(Module):

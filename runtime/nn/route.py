@@ -135,3 +135,10 @@ class CorrectedRouter(RuledRouter):
     def __init__(self, hidden: int, experts: int, chosen: int, *, scale: float = 1.0) -> None:
         routing = Routing("sigmoid", chosen, normalize=True, scale=scale)
         super().__init__(hidden, experts, routing, corrected=True)
+
+
+def among(choice: Choice, start: int, stop: int) -> Choice:
+    """Of experts [start, stop), counted from the first of them; what others would answer counts nothing."""
+    chosen, shares = choice
+    own = (chosen >= start) & (chosen < stop)
+    return mx.where(own, chosen, start) - start, mx.where(own, shares, 0)

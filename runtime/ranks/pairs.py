@@ -3,6 +3,7 @@
     outputs of W   all of A, and B's own columns; magnitudes and biases likewise
     inputs of W    A's own rows, and all of B: products add up, as those of W do; a bias is the first rank's
     heads of W     one A for all of them, and B of its own heads
+    experts of W   A and B of its own
     all of W       all of it
     none of W      nothing
 
@@ -56,7 +57,8 @@ def brought_share(splits: Splits, name: str) -> float:
     piece = cut[0]
     if leaf == "lora_bias" and piece.along == "inputs":
         return float(piece.first)
-    return piece.share("weight") if (leaf == "lora_down") == (piece.along == "inputs") else 1.0
+    own = piece.along == "each" or (leaf == "lora_down") == (piece.along == "inputs")
+    return piece.share("weight") if own else 1.0
 
 
 class Pairs:
@@ -122,6 +124,9 @@ class Pairs:
         piece = self._piece(f"{name}.weight")
         if piece is None:
             return pair
+        if piece.along == "each":
+            down, up = (_taken(part, piece.axis, piece.ranges) for part in (pair.down, pair.up))
+            return replace(pair, down=down, up=up)
         if piece.along == "inputs":
             norms = None if pair.magnitude is None else self._norms(name, pair)
             down = _taken(pair.down, pair.down.ndim - 2, piece.ranges)

@@ -53,8 +53,8 @@ class Shard:
 class Piece:
     """Some of a module's numbers."""
 
-    along: Literal["outputs", "inputs", "stack"]
-    """stack: one axis of each of its tensors."""
+    along: Literal["outputs", "inputs", "stack", "each"]
+    """stack: one axis of each of its tensors. each: the same of experts, and of what is added to them."""
     ranges: tuple[Range, ...]
     """One behind the other."""
     size: int
@@ -76,7 +76,7 @@ class Piece:
 
     def where(self, leaf: str, shape: Sequence[int]) -> tuple[int, tuple[Range, ...]]:
         """The axis of this tensor of the module, and what of it is here."""
-        if self.along == "stack":
+        if self.along in ("stack", "each"):
             return self.axis, self.ranges
         if leaf == "bias":
             last = len(shape) - 1

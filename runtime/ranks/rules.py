@@ -16,6 +16,7 @@ from runtime.nn.rg_lru import RecurrentBlock
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.compressed import split_compressed
 from runtime.ranks.convolved import split_convolved_attention, split_filtered
+from runtime.ranks.experts import split_asked
 from runtime.ranks.mixed import split_fold, split_mixed_mlp
 from runtime.ranks.pieces import Shard
 from runtime.ranks.recurrences import (
@@ -60,10 +61,10 @@ RULES: dict[type, Found] = {
 def rule_for(module: Any) -> Found | None:
     """Attention of any class that says what it is with fewer heads (`of_heads`), also where all memories of
     its layer are its own (`memories` is None), and any latent one; any mixture that says beside its call what
-    it `adds` up; and what says beside its call that each number between its matrices is made of its own rows
-    alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`), a gated convolution
-    (`by_channel`); and what says beside its call that it `mixes` a token with the one before it, or
-    what of it `reads_all` channels.
+    it `adds` up, or whom it `asks_whole`; and what says beside its call that each number between its matrices
+    is made of its own rows alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`),
+    a gated convolution (`by_channel`); and what says beside its call that it `mixes` a token with the one
+    before it, or what of it `reads_all` channels.
     """
     if isinstance(module, ChoosingAttention):
         return ATTENTION, split_choosing
@@ -77,6 +78,8 @@ def rule_for(module: Any) -> Found | None:
         return ATTENTION, split_latent
     if stated_together(type(module), "__call__", "adds") and module.adds:
         return NOTHING, split_sparse
+    if stated_together(type(module), "__call__", "asks_whole"):
+        return NOTHING, split_asked
     if stated_together(type(module), "__call__", "by_inner"):
         return NOTHING, split_mlp
     if stated_together(type(module), "__call__", "by_channel"):

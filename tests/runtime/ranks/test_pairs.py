@@ -48,10 +48,11 @@ def test_magnitudes_of_another_size_are_refused() -> None:
         check_adapters(network, {"verse": LowRanks({QUERIES: _pair(width, out, out + 1)})})
 
 
-@pytest.mark.parametrize("shards", [1, 2])
-def test_a_plan_counts_what_ranks_have(shards: int) -> None:
-    record = Reference("llama").record
-    network = DESCRIBED.family.build(DESCRIBED.config)
+@pytest.mark.parametrize(("name", "shards"), [("llama", 1), ("llama", 2), ("muse_spark_layers", 2)])
+def test_a_plan_counts_what_ranks_have(name: str, shards: int) -> None:
+    record = Reference(name).record
+    described = describe(record["config"])
+    network = described.family.build(described.config)
     brought = LowRanks(pairs_of(network, 1, dora=False))
     shapes = [
         (f"{name}.lora_{leaf}", array.shape)
@@ -63,8 +64,8 @@ def test_a_plan_counts_what_ranks_have(shards: int) -> None:
     parts = parts_of(record["config"], headers, shards=shards, adapters=shapes)
     left = [name for name, _ in tree_flatten(network.parameters())]
     for rank, share in enumerate(decide(parts, [Host("")] * shards).shares):
-        chain = chain_of(network, DESCRIBED.layout, "x")
-        splits = splits_of(chain, DESCRIBED.layout, Shard(rank, shards)) if shards > 1 else None
+        chain = chain_of(network, described.layout, "x")
+        splits = splits_of(chain, described.layout, Shard(rank, shards)) if shards > 1 else None
         own = Pairs(network, splits, left, {}, lambda array, *_: array).cut("verse", brought, head=not rank)
         arrays = [getattr(pair, leaf) for pair in own.pairs.values() for leaf in ("down", "up", "bias")]
         assert share.adapter_bytes == sum(array.nbytes for array in arrays if array is not None)

@@ -180,8 +180,10 @@ def test_sublayers_that_cannot_be_shared_are_named() -> None:
         of_reference("mamba2", shards=3)
     (said,) = of_reference("diffllama", shards=2).whole
     assert "self_attn (DifferentialAttention): nobody says how its lambda_k1 is split" in said
-    (said,) = of_reference("muse_spark_layers", shards=2).whole
-    assert "mlp (Mixture): nobody says how it is split" in said
+    (said,) = of_reference("gear", shards=2).whole
+    assert "self_attn (Mixer): nobody says how it is split" in said
+    (said,) = of_reference("muse_spark_layers", shards=3).whole[-1:]
+    assert "experts are no multiple of 3" in said
 
 
 @pytest.mark.parametrize(
@@ -189,7 +191,7 @@ def test_sublayers_that_cannot_be_shared_are_named() -> None:
     [
         *("lfm2", "jamba", "plamo2", "falcon_mamba", "mamba2", "granitemoehybrid_dense", "recurrent_gemma"),
         *("rwkv7", "minimax", "ring_linear", "bailing_hybrid", "olmo2", "olmoe", "minimax_m2", "bitnet"),
-        *("mistral_large4", "deepseek_v4", "baichuan_m1"),
+        *("mistral_large4", "deepseek_v4", "baichuan_m1", "muse_spark"),
     ],
 )
 def test_of_these_nothing_stays_whole(name: str) -> None:

@@ -45,7 +45,7 @@ INSIDE = (
     *("bitnet_biases", "minimax", "ling2_5", "olmo2", "olmoe", "minimax_m2", "zamba2"),
 )
 # Whose layers are computed in parts on one rank, too.
-IN_PARTS = "rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1"
+IN_PARTS = "rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"
 SHARED = (
     *STAGED,
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
@@ -162,6 +162,7 @@ ADAPTED = (
     "kimi_linear",
     "llama4",
     "falcon_mamba",
+    "muse_spark_layers",
 )
 
 
