@@ -106,7 +106,7 @@ class Fetching:
     def _run(self) -> None:
         try:
             missing = self._missing()
-            self._store.require_space(sum(self.blobs[number].size_bytes for number in missing))
+            self._store.require_space(sum(self.new.left_bytes(self.blobs[number]) for number in missing))
             if missing and self._origin is not None:
                 self._pull(self._origin, [self.blobs[number] for number in missing])
             for number in missing:

@@ -150,6 +150,19 @@ class PartialBlob:
             self._journal.unlink(missing_ok=True)
 
 
+def here_bytes(layout: Layout, expect: Blob) -> int:
+    """How much of a blob an attempt that goes on would find here. Another one may be bringing more."""
+    path = layout.partial / expect.digest.hex
+    if not os.access(path, os.R_OK | os.W_OK):  # not there, or one that is begun anew: see `_opened`
+        return 0
+    try:
+        raw = (layout.partial / (path.name + _DONE)).read_bytes()[: 8 * MOST_STRETCHES]
+    except OSError:
+        return 0
+    done_bytes = sum(struct.unpack_from(f"<{len(raw) // 8}q", raw))
+    return done_bytes if 0 <= done_bytes <= expect.size_bytes else 0
+
+
 def abandoned(layout: Layout) -> list[Path]:
     """Files of partial/ that nobody is fetching. The caller holds `changing`."""
     if not layout.partial.exists():

@@ -24,7 +24,7 @@ from modelkit.store.layout import Layout
 from modelkit.store.manifest import Manifest
 from modelkit.store.memo import SourceDigests
 from modelkit.store.name import Name, as_name
-from modelkit.store.partial import PartialBlob
+from modelkit.store.partial import PartialBlob, here_bytes
 from modelkit.store.slices import Sliced, SliceWriter
 from modelkit.store.soundness import Progress
 from modelkit.store.sweep import free, reached_by
@@ -82,6 +82,12 @@ class Transaction:
         it is still there.
         """
         return PartialBlob(self._layout, expect, self._ingest.adopt)
+
+    def left_bytes(self, blob: Blob) -> int:
+        """What would have to come of a blob: none of one that is stored, which is kept as by `has`, and of
+        one that a killed operation was fetching the rest.
+        """
+        return 0 if self.has(blob.digest) == blob else blob.size_bytes - here_bytes(self._layout, blob)
 
     def write_slice(self, wanted: Sliced) -> SliceWriter:
         """A writer for a slice of a blob, which is kept from now until the transaction ends."""

@@ -9,7 +9,7 @@ import hashlib
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from modelkit.fetch.hub.hollow import write_hollow
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.together import side_by_side
-from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash
+from modelkit.fetch.hub.transfer import ATTEMPTS, LONGEST_WAIT_S, Transfer, git_hash, left_bytes
 from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream, bare_endpoint
 from modelkit.settings.places import HubSettings
@@ -106,7 +106,7 @@ class _Fetcher:
         self._access.told.say(self._plan(chosen, missing))
         hollow = self._hollow(chosen, missing)
         missing = [file for file in missing if file.name not in hollow]
-        _require_space(self._hub.cache, sum(file.size_bytes for file in missing))
+        _require_space(self._hub.cache, self._left_bytes(missing))
         large = sum(file.size_bytes for file in missing if file.name in chosen.weights) > _MOMENT_BYTES
         if large and self._access.foresee is not None:
             self._access.foresee()
@@ -169,7 +169,7 @@ class _Fetcher:
 
         transfer = Transfer(self._address, self._hub.endpoint, advance)
 
-        unique = {file.blob_name: file for file in files}.values()  # two names of one content: one transfer
+        unique = _unique(files)
         told.begin(f"fetch {self._address.model}", sum(file.size_bytes for file in unique))
         try:
             ordered = sorted(unique, key=lambda file: -file.size_bytes)
@@ -187,19 +187,28 @@ class _Fetcher:
         """Where a file is that was fetched."""
         return self._cache.link(self._listing.commit, file.name, self._blob(file))
 
+    def _left_bytes(self, missing: list[Listed]) -> int:
+        """What has to come of files of which an attempt that was cut off may have left a beginning."""
+        return sum(left_bytes(file, self._blob(file)) for file in _unique(missing))
+
     def _plan(self, chosen: Choice, missing: list[Listed]) -> str:
         """What will be fetched, in a sentence."""
         what = f"{self._address} (commit {self._listing.commit[:12]}"
         what += f", {chosen.quant})" if chosen.quant else ")"
         if not missing:
             return f"{what}: all {size(chosen.size_bytes)} are on this machine already"
-        needed = sum(file.size_bytes for file in missing)
-        here = chosen.size_bytes - needed
+        needed = self._left_bytes(missing)
+        here = sum(file.size_bytes for file in _unique(chosen.files)) - needed
         files = f"{len(missing)} file{'s' if len(missing) > 1 else ''}"
         more = f"; {size(here)} are here already" if here else ""
         if self._access.hollow is not None:
             more += "; for a plan, headers of weights are enough"
         return f"{what}: {files} to fetch, {size(needed)}{more}"
+
+
+def _unique(files: Iterable[Listed]) -> list[Listed]:
+    """Two names of one content are one transfer."""
+    return list({file.blob_name: file for file in files}.values())
 
 
 def _weights(listing: Listing, index: Path | None, label: str) -> tuple[str, ...]:

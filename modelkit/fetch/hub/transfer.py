@@ -76,7 +76,7 @@ class Transfer:
         """
         if self._stopped.is_set():
             return
-        with _alone(blob.with_name(f"{blob.name}.part")) as part:
+        with _alone(_part_of(blob)) as part:
             if blob.exists():  # somebody else fetched it while we waited
                 self._advance(file.size_bytes)
                 return
@@ -289,6 +289,19 @@ def git_hash(size_bytes: int) -> Any:
     """Git's digest of a file: sha1 of a header and the bytes. It tells damage, not an attacker, who could
     write these files anyway."""
     return hashlib.sha1(b"blob %d\0" % size_bytes, usedforsecurity=False)
+
+
+def left_bytes(file: Listed, blob: Path) -> int:
+    """What `Transfer.fetch` would ask for: all but what an earlier attempt left."""
+    try:
+        here_bytes = _part_of(blob).stat().st_size
+    except OSError:
+        return file.size_bytes
+    return file.size_bytes - (here_bytes if here_bytes <= file.size_bytes else 0)
+
+
+def _part_of(blob: Path) -> Path:
+    return blob.with_name(f"{blob.name}.part")
 
 
 @contextmanager

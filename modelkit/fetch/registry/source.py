@@ -40,7 +40,7 @@ def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, acc
     """Bring blobs into the store, as one bar."""
     wanted = {blob.digest: blob for blob in blobs}
     total_bytes = sum(blob.size_bytes for blob in wanted.values())
-    missing_bytes = sum(blob.size_bytes for blob in wanted.values() if new.has(blob.digest) != blob)
+    missing_bytes = sum(new.left_bytes(blob) for blob in wanted.values())
     store.require_space(missing_bytes)
     told = access.told
     if missing_bytes:

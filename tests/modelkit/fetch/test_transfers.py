@@ -16,10 +16,12 @@ from modelkit.fetch.registry.manifests import tags
 from modelkit.fetch.registry.push import push
 from modelkit.fetch.registry.source import open_registry
 from modelkit.store import Name, Store
+from modelkit.units import size
 from tests.modelkit.fetch.conftest import QUICK, SHORT, at, pull
 from tests.modelkit.store.packages import TREE, put, read
 from tests.support import killed_transfer
 from tests.support.fake_registry import Call, FakeRegistry, digest_of
+from tests.support.hub import Listener
 
 MB = 1 << 20
 WEIGHTS = hashlib.shake_256(b"weights").digest(3 * MB)
@@ -269,6 +271,24 @@ def test_a_pull_that_was_killed_goes_on_where_it_ended(stored: FakeRegistry, tmp
         for _, _, headers in stored.log
         if "Range" in headers
     )
+
+
+def test_what_is_left_after_a_kill_is_what_is_said_and_needs_room(
+    store: Store, stored: FakeRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, told, needed = tmp_path / "other", Listener(), list[int]()
+    stored.manifests["amy/story", "latest"] = stored.manifests["amy/story", "q4"]
+    killed_transfer.run("pull", home, stored.host, "amy/story", 2 * MB, CHUNK)
+    whole = sum(blob.size_bytes for blob in store.resolve("story").manifest.blobs)
+    monkeypatch.setattr(Store, "require_space", lambda _store, count: needed.append(count))
+    stored.log.clear()
+    pull(at(stored), NAME, Store(home), Access(told=told), limits=QUICK)
+    (first,) = (
+        int(headers["Range"][6:].partition("-")[0]) for _, _, headers in stored.log if "Range" in headers
+    )
+    assert MB <= first < len(WEIGHTS)
+    assert 0 <= needed[0] - (len(WEIGHTS) - first) <= whole - len(WEIGHTS)  # small ones may be missing, too
+    assert told.said == [f"{at(stored)}: {size(needed[0])} of {size(whole)} to fetch"]
 
 
 def test_what_a_killed_pull_left_is_pruned(stored: FakeRegistry, tmp_path: Path) -> None:

@@ -49,6 +49,29 @@ def test_what_was_written_is_there_for_the_next_one(store: Store) -> None:
         assert part.commit()
 
 
+def test_of_what_was_begun_the_rest_is_left(store: Store) -> None:
+    with store.begin() as new:
+        assert new.left_bytes(BLOB) == len(DATA)
+        with new.fetch_blob(BLOB) as part:
+            part.restart(2)
+            part.write(part.stretches()[1], 0, DATA[part.stretches()[1].start :][:3000])
+            assert new.left_bytes(BLOB) == len(DATA) - 3000
+        assert new.left_bytes(BLOB) == len(DATA) - 3000
+        with new.fetch_blob(BLOB) as part:
+            fill(part)
+            assert part.commit()
+        assert new.left_bytes(BLOB) == 0
+
+
+@pytest.mark.parametrize("journal", [b"", b"x", b"\xff" * 16, (1 << 60).to_bytes(8, "little") * 16])
+def test_a_journal_that_says_nothing_sound_leaves_all_of_it(journal: bytes, store: Store) -> None:
+    with store.begin() as new:
+        with new.fetch_blob(BLOB) as part:
+            fill(part)
+        (store.root / "partial" / f"{BLOB.digest.hex}.done").write_bytes(journal)
+        assert new.left_bytes(BLOB) == len(DATA)
+
+
 def test_a_journal_that_is_ahead_of_the_data_is_found_out(store: Store) -> None:
     with store.begin() as new, new.fetch_blob(BLOB) as part:
         fill(part)

@@ -149,6 +149,22 @@ def test_a_killed_fetch_goes_on_where_it_ended(hub: Hub, tmp_path: Path, cache: 
     assert not list(cache.rglob("*.part"))
 
 
+def test_of_a_file_that_is_begun_the_rest_is_left(
+    hub: Hub, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = hub.repositories["Amy/Story"].files["model.safetensors"]
+    part = cache / "models--Amy--Story" / "blobs" / f"{hashlib.sha256(data).hexdigest()}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(data[:-100])
+    told, needed = Listener(), list[int]()
+    monkeypatch.setattr(obtain, "_require_space", lambda _folder, count: needed.append(count))
+    modelkit.pull(STORY, home=tmp_path / "home", progress=told)
+    total = sum(bar for _, bar in told.bars[:1])
+    here = obtain.size(len(data) - 100)
+    assert needed == [total - len(data) + 100]
+    assert told.said[0].endswith(f": 7 files to fetch, {obtain.size(needed[0])}; {here} are here already")
+
+
 def test_a_part_of_other_bytes_costs_a_second_transfer(hub: Hub, tmp_path: Path, cache: Path) -> None:
     digest = hashlib.sha256(hub.repositories["Amy/Story"].files["model.safetensors"]).hexdigest()
     part = cache / "models--Amy--Story" / "blobs" / f"{digest}.part"
