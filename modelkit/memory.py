@@ -22,16 +22,21 @@ LIKELY_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a model takes, in bytes. What is likely and what is possible are far apart, so both are said."""
+    """What a model takes, in bytes. What is likely and what is possible are far apart, so both are said.
+
+    Of a model that several ranks run together all of it is meant, as it is in what is free and in what the
+    engine says it has taken: `modelkit plan` says what each of them has. Before it is loaded, and always of
+    what layers remember, that is what one machine would take: what ranks repeat is counted once.
+    """
 
     weight_bytes: int
-    """The model's weights, as they are held."""
+    """The model's weights, as they are held; once it is loaded, all that ranks hold of them."""
     draft_bytes: int
     """The draft's weights; 0 without one."""
     cache_bytes: int
     """What the model's layers remember of one sequence of the whole context."""
     available_bytes: int
-    """What was free before anything was loaded; 0: unknown."""
+    """What was free before anything was loaded, of all ranks' machines together; 0: unknown."""
     draft_cache_bytes: int = 0
     """What the draft's layers remember of such a sequence."""
     prefix_bytes: int = 0

@@ -92,6 +92,8 @@ class _Weights:
     """What drafts take in memory, once they are loaded."""
     copied: frozenset[int] = frozenset()
     """See `read_share`."""
+    elsewhere_bytes: int = 0
+    """What the other ranks hold of the target, once it is loaded."""
 
     @property
     def with_head(self) -> bool:
@@ -100,10 +102,9 @@ class _Weights:
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
-        with_head = self.with_head
         if self.share is not None:
-            return self.share(partial(read_share, with_head=with_head, copied=self.copied), self.told)
-        return self._read(self.opened.target, with_head=with_head)
+            return self.share(self._read_share, self.told)
+        return self._read(self.opened.target, with_head=self.with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if not self.guesses:
@@ -112,6 +113,12 @@ class _Weights:
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
         return drafters_for(target, draft, memory)
+
+    def _read_share(
+        self, opened: Opened, plan: "Plan", group: "Group", told: "Told", given: "Given | None"
+    ) -> LoadedModel:
+        self.elsewhere_bytes = sum(share.weight_bytes for share in plan.shares[1:])
+        return read_share(opened, plan, group, told, given, with_head=self.with_head, copied=self.copied)
 
     def _read(self, part: Part, *, with_head: bool = False) -> LoadedModel:
         config, files, fixed = stored_weights(self.opened, part)
@@ -172,7 +179,7 @@ def start_engine(
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead)
     device.give_back()  # packed weights that were expanded have left as much behind
-    loaded = engine.model.weight_bytes + opened.ready.pooling.dense_bytes
+    loaded = engine.model.weight_bytes + weights.elsewhere_bytes + opened.ready.pooling.dense_bytes
     held = replace(limits.memory, weight_bytes=loaded, draft_bytes=weights.draft_bytes)
     notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
     return Started(engine, limits.context, held, notes, limits.kv_format, learning)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.durations import FOR_EVER
+from modelkit.ranks.present import present
 from modelkit.server.access import Access
 from modelkit.server.announce import announce, withdraw
 from modelkit.server.app import make_app
@@ -78,7 +79,7 @@ async def _serve(
     pool = Pool(
         stored,
         Capacity(
-            memory_bytes=wanted.memory_bytes or _room_here(),
+            memory_bytes=wanted.memory_bytes or room_here(),
             keep_alive_s=wanted.settings.keep_alive_s,
             waiting=wanted.limits.waiting,
             waiting_in_all=2 * wanted.limits.waiting,
@@ -146,9 +147,13 @@ def _how(address: str, wanted: Wanted) -> Iterator[str]:
     yield f"  a request: curl {to}/v1/chat/completions{key} -d '{body}'"
 
 
-def _room_here() -> int:
-    """Bytes that models may take together where nobody has said: of the memory that MLX computes in."""
-    return int(device.device().available_bytes * _SHARE) or UNLIMITED
+def room_here() -> int:
+    """Bytes that models may take together where nobody has said: of the memory that MLX computes in, on all
+    machines that a launcher has started this on. A model counts there with all of it, too.
+    """
+    crew = present()
+    free = device.device().available_bytes if crew is None else crew.free_bytes
+    return int(free * _SHARE) or UNLIMITED
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

@@ -64,20 +64,27 @@ said = []
 for adapters in ([], ["./verse"], ["./verse"]):
     with modelkit.load("./model", ranks=2, shards=2, adapters=adapters) as model:
         said.append(model.generate("Once upon", temperature=0.8, seed=4, num_predict=6).text)
-print(json.dumps(said))
+    held = [model.memory.weight_bytes]
+with modelkit.load("./model", ranks=2) as model:
+    held.append(model.memory.weight_bytes)
+print(json.dumps([*said, held]))
 """
 
 
 def test_shared_layers_say_the_same_again_and_again(folder: Path) -> None:
-    """The second time on the ranks that are there; adapters beside the model are theirs, too."""
+    """The second time on the ranks that are there; adapters beside the model are theirs, too. What is said of
+    its weights is of all ranks: in stages what one machine holds, in shards what is repeated as well.
+    """
     command = [sys.executable, "-W", "ignore", "-c", SHARED]
     env = os.environ | {"PYTHONPATH": str(ranks.ROOT)}
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    plain, first, second = json.loads(done.stdout)
+    plain, first, second, (shards, stages) = json.loads(done.stdout)
     assert plain != first == second != ""
+    with modelkit.load(folder / "model") as model:
+        assert stages == model.memory.weight_bytes < shards < 1.5 * stages
 
 
 def _launched(folder: Path, rank_1: Path, command: list[str] = RUN) -> list[subprocess.CompletedProcess[str]]:

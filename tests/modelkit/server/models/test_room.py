@@ -1,10 +1,12 @@
 """Room in the pool: who gives way to whom, and what is lent to those in use."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from modelkit.errors import Busy, LoadError
+from modelkit.server import serve
 from tests.support.pool import (
     FakePackages,
     names,
@@ -113,3 +115,9 @@ async def test_room_is_kept_for_as_many_conversations_as_are_answered_at_once() 
         async with pool_of(packages, memory_bytes=1000) as (pool, _):
             await use(pool, "a")
             assert pool.shown()[0].context_bytes == reserved
+
+
+def test_the_room_of_ranks_is_that_of_all_their_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model counts with what all of them hold, and may be for none of them alone."""
+    monkeypatch.setattr(serve, "present", lambda: SimpleNamespace(free_bytes=10**15))
+    assert serve.room_here() == 9 * 10**14
