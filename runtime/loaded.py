@@ -18,7 +18,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cpu.native.mapped import Mapped, mapped
 from runtime.cpu.native.products import BLOCKS
 from runtime.device import Device
-from runtime.errors import BadTokenIds, TooLarge, WeightMismatch
+from runtime.errors import BadTokenIds, TooLarge, WeightMismatch, shown
 from runtime.holding import fill, held_bytes, weight_bytes
 from runtime.models.architecture import Described, describe
 from runtime.nn import ops
@@ -310,8 +310,8 @@ def check_ids(ids: Sequence[int], vocab_size: int, where: str = "prompt") -> Non
     for place, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
             raise BadTokenIds(
-                f"{where} has the token id {token!r:.40} at place {place}, which is not in the vocabulary of "
-                f"{vocab_size}"
+                f"{where} has the token id {shown(token):.40} at place {place}, which is not in the "
+                f"vocabulary of {vocab_size}"
             )
 
 

@@ -56,6 +56,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.durations",
             "modelkit.arguments",
             "modelkit.faults",
+            "modelkit.python_faults",
             "modelkit.words",
             "modelkit.address",
         ),

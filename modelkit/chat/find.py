@@ -9,6 +9,7 @@ from typing import Any
 from modelkit.chat.builtin import builtin_templates
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
+from modelkit.python_faults import fault
 from modelkit.source.display import UTF_8
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
 
@@ -106,7 +107,7 @@ def _from_json(text: str, name: str) -> str | None:
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise TemplateError(f"{name} is not valid JSON: {error}") from error
+        raise TemplateError(f"{name} is not valid JSON: {fault(error)}") from error
     template = value.get("chat_template") if isinstance(value, dict) else None
     if not template:  # null, "", [] and {} alike: there is none
         return None

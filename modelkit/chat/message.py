@@ -14,6 +14,7 @@ from modelkit import arguments as at_door
 from modelkit.arguments import elements, refused, shown
 from modelkit.chat.plain import plain
 from modelkit.errors import RequestError
+from modelkit.python_faults import fault
 from runtime.records import dataclass
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -217,7 +218,7 @@ def _arguments(value: object, where: str) -> dict[str, Any]:
         try:
             value = json.loads(value) if value.strip() else {}
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"{where} is not valid JSON: {error}") from error
+            raise RequestError(f"{where} is not valid JSON: {fault(error)}") from error
     if not isinstance(value, Mapping | None):
         raise refused(where, value, "an object")
     return plain(value or {}, where)

@@ -2,6 +2,7 @@
 suggest a command in place of one that they do not have.
 """
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
@@ -11,6 +12,7 @@ import click
 from modelkit.cli.terminal.screen import echo, show_error
 
 HELP_OPTIONS = ["-h", "--help"]
+_LONG_WORD = re.compile(r"(\S{60})\S{300,}(\S{12})")
 Tables = Mapping[str, Sequence[tuple[str, str]]]
 
 
@@ -32,6 +34,11 @@ class Explained(click.Command):
 
 class WrongUsage(click.UsageError):
     """Usage as click shows it, and the message as all other errors are shown."""
+
+    @classmethod
+    def of(cls, error: click.UsageError) -> "WrongUsage":
+        """What click says of a word, without all of a word of thousands of letters."""
+        return cls(_LONG_WORD.sub(r"\1...\2", error.format_message()), error.ctx)
 
     def show(self, file: IO[Any] | None = None) -> None:
         to: IO[Any] = file or sys.stderr

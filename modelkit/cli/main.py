@@ -95,6 +95,8 @@ class LazyGroup(Group):
         try:
             with naming(OUTPUT):  # --help and --version are written here
                 return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            raise _worded(error, ctx) from error
         except BrokenPipeError:
             _leave_quietly(ctx)
         except OSError as error:
@@ -111,12 +113,8 @@ class LazyGroup(Group):
                 with naming(OUTPUT):
                     sys.stdout.flush()
                 return result
-        except click.NoSuchOption as error:
-            from modelkit.cli.suggest import unknown_option
-
-            raise WrongUsage(
-                unknown_option(error.option_name, ctx.meta[_TYPED], error.ctx), error.ctx
-            ) from error
+        except click.UsageError as error:
+            raise _worded(error, ctx) from error
         except ModelkitError as error:
             raise Failure(error.message, error.hint) from error
         except RuntimeFault as error:
@@ -144,6 +142,17 @@ def cli() -> None:
     The store is under ~/.modelkit, or where MODELKIT_HOME says.
     """
     show_warnings()
+
+
+def _worded(error: click.UsageError, ctx: click.Context) -> click.UsageError:
+    """As it is shown. click would show its own as they are, bytes that move a cursor included."""
+    if isinstance(error, WrongUsage):
+        return error
+    if isinstance(error, click.NoSuchOption):
+        from modelkit.cli.suggest import unknown_option
+
+        return WrongUsage(unknown_option(error.option_name, ctx.meta[_TYPED], error.ctx), error.ctx)
+    return WrongUsage.of(error)
 
 
 def _without_mlx(error: ImportError) -> Exception:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from modelkit.python_faults import fault
 from modelkit.source.strict_json import unique_keys
 from runtime.records import dataclass
 
@@ -57,7 +58,7 @@ def _of_output(wanted: object) -> Form:
     try:
         text = json.dumps(wanted, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"format is no JSON schema: {str(error)[:200]}") from error
+        raise RequestError(f"format is no JSON schema: {fault(error)[:200]}") from error
     return _of_text("format", "schema", text)
 
 
@@ -68,7 +69,7 @@ def _refuse_twice(schema: str) -> None:
     except (json.JSONDecodeError, RecursionError):
         return
     except ValueError as error:
-        raise RequestError(f"format is no usable JSON schema: {error}") from error
+        raise RequestError(f"format is no usable JSON schema: {fault(error)}") from error
 
 
 def _of_text(option: str, kind: Kind, text: object) -> Form:

@@ -15,6 +15,7 @@ from modelkit.grammars.grammar import as_bits
 from modelkit.grammars.refusals import COSTLY, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import names_tokens, with_ids
+from modelkit.python_faults import number_fault
 from modelkit.schema import as_meant
 
 if TYPE_CHECKING:
@@ -135,4 +136,4 @@ def definition_of(form: Form, marks: Marks) -> str:
     except RecursionError as error:
         raise refused(form, "it is written too deep") from error
     except Exception as error:
-        raise refused(form, str(error)) from error
+        raise refused(form, number_fault(error) or str(error)) from error

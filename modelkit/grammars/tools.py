@@ -7,6 +7,7 @@ from typing import Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.listed import with_known_names
+from modelkit.python_faults import fault
 from modelkit.schema import as_meant
 from runtime.records import dataclass
 
@@ -87,7 +88,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
     try:
         schema = json.loads(with_known_names(as_meant(json.dumps(given or {}, allow_nan=False))))
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"the parameters of the tool {name} are no JSON: {str(error)[:200]}") from error
+        raise RequestError(f"the parameters of the tool {name} are no JSON: {fault(error)[:200]}") from error
     if not isinstance(schema, dict):
         raise RequestError(
             f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from modelkit.errors import MalformedFile, SourceError
+from modelkit.python_faults import fault
 from modelkit.source.display import shown
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.strict_json import unique_keys
@@ -139,7 +140,7 @@ def _parse(text: bytes, label: str) -> dict[str, Any]:
             f"{label}: the header is nested far deeper than the format's three levels"
         ) from error
     except ValueError as error:  # undecodable bytes and JSON errors are ValueErrors too
-        raise MalformedFile(f"{label}: the header is not valid: {error}") from error
+        raise MalformedFile(f"{label}: the header is not valid: {fault(error)}") from error
 
 
 def _natural(text: str) -> int:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import MalformedFile
+from modelkit.python_faults import fault
 from modelkit.source.display import shown
 from modelkit.source.sniff import refuse_stand_in
 from modelkit.source.tree import open_regular
@@ -72,20 +73,8 @@ def parse_json(data: bytes, label: str, *, depth: int = DEPTH, nonfinite: bool =
     except RecursionError as error:
         raise MalformedFile(f"{label} is nested more than {depth} levels deep") from error
     except ValueError as error:  # undecodable bytes and JSON errors are ValueErrors too
-        raise MalformedFile(f"{label} is not valid JSON: {_why(error)}") from error
+        raise MalformedFile(f"{label} is not valid JSON: {fault(error)}") from error
     return value
-
-
-def _why(error: ValueError) -> str:
-    """What is wrong, without advice to who writes Python."""
-    said = str(error)
-    if isinstance(error, UnicodeDecodeError):
-        return f"byte {error.start} (0x{error.object[error.start]:02x}) is no UTF-8"
-    if isinstance(error, UnicodeEncodeError):
-        return "it has half a surrogate pair in a text"
-    if "BOM" in said:
-        return "it begins with a byte order mark; save it as UTF-8 without one"
-    return "a whole number in it has thousands of digits" if "set_int_max_str_digits" in said else said
 
 
 def unique_keys(items: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from modelkit.errors import StoreError
+from modelkit.python_faults import fault
 
 JsonObject = dict[str, Any]
 
@@ -20,7 +21,7 @@ def canonical(value: Mapping[str, Any]) -> bytes:
         text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:  # lone surrogates, NaN, depth, no JSON type
-        raise StoreError(f"a value that JSON cannot hold: {error}") from error
+        raise StoreError(f"a value that JSON cannot hold: {fault(error)}") from error
 
 
 def parse_object(raw: bytes, what: str, limit_bytes: int) -> JsonObject:
@@ -30,7 +31,7 @@ def parse_object(raw: bytes, what: str, limit_bytes: int) -> JsonObject:
     try:
         value = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise StoreError(f"{what} is not sound JSON: {error}") from error
+        raise StoreError(f"{what} is not sound JSON: {fault(error)}") from error
     if not isinstance(value, dict):
         raise StoreError(f"{what} is not a JSON object")
     return value

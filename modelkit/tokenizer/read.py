@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import TokenizerError
+from modelkit.python_faults import fault
 
 
 def read_object(path: Path, *, limit_bytes: int) -> dict[str, Any]:
@@ -48,9 +49,7 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     except RecursionError as error:
         raise TokenizerError(f"{name} is nested too deeply") from error
     except ValueError as error:
-        mark = text.startswith("\ufeff")
-        why = "it begins with a byte order mark; save it as UTF-8 without one" if mark else str(error)
-        raise TokenizerError(f"{name} is not valid JSON: {why}") from error
+        raise TokenizerError(f"{name} is not valid JSON: {fault(error)}") from error
     if not isinstance(value, dict):
         raise TokenizerError(f"{name} holds no JSON object")
     return value

@@ -10,6 +10,7 @@ from modelkit.chat.guarded.budget import SECONDS, Overrun
 from modelkit.chat.guarded.environment import GuardedEnvironment
 from modelkit.chat.guarded.reachable import Refused
 from modelkit.errors import TemplateError
+from modelkit.python_faults import number_fault
 
 SOURCE_BYTES = 1_000_000
 MESSAGE_CHARS = 500
@@ -57,6 +58,8 @@ class GuardedTemplate:
             return TemplateError(
                 f"{where}: the template was stopped: it nests too deeply or needs too much memory"
             )
+        if (said := number_fault(error)) is not None:
+            return TemplateError(f"{where}: {said}")
         what = error.message if isinstance(error, jinja2.TemplateSyntaxError) else error
         return TemplateError(f"{where}: {type(error).__name__}: {_shown(what)}")
 

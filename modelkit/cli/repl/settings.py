@@ -15,6 +15,7 @@ from modelkit.cli.suggest import close_to
 from modelkit.cli.terminal.screen import echo
 from modelkit.errors import RequestError
 from modelkit.modelfile import PARAMETERS, REFUSED, Parameters, check_name
+from modelkit.python_faults import fault
 from modelkit.requests.attached import read_adapters, read_texts, texts_of
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _check_json(schema: str) -> None:
     try:
         json.loads(schema)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"this schema is not valid JSON: {error}") from error
+        raise RequestError(f"this schema is not valid JSON: {fault(error)}") from error
 
 
 def _set_noform(name: str) -> Callable[["Session", str], None]:
@@ -173,7 +174,7 @@ def read_tools(text: str) -> list[object]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"these tools are not valid JSON: {error}") from error
+        raise RequestError(f"these tools are not valid JSON: {fault(error)}") from error
     listed = value if isinstance(value, list) else [value]
     return [
         {"type": "function", "function": one} if isinstance(one, dict) and "function" not in one else one

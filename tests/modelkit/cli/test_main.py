@@ -149,3 +149,23 @@ def test_completing_from_a_damaged_store_says_nothing(home: Path) -> None:
     (home / "store" / "index.json").write_text("{")
     words = {"COMP_WORDS": "modelkit show sto", "COMP_CWORD": "2", "_MODELKIT_COMPLETE": "bash_complete"}
     assert CliRunner().invoke(cli, [], prog_name="modelkit", env=words).output.strip() == ""
+
+
+@pytest.mark.parametrize(
+    "words", [["run", "a", "b", "--ranks", "9" * 5000], ["plan", "a", "--" + "9" * 5000]]
+)
+def test_a_word_of_thousands_of_letters_is_not_said_again(
+    words: list[str], modelkit: Callable[..., Result]
+) -> None:
+    ran = modelkit(*words)
+    assert ran.exit_code == 2
+    assert len(ran.stderr) < 400
+    assert ran.stderr.endswith(
+        (" is not a valid integer range.\n", "There is no option --" + "9" * 38 + ".\n")
+    )
+
+
+def test_wrong_usage_moves_no_cursor(modelkit: Callable[..., Result]) -> None:
+    ran = modelkit("create", "one", "two\033[2J")
+    assert ran.exit_code == 2
+    assert ran.stderr.endswith("Error: Got unexpected extra argument (two[2J)\n")

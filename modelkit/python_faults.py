@@ -1,0 +1,24 @@
+"""What is wrong with a text or a value from outside, in words of ours, where Python finds it: its own give
+advice to who writes Python (`sys.set_int_max_str_digits`), or name its codecs and C's types.
+"""
+
+
+def fault(error: Exception) -> str:
+    """Of what Python raised for it, `json` first of all."""
+    said = str(error)
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} (0x{error.object[error.start]:02x}) is no UTF-8"
+    if isinstance(error, UnicodeEncodeError):
+        return "it has half a surrogate pair in a text"
+    if "BOM" in said:
+        return "it begins with a byte order mark; save it as UTF-8 without one"
+    return number_fault(error) or said
+
+
+def number_fault(error: Exception) -> str | None:
+    """Where a number is what is wrong: it is longer than Python reads and writes, or than something takes."""
+    if "set_int_max_str_digits" in str(error):
+        return "a whole number in it has thousands of digits"
+    return "a number in it is too large" if isinstance(error, OverflowError) else None
