@@ -26,6 +26,11 @@ def launched(env: Mapping[str, str] = os.environ) -> bool:
     return any(name in env for name in _RANKS)
 
 
+def held_by_mlx(env: Mapping[str, str] = os.environ) -> bool:
+    """Is that launcher `mlx.launch`, which holds the input until all that it has started have ended?"""
+    return _RANKS[0] in env
+
+
 def one_of_several(env: Mapping[str, str] = os.environ) -> bool:
     """Has a launcher started this process as one of several that run a model together?"""
     alone = "1" in map(env.get, _SIZES) or _is_of_one(env.get("MLX_HOSTFILE", ""))

@@ -6,15 +6,17 @@ import signal
 import stat
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from modelkit.cli.terminal import interrupts
-from modelkit.settings.launchers import one_of_several
+from modelkit.settings.launchers import held_by_mlx, one_of_several
 
 _INPUT = 0
+_LOOK_S = 0.25
 
 
 def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,19 +69,27 @@ def follows(ctx: click.Context, ranks: int | None) -> None:
     if crew.rank > 0:
         interrupts.leave_to_another()
         ctx.exit(follow(crew))
+    end_with_launcher(reads=True)
 
 
-def end_with_launcher() -> None:
-    """For a server, which reads nothing from there: it is told to stop when whoever holds the pipe to its
-    input, as launchers do, has ended. One that was started through a terminal, as by ssh, gets SIGHUP then.
+def end_with_launcher(*, reads: bool = False) -> None:
+    """Rank 0 is told to stop when whoever holds the pipe to its input, as `mlx.launch` does, has ended; the
+    others end with it. One that was started through a terminal, as by ssh, gets SIGHUP then, and `mpirun`,
+    which closes the pipe where its own input ends, ends all that it has started.
+
+    reads: it may read its input, and somebody who lives may close that; who has started it is gone, too.
     """
-    if not one_of_several() or sys.__stdin__ is None or not stat.S_ISFIFO(os.fstat(_INPUT).st_mode):
+    if not (one_of_several() and held_by_mlx()) or sys.__stdin__ is None:
         return
-    poll = select.poll()
+    if not stat.S_ISFIFO(os.fstat(_INPUT).st_mode):
+        return
+    poll, launcher = select.poll(), os.getppid()
     poll.register(_INPUT, 0)  # that nobody writes any more is told whatever is asked
 
     def watch() -> None:
         poll.poll()
+        while reads and os.getppid() == launcher:
+            time.sleep(_LOOK_S)
         os.kill(os.getpid(), signal.SIGTERM)
 
     if not poll.poll(0):

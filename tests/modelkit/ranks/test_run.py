@@ -3,11 +3,15 @@
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from typing import IO
 
 import click
 import pytest
@@ -207,3 +211,66 @@ def test_machines_are_examined(folder: Path, tmp_path: Path) -> None:
     assert 0 < here["link"]["delay_s"] < 1
     assert here["link"]["bytes_per_s"] > 1e5
     assert there["link"] is None
+
+
+LAUNCHER = """
+import json, subprocess, sys
+environments, command = json.loads(sys.argv[1]), sys.argv[2:]
+held = [
+    subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for env in environments
+]
+print(*(process.pid for process in held), flush=True)
+sys.stdin.read()
+"""
+"""As `mlx.launch`: it holds the pipes of all that it has started."""
+ENDLESS = [
+    *RUN[:7],
+    "a",
+    "--json",
+    "--verbose",
+    "--regex",
+    "[a-z]{90000}",
+    "-p",
+    "num_predict=100000",
+    "-p",
+    "num_ctx=200000",
+]
+
+
+def test_an_answer_ends_with_the_launcher_that_was_killed(tmp_path: Path) -> None:
+    """Nobody would read it, and with --json nothing is written that could fail before it is whole."""
+    write_model(tmp_path / "model", num_hidden_layers=4, seed=3, max_position_embeddings=200_000)
+    environments = [env | {"MODELKIT_HOME": str(tmp_path)} for env in ranks.environments(tmp_path, 2)]
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, json.dumps(environments), *ENDLESS],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with launcher:
+        assert launcher.stdout is not None
+        assert launcher.stderr is not None
+        pids = [int(pid) for pid in launcher.stdout.readline().split()]
+        try:
+            assert _read_until(launcher.stderr, b"loaded in", within_s=120)
+            launcher.kill()
+            assert _read_until(launcher.stderr, None, within_s=20)
+        finally:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            launcher.kill()
+
+
+def _read_until(stream: IO[bytes], words: bytes | None, within_s: float) -> bool:
+    """None: its end, when all that could write to it have ended."""
+    until_s, seen = time.monotonic() + within_s, b""
+    while (left_s := until_s - time.monotonic()) > 0:
+        if not select.select([stream], [], [], left_s)[0]:
+            return False
+        piece = os.read(stream.fileno(), 4096)
+        seen += piece
+        if not piece or (words and words in seen):
+            return bool(piece) == bool(words)
+    return False
