@@ -147,6 +147,39 @@ def _is_there(pid: str) -> bool:
     return True
 
 
+SILENT = """
+import os, signal, sys
+from runtime.cpu import native
+from runtime.errors import RankLost
+from runtime.ranks.group import Group
+group = Group.join("ring", 1.0, native.kernels)
+if group.rank:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    group.least(1)
+except RankLost as error:
+    print(error, file=sys.stderr, flush=True)
+    os._exit(1)
+"""
+
+
+@pytest.mark.skipif(native.kernels is None, reason="what MLX writes is left as it is")
+def test_what_mlx_writes_of_a_lost_connection_is_left_out(tmp_path: Path) -> None:
+    """Eleven lines for each, before the sentence that says it."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", SILENT], env=env, text=True, stderr=subprocess.PIPE
+        )
+        for env in ranks.environments(tmp_path, 2)
+    ]
+    try:
+        said = processes[0].communicate(timeout=60)[1].splitlines()
+        assert len(said) == 1
+        assert said[0].endswith("another machine has not answered within 1 s")
+    finally:
+        ranks.stop(processes)
+
+
 @pytest.mark.parametrize(("how", "why"), [("KILL", "connection"), ("STOP", "has not answered within 1 s")])
 def test_one_that_is_lost_while_a_prompt_comes_from_disk_is_not_waited_for(
     tmp_path: Path, how: str, why: str
