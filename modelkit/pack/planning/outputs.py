@@ -6,7 +6,7 @@ from dataclasses import replace
 from modelkit.pack.planning.matrix import Matrix
 from modelkit.pack.planning.planned import Output, Planned
 from modelkit.pack.planning.policy import Choice
-from modelkit.pack.planning.slabs import Groups, whole
+from modelkit.pack.planning.slabs import Groups, packing_label, whole
 from modelkit.source.prequantized import Packing
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.types import BlockType
@@ -59,7 +59,7 @@ def packed_module(module: str, packing: Packing, tensors: Mapping[str, TensorInf
     shape = (*codes.shape[:-1], scales.shape[-1] * packing.group_size)
     outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)
     dtype = scales.dtype if packing.mode == "affine" else "BF16"
-    return Planned(codes.name, dtype, shape, None, _packing_label(packing), "already quantized", outputs)
+    return Planned(codes.name, dtype, shape, None, packing_label(*packing), "already quantized", outputs)
 
 
 def repacked_module(module: str, packing: Packing, tensors: Mapping[str, TensorInfo]) -> Planned:
@@ -84,13 +84,6 @@ def block_module(module: str, kind: BlockType, tensors: Mapping[str, TensorInfo]
     shape = (*leading, row_bytes // kind.nbytes * kind.weights)
     outputs = tuple(Output(part.name, part.dtype, part.shape, (whole(part),)) for part in parts)
     return Planned(parts[0].name, "F32", shape, None, kind.name, "kept in GGUF's blocks", outputs)
-
-
-def _packing_label(packing: Packing) -> str:
-    for row in FORMATS:
-        if (row.bits, row.group_size, row.mode) == tuple(packing):
-            return row.name
-    return f"{'q' if packing.mode == 'affine' else packing.mode + '-'}{packing.bits}g{packing.group_size}"
 
 
 def single(tensor: TensorInfo) -> Matrix:

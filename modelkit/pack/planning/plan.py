@@ -2,7 +2,7 @@
 
     float            unchanged, cast, or quantized as the policy says
     FP8              decoded to BF16, then as float; mxfp8 where nothing else is asked for
-    mlx              quantized already: kept as it is
+    mlx              quantized already: kept as it is, or unpacked to floats
     mxfp4 blocks     GPT-OSS: the same codes in MLX's layout
     gguf             its own packing, exactly (`imported`)
 
@@ -46,6 +46,7 @@ from modelkit.pack.planning.planned import Plan, Planned, PlannedFile, Role
 from modelkit.pack.planning.policy import Choice, choose
 from modelkit.pack.planning.slabs import Tiles, whole
 from modelkit.pack.planning.spelling import both_spellings
+from modelkit.pack.planning.unpacked import unpack
 from modelkit.source.inventory import Inventory
 from modelkit.source.prequantized import (
     BitNetWeights,
@@ -89,7 +90,7 @@ def plan(
     Raises PlanError for a quantized source that should be quantized again, broken expert stacks, names that
     clash, scales that do not fit.
     """
-    if isinstance(kind, (MlxWeights, Mxfp4Blocks, BitNetWeights)) and wanted is not None:
+    if isinstance(kind, (Mxfp4Blocks, BitNetWeights)) and wanted is not None:
         raise PlanError(
             f"{inventory.origin} is quantized already; it cannot be stored as {wanted.name}",
             hint="Leave the format out, or start from the unquantized model.",
@@ -100,6 +101,8 @@ def plan(
             if rewrite or repacked:
                 raise PlanError(f"{inventory.origin} has ternary weights, which stay what they are")
             return _keep_files(inventory, role, "ternary", {})
+        case MlxWeights() if wanted is not None:
+            return unpack(inventory, kind, wanted, role, left)
         case MlxWeights():
             kept = _pass_through(inventory, kind, role)
             return _changed(kept, inventory, kind, repacked, left) if rewrite else kept

@@ -13,7 +13,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece
+from modelkit.pack.planning.slabs import Coded, Columns, Factor, Joined, Order, Piece, Slab, packing_label
 from modelkit.source.codes import CodeMatrix
 from modelkit.source.tensor import BITS
 from runtime.quant import Format
@@ -111,6 +111,8 @@ class Planned:
     def stored_dtype(self) -> str:
         """The source's dtype, lower case: `f8_e4m3` where `dtype` is the BF16 it decodes to."""
         slab = self.slabs[0]
+        if isinstance(slab, Slab) and slab.groups is not None:
+            return packing_label(slab.groups.bits, slab.groups.group_size, slab.groups.mode)
         if not isinstance(slab, Coded):
             return slab.tensor.dtype.lower()
         return slab.matrix.layout if slab.matrix.is_small_floats else f"int{slab.matrix.bits}"
@@ -250,7 +252,8 @@ def _slab_print(slab: Piece) -> list[Any]:
     tiles = [slab.tiles.scales.name, *slab.tiles.block] if slab.tiles else []
     if isinstance(slab, Columns):
         return [slab.tensor.name, "columns", slab.matrix, slab.start, slab.stop, slab.step, tiles]
-    return [slab.tensor.name, slab.start, slab.stop, slab.step, slab.row_bytes, tiles]
+    groups = [slab.groups.bits, slab.groups.group_size, slab.groups.mode] if slab.groups else []
+    return [slab.tensor.name, slab.start, slab.stop, slab.step, slab.row_bytes, tiles, *groups]
 
 
 def _factors(matrix: CodeMatrix) -> list[str]:

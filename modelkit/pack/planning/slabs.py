@@ -12,6 +12,7 @@ from typing import Self, TypeAlias
 from modelkit.source.codes import CodeMatrix
 from modelkit.source.gguf.architectures.changes import Change
 from modelkit.source.tensor import BITS, TensorInfo
+from runtime.quant import FORMATS
 from runtime.records import dataclass
 
 # The system reads whole pages, so columns are read in pieces of rows no smaller than one.
@@ -41,6 +42,14 @@ class Groups:
     mode: str
     order: TensorInfo | None = None
     """uint32 [.., in], one for each matrix."""
+
+
+def packing_label(bits: int, group_size: int, mode: str) -> str:
+    """The format as users read it."""
+    for row in FORMATS:
+        if (row.bits, row.group_size, row.mode) == (bits, group_size, mode):
+            return row.name
+    return f"{'q' if mode == 'affine' else mode + '-'}{bits}g{group_size}"
 
 
 @dataclass(frozen=True, slots=True)

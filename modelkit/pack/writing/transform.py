@@ -80,7 +80,7 @@ def transform(
             values = fusion.apply(slab, values)
         if not touched or planned.encode is None or planned.encode.quantized:
             values = values.astype(_FLOATS[planned.dtype])
-        if isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
+        if quantized and isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
             values = mx.take_along_axis(values, _orders(slab, slab.groups.order, reader), axis=-1)
         if quantized:
             _check_finite(planned, values)

@@ -110,6 +110,17 @@ def test_codes_are_kept_bit_for_bit(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(got, wanted[matrix][:, order], err_msg=matrix)
 
 
+def test_a_package_with_orders_is_unpacked_to_the_same_floats(tmp_path: Path) -> None:
+    """In the order in which inputs come."""
+    coded, _, shapes = model(tmp_path)
+    again = tmp_path / "again.modelfile"
+    again.write_text(f"FROM {coded.name}:latest\n", encoding="utf-8")
+    modelkit.create(again, name="again", home=tmp_path, quantize="f32")
+    found, wanted = stored(tmp_path / "again"), load_file(coded.with_name("plain") / "model.safetensors")
+    for matrix in linear(shapes):
+        np.testing.assert_array_equal(np.array(found[matrix]), wanted[matrix], err_msg=matrix)
+
+
 @pytest.mark.parametrize(
     "name", ["llama", "qwen3_moe", "gpt_neox", "gemma3_wrapped", "qwen3_5", "falcon_h1", "olmo_hybrid"]
 )

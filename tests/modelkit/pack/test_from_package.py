@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from modelkit.errors import TemplateError
@@ -101,3 +102,39 @@ def test_the_inherited_draft_can_be_quantized_alone(base: Created, make: Make, s
     files = store.resolve(NAME).files
     assert "quantization" in json.loads(files["draft/config.json"].read_bytes())
     assert files["model.safetensors"] == store.resolve("base").files["model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("packed", "wanted"), [("q4", "f32"), ("q3", "bf16"), ("mxfp4", "f32"), ("q8", "f16")]
+)
+def test_what_mlx_has_packed_is_unpacked_to_its_numbers(
+    packed: str, wanted: str, llama: Llama, make: Make, store: Store
+) -> None:
+    """Exactly, and rounded once to 16 bits; the rest is cast."""
+    llama("target")
+    make("FROM ./target", "small", quantize=packed)
+    made = make("FROM small", quantize=wanted)
+    config = json.loads(store.resolve("small").files["config.json"].read_bytes())["quantization"]
+    before, after = (_tensors(store, name) for name in ("small", "story"))
+    kind = {"f32": mx.float32, "bf16": mx.bfloat16, "f16": mx.float16}[wanted]
+    for name, found in after.items():
+        module = name.removesuffix(".weight")
+        numbers = before[name]
+        if f"{module}.scales" in before:
+            row = config.get(module, config)
+            scales, biases = before[f"{module}.scales"], before.get(f"{module}.biases")
+            if biases is not None:
+                scales, biases = scales.astype(mx.float32), biases.astype(mx.float32)
+            packing = row["group_size"], row["bits"], row["mode"]
+            numbers = mx.dequantize(numbers, scales, biases, *packing)
+        assert found.dtype == kind
+        assert mx.array_equal(found, numbers.astype(kind)), name
+    assert after.keys() == {name for name in before if not name.endswith((".scales", ".biases"))}
+    assert "quantization" not in json.loads(store.resolve(NAME).files["config.json"].read_bytes())
+    assert any("were already quantized as" in note and packed in note for note in made.notes)
+
+
+def _tensors(store: Store, name: str) -> dict[str, Any]:
+    found = mx.load(str(store.resolve(name).files["model.safetensors"]), format="safetensors")
+    assert isinstance(found, dict)
+    return found

@@ -235,6 +235,8 @@ def test_a_package_of_blocks_is_a_source_again(store: Store, tmp_path: Path) -> 
     assert again.files["gguf.json"].read_bytes() == first.files["gguf.json"].read_bytes()
     with pytest.raises(PlanError, match="quantized already"):
         create_from(store, "m", quantize="q4")
+    with pytest.raises(PlanError, match="in GGUF's blocks, which are not unpacked"):
+        create_from(store, "m", quantize="f32")
 
 
 def create_from(store: Store, name: str, **options: Any) -> None:

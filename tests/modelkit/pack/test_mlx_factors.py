@@ -99,7 +99,10 @@ def test_factors_that_do_not_fit_are_refused(factor: mx.array, tmp_path: Path) -
         made(tmp_path, "coded")
 
 
-def test_it_is_quantized_already(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "why"), [("q4", "is quantized already"), ("bf16", "in NVFP4's blocks, which are not unpacked")]
+)
+def test_it_is_quantized_already(wanted: str, why: str, tmp_path: Path) -> None:
     both(tmp_path)
-    with pytest.raises(ModelkitError, match="is quantized already"):
-        made(tmp_path, "coded", quantize="q4")
+    with pytest.raises(ModelkitError, match=why):
+        made(tmp_path, "coded", quantize=wanted)

@@ -211,7 +211,7 @@ def test_mlx_sources_state_their_packing_where_loaders_look(inventory_of: Make) 
     }
 
 
-@pytest.mark.parametrize("wanted", ["q4", "q8", "bf16"])
+@pytest.mark.parametrize("wanted", ["q4", "q8"])
 def test_quantized_sources_are_not_quantized_again(inventory_of: Make, wanted: str) -> None:
     with pytest.raises(PlanError, match="quantized already"):
         packed(inventory_of, {"quantization": {"bits": 4, "group_size": 64}}, wanted)
