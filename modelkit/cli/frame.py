@@ -3,8 +3,9 @@ suggest a command in place of one that they do not have.
 """
 
 import re
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 import click
@@ -13,7 +14,34 @@ from modelkit.cli.terminal.screen import echo, show_error
 
 HELP_OPTIONS = ["-h", "--help"]
 _LONG_WORD = re.compile(r"(\S{60})\S{300,}(\S{12})")
+_FEWEST_COLUMNS = 52
+_LEAST_COLUMNS = 20
 Tables = Mapping[str, Sequence[tuple[str, str]]]
+
+
+class HelpFormatter(click.HelpFormatter):
+    """click's, which wraps at 50 columns wherever there are fewer, and gives a first column 30 of them."""
+
+    def __init__(
+        self, indent_increment: int = 2, width: int | None = None, max_width: int | None = None
+    ) -> None:
+        columns = shutil.get_terminal_size().columns
+        if width is None and columns < _FEWEST_COLUMNS:
+            width = max(columns - 2, _LEAST_COLUMNS)
+        super().__init__(indent_increment, width, max_width)
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        super().write_dl(rows, min(col_max, self.width // 2 - col_spacing), col_spacing)
+
+
+class Context(click.Context):
+    formatter_class = HelpFormatter
+
+
+def shown_well(command: click.Command) -> click.Command:
+    """The same, whose help fits its terminal."""
+    command.context_class = Context
+    return command
 
 
 class Explained(click.Command):
@@ -50,6 +78,8 @@ class WrongUsage(click.UsageError):
 class Group(click.Group):
     """A group that shows its help when it is called alone, and suggests a command for a wrong one."""
 
+    context_class = Context
+
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, invoke_without_command=True, **settings)
 
@@ -69,6 +99,10 @@ class Group(click.Group):
         if ctx.invoked_subcommand is None:
             echo(ctx.get_help())
         return result
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        command = super().get_command(ctx, cmd_name)
+        return command and shown_well(command)
 
     def names(self, ctx: click.Context) -> list[str]:
         """The words that are commands here, other spellings included."""

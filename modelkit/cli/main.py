@@ -17,7 +17,7 @@ from typing import IO, Any, NoReturn
 import click
 
 from modelkit import __version__
-from modelkit.cli.frame import HELP_OPTIONS, Group, WrongUsage
+from modelkit.cli.frame import HELP_OPTIONS, Group, WrongUsage, shown_well
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.screen import OUTPUT, echo, naming, show_error, show_warnings
 from modelkit.cli.terminal.ui import HOW_TO_GET_MLX
@@ -85,7 +85,7 @@ class LazyGroup(Group):
         if name not in COMMANDS:
             return None
         command: click.Command = import_module(COMMANDS[name][0]).command
-        return command
+        return shown_well(command)
 
     def names(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *ALIASES]

@@ -42,6 +42,15 @@ def test_help_fits(words: tuple[str, ...], home: Any) -> None:
     assert max(map(len, result.output.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("words", [(), ("run",), ("serve",), ("cache",), ("cache", "list"), ("doctor",)])
+def test_help_fits_a_narrow_terminal(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for examples, and for a word that is longer than its column."""
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = CliRunner().invoke(cli, [*words, "--help"]).output.splitlines()
+    long = [line for line in lines if len(line) > 40 and not line.startswith("  modelkit ")]
+    assert [line for line in long if len(line.split()) > 1] == []
+
+
 @pytest.mark.parametrize("words", [(), ("cache",)])
 def test_a_group_alone_shows_its_help(words: tuple[str, ...], modelkit: Run) -> None:
     alone = modelkit(*words)
