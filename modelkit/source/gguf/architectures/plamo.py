@@ -51,7 +51,7 @@ class _TurnedColumns:
 
 
 def _read_sharing(file: Reading) -> None:
-    heads, keys = file.config["num_attention_heads"], file.count("attention.head_count_kv")
+    heads, keys = file.count("attention.head_count"), file.count("attention.head_count_kv")
     if not keys or not heads or heads % keys or file.config["hidden_size"] % heads:
         file.refuse(f"{heads} heads of queries cannot share {keys} of keys")
     file.config["n_shared_head"] = heads // keys

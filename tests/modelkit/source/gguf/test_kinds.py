@@ -66,6 +66,7 @@ def test_every_odd_value_is_read_or_refused_in_words(name: str) -> None:
         ("llama", "llama.embedding_length", 0, "is 0; a whole number from 1 on was expected"),
         ("llama", "llama.embedding_length", "64", "is '64'; a whole number from 1 on was expected"),
         ("llama", "llama.attention.head_count", [1.5], "is [1.5]; a whole number, or one for each block"),
+        ("plamo", "plamo.attention.head_count", [10, 5, 5], "is [10, 5, 5]; a number was expected"),
         ("llama", "llama.attention.layer_norm_rms_epsilon", math.nan, "is nan; a number was expected"),
         ("llama", "llama.rope.freq_base", [1.0], "is [1.0]; a number was expected"),
         ("qwen3_moe", "qwen3moe.expert_count", True, "is True; a whole number was expected"),
