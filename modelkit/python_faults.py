@@ -2,6 +2,10 @@
 advice to who writes Python (`sys.set_int_max_str_digits`), or name its codecs and C's types.
 """
 
+import re
+
+_NUMBER = re.compile(r"\[Errno -?[0-9]+\] ")
+
 
 def fault(error: Exception) -> str:
     """Of what Python raised for it, `json` first of all."""
@@ -15,6 +19,11 @@ def fault(error: Exception) -> str:
     if "BOM" in said:
         return "it begins with a byte order mark; save it as UTF-8 without one"
     return number_fault(error) or said
+
+
+def of_system(error: Exception) -> str:
+    """What the system says, without the number that Python puts before it."""
+    return _NUMBER.sub("", str(error))
 
 
 def number_fault(error: Exception) -> str | None:

@@ -10,6 +10,7 @@ import click
 
 from modelkit.cli.home import complete_name
 from modelkit.cli.options.adapters import adapter_options, wanted_adapters
+from modelkit.cli.options.limits import Whole
 from modelkit.cli.options.ranks import progress_of_ranks, rank_options
 from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
 from modelkit.cli.terminal.ui import json_option
@@ -25,7 +26,7 @@ _LONGEST = 16 << 20  # characters of a text
 @click.command("embed")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("--dimensions", type=click.IntRange(1), help="Only so many elements of each vector.")
+@click.option("--dimensions", type=Whole(1), help="Only so many elements of each vector.")
 @click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
 @click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts stands before each text.")
 @adapter_options

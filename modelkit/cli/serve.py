@@ -8,7 +8,7 @@ import click
 
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name
-from modelkit.cli.options.limits import Size, cache_options
+from modelkit.cli.options.limits import Size, Whole, cache_options
 from modelkit.cli.options.ranks import end_with_launcher, progress_of_ranks, rank_options
 from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
@@ -75,7 +75,7 @@ class Duration(click.ParamType):
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
-_PORT, _COUNT = click.IntRange(0, 65535), click.IntRange(1)
+_PORT, _COUNT = Whole(0, 65535), Whole(1)
 KEY = Secret("key", "MODELKIT_API_KEY")
 PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
 

@@ -164,6 +164,7 @@ def error_of(said: Mapping[str, Any], status: int = 0, retry_after: str | None =
     message, _, hint = (
         text if isinstance(text, str) and text else f"the server failed ({status})"
     ).partition("\n")
+    hint = hint if text else "Is that a modelkit server? MODELKIT_HOST says which one is asked."
     kind = said.get("kind")
     if kind == "authentication":
         return ModelkitError(message, hint="MODELKIT_API_KEY has the key for the server.")

@@ -10,6 +10,17 @@ from modelkit.errors import ParameterError
 from modelkit.units import read_size
 
 
+class Whole(click.IntRange):
+    """A whole number from `min` to `max`, where there is one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            most = "on" if self.max is None else f"to {self.max:g}"
+            self.fail(f"{value!r} is no whole number from {self.min:g} {most}.", param, ctx)
+
+
 class Size(click.ParamType):
     """A number of bytes, such as 2GB. least: the fewest that make sense; who writes 5 means 5 GB."""
 

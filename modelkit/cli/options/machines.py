@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from modelkit.cli.options.limits import Size
+from modelkit.cli.options.limits import Size, Whole
 from modelkit.cli.terminal.screen import note
 from modelkit.cli.terminal.screen import width as screen_width
 from modelkit.cli.terminal.tables import table
@@ -29,12 +29,10 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Path(path_type=Path, dir_okay=False, exists=True),
             help="The machines, as mlx.launch --hostfile takes them; each may say its memory, such as 512GB.",
         ),
-        click.option(
-            "--ranks", type=click.IntRange(1, 1024), help="So many processes on this machine instead."
-        ),
+        click.option("--ranks", type=Whole(1, 1024), help="So many processes on this machine instead."),
         click.option(
             "--shards",
-            type=click.IntRange(1, 1024),
+            type=Whole(1, 1024),
             default=1,
             show_default=True,
             help="How many ranks share each stage; as many as there are: one stage.",
@@ -46,10 +44,8 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="SIZE",
             help="What may be taken on each machine that does not say, such as 512GB.",
         ),
-        click.option(
-            "--context", type=click.IntRange(1), help="Tokens of a sequence; else what the package allows."
-        ),
-        click.option("--sequences", type=click.IntRange(1), default=1, show_default=True, help="At once."),
+        click.option("--context", type=Whole(1), help="Tokens of a sequence; else what the package allows."),
+        click.option("--sequences", type=Whole(1), default=1, show_default=True, help="At once."),
     )
     for option in reversed(options):
         command = option(command)

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from modelkit.cli.options.limits import Whole
 from modelkit.cli.terminal import interrupts
 from modelkit.settings.launchers import held_by_mlx, one_of_several
 
@@ -25,7 +26,7 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     ranks = click.option(
         "--ranks",
-        type=click.IntRange(1, 64),
+        type=Whole(1, 64),
         metavar="N",
         is_eager=True,
         callback=_leading,
@@ -33,7 +34,7 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     shards = click.option(
         "--shards",
-        type=click.IntRange(1, 1024),
+        type=Whole(1, 1024),
         metavar="N",
         help="Cut every layer into N parts. Of more than N ranks, N share each stage of layers.",
     )

@@ -21,6 +21,7 @@ from modelkit.errors import FetchError
 from modelkit.fetch.hub.listing import MAX_BYTES, Listing, parse, too_long
 from modelkit.fetch.trust import unvouched
 from modelkit.fetch.upstream import bare_endpoint
+from modelkit.python_faults import of_system
 from modelkit.settings.places import trusting
 from modelkit.source.display import shown
 
@@ -210,7 +211,7 @@ def asking(address: HubAddress, endpoint: str, file: str | None = None) -> Gener
     except hub.HfHubHTTPError as error:
         _explain(error, address, endpoint, file)
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, UnicodeError) as error:
-        why = shown(str(error)) or type(error).__name__
+        why = shown(of_system(error)) or type(error).__name__
         if "CERTIFICATE_VERIFY_FAILED" in why:
             raise unvouched(urlsplit(endpoint).hostname or endpoint, why) from error
         raise Unreachable(
@@ -223,7 +224,7 @@ def asking(address: HubAddress, endpoint: str, file: str | None = None) -> Gener
         httpx2.TooManyRedirects,
         httpx2.StreamError,
     ) as error:
-        why = shown(str(error)) or type(error).__name__
+        why = shown(of_system(error)) or type(error).__name__
         raise Unreachable(f"{server(endpoint)} does not answer as it should: {why}") from error
     except (httpx2.InvalidURL, hub.HFValidationError) as error:
         raise FetchError(f"{address} is no model of a hub: {shown(str(error))}") from error

@@ -17,7 +17,7 @@ def host_of(text: str) -> str:
     Raises InvalidName.
     """
     bare = text.removeprefix("oci://").removeprefix("https://").rstrip("/")
-    if "/" in bare:
+    if not bare or "/" in bare:
         raise InvalidName(f"{bare[:80]!a} is no host: HOST or HOST:PORT is expected")
     address = read_pullable(f"oci://{bare}/x/y")
     if not isinstance(address, RegistryAddress):

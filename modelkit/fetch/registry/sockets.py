@@ -17,6 +17,7 @@ import httpcore2
 
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.url import as_address
+from modelkit.python_faults import of_system
 
 _REFILL_BYTES = 64 << 10
 
@@ -82,7 +83,7 @@ class Gate:
             try:
                 rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             except (OSError, UnicodeError) as error:
-                raise FetchError(f"no machine of the name {host} is found: {error}") from error
+                raise FetchError(f"no machine of the name {host} is found: {of_system(error)}") from error
             self._known[host] = list(dict.fromkeys(str(row[4][0]) for row in rows))
         return self._known[host]
 

@@ -22,6 +22,7 @@ from modelkit.errors import FetchError
 from modelkit.fetch.registry.sockets import CheckedBackend, Gate, Patience, patience
 from modelkit.fetch.registry.url import Url, is_loopback
 from modelkit.fetch.trust import unvouched
+from modelkit.python_faults import of_system
 from modelkit.settings.places import trusting
 from runtime.records import dataclass
 
@@ -276,4 +277,4 @@ def _since(began: float) -> str:
 
 
 def _words(error: Exception) -> str:
-    return str(error)[:200] or type(error).__name__
+    return of_system(error)[:200] or type(error).__name__

@@ -69,7 +69,9 @@ class Server(uvicorn.Server):
         except (OSError, ssl.SSLError) as error:
             locked = place.password is not None
             hint = "Is that the password of its key?" if locked else None
-            raise ModelkitError(f"the certificate cannot be used: {error}", hint=hint) from error
+            pem = isinstance(error, ssl.SSLError) and "PEM" in str(error)
+            why = "it, or its key, is no PEM file" if pem else str(error)
+            raise ModelkitError(f"the certificate cannot be used: {why}", hint=hint) from error
         self._serving, self._told = serving, started
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None

@@ -161,7 +161,7 @@ def test_a_word_of_thousands_of_letters_is_not_said_again(
     assert ran.exit_code == 2
     assert len(ran.stderr) < 400
     assert ran.stderr.endswith(
-        (" is not a valid integer range.\n", "There is no option --" + "9" * 38 + ".\n")
+        (" is no whole number from 1 to 64.\n", "There is no option --" + "9" * 38 + ".\n")
     )
 
 
@@ -169,3 +169,20 @@ def test_wrong_usage_moves_no_cursor(modelkit: Callable[..., Result]) -> None:
     ran = modelkit("create", "one", "two\033[2J")
     assert ran.exit_code == 2
     assert ran.stderr.endswith("Error: Got unexpected extra argument (two[2J)\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("serve", "--port", "0x1"), "'0x1' is no whole number from 0 to 65535."),
+        (("serve", "--port", "70000"), "'70000' is no whole number from 0 to 65535."),
+        (("embed", "a", "b", "--dimensions", "0"), "'0' is no whole number from 1 on."),
+        (("login", "", "-u", "x", "--password-stdin"), "'' is no host: HOST or HOST:PORT is expected"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(
+    words: tuple[str, ...], said: str, modelkit: Callable[..., Result]
+) -> None:
+    ran = modelkit(*words)
+    assert ran.exit_code != 0
+    assert said in ran.stderr

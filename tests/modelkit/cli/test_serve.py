@@ -173,7 +173,10 @@ def test_wrong_usage(run: Run, options: tuple[str, ...], said: str) -> None:
 def test_a_certificate_that_is_none(run: Run, tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nonsense", encoding="utf-8")
     result = run("serve", "--port", "0", "--ssl-certfile", str(tmp_path / "cert.pem"))
-    assert (result.exit_code, "certificate" in result.stderr) == (1, True)
+    assert (
+        result.exit_code,
+        "the certificate cannot be used: it, or its key, is no PEM" in result.stderr,
+    ) == (1, True)
 
 
 @pytest.mark.parametrize("options", [(), ("--default-model",)], ids=["loaded", "default"])

@@ -235,7 +235,7 @@ def sending(data: bytes, status: int = 200, headers: tuple[tuple[str, str], ...]
         (sending(b'{"facts": {"name": 5}}'), ModelkitError, "sends name as 5"),
         (sending(b"x" * 300_000), ModelkitError, "more than 200,000 bytes"),
         (sending(b"", 302, (("location", "http://127.0.0.1:1/"),)), ModelkitError, "the server failed"),
-        (sending(b"oops", 500), ModelkitError, "the server failed"),
+        (sending(b"oops", 500), ModelkitError, r"the server failed \(500\)\nIs that a modelkit server?"),
         (sending(b'{"error": {"a": 1}}', 400), RequestError, "the server failed"),
         (sending(b'{"error": "no", "kind": "busy"}', 503, (("retry-after", "9"),)), Busy, "no"),
         (sending(b"", 200, (("content-length", "10"),)), ModelkitError, "gone silent"),

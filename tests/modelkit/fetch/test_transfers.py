@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry import download
@@ -355,3 +356,10 @@ def test_what_refers_to_a_package_is_said(
     assert pulled.notes == (
         "others have attached to it: application/vnd.example.signature; signatures are not checked here",
     )
+
+
+def test_a_registry_that_does_not_answer_is_told_in_the_systems_words() -> None:
+    nobody = RegistryAddress("127.0.0.1:1", "amy/story", "q4")
+    with open_registry(nobody, insecure=True, limits=SHORT) as asked, pytest.raises(FetchError) as raised:
+        asked.ping()
+    assert raised.value.message == "cannot reach 127.0.0.1:1: Connection refused"
