@@ -22,7 +22,7 @@ from urllib.parse import unquote
 _CHILDREN = ("items", "additionalItems", "prefixItems", "contains", "additionalProperties")
 _NAMED_CHILDREN = ("properties", "patternProperties")
 _SAYS = (
-    *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties"),
+    *("additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"),
     *("dependencies", "dependentRequired", "dependentSchemas"),
 )
 _CONDITIONS = ("if", "then", "else", "not", "dependentSchemas", "$dynamicRef", "$recursiveRef")
@@ -118,6 +118,9 @@ def _closing(root: _Schema) -> list[_Schema]:
 def _open_by_omission(schema: _Schema) -> bool:
     properties, required = schema.get("properties"), schema.get("required", [])
     if not isinstance(properties, dict) or any(key in schema for key in _SAYS):
+        return False
+    least = schema.get("minProperties", 0)
+    if not isinstance(least, int) or least > len(properties):
         return False
     return isinstance(required, list) and all(
         isinstance(name, str) and name in properties for name in required

@@ -29,7 +29,8 @@ _BLANKS = (
 _LINE_ENDS = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 _SETS = {"d": _DIGITS, "w": _WORDS, "s": _BLANKS}
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
-_COUNTED = re.compile(r"\{(\d{1,9})(?:(,)(\d{1,9})?)?\}", re.ASCII)
+_COUNTED = re.compile(r"\{(\d+)(?:(,)(\d+)?)?\}", re.ASCII)
+_MOST_TIMES = 2**31 - 1  # the library counts in 32 bits
 _PROPERTY = re.compile(r"\{([A-Za-z_]{1,40}(?:=[A-Za-z_]{1,40})?)\}", re.ASCII)
 _GROUPS = {"?=": "a look ahead", "?!": "a look ahead", "?<=": "a look back", "?<!": "a look back"}
 _INSTEAD = {
@@ -169,6 +170,11 @@ class _Reader:
         counted = _COUNTED.match(self._text, self._at)
         if counted:
             self._at = counted.end()
+            for said in counted.group(1, 3):
+                if said and (len(said) > 20 or int(said) > _MOST_TIMES):
+                    raise NotUnderstood(
+                        f"a part is repeated {said[:20]} times; at most {_MOST_TIMES:,} are read"
+                    )
             least = int(counted[1])
             most = int(counted[3]) if counted[3] else None if counted[2] else least
         elif self._at < len(self._text) and self._text[self._at] in "*+?":

@@ -59,6 +59,8 @@ class _Writing:
 
     def write_out(self, schema: dict[str, Any]) -> None:
         names = schema.get(_NAMES)
+        if names is True:
+            names = {}
         if isinstance(names, dict) and names.keys() & _LISTS == set() and "$ref" in names:
             names = target(names["$ref"], self._root)
         if not isinstance(names, dict) or names.get("type", "string") != "string":

@@ -12,11 +12,10 @@ from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.gbnf import as_lark, is_gbnf
 from modelkit.grammars.grammar import as_bits
-from modelkit.grammars.refusals import COSTLY, refused
+from modelkit.grammars.refusals import CONDITIONS, COSTLY, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import names_tokens, with_ids
 from modelkit.python_faults import number_fault
-from modelkit.schema import as_meant
 
 if TYPE_CHECKING:
     import llguidance
@@ -110,7 +109,7 @@ def definition_of(form: Form, marks: Marks) -> str:
     """marks: tokens that a grammar in Lark may name."""
     from llguidance import LLMatcher
 
-    from modelkit.grammars.listed import with_known_names
+    from modelkit.grammars.prepared import prepared
     from modelkit.grammars.sound import unsound, unsound_rules
     from modelkit.grammars.spelled import escapes, spelled
 
@@ -122,7 +121,9 @@ def definition_of(form: Form, marks: Marks) -> str:
             if (why := unsound_rules(lark)) is not None:
                 raise refused(form, why)
             return LLMatcher.grammar_from_lark(with_ids(lark, marks))
-        closed = with_known_names(as_meant(form.text))
+        closed, beyond = prepared(form.text)
+        for at, why in beyond.items():
+            raise refused(form, f"{why} (at {at})", CONDITIONS)
         root = json.loads(closed)
         if isinstance(root, dict) and (why := unsound(root)) is not None:
             raise refused(form, why)

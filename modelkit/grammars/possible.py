@@ -44,7 +44,7 @@ def _has(rules: Rules, ways: Ways, kind: str, its: Schema, depth: int) -> bool:
         case "string":
             return _text(rules, its)
         case "number" | "integer":
-            return _number(its, whole=kind == "integer")
+            return number_between(its, whole=kind == "integer")
         case "array" if its.get("minItems", 0) > 0:
             front = its.get("prefixItems", ())[: its["minItems"]]
             needed = [*front, *([its.get("items", True)] if len(front) < its["minItems"] else [])]
@@ -64,7 +64,7 @@ def _text(rules: Rules, its: Schema) -> bool:
     return rules.outcome(together([size, *said.fits])) != "never"
 
 
-def _number(its: Mapping[str, Any], *, whole: bool) -> bool:
+def number_between(its: Mapping[str, Any], *, whole: bool) -> bool:
     """Is there one between its bounds? A step is counted from 0."""
     low = _bound(its, "minimum", "exclusiveMinimum", max)
     high = _bound(its, "maximum", "exclusiveMaximum", min)

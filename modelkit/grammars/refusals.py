@@ -14,22 +14,30 @@ from modelkit.errors import RequestError
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.forms import Form
 from modelkit.grammars.patterns import whole
+from modelkit.grammars.places import escaped
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
 _MEANT = (
     (  # it names an option of the library's own
-        *("oneOf constraints are not supported", "oneOf", "one value may fit several ways of oneOf"),
+        *("oneOf constraints are not supported", ("oneOf",), "one value may fit several ways of oneOf"),
         "Write anyOf, or tell the ways apart: by a required property that is another const in each.",
     ),
     (  # it shows the patterns as they are written out
-        *("are not disjoint", "patternProperties", "one name may fit several of patternProperties"),
+        *("are not disjoint", ("patternProperties",), "one name may fit several of patternProperties"),
         "Tell the patterns apart by how a name begins or ends, or write one for all.",
     ),
+    (
+        "min/maxProperties only supported",
+        ("minProperties", "maxProperties"),
+        "properties are counted where all are named, and few of them or nearly all may be left out",
+        "Say `additionalProperties: false`, or which properties there must be, with anyOf and required.",
+    ),
 )
-"""(the library's words, the keyword that is meant, what is wrong, what to do)."""
+"""(the library's words, the keywords that are meant, what is wrong, what to do)."""
 _NO_TEXT = "NoExtensionBias"  # the library's word where nothing can be written
 COSTLY = "lexer error: too many "
 _MOST_LINES, _LONGEST_LINE = 12, 200
+CONDITIONS = "Name the cases that are meant with anyOf, required and const."
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
 
 
@@ -66,7 +74,8 @@ class Refusals:
             raise
 
 
-def refused(form: Form, why: str) -> RequestError:
+def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
+    """hint: what to do, where that is known."""
     if COSTLY in why:  # it tells how, in its own terms
         why = "what it repeats costs more to look through than is spent on a token; fewer times are taken"
     what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
@@ -76,16 +85,16 @@ def refused(form: Form, why: str) -> RequestError:
     said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
     if form.kind != "schema":
         return RequestError(said)
-    for words, key, meant, hint in _MEANT:
+    for words, keys, meant, do in _MEANT:
         if words in why:
-            places = [place for place, _ in _places({key}, form.text)]
+            places = [place for place, _ in _places(keys, form.text)]
             where = f" (at {places[0]})" if len(places) == 1 else ""
-            return RequestError(f"{said.partition(':')[0]}: {meant}{where}", hint=hint)
+            return RequestError(f"{said.partition(':')[0]}: {meant}{where}", hint=do)
     for place, pattern in _places({"pattern"}, form.text) if "regex" in why else ():
         if isinstance(pattern, str) and pattern in why and (wrong := _not_understood(pattern)):
             return RequestError(f"{said.partition(':')[0]}: {wrong} (at {place})")
     place = _place_of(why, form.text)
-    return RequestError(f"{said} (at {place})" if place else said, hint=_SUPPORTED)
+    return RequestError(f"{said} (at {place})" if place else said, hint=hint or _SUPPORTED)
 
 
 def _not_understood(pattern: str) -> str | None:
@@ -137,5 +146,5 @@ def _places(wanted: Collection[str], schema: str) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
             yield from ((f"{place}/{key}", value[key]) for key in value if key in wanted)
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        inner = [(f"{place}/{key}", one) for key, one in pairs if isinstance(one, dict | list)]
+        inner = [(f"{place}/{escaped(str(key))}", one) for key, one in pairs if isinstance(one, dict | list)]
         left += reversed(inner)

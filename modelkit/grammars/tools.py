@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from modelkit.errors import RequestError
-from modelkit.grammars.listed import with_known_names
+from modelkit.grammars.prepared import prepared
 from modelkit.python_faults import fault
-from modelkit.schema import as_meant
 from runtime.records import dataclass
 
 MOST_TOOLS = 512
@@ -86,7 +85,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
         )
     given = fields.get("parameters", fields.get("input_schema"))
     try:
-        schema = json.loads(with_known_names(as_meant(json.dumps(given or {}, allow_nan=False))))
+        schema = json.loads(prepared(json.dumps(given or {}, allow_nan=False))[0])
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"the parameters of the tool {name} are no JSON: {fault(error)[:200]}") from error
     if not isinstance(schema, dict):

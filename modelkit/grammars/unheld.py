@@ -7,8 +7,8 @@ standard a `format` that a reader does not know says nothing of the value (JSON 
 What a text is a writing of: `contentMediaType` of pydantic's `Json`, `contentEncoding`. It is no more than a
 remark by the standard (8.3 and 8.4), so it may stay.
 
-`uniqueItems`: pydantic writes it for every set, and makes a set of what comes. A grammar would have to
-remember each item. llama.cpp leaves it out without a word.
+`uniqueItems` where items are more than a few values (`once`): pydantic writes it for every set, and makes a
+set of what comes. A grammar would have to remember each item. llama.cpp leaves it out without a word.
 
 Other keywords that are not held are refused (`refusals`): nobody writes them without a mind to it.
 """
@@ -20,6 +20,7 @@ from typing import Any
 
 from modelkit.grammars.forms import Form
 from modelkit.grammars.loosening import parts_of
+from modelkit.grammars.once import lists_once
 from modelkit.grammars.patterns import FORMATS
 
 _UNIQUE = "uniqueItems"
@@ -62,12 +63,17 @@ def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
         for said in (schema.get(key) for key in _CONTENT):
             if isinstance(said, str) and _may_be(schema, "string"):
                 places.setdefault(f"any text is taken for {said!r}", at)
-        if isinstance(schema.get(_UNIQUE), bool):
+        if isinstance(schema.get(_UNIQUE), bool) and not _held_once(schema, root):
             if schema.pop(_UNIQUE) and _may_be(schema, "array"):
                 places.setdefault("an item may come twice, uniqueItems is not enforced", at)
             changed = True
         left += reversed([(f"{at}{name}", inner) for name, inner, _ in parts_of(schema)])
     return places if changed or places else None
+
+
+def _held_once(schema: Mapping[str, Any], root: Mapping[str, Any]) -> bool:
+    """Are its lists a few, that are written out (`once`)?"""
+    return schema.get("type") is not None and lists_once(schema, root) is not None
 
 
 def _may_be(schema: Mapping[str, Any], kind: str) -> bool:

@@ -36,7 +36,9 @@ _OF = {
 }
 _OBJECT = frozenset(_OF["object"][:3])
 _LIST = frozenset(("items", "prefixItems"))
-_SAYS = frozenset(key for keys in _OF.values() for key in keys)
+SAYS = frozenset(key for keys in _OF.values() for key in keys)
+SAID = SAYS | {"type", "const", "enum", "additionalItems"}
+"""All keywords that a way is made of."""
 _MERGED: dict[str, Callable[[Any, Any], Any]] = {
     **dict.fromkeys(("minLength", "minItems", "minProperties", "minimum", "exclusiveMinimum"), max),
     **dict.fromkeys(("maxLength", "maxItems", "maxProperties", "maximum", "exclusiveMaximum"), min),
@@ -83,7 +85,7 @@ class Ways:
     def _ways(self, schema: Any, passed: tuple[int, ...]) -> list[Way]:
         if not isinstance(schema, Mapping):
             return [] if schema is False else [{}]
-        ways = [_plain(schema)]
+        ways = [plain(schema)]
         if "$ref" in schema:
             found = target(schema["$ref"], self._root)
             if found is None:
@@ -163,14 +165,15 @@ def of_kind(way: Way, kind: str) -> Schema:
     return {**said, **(every[0] if len(every) == 1 else {"allOf": every} if every else {})}
 
 
-def _plain(schema: Schema) -> Way:
-    way: Way = {key: value for key, value in schema.items() if key in _SAYS}
+def plain(schema: Schema) -> Way:
+    """What it says of the value by itself, as a way."""
+    way: Way = {key: value for key, value in schema.items() if key in SAYS}
     if isinstance(said := schema.get("type"), str | list):
         way["type"] = [said] if isinstance(said, str) else said
+    if isinstance(listed := schema.get("enum"), list):
+        way["enum"] = listed
     if "const" in schema:
-        way["enum"] = [schema["const"]]
-    elif isinstance(schema.get("enum"), list):
-        way["enum"] = schema["enum"]
+        way["enum"] = [one for one in way.get("enum", [schema["const"]]) if same(one, schema["const"])]
     for key in ("pattern", "format"):
         if key in way:
             way[key] = [way[key]]
@@ -184,11 +187,11 @@ def _plain(schema: Schema) -> Way:
 def _both(some: Sequence[Way], others: Sequence[Way]) -> list[Way]:
     if len(some) * len(others) > MOST_WAYS:
         raise Beyond(f"it has more than {MOST_WAYS} choices")
-    found = (_merged(one, other) for one, other in product(some, others))
+    found = (merged(one, other) for one, other in product(some, others))
     return [way for way in found if way is not None]
 
 
-def _merged(one: Way, other: Way) -> Way | None:
+def merged(one: Way, other: Way) -> Way | None:
     """All that the two say; None where that is nothing."""
     if not one or not other:
         return one or other

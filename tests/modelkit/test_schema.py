@@ -73,6 +73,10 @@ def test_named_properties_are_all_there_are(schema: Any, wanted: Any) -> None:
     assert closed(schema) == wanted
 
 
+def test_an_object_of_as_many_as_are_named_is_closed() -> None:
+    assert closed({**A, "minProperties": 1}) == {**SHUT, "minProperties": 1}
+
+
 B: dict[str, Any] = {"properties": {"b": {"type": "string"}}}
 KEPT: dict[str, Any] = {
     "any object": {"type": "object"},
@@ -80,6 +84,7 @@ KEPT: dict[str, Any] = {
     "others of a kind": {**A, "additionalProperties": {"type": "string"}},
     "names by pattern": {**A, "patternProperties": {"^x": {}}},
     "more than are named": {**A, "minProperties": 3},
+    "a count that is none": {**A, "minProperties": "1"},
     "required but not named": {**A, "required": ["b"]},
     "required with no name": {**A, "required": [{"a": 1}]},
     "put together": {"allOf": [A, B]},

@@ -90,6 +90,8 @@ def test_a_pattern_written_out_fits_the_same_texts(seed: int) -> None:
         ("a**", "is repeated"),
         ("(" * 100, "deep"),
         ("(^|a){20}", "is counted"),
+        ("a{3000000000}", "repeated 3000000000 times; at most 2,147,483,647"),
+        ("a{1," + "9" * 5_000 + "}", "at most 2,147,483,647"),
         ("(" * 50 + "^|a" + ")*b" * 50, "too many"),
     ],
 )

@@ -1,0 +1,208 @@
+"""Conditions of a JSON schema (if, then, else, not, dependentRequired, dependentSchemas, contains) as cases.
+
+    {"properties": {"kind": {"enum": ["a", "b"]}, "x": {}}, "required": ["kind"],
+     "if": {"properties": {"kind": {"const": "a"}}}, "then": {"required": ["x"]}}
+        = anyOf: kind "a" with x  |  kind "b" with or without x
+
+A grammar has choices and no conditions. Each condition is a choice of cases, all conditions of one value
+together are those that do not contradict each other, and each case has all that the schema says beside them,
+so that objects can be closed one by one (`schema.as_meant`). Those that stand alone in an allOf are the
+schema's own. What has no such cases stays as it was written, and is refused for it by name and place.
+
+References may lead to the root and to definitions: what is inside a case has no pointer any more.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from modelkit.grammars.cases import KINDS, SAYS_NOTHING, Case, Work, both, said_of
+from modelkit.grammars.forms import MOST_CHARACTERS
+from modelkit.grammars.opposites import cases_of, none_of
+from modelkit.grammars.places import Schema, escaped, places_in
+from modelkit.grammars.unlisted import NOTHING, alternatives, spell
+from modelkit.grammars.ways import SAID, Beyond, Way
+from runtime.records import dataclass
+
+_CONDITIONS = frozenset(
+    {"if", "then", "else", "not", "dependentRequired", "dependentSchemas", "dependencies"}
+)
+_COUNTED = frozenset({"contains", "minContains", "maxContains"})
+_KEYS = _CONDITIONS | _COUNTED
+_AROUND = SAYS_NOTHING | {"$schema", "$id", "$anchor", "$defs", "definitions"}
+_WHOLE = re.compile(r"#(/(\$defs|definitions)/[^/]+)?")
+_MOST_PLACES = 16  # of a list, where one item has to fit
+
+_Choice = tuple[str, Callable[[], list[Case]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """Of conditions."""
+
+    at: str
+    """A JSON pointer."""
+    schema: Schema
+
+
+def without_conditions(root: Schema) -> dict[str, str]:
+    """Write out conditions, in place. Returned are those that stay: why, by their JSON pointers."""
+    places = [*places_in(root)]
+    if not any(schema.keys() & _KEYS for _, schema in places):
+        return {}
+    where = {id(schema): at for at, schema in places}
+    _as_of_2020(root, places)
+    lifted = {id(one) for _, schema in places for one in _alone(schema)}
+    astray = next((led for _, schema in places if not _kept(led := schema.get("$ref", "#"))), None)
+    writing = _Writing(root, astray)
+    for at, schema in reversed(places):
+        if id(schema) not in lifted:
+            writing.write_out(
+                schema, [_Holder(at, schema), *(_Holder(where[id(one)], one) for one in _alone(schema))]
+            )
+    spell(root)
+    # What stood within a condition that was written out may be there no more.
+    left = {
+        (key, id(value)) for _, schema in places_in(root) for key, value in schema.items() if key in _KEYS
+    }
+    return {at: why for at, (key, value, why) in writing.refused.items() if (key, id(value)) in left}
+
+
+def _as_of_2020(root: Schema, places: Sequence[tuple[str, Schema]]) -> None:
+    """A way has the items in front of a list as later drafts have them, and the library goes by `$schema`."""
+    root.pop("$schema", None)
+    for _, schema in places:
+        if isinstance(schema.get("items"), list):
+            schema["prefixItems"] = schema.pop("items")
+            if "additionalItems" in schema:
+                schema["items"] = schema["additionalItems"]
+        schema.pop("additionalItems", None)  # beside anything else it says nothing
+
+
+def _alone(schema: Schema) -> list[Schema]:
+    """Members of its allOf that are nothing but conditions."""
+    every = schema.get("allOf")
+    return [
+        one
+        for one in (every if isinstance(every, list) else ())
+        if isinstance(one, dict) and one.keys() & _CONDITIONS and not one.keys() - _CONDITIONS - SAYS_NOTHING
+    ]
+
+
+def _kept(reference: Any) -> bool:
+    """Does it lead where it did when schemas are written anew?"""
+    return isinstance(reference, str) and bool(_WHOLE.fullmatch(reference) or not reference.startswith("#/"))
+
+
+def _names(schema: Schema) -> bool:
+    """Has it properties, and says nothing of others?"""
+    return "properties" in schema and "additionalProperties" not in schema
+
+
+class _Writing:
+    """Changes schemas within `root`, in place. astray: a reference that would lead elsewhere."""
+
+    def __init__(self, root: Schema, astray: Any) -> None:
+        self.refused: dict[str, tuple[str, Any, str]] = {}
+        """By JSON pointers: a keyword, what it says, and why that stays."""
+        self._root, self._astray, self._work = root, astray, Work()
+        self._left = MOST_CHARACTERS["schema"]
+
+    def write_out(self, schema: Schema, holders: list[_Holder]) -> None:
+        if not any(holder.schema.keys() & _KEYS for holder in holders):
+            return
+        last = next((holder, key) for holder in holders for key in holder.schema if key in _KEYS)
+        try:
+            own = said_of({key: value for key, value in schema.items() if key != "not"})
+            cases, said = ([], {}) if own is None else ([own], own.way)
+            for holder in holders:
+                for key, choice in self._choices(holder.schema, said):
+                    last = holder, key
+                    if beside := schema.keys() & {"unevaluatedProperties", "unevaluatedItems"}:
+                        raise Beyond(f"it stands beside {min(beside)}, which depends on it")
+                    if self._astray is not None:
+                        led = str(self._astray)[:80]
+                        raise Beyond(f"{led!r} leads into the schema; put what it means into `$defs`")
+                    cases = both(cases, choice(), self._work)
+            self._replace(schema, cases, [holder.schema for holder in holders[1:]])
+        except Beyond as why:
+            holder, key = last
+            word = key.partition("/")[0]
+            said = holder.schema[word], f"`{word}` cannot be enforced: {why}"
+            self.refused[f"{holder.at}/{key}"] = word, *said
+        except (TypeError, AttributeError, LookupError):  # no schema: the library says what is wrong
+            return
+
+    def _replace(self, schema: Schema, cases: list[Case], lifted: list[Schema]) -> None:
+        around = {key: value for key, value in schema.items() if key in _AROUND}
+        beside = {key: value for key, value in schema.items() if key not in SAID | _KEYS | _AROUND}
+        if lifted:
+            kept = [one for one in schema["allOf"] if not any(one is other for other in lifted)]
+            beside = {key: value for key, value in beside.items() if key != "allOf"}
+            beside |= {"allOf": kept} if kept else {}
+        made = alternatives(cases, beside)
+        if not schema.keys() & {"properties", "additionalProperties"}:  # an object of no names is an open one
+            made = [{**one, "additionalProperties": True} if _names(one) else one for one in made]
+        self._left -= len(json.dumps(made))
+        if self._left < 0:
+            raise Beyond("written out, its conditions are too long")
+        schema.clear()
+        schema |= around
+        if len(made) == 1:
+            schema |= made[0]
+        else:
+            schema |= {"anyOf": made} if made else NOTHING
+
+    def _choices(self, schema: Schema, said: Way) -> Iterator[_Choice]:
+        """Each condition by its keyword, as cases that one of must hold."""
+        if "not" in schema:
+            yield "not", partial(none_of, schema["not"], self._root, self._work, said)
+        if "if" in schema and schema.keys() & {"then", "else"}:
+            yield "if", partial(self._either, schema, said)
+        for key in ("dependentRequired", "dependentSchemas", "dependencies"):
+            for name, what in schema.get(key, {}).items():
+                yield f"{key}/{escaped(name)}", partial(self._where, name, what)
+        if "contains" in schema:
+            yield "contains", partial(self._contained, schema, said)
+
+    def _either(self, schema: Schema, said: Way) -> list[Case]:
+        condition = schema["if"]
+        held, fails = self._of(condition), none_of(condition, self._root, self._work, said)
+        then, otherwise = self._of(schema.get("then", True)), self._of(schema.get("else", True))
+        return [*both(held, then, self._work), *both(fails, otherwise, self._work)]
+
+    def _of(self, schema: Any) -> list[Case]:
+        return cases_of(schema, self._root, self._work)
+
+    def _where(self, name: str, what: Any) -> list[Case]:
+        """What there is where a property is."""
+        if isinstance(what, list):
+            there = [Case({"required": [name, *(one for one in what if one != name)]})]
+        else:
+            there = both([Case({"required": [name]})], self._of(what), self._work)
+        return [Case({"properties": {name: False}}), *there]
+
+    def _contained(self, schema: Schema, said: Way) -> list[Case]:
+        least, most = schema.get("minContains", 1), said.get("maxItems")
+        if "maxContains" in schema or least not in (0, 1):
+            raise Beyond("how often an item fits (minContains, maxContains) is not counted")
+        if least == 0:
+            return [Case({})]
+        if most is None or most > _MOST_PLACES:
+            raise Beyond(f"the item that fits may stand anywhere; say maxItems, {_MOST_PLACES} at most")
+        others = [kind for kind in KINDS if kind != "array"]
+        return [
+            Case({"type": others}),
+            *(
+                Case(
+                    {
+                        "type": ["array"],
+                        "prefixItems": [*[True] * place, schema["contains"]],
+                        "minItems": place + 1,
+                    }
+                )
+                for place in range(int(most))
+            ),
+        ]

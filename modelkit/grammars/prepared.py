@@ -1,0 +1,64 @@
+"""A JSON schema as it is meant, in words that a grammar can be made of."""
+
+import json
+import re
+
+from modelkit.grammars.listed import with_known_names
+from modelkit.grammars.places import places_in
+from modelkit.schema import as_meant
+
+_SIZES = frozenset(
+    f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")
+)
+_SIZE = re.compile(r'"(?:min|max)(?:Length|Items|Properties|Contains)"\s*:\s*\d+[.eE]')
+_CONDITIONS = (
+    *('"if"', '"then"', '"else"', '"not"', '"contains"', '"minContains"', '"maxContains"'),
+    *('"dependentRequired"', '"dependentSchemas"', '"dependencies"'),
+)
+_CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
+
+
+def prepared(text: str) -> tuple[str, dict[str, str]]:
+    """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
+    object comes back as it is: whoever compiles it says what is wrong.
+    """
+    text, refused = _without_conditions(_with_plain_lists(text))
+    return _with_exclusive(with_known_names(as_meant(text))), refused
+
+
+def _with_plain_lists(text: str) -> str:
+    """With whole numbers as sizes (2.0 is one), and lists without an item twice written out."""
+    if '"uniqueItems"' not in text and not _SIZE.search(text):
+        return text
+    from modelkit.grammars.once import with_lists_once
+
+    root, changed = json.loads(text), False
+    if not isinstance(root, dict):
+        return text
+    for _, schema in reversed([*places_in(root)]):
+        for key in _SIZES & schema.keys():
+            if isinstance(size := schema[key], float) and size.is_integer():
+                schema[key], changed = int(size), True
+        changed |= "uniqueItems" in schema and with_lists_once(schema, root)
+    return json.dumps(root) if changed else text
+
+
+def _without_conditions(text: str) -> tuple[str, dict[str, str]]:
+    if not any(word in text for word in _CONDITIONS):
+        return text, {}
+    from modelkit.grammars.conditions import without_conditions
+
+    root = json.loads(text)
+    if not isinstance(root, dict):
+        return text, {}
+    refused = without_conditions(root)
+    return json.dumps(root), refused
+
+
+def _with_exclusive(text: str) -> str:
+    if not any(word in text for word in _CHOSEN):
+        return text
+    from modelkit.grammars.exclusive import with_exclusive
+
+    root = json.loads(text)
+    return json.dumps(root) if isinstance(root, dict) and with_exclusive(root) else text

@@ -1,0 +1,365 @@
+"""Conditions of a schema are held as `jsonschema` has them: each document is allowed where it is valid, and
+nowhere else. Those that no grammar holds are refused by name and place.
+"""
+
+import json
+import random
+from itertools import product
+from typing import Any
+
+import jsonschema
+import pytest
+
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.table import style_named
+from modelkit.errors import RequestError
+from modelkit.grammars.cases import MOST_CASES
+from modelkit.grammars.conditions import without_conditions
+from modelkit.grammars.forms import Form
+from modelkit.grammars.grammar import Grammar
+from modelkit.grammars.native import check
+from modelkit.grammars.shape import shape_of
+from modelkit.grammars.unlisted import other_texts
+from runtime.sampling.constraint import allows
+from tests.support.walks import STOP, words_of
+
+WORDS = words_of(None, tokens=False)
+NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
+
+
+def grammar_of(schema: Any) -> Grammar:
+    return WORDS.grammars.compile(Form("format", "schema", json.dumps(schema)))
+
+
+def taken(grammar: Grammar, value: Any) -> bool:
+    matcher = grammar.matcher()
+    for token in WORDS.tokenizer.encode(json.dumps(value, ensure_ascii=False), add_special=False):
+        if matcher.ended or not allows(matcher.mask(), token):
+            return False
+        matcher.advance(token)
+    return matcher.ended or allows(matcher.mask(), STOP)
+
+
+def of(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": [*required]}
+
+
+KINDS = {"enum": ["a", "b", "c"]}
+HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
+    "if and then": (
+        {
+            **of("kind", kind=KINDS, x=NUMBER),
+            "if": {"properties": {"kind": {"const": "a"}}},
+            "then": {"required": ["x"]},
+        },
+        [{"kind": "b"}, {"kind": "a", "x": 1}],
+        [{"kind": "a"}],
+    ),
+    "one else in another": (
+        {
+            **of("kind", kind=KINDS, x=NUMBER, y=TEXT),
+            "if": {"properties": {"kind": {"const": "a"}}},
+            "then": {"required": ["x"]},
+            "else": {
+                "if": {"properties": {"kind": {"const": "b"}}},
+                "then": {"required": ["y"]},
+                "else": {"required": ["x", "y"]},
+            },
+        },
+        [{"kind": "a", "x": 1}, {"kind": "b", "y": ""}, {"kind": "c", "x": 1, "y": ""}],
+        [{"kind": "a", "y": ""}, {"kind": "b", "x": 1}, {"kind": "c", "x": 1}],
+    ),
+    "what then adds": (
+        {
+            **of("kind", kind=KINDS),
+            "if": {"properties": {"kind": {"const": "a"}}},
+            "then": of("x", x={"type": "string", "pattern": "^[0-9]{2}$"}),
+        },
+        [{"kind": "b"}, {"kind": "a", "x": "12"}],
+        [{"kind": "a"}, {"kind": "a", "x": "1"}],
+    ),
+    "a condition by reference": (
+        {
+            "$defs": {"A": {"properties": {"kind": {"const": "a"}}}},
+            **of("kind", kind=TEXT, x=NUMBER),
+            "if": {"$ref": "#/$defs/A"},
+            "then": {"required": ["x"]},
+        },
+        [{"kind": "ab"}, {"kind": ""}, {"kind": "a", "x": 1}],
+        [{"kind": "a"}],
+    ),
+    "without a type": (
+        {"if": of("a", a=True), "then": {"properties": {"a": NUMBER}}, "else": {"type": "null"}},
+        [{"a": 1}, None],
+        [{"a": "x"}, {}, 1],
+    ),
+    "if alone, then alone": ({**NUMBER, "if": {"minimum": 3}, "allOf": [{"then": False}]}, [1, 5], ["x"]),
+    "no such text": (
+        {**TEXT, "maxLength": 4, "not": {"enum": ["ab", "abc", 'é"\n']}},
+        ["", "a", "abcd", "b", "é", 'é"', "äb"],
+        ["ab", "abc", 'é"\n'],
+    ),
+    "no such number": ({**NUMBER, "minimum": -1, "maximum": 2, "not": {"const": 0}}, [-1, 1, 2], [0, 3]),
+    "no such value of any type": (
+        {"not": {"enum": [None, 1, True, "x"]}},
+        [False, 0, "y", [], {}],
+        [None, 1, "x"],
+    ),
+    "not of a type": ({"not": {"type": ["string", "array"]}}, [1, None, {}], ["x", []]),
+    "not not": ({"not": {"not": {"type": "string", "pattern": "^a"}}}, ["ab"], ["b", 1]),
+    "beside const and enum": ({"const": 1, "enum": [2, 1], "not": {"const": 2}}, [1], [2, 3]),
+    "beside items of draft 7": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "type": "array",
+            "items": [NUMBER],
+            "additionalItems": False,
+            "not": {"maxItems": 0},
+        },
+        [[1]],
+        [[], ["x"], [1, 2]],
+    ),
+    "never": (of(a={"not": {}}, b=NUMBER), [{"b": 1}, {}], [{"a": 1}]),
+    "an object of no names without one": (
+        {"type": "object", "not": {"required": ["key"]}},
+        [{}, {"a": 1}, {"a": 1, "b": 2}],
+        [{"key": 1}, {"a": 1, "key": 1}],
+    ),
+    "not both": (
+        {
+            **of(a=NUMBER, b=NUMBER, c=NUMBER),
+            "not": {"anyOf": [{"required": ["a", "b"]}, {"required": ["c"]}]},
+        },
+        [{}, {"a": 1}, {"b": 1}],
+        [{"a": 1, "b": 1}, {"c": 1}],
+    ),
+    "an open object without a name": (
+        {**of("id", id=NUMBER), "additionalProperties": True, "not": {"required": ["key"]}},
+        [{"id": 1}, {"id": 1, "x": 2}],
+        [{"id": 1, "key": 2}],
+    ),
+    "dependentRequired": (
+        {**of(lat=NUMBER, lon=NUMBER), "dependentRequired": {"lat": ["lon"], "lon": ["lat"]}},
+        [{}, {"lat": 1, "lon": 2}],
+        [{"lat": 1}, {"lon": 1}],
+    ),
+    "dependentSchemas": (
+        {**of("a", a=TEXT, card=NUMBER), "dependentSchemas": {"card": of("to", to=TEXT)}},
+        [{"a": "x"}, {"a": "x", "card": 1, "to": "y"}],
+        [{"a": "x", "card": 1}],
+    ),
+    "dependencies of draft 7": (
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            **of("pets", pets={"enum": ["no", "yes"]}),
+            "dependencies": {
+                "pets": {"oneOf": [of(pets={"enum": ["no"]}), of("n", pets={"enum": ["yes"]}, n=NUMBER)]}
+            },
+        },
+        [{"pets": "no"}, {"pets": "yes", "n": 1}],
+        [{"pets": "yes"}],
+    ),
+    "contains": (
+        {"type": "array", "items": {"enum": [1, 2]}, "contains": {"const": 1}, "maxItems": 3},
+        [[1], [2, 2, 1], [2, 1]],
+        [[], [2], [2, 2, 2], [2, 2, 2, 1]],
+    ),
+    "contains of no list": (
+        {"type": ["array", "null"], "contains": NUMBER, "maxItems": 2},
+        [None, ["x", 1]],
+        [["x"]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HELD)
+def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
+    schema, good, bad = HELD[case]
+    draft = jsonschema.Draft7Validator if "$schema" in schema else jsonschema.Draft202012Validator
+    validator = draft(schema)
+    assert [value for value in (*good, *bad) if validator.is_valid(value)] == good
+    grammar = grammar_of(schema)
+    assert [value for value in good if not taken(grammar, value)] == []
+    assert [value for value in bad if taken(grammar, value)] == []
+
+
+SOME: list[Any] = [
+    *[
+        {"const": "x"},
+        {"enum": ["x", 1]},
+        {"type": "string"},
+        {"type": ["integer", "null"]},
+        {"not": {"const": "x"}},
+    ],
+    *[
+        {"type": "integer", "minimum": 2},
+        True,
+        {"not": {"type": "string"}},
+        {"anyOf": [{"type": "null"}, {"const": 1}]},
+    ],
+]
+ANY = {"enum": ["x", "y", 1, 2, None]}
+NAMES = ("a", "b", "c")
+
+
+def some_part(rng: random.Random, depth: int) -> Any:
+    inner = [some_part, some_part, some_condition] if depth else []
+    match rng.choice(["properties", "properties", "required", "both", "size", *(["inner"] * len(inner))]):
+        case "properties":
+            return {"properties": {name: rng.choice(SOME) for name in rng.sample(NAMES, rng.choice([1, 2]))}}
+        case "required":
+            return {"required": rng.sample(NAMES, rng.choice([1, 2]))}
+        case "both":
+            name = rng.choice(NAMES)
+            return {"properties": {name: rng.choice(SOME)}, "required": [name]}
+        case "size":
+            return rng.choice([{"maxProperties": 2}, {"minProperties": 2}, True, False])
+        case _:
+            two = [rng.choice(inner)(rng, depth - 1) for _ in range(2)]
+            return {rng.choice(["anyOf", "allOf", "oneOf"]): two}
+
+
+def some_condition(rng: random.Random, depth: int = 2) -> dict[str, Any]:
+    part = [some_part(rng, depth) for _ in range(3)]
+    listed = {name: rng.sample(NAMES, rng.choice([0, 1, 2])) for name in rng.sample(NAMES, 2)}
+    return rng.choice(
+        [
+            {"if": part[0], "then": part[1], "else": part[2]},
+            {"if": part[0], rng.choice(["then", "else"]): part[1]},
+            {"not": part[0]},
+            {"dependentRequired": listed},
+            {"dependentSchemas": {rng.choice(NAMES): part[0]}},
+            {"oneOf": part[: rng.choice([2, 3])]},
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_any_conditions_hold(seed: int) -> None:
+    rng = random.Random(seed)
+    schema: dict[str, Any] = {
+        **of(
+            *rng.sample(NAMES, rng.choice([0, 1])),
+            **{name: rng.choice([*SOME, *[ANY] * 6]) for name in NAMES},
+        ),
+        "additionalProperties": rng.choice([False, False, True]),
+        "allOf": [some_condition(rng) for _ in range(rng.choice([1, 1, 2]))],
+    }
+    schema |= some_condition(rng) if rng.random() < 0.5 else {}
+    every = [
+        dict(zip(NAMES, chosen, strict=True)) for chosen in product([..., "x", "y", 1, 2, None], repeat=3)
+    ]
+    values = [{name: one for name, one in value.items() if one is not ...} for value in rng.sample(every, 20)]
+    validator = jsonschema.Draft202012Validator(schema)
+    grammar, why = None, ""
+    try:
+        grammar = grammar_of(schema)
+    except RequestError as error:
+        why = str(error)
+    if grammar is None:
+        beyond = ("cases", "several ways", "are counted", "several properties", "Unsatisfiable")
+        assert any(word in why for word in beyond)
+        assert "Unsatisfiable" not in why or not any(map(validator.is_valid, values))
+        return
+    assert [taken(grammar, value) for value in values] == [validator.is_valid(value) for value in values]
+
+
+def test_many_conditions_on_one_property_are_few_cases() -> None:
+    kinds = [f"k{number}" for number in range(MOST_CASES - 4)]
+    schema = {
+        **of("kind", kind={"enum": [*kinds, "other"]}, **dict.fromkeys(kinds, NUMBER)),
+        "allOf": [
+            {
+                "if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]},
+                "then": {"required": [kind]},
+            }
+            for kind in kinds
+        ],
+    }
+    grammar = grammar_of(schema)
+    assert taken(grammar, {"kind": "k3", "k3": 1})
+    assert not taken(grammar, {"kind": "k3", "k4": 1})
+    assert taken(grammar, {"kind": "other"})
+
+
+def test_properties_stay_in_their_order_and_closed() -> None:
+    schema = {
+        **of("a", a=KINDS, b=NUMBER, c=NUMBER),
+        "allOf": [{"if": {"properties": {"c": NUMBER, "a": {"const": "a"}}}, "then": {"required": ["c"]}}],
+    }
+    grammar = grammar_of(schema)
+    assert taken(grammar, {"a": "a", "b": 1, "c": 1})
+    assert not taken(grammar, {"a": "a", "b": 1, "c": 1, "d": 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "why", "place"),
+    [
+        ({"not": {"format": "date"}}, "what does not fit `format` has no", "#/not"),
+        ({"type": "number", "not": {"type": "integer"}}, "whole numbers", "#/not"),
+        ({"items": {"if": {"multipleOf": 3}, "then": {}}}, "`if` cannot .* `multipleOf`", "#/items/if"),
+        ({"allOf": [{"title": "t", "if": {"items": TEXT}, "then": {}}]}, "`items`", "#/allOf/0/if"),
+        (
+            {"dependentSchemas": {"a/b": {"not": {"pattern": "x"}}}},
+            "`pattern`",
+            "#/dependentSchemas/a~1b/not",
+        ),
+        ({"contains": NUMBER}, "`contains` cannot .* say maxItems", "#/contains"),
+        ({"contains": NUMBER, "minContains": 2}, "not counted", "#/contains"),
+        ({"not": {"additionalProperties": False}}, "`additionalProperties`", "#/not"),
+        ({"not": {"const": {"a": 1}}}, "listed values of the type object", "#/not"),
+        (
+            {"properties": {"a": {}, "b": {"$ref": "#/properties/a"}}, "not": {"required": ["a"]}},
+            "'#/properties/a' leads into the schema; put what it means into",
+            "#/not",
+        ),
+        (
+            {**of(a={}), "unevaluatedProperties": False, "not": {"required": ["a"]}},
+            "unevaluatedProperties",
+            "#/not",
+        ),
+        ({"patternProperties": {"^x": {}}, "not": {"required": ["a"]}}, "patternProperties", "#/not"),
+        (
+            {"allOf": [{"not": {"required": [f"a{n}", f"b{n}"]}} for n in range(9)]},
+            "more than 64 cases",
+            "#/allOf/6/not",
+        ),
+    ],
+)
+def test_what_has_no_cases_is_refused_by_name_and_place(schema: Any, why: str, place: str) -> None:
+    with pytest.raises(RequestError, match=rf"{why}.* \(at {place}\)"):
+        check(Form("format", "schema", json.dumps(schema)))
+
+
+def test_conditions_that_multiply_end_in_a_moment() -> None:
+    names = {f"p{number}": NUMBER for number in range(1_000)}
+    pairs = {f"p{number}": [f"p{number + 1}"] for number in range(999)}
+    with pytest.raises(RequestError, match="too many to be written as cases"):
+        check(Form("format", "schema", json.dumps({**of(**names), "dependentRequired": pairs})))
+
+
+@pytest.mark.parametrize("value", [5, "x", [1], {"a": 1}, None, [[1]]], ids=repr)
+@pytest.mark.parametrize(
+    "key", ["not", "if", "then", "dependentRequired", "dependentSchemas", "contains", "required"]
+)
+def test_what_is_no_schema_is_left_as_it_is(key: str, value: Any) -> None:
+    schema = {"type": "object", "then": {}, "not": {"required": ["a"]}, key: value}
+    without_conditions(schema)
+
+
+def test_a_pattern_of_other_texts_is_of_a_bounded_length() -> None:
+    assert len(other_texts(["ab", "abc"])) < 100
+    with pytest.raises(ValueError, match="so many listed texts"):
+        other_texts([f"word {number}" for number in range(5_000)])
+
+
+@pytest.mark.parametrize("name", ["hermes", "gemma4", "qwen3-coder"])
+def test_conditions_of_tools_hold(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    words = words_of(style, tokens=True)
+    schema, _, _ = HELD["if and then"]
+    shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": schema, "strict": True}], "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    assert grammar.notes == ()

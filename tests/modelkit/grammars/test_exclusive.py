@@ -1,0 +1,166 @@
+"""Exactly one of several ways, so many of an object's properties, and lists without an item twice: each as
+`jsonschema` has it.
+"""
+
+import json
+from typing import Annotated, Any, Literal
+
+import jsonschema
+import pytest
+from pydantic import BaseModel, Field
+
+from modelkit.errors import RequestError
+from modelkit.grammars.forms import Form
+from modelkit.grammars.native import check
+from modelkit.grammars.once import MOST_LISTS
+from tests.modelkit.grammars.test_conditions import NUMBER, TEXT, grammar_of, of, taken
+
+OPEN = {"additionalProperties": True}
+CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
+    "open objects that overlap": (
+        {"oneOf": [{**of("a", a=NUMBER), **OPEN}, {**of("b", b=TEXT), **OPEN}]},
+        [{"a": 1}, {"b": "x"}, {"a": 1, "b": 2}, {"b": "x", "a": "x"}, {"a": 1, "c": 3}],
+        [{"a": 1, "b": "x"}, {}, {"c": 1}],
+    ),
+    "one required name of several": (
+        {**of(a=NUMBER, b=NUMBER, c=NUMBER), "oneOf": [{"required": [name]} for name in "abc"]},
+        [{"a": 1}, {"b": 1}, {"c": 1}],
+        [{}, {"a": 1, "c": 1}],
+    ),
+    "one in another": (
+        {"oneOf": [{**of("a", a=NUMBER)}, {**of("a", a=NUMBER, b=TEXT)}]},
+        [{"a": 1, "b": "x"}],
+        [{"a": 1}],
+    ),
+    "ranges": (
+        {"oneOf": [{**NUMBER, "maximum": 5}, {**NUMBER, "minimum": 3}]},
+        [2, 6, -7],
+        [3, 4, 5],
+    ),
+    "ranges apart": ({"oneOf": [{**NUMBER, "maximum": 2}, {**NUMBER, "minimum": 3}]}, [2, 3], ["x"]),
+    "a text and one of them": ({"oneOf": [TEXT, {"const": "auto"}]}, ["", "aut", "autos"], ["auto", 1]),
+    "lists of a length": (
+        {"oneOf": [{"type": "array", "maxItems": 1}, {"type": "array", "minItems": 3, "items": NUMBER}]},
+        [[], ["x"], [1, 2, 3]],
+        [[1, 2], [1, 2, "x"]],
+    ),
+    "told apart, by reference": (
+        {
+            "$defs": {
+                "A": {**of("t", t={"const": "a"}), **OPEN},
+                "B": {**of("t", "n", t={"const": "b"}, n=NUMBER), **OPEN},
+            },
+            "oneOf": [{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}],
+        },
+        [{"t": "a", "x": 1}, {"t": "b", "n": 1}],
+        [{"t": "b"}],
+    ),
+    "two of three": (
+        {**of(a=NUMBER, b=NUMBER, c=NUMBER), "minProperties": 2},
+        [{"a": 1, "c": 1}],
+        [{"b": 1}, {}],
+    ),
+    "at most two of twelve": (
+        {**of("a", **dict.fromkeys("abcdefghijkl", NUMBER)), "maxProperties": 2},
+        [{"a": 1}, {"a": 1, "l": 1}],
+        [{"l": 1}, {"a": 1, "b": 1, "c": 1}],
+    ),
+    "one or two of four": (
+        {**of(**dict.fromkeys("abcd", NUMBER)), "minProperties": 1, "maxProperties": 2.0},
+        [{"a": 1}, {"b": 1, "d": 1}],
+        [{}, {"a": 1, "b": 1, "d": 1}],
+    ),
+    "each item once": (
+        {"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "minItems": 1},
+        [["a"], ["c", "a"], ["b", "c", "a"]],
+        [[], ["a", "a"], ["a", "b", "a"]],
+    ),
+    "truths once, or nothing": (
+        {"type": ["array", "null"], "items": {"type": "boolean"}, "uniqueItems": True},
+        [None, [], [True], [False, True]],
+        [[True, True], 1],
+    ),
+    "by reference, of equal values": (
+        {
+            "$defs": {"N": {"enum": [1, 1.0, 2]}},
+            "type": "array",
+            "items": {"$ref": "#/$defs/N"},
+            "uniqueItems": True,
+        },
+        [[1, 2], [2, 1], [2]],
+        [[1, 1], [1, 2, 1]],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
+    schema, good, bad = CASES[case]
+    validator = jsonschema.Draft202012Validator(schema)
+    if case != "one in another":  # of which both are closed as they are meant, and not to the letter
+        assert [value for value in (*good, *bad) if validator.is_valid(value)] == good
+    grammar = grammar_of(schema)
+    assert [value for value in good if not taken(grammar, value)] == []
+    assert [value for value in bad if taken(grammar, value)] == []
+    assert grammar.notes == ()
+
+
+def test_a_tag_with_a_default_is_written_all_the_same() -> None:
+    """pydantic does not read an object without it."""
+
+    class Cat(BaseModel):
+        kind: Literal["cat"] = "cat"
+        lives: int = 9
+
+    class Dog(BaseModel):
+        kind: Literal["dog"] = "dog"
+        name: str
+
+    class Owner(BaseModel):
+        pet: Annotated[Cat | Dog, Field(discriminator="kind")]
+
+    grammar = grammar_of(Owner.model_json_schema())
+    assert taken(grammar, {"pet": {"kind": "cat"}})
+    assert taken(grammar, {"pet": {"kind": "dog", "name": "x"}})
+    assert not taken(grammar, {"pet": {"name": "x"}})
+    assert not taken(grammar, {"pet": {"lives": 1}})
+
+
+def test_many_ways_with_many_properties_are_told_apart() -> None:
+    names = {f"p{number}": NUMBER for number in range(60)}
+    ways = [of("kind", kind={"const": f"k{number}"}, **names) for number in range(60)]
+    assert taken(grammar_of({"oneOf": ways}), {"kind": "k7", "p3": 1})
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"oneOf": [{"pattern": "^a"}, {"pattern": "b$"}]}, "several ways of oneOf"),
+        ({"oneOf": [{"type": "number"}, NUMBER]}, "several ways of oneOf"),
+        ({"oneOf": [{"type": "null"}, {"$ref": "#"}]}, "several ways of oneOf"),
+        (
+            {**of(a=NUMBER), "additionalProperties": NUMBER, "maxProperties": 2},
+            r"properties are counted .*\(at #/maxProperties\)",
+        ),
+        (
+            {**of(**{f"p{n}": NUMBER for n in range(99)}), "minProperties": 3},
+            r"counted .*\(at #/minProperties\)",
+        ),
+    ],
+)
+def test_what_is_too_much_or_has_no_cases_is_refused(schema: Any, why: str) -> None:
+    with pytest.raises(RequestError, match=why):
+        check(Form("format", "schema", json.dumps(schema)))
+
+
+def test_lists_that_are_many_are_taken_and_said() -> None:
+    for items in (
+        {"enum": [*range(MOST_LISTS)]},
+        {"enum": ["a", 1]},
+        NUMBER,
+        {"type": "string", "enum": ["a", 1]},
+    ):
+        schema = {"type": "array", "items": items, "uniqueItems": True}
+        notes = grammar_of(schema).notes
+        few = items == {"enum": ["a", 1]}
+        assert bool(notes) is not few
