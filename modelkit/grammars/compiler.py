@@ -5,6 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
@@ -116,7 +117,8 @@ class Grammars:
             matcher, notes = make(native)
         digits = self._digits_of(native) if numbers else None
         added = frozenset(self._marks()[0].values())
-        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits, added)
+        again = partial(_compiled, make, native)
+        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits, added, again)
         if never and grammar.matcher().ended:
             raise RequestError("the grammar allows nothing but an empty text, and this model cannot end one")
         with self._lock:
@@ -203,3 +205,9 @@ class Grammars:
         return guarded(
             "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(vocabulary, size, stops)
         )
+
+
+def _compiled(
+    make: "Callable[[llguidance.LLTokenizer], _Made]", native: "llguidance.LLTokenizer"
+) -> "llguidance.LLMatcher":
+    return make(native)[0]

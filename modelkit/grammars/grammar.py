@@ -3,10 +3,14 @@
 Both are all that the floor below knows of grammars: a Constraint and its Matcher. The grammar works on bytes,
 so any way to cut an allowed text into tokens is allowed; added tokens are not, but for those that end a text
 and those that a whole answer's grammar names (thinking, calls of tools, a form).
+
+All answers of one form share what the library has found of its texts, which grows with what is written and
+is bounded (`native.LIMITS`). Where that bound is met the form is compiled again, and the answer goes on.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.refusals import one_line
@@ -16,11 +20,15 @@ if TYPE_CHECKING:
     import llguidance
 
 
+_T = TypeVar("_T")
+_SPENT = "lexer error: too many states"  # the library's words
+
+
 class Grammar:
     """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has.
 
     notes: sentences on what it does not enforce. digits: bounds the numbers in it. added: ids of tokens that
-    are no text to the library.
+    are no text to the library. again: compiles the same.
     """
 
     def __init__(
@@ -31,28 +39,32 @@ class Grammar:
         notes: tuple[str, ...] = (),
         digits: Digits | None = None,
         added: frozenset[int] = frozenset(),
+        again: "Callable[[], llguidance.LLMatcher] | None" = None,
     ) -> None:
         self.notes = notes
-        self._native, self._bytes, self._never = native, mask_bytes(vocab_size), never
-        self._digits, self._added = digits, added
+        self.start, self.bytes, self.never = native, mask_bytes(vocab_size), never
+        self.digits, self.added = digits, added
+        self._again, self._lock = again, threading.Lock()
 
     def matcher(self) -> "GrammarMatcher":
-        return GrammarMatcher(self._native, self._bytes, self._never, self._digits, self._added)
+        return GrammarMatcher(self)
+
+    def renewed(self, spent: "llguidance.LLMatcher") -> "llguidance.LLMatcher":
+        """A start in the place of this one, which has found all that it may."""
+        with self._lock:
+            if self.start is spent and self._again is not None:
+                self.start = self._again()
+            return self.start
 
 
 class GrammarMatcher:
     """Where one answer stands in its grammar: a Matcher of the floor below."""
 
-    def __init__(
-        self,
-        start: "llguidance.LLMatcher",
-        mask_bytes: int,
-        never: bytes,
-        digits: Digits | None,
-        added: frozenset[int],
-    ) -> None:
-        self._start, self._native, self._digits = start, start.deep_copy(), digits
-        self._bytes, self._never, self._added = mask_bytes, never, added
+    def __init__(self, grammar: Grammar) -> None:
+        self._grammar, self._digits = grammar, grammar.digits
+        self._bytes, self._never, self._added = grammar.bytes, grammar.never, grammar.added
+        self._start = grammar.start
+        self._native = self._start.deep_copy()
         self._taken: list[int] = []
         self._forced: list[int] | None = None  # None: not asked for at this place
 
@@ -73,13 +85,13 @@ class GrammarMatcher:
         return bytes(allowed & ~no for allowed, no in zip(mask, self._never, strict=True))
 
     def mask(self) -> bytes:
-        mask = self._allowed()
+        mask = self._step(self._allowed)
         if self._native.is_error() or not any(mask):
             raise ConstraintFault(f"the answer's grammar cannot go on: {self._reason()}")
         return self._digits.bounded(mask, self._taken) if self._digits else mask
 
     def advance(self, token: int) -> None:
-        if not self._native.consume_token(token):
+        if not self._step(lambda: self._native.consume_token(token)):
             raise ConstraintFault(f"the answer's grammar cannot go on behind token {token}: {self._reason()}")
         self._taken.append(token)
         self._forced = self._forced[1:] or None if self._forced else None
@@ -102,6 +114,23 @@ class GrammarMatcher:
         if self._forced is None:
             self._forced = [] if self._native.is_error() else self._native.compute_ff_tokens()
         return self._forced[:limit]
+
+    def _step(self, taken: Callable[[], _T]) -> _T:
+        found = taken()
+        for _ in range(2):  # another answer may have compiled it, and come to the end of it
+            if not self._spent():
+                break
+            found = taken()
+        return found
+
+    def _spent(self) -> bool:
+        """Did it fail for what all answers of this form have found together? Then it stands there anew."""
+        if not self._native.is_error() or _SPENT not in self._native.get_error():
+            return False
+        self._start = self._grammar.renewed(self._start)
+        self._native = self._start.deep_copy()
+        self._native.consume_tokens(self._taken)
+        return True
 
     def _reason(self) -> str:
         return one_line(self._native.get_error()) or "no token is left to choose from"
