@@ -9,6 +9,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.openai.guises import inner_name
 from modelkit.server.openai.messages import text_of
 from modelkit.server.openai.response_items import SEAL
+from modelkit.server.openai.updates import UPDATE
 
 ROLES = ("system", "developer", "user", "assistant")
 ADDED = "additional_tools"
@@ -83,6 +84,8 @@ def _item(item: Fields, kind: str, turns: Turns) -> None:
         turns.add(Message("system", f"Summary of the conversation so far:\n\n{_summary(item)}"))
     elif kind == ADDED:
         item.nothing("role")
+    elif kind == UPDATE:  # it says nothing; `updates` reads it
+        return
     else:
         where = item.name("type")
         raise refused("invalid_request", f"{where} is {kind[:40]!r}, which this server does not read", where)

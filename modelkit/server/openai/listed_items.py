@@ -19,6 +19,7 @@ _PREFIXES = {
     "custom_tool_call_output": "ctco_",
     "compaction": "cmp_",
     "additional_tools": "at_",
+    "configuration_update": "cu_",
 }
 _SEALED = "encrypted_content"
 
@@ -63,7 +64,7 @@ def _whole(given: Mapping[str, Any]) -> dict[str, Any]:
         whole["content"] = _parts(given.get("content"), answered=given["role"] == "assistant")
     elif kind == "reasoning":
         whole["summary"] = given.get("summary") or []
-    if kind not in ("reasoning", "compaction", "additional_tools"):
+    if kind not in ("reasoning", "compaction", "additional_tools", "configuration_update"):
         whole["status"] = given.get("status") or "completed"
     return whole
 

@@ -19,6 +19,7 @@ from modelkit.server.openai.input_items import ADDED, Turns, read_items
 from modelkit.server.openai.listed_items import with_ids
 from modelkit.server.openai.response_items import Telling
 from modelkit.server.openai.stored import Items, Kept
+from modelkit.server.openai.updates import updates_in
 from runtime.records import dataclass
 
 _OWN = frozenset(
@@ -92,7 +93,8 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     offered, listed, dropped = _tools([*body.each("tools", tools.MOST_TOOLS), *_added(earlier, given)])
     found = tools.chosen(body, offered)
     include = body.texts("include")
-    options, hints = _options(body) | found, {one for one in _HINTS if body.has(one)}
+    updates = updates_in(earlier, given)
+    options, hints = updates.of(_options(body)) | found, {one for one in _HINTS if body.has(one)}
     top = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS)
     if _LOGPROBS in include:
         options["top_logprobs"] = top or 0
@@ -115,7 +117,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         store=body.flag("store", default=True),
         background=_background(body),
         telling=Telling(summary, _SEALED in include, _LOGPROBS in include, offered.guises),
-        echo=_echo(body, listed),
+        echo=updates.said_again(body, _echo(body, listed)),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
         hints=tuple(sorted({*sampling.hints_in(body), *hints} - {"store"})),

@@ -48,6 +48,11 @@ def read_thinking(body: Fields) -> dict[str, Any]:
     return found | ({"variables": variables} if variables else {})
 
 
+def effort_of(given: Fields) -> dict[str, Any]:
+    """Of `{"effort": ..}`, where that is all there is."""
+    return _effort(given.raw("effort"), given.name("effort"))
+
+
 def _effort(value: object, where: str) -> dict[str, Any]:
     if value is None:
         return {}

@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from openai.types.responses import ResponseItem
+from pydantic import TypeAdapter
 
 from modelkit.chat.message import Message, ToolCall
 from modelkit.server.faults import Refused
@@ -97,6 +99,57 @@ def test_items_of_a_conversation_bring_tools() -> None:
     assert not body.unread()
     with pytest.raises(Refused, match=r"input\[0\].tools\[0\].name is missing"):
         response(input=[{**more(), "tools": [{"type": "function"}]}])
+
+
+def update(**settings: Any) -> dict[str, Any]:
+    return {"type": "configuration_update", **settings}
+
+
+def test_items_of_a_conversation_set_its_effort_and_its_form() -> None:
+    form = {"format": {"type": "json_schema", "name": "a", "schema": SCHEMA}}
+    user = {"role": "user", "content": "a"}
+    talk = [
+        user,
+        update(reasoning={"effort": "low"}),
+        update(text=form),
+        update(reasoning={"effort": "high"}),
+    ]
+    body = Fields({"input": talk, "reasoning": {"effort": "none"}, "text": {"format": {"type": "text"}}})
+    kept = Kept()
+    asked = read_response(body, kept)
+    assert (asked.options["think"], asked.options["format"]) == ("high", SCHEMA)
+    assert [one.content for one in asked.messages] == ["a"]
+    assert set(body.unread()) == {"reasoning.effort", "text.format"}
+    assert (asked.echo["reasoning"]["effort"], asked.echo["text"]["format"]["name"]) == ("high", "a")
+    kept.keep({"id": "r", "output": []}, asked.said, asked.items)
+    listed = [json.loads(one) for one in asked.items.values()]
+    items = TypeAdapter(list[ResponseItem]).validate_python(listed[1:])
+    assert [one.type for one in items] == ["configuration_update"] * 3
+    assert all(one["id"].startswith("cu_") and "status" not in one for one in listed[1:])
+    later = read_response(Fields({"previous_response_id": "r", "input": "b"}), kept)
+    assert (later.options["think"], later.options["format"]) == ("high", SCHEMA)
+    plain = [update(text={"format": {"type": "text"}}, reasoning={"effort": "none"}), user]
+    later = read_response(Fields({"previous_response_id": "r", "input": plain}), kept)
+    assert later.options["think"] is False
+    assert "format" not in later.options
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (update(), r"input\[0\] sets nothing; expected reasoning, text or both"),
+        (
+            update(reasoning={"effort": "huge"}),
+            r"input\[0\].reasoning.effort is 'huge'; expected one of none",
+        ),
+        (update(reasoning={"summary": "auto"}), r"input\[0\].reasoning.summary: only the effort can be set"),
+        (update(text={}), r"input\[0\].text.format is missing"),
+        (update(text={"format": {"type": "xml"}}), r"input\[0\].text.format.type"),
+    ],
+)
+def test_what_a_conversation_cannot_set_is_refused_with_its_place(item: dict[str, Any], told: str) -> None:
+    with pytest.raises(Refused, match=told):
+        response(input=[item, {"role": "user", "content": "a"}])
 
 
 def test_the_text_format_of_a_response_acts() -> None:
