@@ -142,7 +142,8 @@ class Grammars:
         form = None
         if shape.form is not None:
             known_form, unheld = without_unheld(shape.form)
-            form, notes = definition_of(known_form, marks), [*notes, *unheld]
+            form = definition_of(known_form, marks, native.eos_tokens)
+            notes = [*notes, *unheld]
 
         known: dict[str, Outcome] = {}
 

@@ -6,6 +6,9 @@ written out. It leaves out the brackets of `("a"?)*` and so makes `"a"?*` of it,
 they stay where more than one thing stands inside: an empty text at the end changes nothing else. What is
 repeated no time (`x{0}`), which Lark does not take, is an empty text.
 
+References to tokens (`<[7]>`, `<think>`, and `!<think>` for any other one) go by the converter as rules that
+refer to themselves, and are written when it is done.
+
 A rule without circles becomes a terminal, which takes all that it can, and may leave nothing for what follows
 it (`word "end"`). A rule around `root` makes a terminal of the whole where there are no circles in it; where
 there are, such rules are no terminals (`lexemes`).
@@ -13,6 +16,7 @@ there are, such rules are no terminals (`lexemes`).
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import count
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -25,15 +29,19 @@ _CHARACTER = r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|.)|[^\\]"
 _CHARACTERS = re.compile(_CHARACTER, re.DOTALL)
 _RANGES = re.compile(rf"({_CHARACTER})(?:-({_CHARACTER}))?", re.DOTALL)
 _PIECE = re.compile(
-    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|\{[^}]*\}|::=|\s+|[A-Za-z0-9_-]+|.', re.DOTALL
+    r'"(?:\\.|[^"\\])*"|\[(?:\\.|[^\]\\])*\]|#[^\n]*|\{[^}]*\}|::=|\s+|[A-Za-z0-9_-]+|!?<[^<>\s]+>|.',
+    re.DOTALL,
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _GBNF = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 _HEAD = re.compile(r"^\s*[A-Za-z0-9_-]+\s*::=", re.MULTILINE)
-_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]"}
+_TOKEN = re.compile(r"(!?)<(?:\[(\d+)\]|([^<>\s]+))>")
+_ESCAPES = {"-": "-", "n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "[": "[", "]": "]"}
 _IN_TEXTS = {"\n": r"\n", "\r": r"\r", "\t": r"\t", '"': r"\"", "\\": r"\\"}
 _COUNT = re.compile(r"\{.*?(\d{1,9})\s*,?\s*\}")
 _NEVER = re.compile(r"\{\s*0+\s*(?:,\s*0+\s*)?\}")
+_NUMBER = re.compile(r"\d+")
+_MOST_TIMES = 2**31 - 1  # the library counts in 32 bits
 _MOST_COUNTED = 100_000  # repeats of repeats: an expression is as long as all of them
 _REPEATS = ("?", "*", "+", "{")
 _ANY = r'(. | "\n")'
@@ -50,14 +58,18 @@ def as_lark(text: str) -> str:
     """The same rules. Raises the converter's error for what is no GBNF; ValueError for rules that refer to
     each other so deep that it would take minutes.
     """
-    from modelkit.grammars.lexemes import take_apart
+    from modelkit.grammars.lexemes import TokenNode, take_apart
 
     why = unsound_rules("".join(_outlined(piece) for piece in _PIECE.findall(text)))
     if why is not None:
         raise ValueError(why)
     found = _PIECE.findall(text)
+    _refuse_large(found)
     names = _apart(piece for piece in found if _NAME.fullmatch(piece))
+    tokens = _tokens({piece for piece in found if _TOKEN.fullmatch(piece)}, {*names.values()})
+    names |= tokens
     pieces = _without_never([names.get(piece) or _written(piece) for piece in found])
+    pieces += [f"\n{name} ::= {name}" for name in tokens.values()]
     said = [place for place, piece in enumerate(pieces) if not (piece.isspace() or piece.startswith("#"))]
     for before, place, behind in _threes(said):
         repeats = pieces[before].startswith(_REPEATS) and pieces[behind].startswith(_REPEATS)
@@ -68,6 +80,8 @@ def as_lark(text: str) -> str:
     if prod(counts) <= _MOST_COUNTED:
         inner = "".join(f"a-{piece}" if piece in ("root", "start") else piece for piece in pieces)
         rules = _rules(f"root ::= a-root\n{inner}")
+    for token, name in tokens.items():
+        rules[name].alternatives = TokenNode(_reference(token))
     take_apart(rules)
     return "%llguidance {}\n\n" + "".join(f"{rule}\n" for rule in rules.values())
 
@@ -113,12 +127,40 @@ def _apart(names: Iterable[str]) -> dict[str, str]:
     for name in dict.fromkeys(names):
         if name in found:
             continue
-        known = re.sub(r"([a-z])([A-Z])", r"\1-\2", name)
+        known = re.sub(r"([a-z])([A-Z])", r"\1-\2", f"r-{name}" if name[0].isdigit() else name)
         while (key := known.lower().replace("-", "_")) in taken:
             known += "-again"
         taken.add(key)
         found[name] = known
     return found
+
+
+def _refuse_large(pieces: Iterable[str]) -> None:
+    """Raises ValueError for more repeats than the library counts, with their line."""
+    line = 1
+    for piece in pieces:
+        most = max((int(one[:20]) for one in _NUMBER.findall(piece)), default=0) if piece[0] == "{" else 0
+        if most > _MOST_TIMES:
+            raise ValueError(f"line {line}: {piece[:40]} repeats more than {_MOST_TIMES:,} times")
+        line += piece.count("\n")
+
+
+def _tokens(written: Iterable[str], taken: set[str]) -> dict[str, str]:
+    """Names of rules for references to tokens, which the converter does not know. Each refers to itself until
+    it is written, so that no rule around it is a terminal.
+    """
+    known = {name.lower().replace("-", "_") for name in taken}
+    free = (name for number in count() if (name := f"token{number}") not in known)
+    return {one: next(free) for one in sorted(written)}
+
+
+def _reference(token: str) -> str:
+    """To a token by its id or its text, as the library and `vocabulary.with_ids` know it."""
+    found = _TOKEN.fullmatch(token)
+    assert found is not None
+    other, number, name = found.groups()
+    sign = "^" if other else ""
+    return f"<[{sign}{number}]>" if number else f"<{sign}{name}>"
 
 
 def _outlined(piece: str) -> str:

@@ -32,6 +32,19 @@ _WRITTEN = re.compile(r"\\x[0-9A-Fa-f]{2}|\\.|[^\\]", re.DOTALL)
 _Set = frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class TokenNode(ASTNode):
+    """One token, whatever its text."""
+
+    reference: str
+
+    def __str__(self) -> str:
+        return self.reference
+
+    def is_terminal(self) -> bool:
+        return False
+
+
 class _TooMany(Exception):
     """Which characters may stand beside each other takes too long to find."""
 
@@ -161,6 +174,8 @@ class _Places:
                 for one, other in pairwise(places):
                     self._inner[one].add((frozenset([other]), rule.name))
                 return _Ends(not places, frozenset(places[:1]), frozenset(places[-1:]))
+            case TokenNode():  # a terminal in front of it ends there
+                return _Ends()
             case RuleRefNode(target=RuleNode() as target):
                 return self._known[target.name]
             case RepetitionNode():

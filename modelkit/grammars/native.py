@@ -6,6 +6,7 @@ read (`forms`).
 """
 
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
@@ -58,7 +59,7 @@ def made_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llgu
     """
     from modelkit.grammars.loosening import counted
 
-    matcher = started(native, definition_of(form, marks))
+    matcher = started(native, definition_of(form, marks, native.eos_tokens))
     if matcher.is_error() or form.kind != "schema":
         return matcher
     alone = (Form("", "schema", json.dumps({"type": "string", "pattern": one})) for one in counted(form.text))
@@ -105,8 +106,8 @@ def _behind_a_token(
     return tried if tried.is_error() else None
 
 
-def definition_of(form: Form, marks: Marks) -> str:
-    """marks: tokens that a grammar in Lark may name."""
+def definition_of(form: Form, marks: Marks, ends: Collection[int] = ()) -> str:
+    """marks: tokens that a grammar in Lark may name; ends: those that end an answer."""
     from llguidance import LLMatcher
 
     from modelkit.grammars.prepared import prepared
@@ -120,7 +121,7 @@ def definition_of(form: Form, marks: Marks) -> str:
             lark = as_lark(form.text) if is_gbnf(form.text) else form.text
             if (why := unsound_rules(lark)) is not None:
                 raise refused(form, why)
-            return LLMatcher.grammar_from_lark(with_ids(lark, marks))
+            return LLMatcher.grammar_from_lark(with_ids(lark, marks, ends))
         closed, beyond = prepared(form.text)
         for at, why in beyond.items():
             raise refused(form, f"{why} (at {at})", CONDITIONS)

@@ -36,6 +36,8 @@ _MEANT = (
 """(the library's words, the keywords that are meant, what is wrong, what to do)."""
 _NO_TEXT = "NoExtensionBias"  # the library's word where nothing can be written
 COSTLY = "lexer error: too many "
+_CROWDED = "parser error: Too many items"
+_TIMES = re.compile(r"\{\s*(?:\d*\s*,\s*)?(\d+)\s*,?\s*\}")
 _MOST_LINES, _LONGEST_LINE = 12, 200
 CONDITIONS = "Name the cases that are meant with anyOf, required and const."
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
@@ -76,8 +78,10 @@ class Refusals:
 
 def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
     """hint: what to do, where that is known."""
-    if COSTLY in why:  # it tells how, in its own terms
+    if COSTLY in why or _CROWDED in why:  # it tells how, in its own terms
         why = "what it repeats costs more to look through than is spent on a token; fewer times are taken"
+        if place := _most_repeated(form):
+            why += f" ({place})"
     what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
     if why.startswith(_NO_TEXT):
         why = "no text fits it, or its rules never come to an end"
@@ -95,6 +99,23 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
             return RequestError(f"{said.partition(':')[0]}: {wrong} (at {place})")
     place = _place_of(why, form.text)
     return RequestError(f"{said} (at {place})" if place else said, hint=hint or _SUPPORTED)
+
+
+def _most_repeated(form: Form) -> str | None:
+    """Where the largest number of times stands."""
+    if form.kind == "schema":
+        counts = [
+            (int(found[1]), at)
+            for at, pattern in _places({"pattern"}, form.text)
+            if isinstance(pattern, str)
+            for found in _TIMES.finditer(pattern)
+        ]
+        return f"at {max(counts, key=lambda count: count[0])[1]}" if counts else None
+    found = max(_TIMES.finditer(form.text), key=lambda one: int(one[1]), default=None)
+    if found is None:
+        return None
+    line, before = form.text.count("\n", 0, found.start()) + 1, form.text.rfind("\n", 0, found.start())
+    return f"{found[0][:40]} at line {line}, column {found.start() - before}"
 
 
 def _not_understood(pattern: str) -> str | None:

@@ -10,11 +10,12 @@ Of a tokenizer.json it would parse all and find out what each token stands for: 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from modelkit.tokenizer import Tokenizer
 
 _LEADS = "", "\2", "("  # what a text is cut behind, as there may be a blank before its first
+_OTHERS = re.compile(r"<\[\^[\d,-]+\]>")
 _PIECE = re.compile(r'"(?:\\.|[^"\\])*"|/(?![/*])(?:\\.|[^/\\\n])+/|//[^\n]*|(<[^<>\s]+>)')
 
 
@@ -58,11 +59,19 @@ class Vocabulary:
         return b"".join(self.tokens[one] for one in ids)
 
 
-def with_ids(lark: str, marks: Mapping[str, int]) -> str:
-    """A grammar in Lark's syntax, with references to added tokens by their ids in place of their names."""
+def with_ids(lark: str, marks: Mapping[str, int], ends: Iterable[int] = ()) -> str:
+    """A grammar in Lark's syntax, with references to added tokens by their ids in place of their names, also
+    to all but one (`<^think>`, of GBNF). ends: ids that end an answer, and are no token among others.
+    """
+    never = "".join(f",{one}" for one in sorted(ends))
 
     def referred(found: re.Match[str]) -> str:
-        return f"<[{marks[found[1]]}]>" if found[1] in marks else found[0]
+        if found[1] is None:
+            return found[0]
+        name = f"<{found[1][2:]}" if found[1].startswith("<^") else found[1]
+        if name in marks:
+            return f"<[{marks[name]}]>" if name == found[1] else f"<[^{marks[name]}{never}]>"
+        return f"{found[1][:-2]}{never}]>" if _OTHERS.fullmatch(found[1]) else found[0]
 
     return _PIECE.sub(referred, lark)
 

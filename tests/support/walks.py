@@ -15,7 +15,7 @@ from modelkit.output.events import Event
 from modelkit.output.pieces import Piece, Pieces
 from modelkit.output.splitter import splitter_for
 from modelkit.tokenizer import Tokenizer, load_tokenizer
-from runtime.sampling.constraint import Matcher, allows
+from runtime.sampling.constraint import Constraint, Matcher, allows
 
 STOP = 256
 _TOKEN = re.compile(r"<\|?[^<>\s\"={}]*[^<>\s\"={}/]\|?>|\[/?[A-Z_]+\]|]<]minimax\[>\[|｜DSML｜|<\|\"\|>")
@@ -101,6 +101,16 @@ def _choice(words: Words, mask: bytes, rng: random.Random) -> int:
     if marks and (chance < 0.4 or not text):
         return rng.choice(marks)
     return rng.choice(closing if closing and chance < 0.75 else text or able)
+
+
+def takes(words: Words, grammar: Constraint, text: str) -> bool:
+    """Is this, and nothing behind it, an answer?"""
+    matcher = grammar.matcher()
+    for token in words.tokenizer.encode(text, add_special=False):
+        if matcher.ended or not allows(matcher.mask(), token):
+            return False
+        matcher.advance(token)
+    return matcher.ended or allows(matcher.mask(), STOP)
 
 
 def events_of(style: Style, opening: Opening, tools: object, pieces: Sequence[Piece]) -> list[Event]:

@@ -20,8 +20,7 @@ from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.native import check
 from modelkit.grammars.shape import shape_of
 from modelkit.grammars.unlisted import other_texts
-from runtime.sampling.constraint import allows
-from tests.support.walks import STOP, words_of
+from tests.support.walks import takes, words_of
 
 WORDS = words_of(None, tokens=False)
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -32,12 +31,7 @@ def grammar_of(schema: Any) -> Grammar:
 
 
 def taken(grammar: Grammar, value: Any) -> bool:
-    matcher = grammar.matcher()
-    for token in WORDS.tokenizer.encode(json.dumps(value, ensure_ascii=False), add_special=False):
-        if matcher.ended or not allows(matcher.mask(), token):
-            return False
-        matcher.advance(token)
-    return matcher.ended or allows(matcher.mask(), STOP)
+    return takes(WORDS, grammar, json.dumps(value, ensure_ascii=False))
 
 
 def of(*required: str, **properties: Any) -> dict[str, Any]:

@@ -7,8 +7,7 @@ import pytest
 
 from modelkit.grammars.forms import Form
 from modelkit.grammars.gbnf import as_lark
-from runtime.sampling.constraint import allows
-from tests.support.walks import STOP, words_of
+from tests.support.walks import takes, words_of
 
 LETTERS = "ab("
 TEXTS = ["".join(one) for size in range(1, 6) for one in product(LETTERS, repeat=size)]
@@ -31,12 +30,7 @@ ws     ::= | " " | "\n" [ \t]{0,20}
 
 def taken(grammar: str, text: str) -> bool:
     words = words_of(None, tokens=False)
-    matcher = words.grammars.compile(Form("grammar", "lark", grammar)).matcher()
-    for token in words.tokenizer.encode(text, add_special=False):
-        if matcher.ended or not allows(matcher.mask(), token):
-            return False
-        matcher.advance(token)
-    return matcher.ended or allows(matcher.mask(), STOP)
+    return takes(words, words.grammars.compile(Form("grammar", "lark", grammar)), text)
 
 
 @pytest.mark.parametrize(
