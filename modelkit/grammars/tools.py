@@ -85,16 +85,24 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
         )
     given = fields.get("parameters", fields.get("input_schema"))
     try:
-        schema = json.loads(prepared(json.dumps(given or {}, allow_nan=False))[0])
+        schema = json.loads(json.dumps(given or {}, allow_nan=False))
+        if isinstance(schema, dict):
+            schema = _of_object(json.loads(prepared(json.dumps(_of_object(schema)))[0]))
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"the parameters of the tool {name} are no JSON: {fault(error)[:200]}") from error
     if not isinstance(schema, dict):
         raise RequestError(
             f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"
         )
-    return Tool(name, _of_object(schema), fields.get("strict") is True)
+    return Tool(name, schema, fields.get("strict") is True)
 
 
 def _of_object(schema: Schema) -> Schema:
     """Arguments are an object, whatever the schema leaves open; without a schema, one without members."""
-    return {"type": "object", **(schema or {"properties": {}, "additionalProperties": False})}
+    kinds = schema.get("type", "object")
+    schema = schema or {"properties": {}, "additionalProperties": False}
+    return {**schema, "type": "object"} if kinds == "object" or _among(kinds) else schema
+
+
+def _among(kinds: object) -> bool:
+    return isinstance(kinds, list) and "object" in kinds

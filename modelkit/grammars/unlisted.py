@@ -18,6 +18,7 @@ from modelkit.output.reading.fitting import same
 
 NOTHING: Schema = {"allOf": [False]}
 """A schema of no value, where there must be one that can be changed."""
+_OTHERS = frozenset({"items", "additionalProperties", "unevaluatedProperties", "unevaluatedItems"})
 _LONGEST = 20_000  # characters of a pattern
 
 
@@ -68,6 +69,9 @@ def spell(root: dict[str, Any]) -> None:
                 whole = spelt(schema)
                 schema.clear()
                 schema |= NOTHING if whole is False else whole
+        for key in _OTHERS & schema.keys():
+            if schema[key] == NOTHING:  # zod's additionalProperties of {"not": {}}
+                schema[key] = False
 
 
 def _of_kind(kind: str, listed: Sequence[Any]) -> list[Way]:

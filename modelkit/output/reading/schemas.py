@@ -84,6 +84,8 @@ class Schema:
         for key in ("anyOf", "oneOf"):
             if ways := said(given.get(key)):
                 found.append(ways[0] if len(ways) == 1 else {"anyOf": ways})
+        if not found and (ways := said(_conditional(given))):  # elsewhere they only say more of it
+            found = [{"anyOf": ways}]
         return found[0] if len(found) == 1 else {"allOf": found} if found else None
 
     def names(self) -> list[str]:
@@ -150,6 +152,8 @@ class Schema:
             if isinstance(given.get(key), list):
                 for one in given[key][:64]:
                     parts += self._parts(one, depth + 4) if isinstance(one, Mapping) else []
+        for one in _conditional(given)[:64]:
+            parts += self._parts(one, depth + 4)
         return parts
 
     def _referred(self, given: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -163,6 +167,15 @@ class Schema:
                 there.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(there, Mapping) else None
             )
         return there if isinstance(there, Mapping) else None
+
+
+def _conditional(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What a schema says of its value where something else holds."""
+    found = [given.get("then"), given.get("else")]
+    for key in ("dependentSchemas", "dependencies"):
+        said = given.get(key)
+        found += said.values() if isinstance(said, Mapping) else []
+    return [one for one in found if isinstance(one, Mapping)]
 
 
 def _named(said: object) -> Types:

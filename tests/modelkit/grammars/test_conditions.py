@@ -19,8 +19,10 @@ from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.native import check
 from modelkit.grammars.shape import shape_of
+from modelkit.grammars.tools import read_tools
 from modelkit.grammars.unlisted import other_texts
-from tests.support.walks import takes, words_of
+from tests.support.answers import collected
+from tests.support.walks import events_of, takes, walk, words_of
 
 WORDS = words_of(None, tokens=False)
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -114,6 +116,11 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [[], ["x"], [1, 2]],
     ),
     "never": (of(a={"not": {}}, b=NUMBER), [{"b": 1}, {}], [{"a": 1}]),
+    "nothing else, as zod writes it": (
+        {**of(a=NUMBER, b=NUMBER), "additionalProperties": {"not": {}}, "minProperties": 2},
+        [{"a": 1, "b": 1}],
+        [{"a": 1}, {"a": 1, "b": 1, "c": 1}],
+    ),
     "an object of no names without one": (
         {"type": "object", "not": {"required": ["key"]}},
         [{}, {"a": 1}, {"a": 1, "b": 2}],
@@ -347,13 +354,29 @@ def test_a_pattern_of_other_texts_is_of_a_bounded_length() -> None:
         other_texts([f"word {number}" for number in range(5_000)])
 
 
-@pytest.mark.parametrize("name", ["hermes", "gemma4", "qwen3-coder"])
+@pytest.mark.parametrize("name", ["hermes", "gemma4", "qwen3-coder", "lfm2", "glm-4.7", "kimi-k3"])
 def test_conditions_of_tools_hold(name: str) -> None:
+    """Calls are read with the types that a condition gives, too."""
     style = style_named(name)
     assert style is not None
-    words = words_of(style, tokens=True)
-    schema, _, _ = HELD["if and then"]
-    shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": schema, "strict": True}], "f")
-    assert shape is not None
-    grammar = words.grammars.shaped(shape)
-    assert grammar.notes == ()
+    words, called = words_of(style, tokens=True), 0
+    for case in ("if and then", "what then adds", "dependentSchemas", "dependentRequired", "not both"):
+        schema = HELD[case][0]
+        asked = [{"name": "f", "parameters": schema, "strict": True}]
+        shape = shape_of(style, Opening(), asked, "f")
+        assert shape is not None
+        grammar = words.grammars.shaped(shape)
+        assert grammar.notes == ()
+        for seed in range(3):
+            ids, whole = walk(words, grammar.matcher(), random.Random(seed), most=600)
+            calls = collected(events_of(style, Opening(), asked, words.pieces(ids))).tool_calls
+            for call in calls if whole else calls[:-1]:
+                jsonschema.validate(dict(call.arguments), schema)
+                called += 1
+    assert called > 5
+
+
+def test_arguments_are_an_object_whatever_a_condition_leaves() -> None:
+    tools = [{"name": "f", "parameters": {"not": {"type": "string"}}}]
+    tools += [{"name": "g", "parameters": {"type": ["object", "null"]}}]
+    assert [tool.parameters["type"] for tool in read_tools(tools)] == ["object", "object"]
