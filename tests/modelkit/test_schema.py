@@ -17,6 +17,7 @@ from modelkit.schema import as_meant
 ROOT = Path(__file__).resolve().parents[2]
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 A: dict[str, Any] = {"properties": {"a": {"type": "integer"}}}
+B: dict[str, Any] = {"properties": {"b": {"type": "string"}}}
 SHUT = {**A, "additionalProperties": False}
 
 
@@ -57,6 +58,14 @@ CLOSED: dict[str, tuple[Any, Any]] = {
         {**A, "additionalProperties": True, "unevaluatedProperties": False},
         {**A, "additionalProperties": True},
     ),
+    "none but those of all parts": (
+        {"$defs": {"T": {**B, "allOf": [A]}}, "$ref": "#/$defs/T", "unevaluatedProperties": False},
+        {
+            "$defs": {"T": {**B, "allOf": [A]}},
+            "$ref": "#/$defs/T",
+            "allOf": [{"properties": {"b": True, "a": True}, "additionalProperties": False}],
+        },
+    ),
     "items that are not evaluated": (
         {"prefixItems": [A], "unevaluatedItems": False},
         {"prefixItems": [SHUT], "items": False},
@@ -77,7 +86,6 @@ def test_an_object_of_as_many_as_are_named_is_closed() -> None:
     assert closed({**A, "minProperties": 1}) == {**SHUT, "minProperties": 1}
 
 
-B: dict[str, Any] = {"properties": {"b": {"type": "string"}}}
 KEPT: dict[str, Any] = {
     "any object": {"type": "object"},
     "said to be open": {**A, "additionalProperties": True},
@@ -96,7 +104,15 @@ KEPT: dict[str, Any] = {
         "properties": {"x": {"$ref": "#/$defs/T"}, "y": {"allOf": [{"$ref": "#/$defs/T"}, A]}},
     },
     "conditions": {**A, "if": B, "then": B},
-    "what other parts may look at": {"allOf": [{"$ref": "#/$defs/T"}, A], "unevaluatedProperties": False},
+    "what a part elsewhere may look at": {
+        "allOf": [{"$ref": "#/$defs/T"}, A],
+        "unevaluatedProperties": False,
+    },
+    "what a choice may look at": {"allOf": [A, {"anyOf": [B, {}]}], "unevaluatedProperties": False},
+    "what an open part looks at": {
+        "allOf": [A, {"additionalProperties": True}],
+        "unevaluatedProperties": False,
+    },
     "items that are looked at": {"contains": {"type": "null"}, "unevaluatedItems": False},
     "a reference that leads elsewhere": {**A, "$ref": "other.json"},
     "values that look like schemas": {"const": A, "enum": [A], "default": A},

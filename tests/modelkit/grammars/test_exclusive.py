@@ -55,6 +55,16 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"t": "a", "x": 1}, {"t": "b", "n": 1}],
         [{"t": "b"}],
     ),
+    "no others than those of all parts": (
+        {
+            "$defs": {"A": of("a", a=NUMBER)},
+            "allOf": [{"$ref": "#/$defs/A"}],
+            "properties": {"b": TEXT},
+            "unevaluatedProperties": False,
+        },
+        [{"a": 1, "b": ""}, {"a": 1}],
+        [{"a": 1, "c": 1}, {"b": ""}],
+    ),
     "two of three": (
         {**of(a=NUMBER, b=NUMBER, c=NUMBER), "minProperties": 2},
         [{"a": 1, "c": 1}],
