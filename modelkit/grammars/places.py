@@ -5,7 +5,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 
-_NAMED = ("$defs", "definitions", "properties", "patternProperties", "dependentSchemas", "dependencies")
+_DEFINITIONS = ("$defs", "definitions")
+_NAMED = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas", "dependencies")
 _LISTED = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
 _SINGLE = (
     *("items", "additionalItems", "additionalProperties", "contains", "propertyNames"),
@@ -19,20 +20,24 @@ def places_in(root: Schema) -> Iterator[tuple[str, Schema]]:
     while left or apart:
         at, schema = left.pop() if left else apart.pop()
         yield at, schema
-        for key in _SINGLE:
-            if isinstance(value := schema.get(key), dict):
-                left.append((f"{at}/{key}", value))
-        for key in _LISTED:
-            value = schema.get(key)
-            for number, one in enumerate(value if isinstance(value, list) else ()):
+        inner = [*_inner(at, schema)]
+        left += [one for one, defines in reversed(inner) if not defines]
+        apart += [one for one, defines in reversed(inner) if defines]
+
+
+def _inner(at: str, schema: Schema) -> Iterator[tuple[tuple[str, Schema], bool]]:
+    """Schemas within one, as they are written, and whether they are definitions."""
+    for key, value in schema.items():
+        if key in _SINGLE and isinstance(value, dict):
+            yield (f"{at}/{key}", value), False
+        elif key in _LISTED and isinstance(value, list):
+            for number, one in enumerate(value):
                 if isinstance(one, dict):
-                    left.append((f"{at}/{key}/{number}", one))
-        for key in _NAMED:
-            value = schema.get(key)
-            for name, one in value.items() if isinstance(value, dict) else ():
+                    yield (f"{at}/{key}/{number}", one), False
+        elif key in _NAMED and isinstance(value, dict):
+            for name, one in value.items():
                 if isinstance(one, dict):
-                    into = apart if key in ("$defs", "definitions") else left
-                    into.append((f"{at}/{key}/{escaped(name)}", one))
+                    yield (f"{at}/{key}/{escaped(name)}", one), key in _DEFINITIONS
 
 
 def escaped(name: str) -> str:

@@ -14,7 +14,7 @@ from modelkit.errors import RequestError
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.forms import Form
 from modelkit.grammars.patterns import whole
-from modelkit.grammars.places import escaped
+from modelkit.grammars.places import places_in
 
 _REGEX_ERROR = re.compile(r"regex parse error:\n(?P<place>(?: .*\n)+)error: (?P<why>.*)")
 _MEANT = (
@@ -40,6 +40,7 @@ _CROWDED = "parser error: Too many items"
 _TIMES = re.compile(r"\{\s*(?:\d*\s*,\s*)?(\d+)\s*,?\s*\}")
 _MOST_LINES, _LONGEST_LINE = 12, 200
 CONDITIONS = "Name the cases that are meant with anyOf, required and const."
+_WITHOUT = "Leave it out, or write what is meant with properties, items, enum, anyOf and required."
 _SUPPORTED = "What is supported: https://github.com/guidance-ai/llguidance/blob/main/docs/json_schema.md"
 
 
@@ -98,7 +99,10 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
         if isinstance(pattern, str) and pattern in why and (wrong := _not_understood(pattern)):
             return RequestError(f"{said.partition(':')[0]}: {wrong} (at {place})")
     place = _place_of(why, form.text)
-    return RequestError(f"{said} (at {place})" if place else said, hint=hint or _SUPPORTED)
+    if place is None:
+        return RequestError(said, hint=hint or _SUPPORTED)
+    keyword = place.rpartition("/")[2]
+    return RequestError(f"{said.partition(':')[0]}: no grammar holds `{keyword}` (at {place})", hint=_WITHOUT)
 
 
 def _most_repeated(form: Form) -> str | None:
@@ -160,12 +164,7 @@ def _place_of(why: str, schema: str) -> str | None:
 
 
 def _places(wanted: Collection[str], schema: str) -> Iterator[tuple[str, Any]]:
-    """JSON pointers to keywords of the schema, in its order, and what they say."""
-    left = [("#", json.loads(schema))]
-    while left:
-        place, value = left.pop()
-        if isinstance(value, dict):
-            yield from ((f"{place}/{key}", value[key]) for key in value if key in wanted)
-        pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        inner = [(f"{place}/{escaped(str(key))}", one) for key, one in pairs if isinstance(one, dict | list)]
-        left += reversed(inner)
+    """JSON pointers to keywords of the schema, and what they say."""
+    root = json.loads(schema)
+    for at, part in places_in(root) if isinstance(root, dict) else ():
+        yield from ((f"{at}/{key}", part[key]) for key in part if key in wanted)

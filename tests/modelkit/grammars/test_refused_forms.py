@@ -43,6 +43,17 @@ from tests.support.tiny import write_tokenizer
             {"format": {"properties": {"pattern": {}, "q": {"pattern": "^(?!x).*$"}}}},
             ["schema: `(?!` is a look ahead, which no grammar can hold (at #/properties/q/pattern)"],
         ),
+        (
+            {
+                "format": {
+                    "properties": {
+                        "propertyNames": {},
+                        "a/b": {"propertyNames": {"minLength": 1, "pattern": "x"}},
+                    }
+                }
+            },
+            ["no grammar holds `propertyNames` (at #/properties/a~1b/propertyNames)", "Leave it out"],
+        ),
         ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
         ({"regex": "a("}, ["regex", "unclosed group"]),
         ({"grammar": "start: ("}, ["grammar", "1(9)"]),
