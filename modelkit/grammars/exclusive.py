@@ -19,6 +19,7 @@ from modelkit.grammars.ways import Beyond
 
 _MOST_WAYS = 64
 _MOST_COUNTED = 300
+_MOST_NAMED = 2_400  # in all ways together: each takes four of the parser's items
 _COUNTS = ("minProperties", "maxProperties")
 
 
@@ -114,7 +115,8 @@ def _count(schema: Schema, work: Work) -> bool:
     if least > len(free) or surplus > len(free):
         return False
     most = _MOST_COUNTED if 0 in (least, surplus) else MOST_CASES
-    if comb(len(free), least) * comb(len(free), surplus) > most:
+    ways = comb(len(free), least) * comb(len(free), surplus)
+    if ways > most or ways * len(named) > _MOST_NAMED:
         return False
     there = [Case({"required": [*chosen]}) for chosen in combinations(free, int(least))]
     gone = [Case({"properties": dict.fromkeys(chosen, False)}) for chosen in combinations(free, int(surplus))]

@@ -36,6 +36,7 @@ _MEANT = (
 """(the library's words, the keywords that are meant, what is wrong, what to do)."""
 _NO_TEXT = "NoExtensionBias"  # the library's word where nothing can be written
 COSTLY = "lexer error: too many "
+_WIDE = "Parser Error: Current row has"
 _CROWDED = "parser error: Too many items"
 _TIMES = re.compile(r"\{\s*(?:\d*\s*,\s*)?(\d+)\s*,?\s*\}")
 _MOST_LINES, _LONGEST_LINE = 12, 200
@@ -86,6 +87,8 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
     what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
     if why.startswith(_NO_TEXT):
         why = "no text fits it, or its rules never come to an end"
+    if _WIDE in why:
+        why = "more may stand in one place than is looked through for a token; fewer choices are taken"
     shown = one_line(why) if form.kind == "schema" else _pointed(why)
     said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
     if form.kind != "schema":

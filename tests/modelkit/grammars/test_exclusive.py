@@ -149,6 +149,10 @@ def test_many_ways_with_many_properties_are_told_apart() -> None:
         ({"oneOf": [{"type": "number"}, NUMBER]}, "several ways of oneOf"),
         ({"oneOf": [{"type": "null"}, {"$ref": "#"}]}, "several ways of oneOf"),
         (
+            {**of(**{f"p{n}": NUMBER for n in range(24)}), "maxProperties": 22},
+            r"counted .*\(at #/maxProperties\)",
+        ),
+        (
             {**of(a=NUMBER), "additionalProperties": NUMBER, "maxProperties": 2},
             r"properties are counted .*\(at #/maxProperties\)",
         ),

@@ -54,6 +54,17 @@ from tests.support.tiny import write_tokenizer
             },
             ["no grammar holds `propertyNames` (at #/properties/a~1b/propertyNames)", "Leave it out"],
         ),
+        (
+            {
+                "format": {
+                    "anyOf": [
+                        {"type": "object", "properties": {f"p{way}-{n}": {} for n in range(60)}}
+                        for way in range(60)
+                    ]
+                }
+            },
+            ["more may stand in one place than is looked through for a token"],
+        ),
         ({"format": {"$ref": "http://example.com/s.json"}}, ["http://example.com/s.json"]),
         ({"regex": "a("}, ["regex", "unclosed group"]),
         ({"grammar": "start: ("}, ["grammar", "1(9)"]),
