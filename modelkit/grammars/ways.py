@@ -242,9 +242,11 @@ def _lists(one: Way, other: Way) -> Way:
 
 def _all(parts: list[Any]) -> Any:
     """A schema of all these."""
-    some = list({json.dumps(part, sort_keys=True): part for part in parts if part is not True}.values())
+    some = [part for part in parts if part is not True]
     if any(part is False for part in some):
         return False
+    if len(some) > 1:
+        some = [*{json.dumps(part, sort_keys=True): part for part in some}.values()]
     return True if not some else some[0] if len(some) == 1 else {"allOf": some}
 
 
