@@ -52,9 +52,15 @@ class End:
             atexit.register(self._leave)  # called last of all: threads are over, files are put away
 
     def _leave(self) -> None:
+        from modelkit.settings.launchers import held_by_mpi
+
         code = 0 if self.code is None else self.code
         if not isinstance(code, int):
             return
+        if code == 0 and held_by_mpi():
+            from modelkit.ranks.mpi import take_leave
+
+            take_leave()
         try:
             sys.stdout.flush()
         except (OSError, ValueError):

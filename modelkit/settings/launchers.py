@@ -31,6 +31,11 @@ def held_by_mlx(env: Mapping[str, str] = os.environ) -> bool:
     return _RANKS[0] in env
 
 
+def held_by_mpi(env: Mapping[str, str] = os.environ) -> bool:
+    """Is it one of MPI's, for which a process that ends without a word to MPI has failed?"""
+    return any(name in env for name in _RANKS[1:])
+
+
 def one_of_several(env: Mapping[str, str] = os.environ) -> bool:
     """Has a launcher started this process as one of several that run a model together?"""
     alone = "1" in map(env.get, _SIZES) or _is_of_one(env.get("MLX_HOSTFILE", ""))

@@ -8,6 +8,7 @@ Rules: every rank makes the same calls in the same order, on one thread. The rin
 that has lost somebody is lost as a whole: whatever is asked of it afterwards raises RankLost, at once.
 """
 
+import math
 import os
 import struct
 import sys
@@ -81,9 +82,11 @@ class Group:
         if kernels is not None:
             kernels.meet(backend)
         raw = mx.distributed.init(strict=True, backend=backend)
-        links = Links.opened_since(before)
-        ring = None
-        if "MLX_HOSTFILE" in os.environ:  # a ring's; others have their own ways to wait
+        links, ring = Links([]), None
+        if (
+            "MLX_HOSTFILE" in os.environ
+        ):  # a ring's; others have their own ways to wait, and to speak to launchers
+            links = Links.opened_since(before)
             links.let_rest()
             ring = Ring.found(kernels, links, place, raw.rank(), raw.size())
         group = cls(raw, links, limit_s, ring)
@@ -176,6 +179,11 @@ class Group:
             self._owed = None
 
     @property
+    def sends_ahead(self) -> bool:
+        """Is what is sent away before it is read, up to some size? So it is over sockets, which hold it."""
+        return len(self.links) > 0
+
+    @property
     def takes_turns(self) -> bool:
         """May rank 0 send what belongs to one step before it receives what belongs to the step before?"""
         return self.ring is not None and self.shards == 1
@@ -251,9 +259,11 @@ class Group:
         assert self.rank > 0
         self.check()
         # For the rank behind as well, which says nothing: that it is gone is noticed, too.
-        if not came and len(self.links) and not self.links.wait(within_s):
+        seen = came or len(self.links) > 0
+        if not came and seen and not self.links.wait(within_s):
             raise self.lose(f"rank 0 has said nothing for {within_s:g} s")
-        with self.bounded():
+        # Where there is no connection to look at, the receiving itself is what waits.
+        with self.bounded(None if seen else math.inf if within_s is None else within_s):
             return self._hear(by)
 
     def _hear(self, by: Lane | None) -> bytes:

@@ -71,7 +71,8 @@ class Seat:
             self.group.check()
             return self._nodes(x)
         parts: dict[int, mx.array] = {self.shard: x}
-        for sent, side, part in moves(self.shard, self.shards, small=x.nbytes <= SMALL_BYTES):
+        small = x.nbytes <= SMALL_BYTES and self.group.sends_ahead
+        for sent, side, part in moves(self.shard, self.shards, small=small):
             peer = self.group.rank + side
             if sent:
                 mx.async_eval(self.group.send(parts[part], peer))
