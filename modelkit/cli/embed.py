@@ -35,7 +35,7 @@ _LONGEST = 16 << 20  # characters of a text
 def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
     """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
 
-    Without TEXT, or with -, each line of standard input is one.
+    Without TEXT, or with -, each line of standard input is one. A text without tokens has a vector of zeros.
     """
     from modelkit.requests.attached import read_texts
     from modelkit.verbs import load
