@@ -78,15 +78,21 @@ export class Answering {
     this.#abort.abort();
   }
 
-  /** Read the whole answer. Whatever happens is in the message in the end, and kept; nothing is raised. */
-  async run(goOn) {
-    const { conversation, message } = this;
-    const begun = performance.now();
-    let keptAt = begun;
+  /** It is on its way, before anything of it is shown. goOn: behind the text that the message has. */
+  begin(goOn) {
+    const { message } = this;
+    this.goOn = goOn;
     Object.assign(message, { partial: true, tab: TAB, error: null, reason: null });
     delete message.left;
     // Asked for anew where an earlier try brought no text: what it thought is not part of this one.
     if (!goOn) for (const key of ["thinking", "thinkingS", "thinkingFrom", "tokens", "firstS"]) delete message[key];
+  }
+
+  /** Read the whole answer, which has begun. Whatever happens is in the message in the end, and kept; nothing is raised. */
+  async run() {
+    const { conversation, message, goOn } = this;
+    const begun = performance.now();
+    let keptAt = begun;
     const over = keptIfLeft(message.id, () => leftState(message));
     try {
       const messages = conversation.tree.before(message);

@@ -118,8 +118,9 @@ class Page {
     this.#running.set(chat.id, answering);
     this.log.follows = true;
     this.announcer.begin(message.content.length);
+    answering.begin(Boolean(goOn?.content));
     this.show();
-    await answering.run(Boolean(goOn?.content));
+    await answering.run();
     this.#running.delete(chat.id);
     if (chat === this.chat) this.show();
     this.announcer.hear(message.content, true);

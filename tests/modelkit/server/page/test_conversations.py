@@ -60,11 +60,15 @@ def test_what_had_come_when_the_page_was_left_is_kept_and_gone_on_with(tab: Tab,
 
 def test_what_was_thought_before_the_page_was_left_is_no_part_of_the_next_try(tab: Tab, fake: Fake) -> None:
     thought: Event = {"type": "thinking", "text": "Let me count"}
-    fake.answers = [[thought, HOLD, finish()], [{"type": "thinking", "text": "Anew"}, *HELLO]]
+    read: Event = {"type": "progress", "read_tokens": 3, "total_tokens": 9}
+    fake.answers = [[thought, HOLD, finish()], [read, HOLD, {"type": "thinking", "text": "Anew"}, *HELLO]]
     tab.say("Count")
     tab.page.locator(".thinking").wait_for()
     tab.page.reload()
     tab.page.get_by_role("button", name="Try again").click()
+    tab.page.get_by_text("3 of 9 tokens").wait_for()
+    assert tab.page.locator(".thinking").count() == 0
+    fake.let_go(2)
     tab.said("Hello there.").wait_for()
     answer = tab.answered()
     assert answer.locator(".branches").count() == 0
