@@ -207,16 +207,10 @@ class Mamba(Module):
         gate, mixed = (by_head[..., half, :].flatten(2) for half in range(2))
 
         given = (mixed,)
-        if self.total is not None:  # as in `runtime.nn.mamba1`
-            convolved = cache.scan(step, self._convolved, mixed)
-            given = mixed, self.total(linear(self.bcdt_proj, convolved, step))
+        if self.total is not None:
+            given = mixed, self.total(linear(self.bcdt_proj, self.conv1d.ahead(mixed, step, cache), step))
         y = gated(silu, gate.astype(mx.float32), cache.scan(step, partial(self._scan, step), *given))
         return linear(self.out_proj, y.astype(x.dtype), step)
-
-    def _convolved(
-        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
-    ) -> tuple[mx.array, dict[str, mx.array]]:
-        return self.conv1d(mixed, states["conv"], counts, silu=True)[0], states
 
     def _scan(
         self,

@@ -6,8 +6,10 @@ first token.
 
 import mlx.core as mx
 
+from runtime.cache.protocol import ScanningCache
 from runtime.nn import ops
 from runtime.nn.module import Module
+from runtime.step import Step
 
 
 class CausalConv(Module):
@@ -26,6 +28,19 @@ class CausalConv(Module):
         each row's last real token.
         """
         return ops.table.conv(self, x, before, counts, silu)
+
+    def ahead(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
+        """What it makes of x through silu, from the state `conv` that a scan has, which it leaves as it is:
+        of what several processes sum in front of that scan. The scan itself may be run again for some of its
+        tokens, and nobody sums twice.
+        """
+
+        def convolved(
+            states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
+        ) -> tuple[mx.array, dict[str, mx.array]]:
+            return self(x, states["conv"], counts, silu=True)[0], states
+
+        return cache.scan(step, convolved, x)
 
     def gated(self, x: mx.array, before: mx.array, counts: mx.array | None) -> tuple[mx.array, mx.array]:
         """(before | after | x) [B, L, 3 C] -> after * conv(before * x), [B, L, C]."""

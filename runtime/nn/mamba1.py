@@ -84,7 +84,10 @@ class Mamba1(Module):
 
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         mixed, gate = mx.split(linear(self.in_proj, x, step), 2, axis=-1)
-        y = cache.scan(step, partial(self._scan, step), *self._summed(mixed, step, cache))
+        given = (mixed,)
+        if self.total is not None:
+            given = mixed, self.total(linear(self.x_proj, self.conv1d.ahead(mixed, step, cache), step))
+        y = cache.scan(step, partial(self._scan, step), *given)
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
@@ -112,19 +115,6 @@ class Mamba1(Module):
         """All but the gate."""
         mixed, _ = mx.split(products[0], 2, axis=-1)
         return (mixed,)
-
-    def _summed(self, mixed: mx.array, step: Step, cache: ScanningCache) -> tuple[mx.array, ...]:
-        """What is scanned: mixed, and beside it what x_proj makes of all channels, where some are elsewhere.
-        That is known before the scan, which may be run again for some of its tokens: nobody sums twice.
-        """
-        if self.total is None:
-            return (mixed,)
-        return mixed, self.total(linear(self.x_proj, cache.scan(step, self._convolved, mixed), step))
-
-    def _convolved(
-        self, states: dict[str, mx.array], mixed: mx.array, *, counts: mx.array | None
-    ) -> tuple[mx.array, dict[str, mx.array]]:
-        return self.conv1d(mixed, states["conv"], counts, silu=True)[0], states
 
     def _scan(
         self,

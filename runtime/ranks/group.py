@@ -83,9 +83,7 @@ class Group:
             kernels.meet(backend)
         raw = mx.distributed.init(strict=True, backend=backend)
         links, ring = Links([]), None
-        if (
-            "MLX_HOSTFILE" in os.environ
-        ):  # a ring's; others have their own ways to wait, and to speak to launchers
+        if "MLX_HOSTFILE" in os.environ:  # a ring's; others wait in ways of their own, also for launchers
             links = Links.opened_since(before)
             links.let_rest()
             ring = Ring.found(kernels, links, place, raw.rank(), raw.size())
