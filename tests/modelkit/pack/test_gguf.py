@@ -11,13 +11,12 @@ import pytest
 from mlx.utils import tree_flatten
 
 import modelkit
-from modelkit.errors import MalformedFile, PlanError, SourceError, UnsupportedSource
+from modelkit.errors import PlanError
 from modelkit.modelfile import Modelfile
 from modelkit.pack.accept import decide
 from modelkit.pack.build import build
 from modelkit.pack.prepare import prepare
 from modelkit.pack.sources import open_gguf
-from modelkit.source.gguf.file import read_gguf
 from modelkit.store.name import Name
 from modelkit.store.package import Package
 from modelkit.store.store import Store
@@ -29,15 +28,10 @@ from runtime.nn import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED
 from tests.support.gguf import Gguf, Tensor
+from tests.support.gguf_package import create, write
 from tests.support.gguf_references import GgufReference
 
 IDS = [1, 5, 80, 200, 17, 300, 4, 9, 121, 33]
-
-
-def create(store: Store, source: Path, name: str = "m", **options: Any) -> Package:
-    recipe = Modelfile.parse(f"FROM {source}\n").recipe(source.parent)
-    build(recipe, Name.parse(name), store, **options)
-    return store.resolve(name)
 
 
 PROCESSOR = Device("cpu", "a processor", 0, 1 << 40, "float32", fast_quantized=False, cores=1)
@@ -68,43 +62,6 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
     assert np.abs(found - wanted).max() < 1e-3 * wanted.std()
 
 
-@pytest.mark.parametrize("name", ["sha256-" + "a" * 64, "ggml-model-f16.bin", "m.Q8_0", "m.ggml"])
-def test_a_file_is_known_by_its_first_bytes(name: str, tmp_path: Path) -> None:
-    """What `ollama show --modelfile` prints names blobs, of models and of adapters."""
-    (tmp_path / name).write_bytes(gguf_llama.llama(["f32"]))
-    pair = {"blk.0.attn_q.weight.lora_a": np.ones((3, 256)), "blk.0.attn_q.weight.lora_b": np.ones((256, 3))}
-    tensors = [Tensor(key, "f32", one.shape, one.astype(np.float32).tobytes()) for key, one in pair.items()]
-    said = {"general.type": "adapter", "adapter.type": "lora", "adapter.lora.alpha": 6.0}
-    (tmp_path / "sha256-bb").write_bytes(bytes(Gguf({"general.architecture": "llama", **said}, tensors)))
-    recipe = Modelfile.parse(f"FROM ./{name}\nADAPTER ./sha256-bb\n").recipe(tmp_path)
-    build(recipe, Name.parse("m"), Store(tmp_path / "home"))
-    package = Store(tmp_path / "home").resolve("m")
-    assert json.loads(package.files["config.json"].read_bytes())["model_type"] == "llama"
-    assert "adapters/sha256-bb/adapter.safetensors" in package.files
-    with modelkit.load(tmp_path / name) as model:
-        assert model.logits([1, 5]).shape == (2, gguf_llama.VOCABULARY)
-
-
-@pytest.mark.parametrize("name", ["ggml-model-f16.bin", "model.ggmlv3.q4_0.bin", "pytorch_model.bin"])
-def test_a_folders_only_weights_are_known_by_their_first_bytes(name: str, tmp_path: Path) -> None:
-    """llama.cpp's converter called its GGUF files so at first."""
-    folder = write(tmp_path / "model", gguf_llama.llama(["f32"]), name).parent
-    (folder / "README.md").write_bytes(b"GGUF is what it is")
-    with modelkit.load(folder) as model:
-        assert model.logits([1, 5]).shape == (2, gguf_llama.VOCABULARY)
-
-
-@pytest.mark.parametrize(
-    ("head", "said"), [(b"lmgg", "is a GGML file, not safetensors"), (b"PK\3\4", "is a ZIP archive")]
-)
-@pytest.mark.parametrize("name", ["ggml-model-f16.bin", "sha256-aa"])
-def test_what_a_named_file_is_instead_is_told_by_its_first_bytes(
-    name: str, head: bytes, said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UnsupportedSource, match=said):
-        modelkit.load(write(tmp_path / "model", head + bytes(100), name))
-
-
 def parameters(model: LoadedModel) -> dict[str, np.ndarray]:
     return {name: np.array(array) for name, array in tree_flatten(model.network.parameters())}
 
@@ -112,12 +69,6 @@ def parameters(model: LoadedModel) -> dict[str, np.ndarray]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
-
-
-def write(folder: Path, content: bytes, name: str = "m.gguf") -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_bytes(content)
-    return folder / name
 
 
 NAMES = [kind.name for kind in PACKED]
@@ -261,60 +212,6 @@ def test_what_the_file_says_of_itself_is_kept(store: Store, tmp_path: Path) -> N
     assert generation["temperature"] == 0.5
 
 
-def test_a_folder_stands_for_the_only_model_in_it(store: Store, tmp_path: Path) -> None:
-    content = gguf_llama.llama(["q8_0"])
-    folder = write(tmp_path / "s", content, "tiny-Q8_0.gguf").parent
-    write(folder, b"", "mmproj-tiny.gguf")
-    assert create(store, folder).files
-    write(folder, content, "tiny-Q4_K_M.gguf")
-    with pytest.raises(
-        UnsupportedSource, match=r"2 GGUF models: tiny-Q4_K_M\.gguf, tiny-Q8_0\.gguf"
-    ) as caught:
-        create(store, folder)
-    assert f"FROM {folder}/tiny-Q4_K_M.gguf" in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["q4_0", "q4_k", "q6_k"])
-def test_a_scale_that_is_no_number_is_refused_by_its_place(name: str, store: Store, tmp_path: Path) -> None:
-    content = bytearray(gguf_llama.llama([name]))
-    path = write(tmp_path / "s", bytes(content))
-    tensor = read_gguf(path).tensors["blk.1.ffn_up.weight"]
-    at = tensor.start + 37 * tensor.row_bytes + (208 if name == "q6_k" else 0)
-    content[at : at + 2] = b"\x00\x7e"
-    path.write_bytes(bytes(content))
-    with pytest.raises(MalformedFile, match=r"m\.gguf: tensor `blk\.1\.ffn_up\.weight`, row 37, block 0"):
-        create(store, path)
-
-
-@pytest.mark.parametrize("name", ["blk.1.ffn_norm", "blk.0.attn_k", "blk.0.ffn_up", "output"])
-@pytest.mark.parametrize(("dtype", "nan"), [("f32", 0x7FC00000), ("f16", 0xFC00), ("bf16", 0xFF80)])
-def test_a_float_that_is_no_number_is_refused_by_its_tensor(
-    dtype: str, nan: int, name: str, store: Store, tmp_path: Path
-) -> None:
-    made = gguf_llama.tensors([dtype])
-    one = next(tensor for tensor in made if tensor.name == f"{name}.weight")
-    words = np.frombuffer(one.content, "<u2" if one.type in ("f16", "bf16") else "<u4").copy()
-    words[-7] = nan if words.itemsize == 2 or dtype == "f32" else 0x7F800000
-    one.data = words.tobytes()
-    source = write(tmp_path / "source", bytes(Gguf(gguf_llama.metadata(), made)))
-    with pytest.raises(MalformedFile, match=f"tensor `{name}.weight` has numbers that are NaN or infinite"):
-        create(store, source)
-
-
-def test_a_factor_of_the_rotation_that_is_no_number_is_refused(store: Store, tmp_path: Path) -> None:
-    factors = Tensor("rope_freqs.weight", "f32", (32,), np.full(32, np.inf, np.float32).tobytes())
-    content = bytes(Gguf(gguf_llama.metadata(), [*gguf_llama.tensors(["f32"]), factors]))
-    with pytest.raises(MalformedFile, match=r"`rope_freqs.weight` has numbers that are NaN or infinite"):
-        create(store, write(tmp_path / "source", content))
-
-
-def test_no_model_is_refused_by_what_it_is(store: Store, tmp_path: Path) -> None:
-    for kind in ("adapter", "mmproj", "imatrix"):
-        path = write(tmp_path / "s", gguf_llama.llama(["q8_0"], more={"general.type": kind}))
-        with pytest.raises(SourceError, match=kind):
-            create(store, path)
-
-
 def test_given_files_give_the_logits_of_their_checkpoint(
     store: Store, shared_data: Path, tmp_path: Path
 ) -> None:
@@ -384,38 +281,6 @@ def test_stacked_experts_are_exact(kind: str, factor: bool, store: Store, tmp_pa
         (held,) = [a for n, a in found.items() if f"layers.{layer}." in n and f".{part}_proj.weight" in n]
         assert np.array_equal(held, numbers), name
     assert np.isfinite(logits(loaded(package, PACKS))).all()
-
-
-def test_a_factor_that_does_not_fit_is_refused(store: Store, tmp_path: Path) -> None:
-    made = gguf_llama.tensors(["nvfp4"])
-    made.append(Tensor("blk.0.ffn_up.scale", "f32", (3,), bytes(12)))
-    path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
-    with pytest.raises(PlanError, match=r"blk.0.ffn_up.scale is F32 \[3\]"):
-        create(store, path)
-
-
-@pytest.mark.parametrize("kind", ["f32", "bf16"])
-def test_a_factor_of_floats_is_refused(kind: str, store: Store, tmp_path: Path) -> None:
-    """llama.cpp multiplies by it, whatever the matrix is."""
-    made = gguf_llama.tensors([kind])
-    made.append(Tensor("blk.0.ffn_up.scale", "f32", (1,), np.array([2.0], np.float32).tobytes()))
-    path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
-    with pytest.raises(PlanError, match=r"blk.0.ffn_up.scale is a factor of .*up_proj.weight"):
-        create(store, path)
-
-
-def test_what_a_file_has_beside_its_model_is_told_where_it_is_run_too(tmp_path: Path) -> None:
-    made = gguf_llama.tensors(["nvfp4"])
-    made.append(Tensor("v.patch_embd.weight", "f32", (4,), bytes(16)))
-    made.append(Tensor("blk.0.ffn_up.input_scale", "f32", (1,), bytes(4)))
-    path = write(tmp_path / "s", bytes(Gguf(gguf_llama.metadata(), made)))
-    notes = open_gguf(path, "it").notes
-    assert "1 tensors for images and sound are left out" in notes
-    assert "1 scales that activations would be rounded by are left out" in notes
-    with modelkit.load(path, home=tmp_path) as model:
-        assert set(notes) <= set(model.notes)
-    modelfile = Modelfile.parse(f"FROM {path}")
-    assert set(notes) <= set(modelkit.create(modelfile, name="it", home=tmp_path).notes)
 
 
 def test_matrices_that_are_joined_may_be_of_several_types(tmp_path: Path) -> None:
