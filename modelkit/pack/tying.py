@@ -20,7 +20,7 @@ from modelkit.pack.writing.reader import Reader
 from modelkit.source.inventory import Inventory
 from modelkit.source.tensor import TensorInfo
 from runtime.models.spellings import ALIASES
-from runtime.models.wrapper import text_block
+from runtime.models.wrapper import levels
 
 HEADS = ("lm_head.weight", "embed_out.weight", "lm_head.out_proj.weight")
 """What checkpoints call an output head, behind the names of wrappers."""
@@ -134,9 +134,8 @@ def _untied(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> Invent
 def untied(inventory: Inventory) -> Inventory | None:
     """One whose config.json says that the head is a matrix of its own; None where it cannot be."""
     config: dict[str, Any] = {**deepcopy(inventory.config), _KEY: False}
-    name = text_block(config)
-    if name is not None and _KEY in config[name]:
-        config[name] = {**config[name], _KEY: False}
+    for _, level in levels(config)[1:]:
+        level.update({_KEY: False} if _KEY in level else {})
     config = {**dict(checkpoint_of(inventory.config).tied_fields), **config}
     stored = ALIASES.get(str(config.get("model_type")), {}).get(_KEY)
     if stored is not None:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.rope_block import rope_block
 from runtime.models.spellings import modern_kind, one_spelling, written_as
-from runtime.models.wrapper import ROPE, text_block, text_config
+from runtime.models.wrapper import ROPE, levels, text_config
 
 _HUGE = (1 << 31) - 1
 # Products and quotients of a few numbers within these ends stay far inside float32.
@@ -24,9 +24,9 @@ _TAKEN: ContextVar[dict[str, Any] | None] = ContextVar("taken", default=None)
 
 def _refuse_outer_rope(raw: Mapping[str, Any]) -> None:
     """What a wrapper says of rotation does not reach its text model; one that alone says it is a mistake."""
-    name = text_block(raw)
+    name, block = levels(raw)[-1]
     outer = [key for key in ROPE if raw.get(key) is not None]
-    if name is not None and outer and not any(key in raw[name] for key in ROPE):
+    if name and outer and not any(key in block for key in ROPE):
         raise UnsupportedModel(f"config.json: {outer[0]} stands beside {name} and belongs into it")
 
 

@@ -22,7 +22,7 @@ from runtime.models.family import CORRECTIONS, RATES, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.nemotron_h_config import Config, ExpertSpec, parse
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, SOURCE, Row, more_bits
-from runtime.models.towers import Towers
+from runtime.models.towers import USUAL, Towers
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -179,9 +179,9 @@ _ROWS: tuple[Row, ...] = (
 )
 
 _TOWERS = Towers(
-    images=("vision_model.", "vision_projection."),
-    sound=("sound_encoder.", "sound_projection."),
-    projectors=("mlp1.",),
+    images=("vision_model.", "vision_projection.", "vision_final_layernorm."),
+    sound=(*USUAL.sound, "sound_encoder.", "sound_projection."),
+    projectors=(*USUAL.projectors, "mlp1."),
 )
 
 

@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from runtime.models.checkpoint import TRUNK
 from runtime.models.decoder_config import DecoderConfig
+from runtime.models.towers import THINKER
 
 _WRAPPERS = (
     ("language_model.model.blocks.", "model.layers."),  # what transformers 5 makes of Kimi K2.5's
@@ -35,6 +36,7 @@ def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:
 
 def text_name(name: str) -> str:
     """What a tensor of a wrapper is called in the text model by itself."""
+    name = name.removeprefix(THINKER)
     for wrapped, plain in _WRAPPERS:
         if name.startswith(wrapped):
             return plain + name.removeprefix(wrapped)

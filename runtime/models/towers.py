@@ -12,8 +12,13 @@ _WRAPPERS = (
 )
 
 
+THINKER = "thinker."
+"""Before the names of that one of Qwen's omni models that reads and writes text."""
+
+
 def unwrapped(name: str) -> str:
     """A tensor's name without what wrappers put before the names of their parts."""
+    name = name.removeprefix(THINKER)
     wrapper = next((one for one in _WRAPPERS if name.startswith(one)), "")
     return name.removeprefix(wrapper)
 

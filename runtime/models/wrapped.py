@@ -18,7 +18,7 @@ from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.tensor_names import text_tower
-from runtime.models.towers import USUAL, Towers
+from runtime.models.towers import THINKER, USUAL, Towers
 from runtime.models.wrapper import TEXT_BLOCKS, levels, text_block
 from runtime.records import dataclass
 
@@ -36,10 +36,13 @@ class Wrapper:
     """Whose word on tying the head counts: the wrapper's where it has one, a yes of either, the text's."""
     inside: str = "model.language_model."
     """What transformers 5 has before the names of the text model."""
+    head: str = ""
+    """And before the head's."""
     flat: bool = False
     """Files may have the fields of the text model beside those of the wrapper, and no block for them."""
 
 
+_OMNI = f"{THINKER}model.language_model."
 # By model_type.
 WRAPPERS: dict[str, Wrapper] = {
     "aria": Wrapper("aria_text"),
@@ -56,9 +59,11 @@ WRAPPERS: dict[str, Wrapper] = {
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
     "fuyu": Wrapper("persimmon"),
+    "glmga": Wrapper("glm4v_text"),
     "glm_ocr": Wrapper("glm_ocr_text"),
     "glmasr": Wrapper("llama"),
     "got_ocr2": Wrapper("qwen2"),
+    "granite4_vision": Wrapper("granite4_vision_text"),
     "granite_docling": Wrapper("granite_docling_text", inside="model.text_model."),
     "granite_speech": Wrapper("granite"),
     "granite_speech_plus": Wrapper("granite"),
@@ -86,7 +91,12 @@ WRAPPERS: dict[str, Wrapper] = {
     "paddleocr_vl": Wrapper("paddleocr_vl_text", flat=True),
     "perception_lm": Wrapper("llama"),
     "qianfan_ocr": Wrapper("qwen3"),
+    "pp_chart2table": Wrapper("qwen2"),
+    "qwen2_5_omni": Wrapper("qwen2_5_omni_text", inside=_OMNI, head=THINKER),
+    "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text"),
     "qwen2_audio": Wrapper("qwen2"),
+    "qwen3_omni_moe": Wrapper("qwen3_omni_moe_text", inside=_OMNI, head=THINKER),
+    "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text"),
     "smolvlm": Wrapper("llama", inside="model.text_model."),
     "step3p7": Wrapper("step3p5"),
     "video_llama_3": Wrapper("qwen2", "either"),
@@ -141,6 +151,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     },
     "gpt_oss": {},
     "granite": {},
+    "granite4_vision_text": {**_LLAMA, "max_position_embeddings": 2048},
     "granite_docling_text": {
         "vocab_size": 133800,
         "hidden_size": 1024,
@@ -188,9 +199,29 @@ TEXTS: dict[str, dict[str, Any]] = {
     "persimmon": {},
     "phi3": {},
     "qwen2": _QWEN,
+    "qwen2_5_omni_text": {
+        **_QWEN,
+        "vocab_size": 152064,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "rope_theta": 1e6,
+    },
     "qwen2_moe": {},
     "qwen3": {**_QWEN, "head_dim": 128},
     "qwen3_moe": {},
+    "qwen3_omni_moe_text": {
+        "vocab_size": 3584,
+        "hidden_size": 2048,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "norm_topk_prob": True,
+        "rope_theta": 1e6,
+    },
     "seed_oss": {},
     "smollm3": {},
     "starcoder2": {},
@@ -202,9 +233,12 @@ _BARE = {"cohere": {"logit_scale": 1.0}, "cohere2": {"logit_scale": 1.0}, "grani
 SAME = {
     "emu3_text_model": "llama",
     "exaone4_5_text": "exaone4",
+    "granite4_vision_text": "granite",
     "granite_docling_text": "granite",
     "hunyuan_vl_text": "hunyuan_v1_dense",
     "paddleocr_vl_text": "llama",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_omni_moe_text": "qwen3_moe",
 }
 """What computes text models whose names are a wrapper's own."""
 
@@ -215,7 +249,7 @@ ALL_TOWERS = Towers(
         *("vision_projection.", "visual_embeddings_table.", "image_newline", "vision_embed_tokens."),
         "vit.",
     ),
-    sound=(*USUAL.sound, "audio.", "encoder."),
+    sound=(*USUAL.sound, "audio.", "encoder.", "talker.", "token2wav.", "code2wav."),
     projectors=(
         *USUAL.projectors,
         "connector.",
@@ -226,6 +260,8 @@ ALL_TOWERS = Towers(
         "mlp_AR.",
         "vit_large_projector.",
         "patch_merge_mlp.",
+        "layerwise_projectors.",
+        "spatial_projectors.",
     ),
 )
 
@@ -236,14 +272,14 @@ def alone(raw: Raw) -> dict[str, Any]:
     row, name = _row(raw), text_block(raw)
     if name is None and not row.flat:
         raise UnsupportedModel(f"config.json: {raw['model_type']} has no block for its text model")
-    block = {**raw, "model_type": None} if name is None else levels(raw)[1][1]
+    block = {**raw, "model_type": None} if name is None else levels(raw)[-1][1]
     kind = str(block.get("model_type") or row.text)
     if kind not in TEXTS:
         raise UnsupportedModel(
             f"config.json: {name}.model_type is {shown(kind)}, which is none of the text models that are "
             f"computed inside {raw['model_type']}; docs/models.md lists them"
         )
-    own = {"model_type": SAME.get(kind, kind), _TIED: _tied(row, raw.get(_TIED), block.get(_TIED))}
+    own = {"model_type": SAME.get(kind, kind), _TIED: _tied(row, _around(raw).get(_TIED), block.get(_TIED))}
     known = {**block, **_BARE.get(kind, {}), **own, **_RESPELLED.get(kind, _as_it_is)(block)}
     given = {key: value for key, value in known.items() if (key, value) != (_TIED, None)}
     return {key: value for key, value in {**TEXTS[kind], **given}.items() if key not in _NOT}
@@ -281,6 +317,11 @@ def _row(raw: Raw) -> Wrapper:
     return row
 
 
+def _around(raw: Raw) -> Raw:
+    """The level whose head it is: what stands around the text model's block."""
+    return levels(raw)[-2:][0][1]
+
+
 def _tied(row: Wrapper, outer: Any, inner: Any) -> Any:
     if row.ties == "inner":
         return inner
@@ -293,7 +334,7 @@ def _variant(raw: Raw) -> Family:
     """The text model's family, which finds its config in the block and its tensors behind the wrapper's
     names.
     """
-    text, inside = alone(raw), _row(raw).inside
+    text, row = alone(raw), _row(raw)
     family, layers = find_family(text), TEXTS[text["model_type"]].get("num_hidden_layers", 0)
 
     def checkpoint(config: Raw) -> Checkpoint:
@@ -302,7 +343,7 @@ def _variant(raw: Raw) -> Family:
             own,
             towers=ALL_TOWERS,
             heads=(*own.heads, "mtp."),
-            inside=(inside, ""),
+            inside=(row.inside, row.head),
             prefix="",
             default_layers=own.default_layers or layers,
         )

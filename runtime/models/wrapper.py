@@ -10,13 +10,30 @@ from typing import Any, cast
 
 # Where a file has several, the first one is the text model.
 TEXT_BLOCKS = ("text_config", "llm_config", "language_config")
+_AROUND = ("thinker_config",)
+"""Blocks that hold such a block: that one of the three models in Qwen's omni files that writes text."""
 ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
 _TIED = "tie_word_embeddings"
 
 
 def text_block(raw: Mapping[str, Any]) -> str | None:
-    """The name of the block that describes the text model; None where the whole config does."""
-    return next((name for name in TEXT_BLOCKS if isinstance(raw.get(name), Mapping)), None)
+    """Where the block stands that describes the text model, its names with dots between; None where the whole
+    config does.
+    """
+    return levels(raw)[-1][0] or None
+
+
+def next_block(raw: Mapping[str, Any]) -> str | None:
+    """The name of the block that describes the text model, or of the one around it; None where neither is."""
+    name = _has(raw, TEXT_BLOCKS)
+    if name is None:
+        around = _has(raw, _AROUND)
+        name = around if around and _has(raw[around], TEXT_BLOCKS) else None
+    return name
+
+
+def _has(raw: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if isinstance(raw.get(name), Mapping)), None)
 
 
 def wrapped(config: Mapping[str, Any], **own: Any) -> dict[str, Any]:
@@ -30,18 +47,25 @@ def text_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     Whether the head is tied is the wrapper's word where it has one: the head is the wrapper's, and the text
     block often holds no more than a default. What a wrapper says of rotation does not reach its text model.
     """
-    name = text_block(raw)
+    name = next_block(raw)
     if name is None:
         return dict(raw)
-    outer = {key: value for key, value in raw.items() if key not in (*TEXT_BLOCKS, *ROPE)}
+    inner = raw[name] if name in TEXT_BLOCKS else text_config(raw[name])
+    outer = {key: value for key, value in raw.items() if key not in (*TEXT_BLOCKS, *_AROUND, *ROPE)}
     tied = {_TIED: outer[_TIED]} if outer.get(_TIED) is not None else {}
-    return {**outer, **raw[name], **tied}
+    return {**outer, **inner, **tied}
 
 
-def levels(raw: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, Any]], ...]:
-    """(name, block) of the whole config, whose name is "", and of its text block where it has one.
+def levels(raw: Mapping[str, Any]) -> tuple[tuple[str, dict[str, Any]], ...]:
+    """(name, block) of the whole config, whose name is "", and of its text block where it has one, with the
+    block around that between.
 
     For readers to whom it matters where a field stands: the blocks are the config's own, not copies.
     """
-    name = text_block(raw)
-    return (("", raw),) if name is None else (("", raw), (name, cast("Mapping[str, Any]", raw[name])))
+    name, whole = next_block(raw), cast("dict[str, Any]", raw)
+    if name is None:
+        return (("", whole),)
+    inner = cast("dict[str, Any]", raw[name])
+    if name in TEXT_BLOCKS:
+        return ("", whole), (name, inner)
+    return ("", whole), *((f"{name}.{own}" if own else name, block) for own, block in levels(inner))

@@ -66,7 +66,7 @@ mlx-lm's see later tokens of a block too.
 
 Scores of Inkling and Inkling 2 have a part that each query says of the distance. It is made for some tokens
 of a step at a time, so that it takes half a GB at most, however long the context. Files whose experts are
-MXFP8 or NVFP4 are refused; those in bf16 are read.
+MXFP8 or NVFP4 are read as they are (import.md), as are those of MiniMax M3, Hunyuan V4 and Muse Spark.
 Qwen4's tables of n-grams begin anew behind an end of text: of several ends the first, as in transformers;
 llama.cpp's converter takes the last. Its indexer sees whole blocks and what is behind them, as there;
 llama.cpp fills its budget with a part of one more block. Of blocks that score alike, and many do where no

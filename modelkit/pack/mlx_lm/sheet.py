@@ -10,7 +10,7 @@ from typing import Any
 from modelkit.pack.mlx_folder.shard import Piece, Plain
 from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.source.tensor import TensorInfo
-from runtime.models.wrapper import TEXT_BLOCKS, text_block
+from runtime.models.wrapper import TEXT_BLOCKS, levels
 
 PARTS = (".weight", ".scales", ".biases", ".bias")
 QUANTIZATION = ("quantization", "quantization_config")
@@ -29,9 +29,7 @@ class Sheet:
     @property
     def block(self) -> dict[str, Any]:
         """The text model's part of the config."""
-        name = text_block(self.config)
-        inner: dict[str, Any] = self.config if name is None else self.config[name]
-        return inner
+        return levels(self.config)[-1][1]
 
     def names(self) -> list[str]:
         """Of all tensors."""

@@ -14,7 +14,7 @@ from modelkit.pack.planning.spelling import both_spellings
 from modelkit.source.claims import BLOCKS
 from modelkit.source.mlx_block import GGUF_MODE
 from modelkit.source.prequantized import MlxQuantization
-from runtime.models.wrapper import text_block
+from runtime.models.wrapper import levels
 from runtime.quant import FORMATS, Format
 
 _ROWS = {row.name: row for row in FORMATS}
@@ -25,20 +25,19 @@ _DTYPE_KEYS = ("dtype", "torch_dtype")
 def converted_config(config: Mapping[str, Any], planned: Sequence[Planned], chosen: Format) -> dict[str, Any]:
     """For weights that were written anew, most of them as `chosen`; names the dtype where all were cast."""
     fresh = both_spellings(deepcopy(dict(config)))
-    name = text_block(fresh)
-    inner = {} if name is None else {name: _converted(fresh[name], chosen)}
-    fresh = {**_converted(fresh, chosen), **inner}
+    for _, level in levels(fresh):
+        _convert(level, chosen)
     block = _block(planned, chosen)
     return {**fresh, "quantization": block} if block else fresh
 
 
-def _converted(level: Mapping[str, Any], chosen: Format) -> dict[str, Any]:
-    """One level without other tools' blocks, and with the dtype that all floats now have."""
-    kept = {key: value for key, value in level.items() if key not in BLOCKS}
+def _convert(level: dict[str, Any], chosen: Format) -> None:
+    """Take other tools' blocks out of one level, and say the dtype that all floats now have."""
+    for key in BLOCKS:
+        level.pop(key, None)
     if not chosen.quantized:
-        kept.update({key: _DTYPES[chosen.name] for key in _DTYPE_KEYS if key in kept})
-    kept.update({key: "float32" for key in _DTYPE_KEYS if kept.get(key) == "float64"})
-    return kept
+        level.update({key: _DTYPES[chosen.name] for key in _DTYPE_KEYS if key in level})
+    level.update({key: "float32" for key in _DTYPE_KEYS if level.get(key) == "float64"})
 
 
 def mlx_config(config: Mapping[str, Any], quantization: MlxQuantization) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.pack.planning.renamings import BY_LAYER_TYPE, REPEATED, RESPELLED, ROWS
-from runtime.models.wrapper import text_block
+from runtime.models.wrapper import next_block
 
 _BASES = ("rope_theta", "partial_rotary_factor")
 
@@ -19,7 +19,7 @@ def both_spellings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same config, older names added; an equal one where nothing is missing. Towers for other media stay
     as they are.
     """
-    name = text_block(config)
+    name = next_block(config)
     inner = {} if name is None else {name: both_spellings({**config[name], **_repeated(config)})}
     fresh = {**config, **inner}
     family = fresh.get("model_type")

@@ -131,3 +131,21 @@ def test_what_is_no_block_is_no_text_model(value: object) -> None:
     config = {**TEXT, "text_config": value}
     assert [name for name, _ in levels(config)] == [""]
     assert text_config(config)["vocab_size"] == 96
+
+
+def test_a_block_around_the_text_models_is_read_and_written_too(tmp_path: Path) -> None:
+    """As Qwen's omni models have it."""
+    thinker = {"text_config": TEXT, "dtype": "bfloat16", "quantization_config": {"quant_method": "awq"}}
+    config = {"model_type": "qwen3_omni_moe", "thinker_config": thinker, "talker_config": {"text_config": {}}}
+    assert [name for name, _ in levels(config)] == ["", "thinker_config", "thinker_config.text_config"]
+    assert text_config(config)["vocab_size"] == 96
+    assert 7 in _tokenizer(tmp_path / "it").eos_ids(None, config)
+    assert claimed_method(config) == "awq"
+    written = converted_config(config, (), _row("f32"))
+    for _, level in levels(written)[1:]:
+        assert (level["dtype"], "quantization_config" in level) == ("float32", False)
+    assert both_spellings(config)["thinker_config"]["text_config"]["torch_dtype"] == "bfloat16"
+
+
+def test_a_block_around_nothing_is_no_level() -> None:
+    assert [name for name, _ in levels({"thinker_config": {"vision_config": {}}})] == [""]

@@ -25,7 +25,10 @@ _CALLED = {
     "exaone4_5_text": "exaone4",
     "hunyuan_v1_dense": "hunyuan",
     "emu3_text_model": "llama",
+    "granite4_vision_text": "granite",
     "granite_docling_text": "granite",
+    "qwen2_5_omni_text": "qwen2",
+    "qwen3_omni_moe_text": "qwen3_moe",
     "hunyuan_vl_text": "hunyuan",
     "paddleocr_vl_text": "llama",
 }
@@ -110,6 +113,46 @@ def test_fields_of_the_text_model_may_stand_beside_the_wrappers(
     assert np.array_equal(got, logits(plain, tensors, tmp_path))
 
 
+@pytest.mark.parametrize("wrapper", ["qwen2_5_omni", "qwen3_omni_moe"])
+@pytest.mark.parametrize("trunk", ["thinker.model.", "thinker.model.language_model."])
+def test_an_omni_model_is_run_as_the_one_that_writes_text(wrapper: str, trunk: str, tmp_path: Path) -> None:
+    """As Qwen's are published, and as transformers 5 saves them; what is beside it is for sound."""
+    kind = WRAPPERS[wrapper].text
+    found, tensors = text(kind)
+    config: dict[str, Any] = {**found, "model_type": SAME[kind]}
+    rope = {**found["rope_parameters"], "mrope_section": [2, 1, 1]}
+    block = {**found, "rope_parameters": rope}
+    talker = {"model_type": f"{wrapper}_talker", "text_config": {"num_hidden_layers": 1}}
+    thinker = {"model_type": f"{wrapper}_thinker", "text_config": block}
+    inside = {"model_type": wrapper, "talker_config": talker, "thinker_config": thinker}
+    names = {named(n, trunk, "thinker.lm_head."): x for n, x in tensors.items()}
+    towers = ("thinker.visual.a.weight", "thinker.audio_tower.a.weight", "talker.model.layers.0.a.weight")
+    names |= dict.fromkeys((*towers, "code2wav.a.weight"), np.ones(4, np.float32))
+    assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
+
+
+def test_the_head_of_an_omni_model_is_tied_by_the_level_around_its_text_model() -> None:
+    block = {**text("qwen2")[0], "tie_word_embeddings": True}
+    thinker = {"tie_word_embeddings": False, "text_config": block}
+    assert describe({"model_type": "qwen2_5_omni", "thinker_config": thinker}).config.tied is False
+    alone = {"text_config": block}
+    assert describe({"model_type": "qwen2_5_omni", "thinker_config": alone}).config.tied is True
+
+
+def test_nemotron_omni_as_transformers_saves_it(tmp_path: Path) -> None:
+    record = Reference("nemotron_h").record
+    config, tensors = record["config"], random_state(record["tensors"])
+    names = {f"language_model.{name}": x for name, x in tensors.items()}
+    towers = ("vision_model.a.weight", "multi_modal_projector.norm.weight", "audio_tower.a.weight")
+    names |= dict.fromkeys((*towers, "vision_final_layernorm.weight"), np.ones(4, np.float32))
+    inside: dict[str, Any] = {
+        "architectures": ["NemotronH_Omni_Reasoning_V3"],
+        "model_type": "nemotron_h_omni",
+    }
+    got = logits({**inside, "text_config": config}, names, tmp_path)
+    assert np.array_equal(got, logits(config, tensors, tmp_path))
+
+
 def test_the_draft_head_of_glm_ocr_is_left_out(tmp_path: Path) -> None:
     record = Reference("glm_ocr").record
     config, tensors = record["config"], random_state(record["tensors"])
@@ -157,6 +200,7 @@ def test_every_class_stands_beside_its_type() -> None:
         *("model.image_newline", "model.vision_model.norm.weight", "model.connector.proj.weight"),
         *("mlp1.0.weight", "mm_projector.proj.0.bias", "model.aligner.fc1.weight", "encoder.out.bias"),
         "model.vision_embed_tokens.weight",
+        *("model.layerwise_projectors.0.norm.weight", "model.spatial_projectors.0.query"),
         *("model.visual.merger.norm.weight", "image_tower.norm.bias", "model.generation_head.bias"),
     ],
 )
