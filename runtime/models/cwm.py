@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import layer_count, one_rope, own_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
@@ -33,7 +33,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     windows = _windows(fields, cwm)
     if cwm:
         sizes = {"head_dim": shape["head_dim"], "max_positions": shape["context_length"]}
-        rope = read_rope(own_rope(fields, _ROPE, theta=_THETA), **sizes)
+        block = own_rope(fields, _ROPE, theta=_THETA)
+        if block["rope_type"] == "default":  # for which transformers does not look at the share
+            whole_heads(block, "rope_type default")
+        rope = read_rope(block, **sizes)
     else:
         rope = one_rope(fields, shape)
     return Config(

@@ -20,7 +20,7 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import Checkpoint
-from runtime.models.config import Fields
+from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, rms_norms
 from runtime.models.decoder_config import layer_count, read_shape, sparse_layers
 from runtime.models.expert_groups import read_groups
@@ -87,6 +87,8 @@ def parse(raw: Mapping[str, Any]) -> Config:
     )
     layers = layer_count(fields)
     fields.only({"mlp_bias": False})
+    if flash:  # whose class cuts the rotation by it, and not what it turns
+        whole_heads(fields.rope_parameters())
     latent, rope = read_latent(fields, shape, traditional=True if second else None, **_SIZES.get(family, {}))
     index_rope = None
     if family in _INDEXED:

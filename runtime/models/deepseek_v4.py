@@ -192,6 +192,9 @@ def _ropes(fields: Fields, shape: dict[str, Any]) -> tuple[RopeSpec, RopeSpec]:
             fields.refuse("rope_parameters", "a block for each of main and compress")
         if fields.has("rope_scaling"):
             fields.refuse("rope_scaling", "none beside the blocks of rope_parameters")
+        for one in _TURNED:  # which transformers passes over, in these blocks only
+            if "rope_type" not in blocks[one] and blocks[one].get("type", "default") != "default":
+                fields.refuse("rope_parameters", f"rope_type in place of type in {one}")
         plain, scaled = (checked(blocks[one], f"rope_parameters.{one}") for one in _TURNED)
     else:
         plain = {"rope_theta": fields.number("rope_theta", 10000.0, low=2.0)}

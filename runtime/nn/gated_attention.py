@@ -1,5 +1,5 @@
-"""Attention whose heads have normed queries and keys, and gates: that come with the queries (Qwen3-Next), or
-by a matrix of their own (Laguna, LFM3, AFMoE, Muse Glimmer).
+"""Attention whose heads have gates: that come with the queries (Qwen3-Next), or by a matrix of their own
+(Laguna, LFM3, AFMoE, Muse Glimmer, Beam, Spark-X2.5). But for Spark's, queries and keys are normed by head.
 
 B rows, L tokens, H query heads, G key-value heads, K head size.
 """
@@ -18,7 +18,7 @@ from runtime.nn.heads import Heads
 from runtime.nn.linear import linear
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
-from runtime.nn.self_attention import HeadNormAttention, HeadShape, Projected
+from runtime.nn.self_attention import Attention, FusedAttention, HeadNormAttention, HeadShape, Projected
 from runtime.nn.sublayer import opened, projections
 from runtime.step import Step
 
@@ -49,25 +49,16 @@ class GatedAttention(HeadNormAttention):
         return self._attends
 
 
-class OpenedAttention(HeadNormAttention):
-    """activation(gate(x)) is multiplied to what heads see: one number for each head, or `gates` = H * K.
-    called: the name of the gate's matrix.
-    """
+class _Opened(Attention):
+    """activation(gate(x)) is multiplied to what heads see: one number a head, or one for each of theirs."""
 
-    def __init__(
-        self,
-        shape: HeadShape,
-        rope: Rope | None,
-        norm: Callable[[int], Normalize],
-        gates: int,
-        activation: Activation,
-        *,
-        called: str = "g_proj",
-        bias: bool = False,
-        scale: float | None = None,
+    _called: str
+    _activation: Activation
+
+    def _open(
+        self, shape: HeadShape, gates: int, activation: Activation, called: str, *, bias: bool = False
     ) -> None:
-        super().__init__(shape, rope, norm, qkv_bias=bias, output_bias=bias, scale=scale)
-        self[called] = nn.Linear(shape.hidden_size, gates, bias=False)
+        self[called] = nn.Linear(shape.hidden_size, gates, bias=bias)
         self._called, self._activation = called, activation
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
@@ -80,3 +71,33 @@ class OpenedAttention(HeadNormAttention):
 
     def heads(self) -> Heads:
         return super().heads()
+
+
+class OpenedAttention(_Opened, HeadNormAttention):
+    """With normed heads, and `gates`: as many as heads, or H * K. called: the name of the gate's matrix."""
+
+    def __init__(
+        self,
+        shape: HeadShape,
+        rope: Rope | None,
+        norm: Callable[[int], Normalize],
+        gates: int,
+        activation: Activation,
+        *,
+        called: str = "g_proj",
+        bias: bool = False,
+        gate_bias: bool = False,
+        scale: float | None = None,
+    ) -> None:
+        super().__init__(shape, rope, norm, qkv_bias=bias, output_bias=bias, scale=scale)
+        self._open(shape, gates, activation, called, bias=gate_bias)
+
+
+class OpenedFusedAttention(_Opened, FusedAttention):
+    """With one matrix for queries, keys and values, and one gate for each head."""
+
+    def __init__(
+        self, shape: HeadShape, rope: Rope | None, activation: Activation, *, bias: bool = False
+    ) -> None:
+        super().__init__(shape, rope, bias=bias)
+        self._open(shape, shape.heads, activation, "g_proj", bias=bias)

@@ -18,7 +18,25 @@ _WINDOWED = (
     *("granite_swa", "granitemoe_swa", "laguna", "lfm3", "mellum", "mimo_v2_flash", "olmo3", "vaultgemma"),
 )
 
+_HALF: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+_OLDER = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("cwm", {"rope_parameters": _HALF}, "partial_rotary_factor is 0.5, and rope_type default"),
+    ("glm4_moe_lite", {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
+    ("deepseek_v4", {"rope_parameters": {"main": _OLDER, "compress": _HALF}}, "in place of type in main"),
+    ("deepseek_v4", {"rope_parameters": {"main": _HALF, "compress": _OLDER}}, "in place of type in compress"),
+    ("beam", {"rope_theta": 500.0}, "rope_theta"),
+    ("beam", {"rope_parameters": {"sliding_attention": _HALF}}, "a block, or null, for full_attention"),
+    ("spark2_5", {"headwise_attn_output_gate": False}, "headwise_attn_output_gate"),
+    ("spark2_5", {"gate_attn_act_mode": "silu"}, "gate_attn_act_mode"),
+    ("spark2_5", {"hidden_act": "silu"}, "hidden_act"),
+    (
+        "spark2_5",
+        {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0}}},
+        "rope_type default in full_attention",
+    ),
+    ("lara_mini", {"hidden_act": "gelu"}, "hidden_act"),
     ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     ("gemma2", {"hidden_activation": "mish"}, "hidden_activation"),
