@@ -15,7 +15,6 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cpu.stated import Decodes
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, attention_layout, head_norms, layer_ropes
 from runtime.models.decoder_config import layer_count, read_shape, read_softcap, rope_of_kind
@@ -203,5 +202,4 @@ FAMILY = Family(
     build=build,
     adapt=adapt,
     wide=(*CORRECTIONS, ".mlp.gate.weight"),
-    checkpoint=always(Checkpoint()),
 )

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
-from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape, read_windows
@@ -111,6 +110,4 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return without_spares(config, respelled(weights, _NAMES, trunk=""))
 
 
-FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(modules=_NAMES))
-)
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -1,4 +1,4 @@
-"""Laguna, MiMo V2, Mellum: layers of two kinds that differ in heads, rotation and what they see; mixtures."""
+"""Laguna, MiMo V2, Mellum, Spark: layers of two kinds that differ in heads, rotation and what they see."""
 
 from typing import Any
 
@@ -37,10 +37,12 @@ from modelkit.source.gguf.architectures.parts import (
     VOCAB,
     bias_flag,
     decoder,
+    qkv_rows,
     rule,
+    rules,
 )
 from modelkit.source.gguf.architectures.rope import read_scaling, rope_blocks, write_scaling
-from modelkit.source.gguf.architectures.rules import Parted
+from modelkit.source.gguf.architectures.rules import Joined, Parted
 from modelkit.source.gguf.architectures.settings import Always, Special, Written
 from modelkit.source.gguf.architectures.windows import sliding_layers, windows
 
@@ -287,5 +289,48 @@ MIMO2 = Architecture(
         ROUTER,
         CORRECTION,
         *experts(),
+    ),
+)
+
+
+def _turns_plainly(file: Reading) -> None:
+    full = file.config["rope_parameters"]["full_attention"]
+    if full.get("rope_type", "default") != "default":
+        file.unsupported("the rotation is scaled, which is not computed for this family")
+
+
+SPARK = Architecture(
+    "spark2_5",
+    (Kind("spark2_5", "Spark2_5ForCausalLM"),),
+    decoder(
+        VOCAB,
+        *windows(period=4),
+        Special(_read_ropes, _write_ropes),
+        Special(_turns_plainly),
+        Always("hidden_act", "gelu"),
+        Always("headwise_attn_output_gate", True),
+        Always("gate_attn_act_mode", "sigmoid"),
+        Always("attention_bias", False),
+        Always("mlp_bias", False),
+    ),
+    rules(
+        """
+        token_embd.* = model.embedding.*
+        output_norm.* = model.norm.*
+        output.* = lm_head.*
+        """
+    ),
+    (
+        *NORMS,
+        rule("attn_qkv.*", "self_attn.q_k_v_proj.*"),
+        rule(
+            ("attn_q.*", "attn_k.*", "attn_v.*"),
+            "self_attn.q_k_v_proj.*",
+            Joined(Parted(qkv_rows)),
+            written=False,
+        ),
+        rule("attn_gate.*", "self_attn.g_proj.*"),
+        rule("attn_output.*", "self_attn.out_proj.*"),
+        *MLP,
     ),
 )

@@ -150,6 +150,7 @@ ROWS: tuple[Architecture, ...] = (
     layered.LAGUNA,
     layered.MELLUM,
     layered.MIMO2,
+    layered.SPARK,
     step.STEP35,
     rwkv.RWKV7,
     state.MAMBA,

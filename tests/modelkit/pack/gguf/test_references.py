@@ -98,6 +98,7 @@ REFUSED = {
     "minimax": "factors of their own",
     "hy_v4_listed": "the rotation is scaled",
     "minimax_window": "hidden_act is 'gelu'",
+    "spark2_5_biases": "attention_bias is True",
     "minimax_m3_local": "with indexers are not the same",
     "minimax_m3_wrapped": "with indexers are not the same",
     "minicpm3": "scale_emb is 3",
