@@ -1,11 +1,13 @@
 """Apertus: a Llama with norms on query and key heads, and an MLP without gate whose activation is learned
-(xIELU).
+(xIELU). The text of Apertus 1.5 is the same with a longer table, for codes of images and sound; its head may
+leave those out, which are never drawn then.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
@@ -13,10 +15,11 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import text_tower, without_spares
 from runtime.nn.activation import XIELU
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
+from runtime.nn.layer import Layer
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
@@ -39,11 +42,14 @@ _ROPE = {
 @dataclass(frozen=True, slots=True)
 class Config(DecoderConfig):
     bias: bool
+    drawn: int
+    """So many ids, from the first on, have a row in the head."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     known = ("xielu", *ACTIVATIONS)
+    fields.choice("model_type", ("apertus", "apertus1p5_text"))
     shape = read_shape(fields, eps=1e-5, activation="xielu", activations=known, max_position_embeddings=65536)
     layers = layer_count(fields)
     return Config(
@@ -51,7 +57,19 @@ def parse(raw: Mapping[str, Any]) -> Config:
         windows=(None,) * layers,
         ropes=(_rope(fields, shape),) * layers,
         bias=fields.flag("attention_bias"),
+        drawn=_drawn(fields, shape),
     )
+
+
+def _drawn(fields: Fields, shape: dict[str, Any]) -> int:
+    """Apertus 1 has no such field."""
+    every = shape["vocab_size"]
+    if fields.raw.get("model_type") == "apertus" or not fields.has("output_vocab_size"):
+        return every
+    drawn = fields.count("output_vocab_size", high=every)
+    if shape["tied"] and drawn != every:
+        fields.refuse("output_vocab_size", f"vocab_size, {every}, where the head is the embedding")
+    return drawn
 
 
 def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
@@ -84,15 +102,40 @@ def _activation(config: Config) -> Any:
     return XIELU() if config.activation == "xielu" else ACTIVATIONS[config.activation]
 
 
+NEVER = -65504.0
+"""A logit of probability 0 that all types of floats have. Of two infinities the difference is no number."""
+
+
+class Pruned(CausalLM):
+    """Ids without a row in the head have a probability of 0."""
+
+    def __init__(self, config: Config, layers: Sequence[Layer]) -> None:
+        super().__init__(config, layers, rms_norms(config)())
+        self.lm_head = nn.Linear(config.hidden_size, config.drawn, bias=False)
+        self._absent = config.vocab_size - config.drawn
+
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        known = super().logits(hidden, step)
+        absent = mx.full((*known.shape[:-1], self._absent), NEVER, known.dtype)
+        return mx.concatenate([known, absent], axis=-1)
+
+
 def build(config: Config) -> CausalLM:
-    return CausalLM(config, [Block(config, rope) for rope in layer_ropes(config)], rms_norms(config)())
+    layers = [Block(config, rope) for rope in layer_ropes(config)]
+    if config.drawn != config.vocab_size:
+        return Pruned(config, layers)
+    return CausalLM(config, layers, rms_norms(config)())
+
+
+def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, text_tower(weights))
 
 
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=without_spares,
+    adapt=adapt,
     # The activation's numbers are few and sit in exponents.
     wide=(".act_fn.alpha_p", ".act_fn.alpha_n", ".act_fn.beta", ".act_fn.eps"),
 )

@@ -45,6 +45,7 @@ class Wrapper:
 _OMNI = f"{THINKER}model.language_model."
 # By model_type.
 WRAPPERS: dict[str, Wrapper] = {
+    "apertus1p5": Wrapper("apertus1p5_text"),
     "aria": Wrapper("aria_text"),
     "audioflamingo3": Wrapper("qwen2"),
     "aya_vision": Wrapper("cohere2"),
@@ -118,6 +119,7 @@ _QWEN = {**_LLAMA, "vocab_size": 151936, "intermediate_size": 22016, "num_key_va
 # By the text model's model_type: what its config in transformers takes for fields that a file leaves out, and
 # the family does not.
 TEXTS: dict[str, dict[str, Any]] = {
+    "apertus1p5_text": {"vocab_size": 266752},
     "aria_text": {},
     "cohere": {},
     "cohere2": {},
@@ -247,9 +249,9 @@ ALL_TOWERS = Towers(
         *USUAL.images,
         *("image_tower.", "video_tower.", "high_res_vision_", "vqmodel.", "generation_"),
         *("vision_projection.", "visual_embeddings_table.", "image_newline", "vision_embed_tokens."),
-        "vit.",
+        *("vit.", "vision_tokenizer."),
     ),
-    sound=(*USUAL.sound, "audio.", "encoder.", "talker.", "token2wav.", "code2wav."),
+    sound=(*USUAL.sound, "audio_tokenizer.", "audio.", "encoder.", "talker.", "token2wav.", "code2wav."),
     projectors=(
         *USUAL.projectors,
         "connector.",

@@ -13,6 +13,7 @@ from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
 from runtime.loaded import load_model
+from runtime.models.apertus import NEVER
 from runtime.nn import ops
 from tests.support.kinds import variants_later
 from tests.support.parity import Reference, scales_head, write_checkpoint
@@ -64,4 +65,5 @@ def test_logits_are_those_of_the_numbers(name: str, tmp_path: Path) -> None:
     kept = [module for module in model.network.modules() if "blocks" in vars(module)]
     apart = {_EXPERT.sub(".", entry) for entry in entries}
     assert len(kept) >= len(apart) / 2, "most stay as they are"
-    assert np.abs(got - wanted).max() < 1e-2 * wanted.std()
+    known = wanted > NEVER
+    assert np.abs(got - wanted).max() < 1e-2 * wanted[known].std()

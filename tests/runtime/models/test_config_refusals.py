@@ -37,6 +37,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         "rope_type default in full_attention",
     ),
     ("lara_mini", {"hidden_act": "gelu"}, "hidden_act"),
+    ("apertus1p5_text_pruned", {"tie_word_embeddings": True}, "output_vocab_size"),
+    ("apertus1p5_text", {"output_vocab_size": 161}, "output_vocab_size"),
     ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
     ("gemma2", {"hidden_activation": "mish"}, "hidden_activation"),

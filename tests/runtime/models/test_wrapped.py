@@ -257,3 +257,19 @@ def test_a_block_inside_the_block_is_none_of_the_models() -> None:
 def test_what_is_refused_by_name(config: dict[str, Any], said: str) -> None:
     with pytest.raises(UnsupportedModel, match=said):
         describe(config)
+
+
+def test_ids_that_a_pruned_head_leaves_out_are_never_drawn(tmp_path: Path) -> None:
+    """As Apertus 1.5 is published: what is left out are codes of images and sound."""
+    record = Reference("apertus1p5_text_pruned").record
+    config, tensors = record["config"], random_state(record["tensors"])
+    names = {named(n, "model.language_model.", "lm_head."): x for n, x in tensors.items()}
+    names["model.vision_tokenizer.quant_conv.weight"] = np.ones(4, np.float32)
+    names["model.audio_tokenizer.codebook.embed"] = np.ones(4, np.float32)
+    got = logits({"model_type": "apertus1p5", "text_config": config}, names, tmp_path)
+    assert np.array_equal(got, logits(config, tensors, tmp_path))
+    drawn = config["output_vocab_size"]
+    chances = np.exp(got - got.max(axis=-1, keepdims=True))
+    assert got.shape == (48, config["vocab_size"])
+    assert chances[:, :drawn].any(axis=-1).all()
+    assert not chances[:, drawn:].any()

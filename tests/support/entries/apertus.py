@@ -1,4 +1,4 @@
-"""Apertus: xIELU, norms on heads, the Llama 3 rotation."""
+"""Apertus: xIELU, norms on heads, the Llama 3 rotation; 1.5 with a head for some ids alone."""
 
 from typing import Any
 
@@ -16,5 +16,10 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "apertus_biases": (
         "apertus",
         {"rope_parameters": _ROPE, "attention_bias": True, "tie_word_embeddings": True},
+    ),
+    "apertus1p5_text": ("apertus1p5_text", {"rope_parameters": _ROPE, "num_hidden_layers": 2}),
+    "apertus1p5_text_pruned": (
+        "apertus1p5_text",
+        {"rope_parameters": _ROPE, "num_hidden_layers": 2, "output_vocab_size": 112},
     ),
 }
