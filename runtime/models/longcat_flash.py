@@ -55,7 +55,11 @@ class Config(DecoderConfig):
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
-    fields = Fields(raw)
+    return Config(**read(Fields(raw)))
+
+
+def read(fields: Fields) -> dict[str, Any]:
+    """The fields of Config."""
     _refuse_unknown(fields)
     shape = read_shape(
         fields,
@@ -74,22 +78,23 @@ def parse(raw: Mapping[str, Any]) -> Config:
     experts = fields.count("n_routed_experts", 512, high=1 << 16)
     idle = fields.count("zero_expert_num", 256, low=0, high=1 << 16)
     hidden = shape["hidden_size"]
-    return Config(
-        **shape,
-        windows=(None,) * layers,
-        ropes=(rope,) * layers,
-        latent=replace(latent, scale=latent.scale * (hidden / latent.query_rank) ** 0.5),
-        latent_scale=(hidden / latent.rank) ** 0.5,
-        rope=rope,
-        experts=experts,
-        idle=idle,
-        routing=Routing(
-            "softmax",
-            fields.count("moe_topk", 12, high=experts + idle),
-            scale=fields.number("routed_scaling_factor", 6.0),
-        ),
-        expert_size=fields.count("expert_ffn_hidden_size", 2048, high=1 << 22),
+    routing = Routing(
+        "softmax",
+        fields.count("moe_topk", 12, high=experts + idle),
+        scale=fields.number("routed_scaling_factor", 6.0),
     )
+    return {
+        **shape,
+        "windows": (None,) * layers,
+        "ropes": (rope,) * layers,
+        "latent": replace(latent, scale=latent.scale * (hidden / latent.query_rank) ** 0.5),
+        "latent_scale": (hidden / latent.rank) ** 0.5,
+        "rope": rope,
+        "experts": experts,
+        "idle": idle,
+        "routing": routing,
+        "expert_size": fields.count("expert_ffn_hidden_size", 2048, high=1 << 22),
+    }
 
 
 _ONLY = {
@@ -222,7 +227,11 @@ def _is_idle(config: Config, name: str) -> bool:
     return found is not None and int(found[1]) >= config.experts
 
 
-def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
+WIDE = *CORRECTIONS, ".mlp.gate.weight"
+"""Scores differ by less than a 16-bit float can tell, too."""
+
+
+def checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     """Without the matrices of experts that have none."""
     first, idle = config.get("n_routed_experts"), config.get("zero_expert_num")
     first, idle = (one if isinstance(one, int) else 0 for one in (first, idle))
@@ -236,7 +245,6 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    # Scores differ by less than a 16-bit float can tell, too.
-    wide=(*CORRECTIONS, ".mlp.gate.weight"),
-    checkpoint=_checkpoint,
+    wide=WIDE,
+    checkpoint=checkpoint,
 )

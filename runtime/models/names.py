@@ -382,6 +382,8 @@ ARCHITECTURES: dict[str, str] = {
     "step3p5": "step3p5",
     "LongcatFlashForCausalLM": "longcat_flash",
     "longcat_flash": "longcat_flash",
+    "LongcatFlashNgramForCausalLM": "longcat_ngram",
+    "longcat_flash_ngram": "longcat_ngram",
     "BailingHybridForCausalLM": "bailing_hybrid",
     "BailingMoeV3ForCausalLM": "bailing_hybrid",
     "BailingMoeV2_5ForCausalLM": "bailing_hybrid",

@@ -56,6 +56,13 @@ _INKLING2 = {
     "routed_scaling_factor": "route_scale",
 }
 
+_LONGCAT = {
+    "num_local_experts": "n_routed_experts",
+    "num_experts_per_tok": "moe_topk",
+    "intermediate_size": "ffn_hidden_size",
+    "moe_intermediate_size": "expert_ffn_hidden_size",
+}
+
 # model_type -> {other name: the name that transformers stores}
 ALIASES: dict[str, dict[str, str]] = {
     "RefinedWeb": _REFINED_WEB,
@@ -121,12 +128,8 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_key_value_heads": "n_kv_heads",
         "max_position_embeddings": "block_size",
     },
-    "longcat_flash": {
-        "num_local_experts": "n_routed_experts",
-        "num_experts_per_tok": "moe_topk",
-        "intermediate_size": "ffn_hidden_size",
-        "moe_intermediate_size": "expert_ffn_hidden_size",
-    },
+    "longcat_flash": _LONGCAT,
+    "longcat_flash_ngram": _LONGCAT,
     "mellum": {"num_experts": "num_local_experts", "num_mtp_layers": "num_nextn_predict_layers"},
     "mimo_v2_flash": {"num_local_experts": "n_routed_experts"},
     "minimax": {"num_experts": "num_local_experts"},

@@ -136,6 +136,9 @@ class MlxModel:
         if config.model_type == "rwkv7":  # whose norms of heads divide by what suits heads of 64, to mlx-lm
             for layer in self._model.layers:
                 layer.attn.g_norm.eps = raw["head_dim"] * raw["norm_eps"]
+        if config.model_type == "longcat_flash_ngram":  # whose norms of latents add 1e-5, to mlx-lm
+            for layer in (attention for block in self._model.layers for attention in block.self_attn):
+                layer.q_a_layernorm.eps = layer.kv_a_layernorm.eps = 1e-6
         if config.model_type == "phi3small":
             for layer in self._model.layers[::2]:
                 layer.self_attn.blocksparse_block_size = raw["blocksparse_block_size"]

@@ -164,6 +164,9 @@ ROWS: tuple[Limit, ...] = (
     ),
     Limit(("longcat_flash",), when.ever, "norms of its queries and latents add 1e-5 to the square, not 1e-6"),
     Limit(
+        ("longcat_flash_ngram",), when.ever, "tokens behind an end of text see n-grams before it", risk=True
+    ),
+    Limit(
         ("step3p5",),
         lambda block, _names: block.get("num_attention_groups") is None,
         "it knows published files' fields alone (num_attention_groups, rope_theta by layer, ...)",

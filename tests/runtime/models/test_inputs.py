@@ -14,7 +14,7 @@ from runtime.models.architecture import describe
 from runtime.step import Inputs, Step
 from tests.support.parity import Reference
 
-NEEDS_IDS = {"deepseek_v4", "gemma3n", "gemma4_text", "qwen4_exp"}
+NEEDS_IDS = {"deepseek_v4", "gemma3n", "gemma4_text", "longcat_ngram", "qwen4_exp"}
 """They look ids up in layers, too."""
 
 WITHOUT_POSITIONS = {
