@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cache.protocol import Caches, ScanningCache, by_layout
 from runtime.models import longcat_flash
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
@@ -128,11 +128,10 @@ class FirstBlock(Block):
         super().__init__(config, rope)
         self.ngram_embeddings = Tables(config)
 
-    def __call__(
-        self, x: mx.array, step: Step, caches: tuple[ScanningCache | AttentionCache, ...]
-    ) -> mx.array:
-        ids, *rest = caches
-        return super().__call__(self.ngram_embeddings(x, step, ids), step, tuple(rest))
+    def __call__(self, x: mx.array, step: Step, caches: tuple[Any, ...]) -> mx.array:
+        """caches: of ids, and of two attentions."""
+        ids, first, second = caches
+        return super().__call__(self.ngram_embeddings(x, step, ids), step, (first, second))
 
 
 class GramTrunk(Trunk):
