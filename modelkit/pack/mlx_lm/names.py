@@ -7,6 +7,7 @@ from modelkit.pack.mlx_lm.limits import UNKNOWN
 from modelkit.pack.mlx_lm.pieces import CannotMend
 from modelkit.pack.mlx_lm.sheet import QUANTIZATION, Sheet
 from modelkit.pack.planning.families import checkpoint_of
+from modelkit.pack.planning.spelling import both_spellings
 from runtime.models.checkpoint import TRUNK
 from runtime.models.towers import unwrapped
 
@@ -80,7 +81,8 @@ def text_alone(sheet: Sheet) -> str:
     without_towers(sheet)
     sheet.rename(_in_trunk)
     kept = (*QUANTIZATION, "dtype", "torch_dtype", *_ENDS)
-    sheet.config = {**{key: sheet.config[key] for key in kept if key in sheet.config}, **text}
+    outer = {key: sheet.config[key] for key in kept if key in sheet.config}
+    sheet.config = both_spellings({**outer, **text})  # the block had a name of the wrapper's own
     return f"as {text['model_type']} alone"
 
 

@@ -9,6 +9,8 @@ import pytest
 from modelkit.errors import PlanError
 from modelkit.pack.draft import check_rows
 from modelkit.pack.mlx_lm.limits import limits
+from modelkit.pack.mlx_lm.names import text_alone
+from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.planning.config import converted_config
 from modelkit.pack.planning.families import request_for
 from modelkit.pack.planning.heads import in_head
@@ -19,6 +21,7 @@ from runtime.errors import UnsupportedModel
 from runtime.models import describe
 from runtime.models.wrapper import TEXT_BLOCKS, levels, text_config
 from runtime.quant import find_format
+from tests.support.parity import Reference
 from tests.support.tiny import write_tokenizer
 
 Config = Mapping[str, Any]
@@ -149,3 +152,13 @@ def test_a_block_around_the_text_models_is_read_and_written_too(tmp_path: Path) 
 
 def test_a_block_around_nothing_is_no_level() -> None:
     assert [name for name, _ in levels({"thinker_config": {"vision_config": {}}})] == [""]
+
+
+def test_a_text_model_by_itself_has_the_older_names_of_its_own_family() -> None:
+    """Inside a wrapper its block may have a name of the wrapper's, for which there are none."""
+    record = Reference("qwen3_moe").record["config"]
+    block = {**record, "model_type": "qwen3_omni_moe_text"}
+    block.pop("num_experts", None)
+    sheet = Sheet({"model_type": "qwen3_omni_moe", "thinker_config": {"text_config": block}}, {})
+    assert text_alone(sheet) == "as qwen3_moe alone"
+    assert sheet.config["num_experts"] == record["num_local_experts"]
