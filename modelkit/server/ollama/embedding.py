@@ -14,6 +14,7 @@ from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.http.writing import written
 from modelkit.server.ollama.options import Options, read_options
+from modelkit.server.ollama.reading import read_kept
 from modelkit.server.ollama.wire import nanoseconds
 from modelkit.server.replying import naming, read
 from modelkit.server.serving import trace_of
@@ -60,7 +61,7 @@ def read_embed(body: Fields) -> Embed:
         truncate=body.flag("truncate", default=True),
         dimensions=body.whole("dimensions", 0, _MOST_DIMENSIONS) or None,
         options=read_options(body.fields("options")),
-        keep_alive=body.duration("keep_alive"),
+        keep_alive=read_kept(body),
         unknown=body.unknown(_EMBED),
         prompt=body.text("prompt_name"),
     )
@@ -71,7 +72,7 @@ def read_legacy(body: Fields) -> Embed:
     text = body.text("prompt", "")
     options = read_options(body.fields("options"))
     texts, unknown = [text] if text else [], body.unknown(_LEGACY)
-    return Embed(body.needed_text("model"), texts, True, None, options, body.duration("keep_alive"), unknown)
+    return Embed(body.needed_text("model"), texts, True, None, options, read_kept(body), unknown)
 
 
 async def embed(request: Request) -> Response:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,6 +30,7 @@ from modelkit.modelfile import ROLES, Directive, Modelfile, Recipe
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.ollama.staging import DAYS, Staging
+from modelkit.store.disk import storing
 from modelkit.store.name import Name
 from runtime.records import dataclass
 
@@ -105,10 +106,11 @@ def read_wanted(body: Fields) -> Wanted:
 
 @contextmanager
 def laid_out(wanted: Wanted, home: Path) -> Generator[Recipe]:
-    """The recipe, while its files are where it says. Raises Refused for a file that was not sent."""
-    staging, above = Staging(home), home / "staging"
-    _clear(above)
-    with tempfile.TemporaryDirectory(dir=above, prefix="use-") as folder:
+    """The recipe, while its files are where it says. Raises Refused for a file that was not sent, and
+    StoreError.
+    """
+    staging = Staging(home)
+    with _folder(home / "staging") as folder:
         found: list[Directive] = []
         for keyword, files in wanted.files.items():
             place = Path(folder, keyword.lower())
@@ -129,21 +131,31 @@ def laid_out(wanted: Wanted, home: Path) -> Generator[Recipe]:
             yield replace(made.recipe(check_template=check_explicit), **wanted.texts)
 
 
+def _folder(above: Path) -> "tempfile.TemporaryDirectory[str]":
+    """For the files of one package, to be entered. Raises StoreError."""
+    with storing(above):
+        _clear(above)
+        return tempfile.TemporaryDirectory(dir=above, prefix="use-")
+
+
 def _put(source: Path, target: Path, field: str) -> None:
-    """A second name for a file, or a copy where the disk knows none. Raises Refused where none can lie."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+    """A second name for a file, or a copy where the disk knows none. Raises Refused where none can lie, and
+    StoreError.
+    """
+    with storing(target):
         try:
-            os.link(source, target)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.link(source, target)
+            except OSError as error:
+                if error.errno not in _CANNOT_LINK:
+                    raise
+                shutil.copyfile(source, target)
         except OSError as error:
-            if error.errno not in _CANNOT_LINK:
+            if error.errno not in _NO_NAME:
                 raise
-            shutil.copyfile(source, target)
-    except OSError as error:
-        if error.errno not in _NO_NAME:
-            raise
-        why = (error.strerror or str(error)).lower()
-        raise refused("invalid_request", f"{field}: no file can lie there: {why}", field) from error
+            why = (error.strerror or str(error)).lower()
+            raise refused("invalid_request", f"{field}: no file can lie there: {why}", field) from error
 
 
 @contextmanager
@@ -236,5 +248,6 @@ def _clear(folder: Path) -> None:
     """Without what killed servers have left."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for one in folder.glob("use-*"):
-        if one.lstat().st_mtime < time.time() - DAYS * 86400:
-            shutil.rmtree(one, ignore_errors=True)
+        with suppress(OSError):  # another's may end in this moment
+            if one.lstat().st_mtime < time.time() - DAYS * 86400:
+                shutil.rmtree(one)

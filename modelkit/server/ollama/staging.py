@@ -14,7 +14,7 @@ from pathlib import Path
 from modelkit.errors import StoreError
 from modelkit.server.faults import refused
 from modelkit.store.digest import Digest
-from modelkit.store.disk import require_space
+from modelkit.store.disk import require_space, storing
 
 DAYS = 2
 MOST_FILES = 4096
@@ -35,11 +35,12 @@ class Staging:
 
     def begin(self, digest: str, size_bytes: int | None) -> "Incoming":
         """A file is to come. Raises Refused, StoreError."""
-        self._clear()
-        if sum(1 for _ in self._folder.iterdir()) >= MOST_FILES:
-            raise refused("too_large", f"{MOST_FILES} files wait to be packaged already")
-        require_space(self._folder, (size_bytes or 0) + _FREE_BYTES)
-        return Incoming(self._folder, _parsed(digest))
+        with storing(self._folder):
+            self._clear()
+            if sum(1 for _ in self._folder.iterdir()) >= MOST_FILES:
+                raise refused("too_large", f"{MOST_FILES} files wait to be packaged already")
+            require_space(self._folder, (size_bytes or 0) + _FREE_BYTES)
+            return Incoming(self._folder, _parsed(digest))
 
     def _clear(self) -> None:
         """Without what nobody has come back for."""
@@ -66,24 +67,26 @@ class Incoming:
         if self._since > _FREE_BYTES // 4:
             require_space(self._folder, _FREE_BYTES)
             self._since = 0
-        try:
+        with storing(self._part):
             self._file.write(data)
-        except OSError as error:
-            raise StoreError(f"{self._part}: {error.strerror or error}") from error
         self._hash.update(data)
 
     def finish(self) -> None:
-        """Raises Refused for other bytes than were promised."""
-        self._file.close()
+        """Raises Refused for other bytes than were promised, and StoreError."""
+        with storing(self._part):
+            self._file.close()
         found = self._hash.hexdigest()
         if found != self._digest.hex:
             raise refused("invalid_request", f"digest mismatch, expected {self._digest}, got sha256:{found}")
-        os.replace(self._part, self._folder / self._digest.hex)
+        with storing(self._part):
+            os.replace(self._part, self._folder / self._digest.hex)
 
     def close(self) -> None:
         """What has not come whole goes. Safe to call twice."""
-        self._file.close()
-        self._part.unlink(missing_ok=True)
+        with suppress(OSError):  # its last bytes have no room either; why it failed is known by then
+            self._file.close()
+        with suppress(OSError):
+            self._part.unlink(missing_ok=True)
 
 
 def _parsed(digest: str) -> Digest:

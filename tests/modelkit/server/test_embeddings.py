@@ -100,6 +100,8 @@ def test_ollama(ollamas: ollama.Client, address: str, vectors: np.ndarray) -> No
     with pytest.raises(ollama.ResponseError, match="the input length exceeds the context length") as raised:
         ollamas.embed(model="tiny", input="a" * 300, truncate=False)
     assert raised.value.status_code == 400
+    said_again = httpx.post(f"{address}/api/embed", json={"model": "tiny", "input": "a", "keep_alive": ""})
+    assert said_again.status_code == 200  # as where text is asked for: nothing is said
     odd = httpx.post(f"{address}/api/embed", json={"model": "tiny", "input": ["a", 5]})
     assert (odd.status_code, "input[1]" in odd.json()["error"]) == (400, True)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,13 +16,14 @@ import ollama
 import pytest
 
 import modelkit
-from modelkit.errors import ModelkitError
+from modelkit.errors import ModelkitError, StoreError
 from modelkit.server.http.own_headers import IGNORED
 from modelkit.server.limits import Limits
 from modelkit.server.models.pool import Pool
 from modelkit.server.models.stored import Stored
 from modelkit.server.ollama import describing, tasks
 from modelkit.server.ollama.recipes import _fit  # pyright: ignore[reportPrivateUsage] -- paths of strangers
+from modelkit.server.ollama.staging import Staging
 from modelkit.server.serving import Serving
 from modelkit.settings import Settings
 from modelkit.store import Package, Store
@@ -237,6 +239,43 @@ def test_blobs_are_what_they_say(address: str, home: Path) -> None:
     assert httpx.head(f"{address}/api/blobs/{digest}").status_code == 200
     assert httpx.post(f"{address}/api/blobs/sha256:..", content=b"").status_code in (400, 404)
     assert not list((home / "staging").glob("part-*"))
+
+
+def test_a_disk_that_takes_nothing_is_told_in_words(home: Path, tmp_path: Path) -> None:
+    """The folder for files cannot be made, as on a disk that is read only."""
+    (tmp_path / "staging").write_text("in the way")
+    with served(Stored(Settings(tmp_path)), tmp_path) as url:
+        digest = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
+        answers = [
+            httpx.post(f"{url}/api/blobs/{digest}", content=b"abc"),
+            httpx.post(f"{url}/api/create", json={"model": "new", "from": "amy/story:q4"}),
+        ]
+    assert [answer.status_code for answer in answers] == [500, 500]
+    assert all("staging: File exists" in answer.json()["error"] for answer in answers)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
+def test_a_full_disk_is_told_by_the_last_bytes_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is written is not on the disk before the file is closed, and closing it again fails again."""
+    monkeypatch.setattr("modelkit.server.ollama.staging.require_space", lambda *_: None)
+    incoming = Staging(tmp_path).begin(f"sha256:{hashlib.sha256(b'abc').hexdigest()}", 3)
+    incoming.write(b"abc")
+    os.dup2(full := os.open("/dev/full", os.O_WRONLY), incoming._file.fileno())  # pyright: ignore[reportPrivateUsage]
+    os.close(full)
+    with pytest.raises(StoreError, match="No space left"):
+        incoming.finish()
+    incoming.close()
+    assert not list((tmp_path / "staging").iterdir())
+
+
+def test_a_package_is_made_while_another_ones_files_go(
+    client: ollama.Client, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "glob", lambda self, _: [self / "use-that-has-gone"])
+    assert client.create("beside", from_="amy/story:q4").status == "success"
+    client.delete("beside")
 
 
 @pytest.mark.parametrize(
