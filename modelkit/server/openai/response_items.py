@@ -83,15 +83,16 @@ class Items:
 
     def close(self, status: str = "completed") -> Said:
         """The open item is whole, or as whole as it gets."""
-        item, self._open = self._open, None
+        item = self._open
         if item is None:
             return []
-        if item.kind == "message":
-            item.logprobs += [token(one, self._spell) for one in self._tokens.finish()]
+        held = [token(one, self._spell) for one in self._tokens.finish()] if item.kind == "message" else []
+        said = self._delta("", held) if held else []  # who reads the deltas alone has them all, too
+        self._open = None
         written = self._item(item, status)
         self.done.append(written)
         done = {"type": "response.output_item.done", "output_index": item.place, "item": written}
-        return [*self._closing(item), done]
+        return [*said, *self._closing(item), done]
 
     def finish(self, status: str) -> Said:
         """The answer has ended. One with nothing in it is a message without text."""

@@ -295,6 +295,16 @@ def test_the_tokens_of_logprobs_make_the_text(events: list[Text]) -> None:
     assert all(len(token.top_logprobs) == 2 for token in seen)
 
 
+@pytest.mark.parametrize("events", TOLD)
+def test_the_deltas_of_a_response_have_all_its_logprobs(events: list[Text]) -> None:
+    asked = read_response(Fields({"input": "x", "include": ["message.output_text.logprobs"]}), Kept())
+    body = streamed(ResponseStream(asked, None), [[*events, finish(events)]])
+    said = list(client(body).responses.create(model="m", input="x", stream=True))
+    deltas = [event for event in said if event.type == "response.output_text.delta"]
+    (whole,) = [event for event in said if event.type == "response.output_text.done"]
+    assert [one.token for event in deltas for one in event.logprobs] == [one.token for one in whole.logprobs]
+
+
 LEVEL = {byte: chr(character) for character, byte in _BYTES.items()}
 SPELT = [
     *(b"a", b" ", b"\n", b"\x0c", "é".encode(), b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xac", b"\xff"),
