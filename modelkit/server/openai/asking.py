@@ -15,14 +15,23 @@ from modelkit.server.fields import Fields
 from modelkit.server.serving import serving_of
 
 _FORM = ("json_schema", "structured_outputs", "response_format", "text")
+_BUDGETS = ("reasoning_budget", "thinking_budget", "thinking_budget_tokens")  # one of 0 is no thinking
 _SPELT = {
     "format": ("guided_json", *_FORM),
     "grammar": ("grammar", "guided_grammar", "ebnf", *_FORM),
     "regex": ("regex", "guided_regex", "guided_choice", *_FORM),
-    "think": ("reasoning_effort", "reasoning", "enable_thinking", "thinking", "chat_template_kwargs"),
-    "think_tokens": ("reasoning_budget", "thinking_budget", "thinking_budget_tokens"),
+    "think": (
+        "reasoning_effort",
+        "reasoning",
+        "enable_thinking",
+        "thinking",
+        "chat_template_kwargs",
+        *_BUDGETS,
+    ),
+    "think_tokens": _BUDGETS,
     "variables": ("chat_template_kwargs",),
     "messages": ("input",),
+    "ids": ("prompt",),
 }
 """How this dialect's fields call our keywords."""
 _FRAME = ("tools", "variables", "truncate", "think", "continue_final")

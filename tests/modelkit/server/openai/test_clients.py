@@ -9,6 +9,8 @@ from typing import Any
 import openai
 import pytest
 
+from modelkit.server.fields import Fields
+from modelkit.server.openai.asking import spelt
 from modelkit.server.serving import Serving
 from runtime.engine.loop import Loop
 from tests.support.served import wait_until
@@ -130,6 +132,15 @@ def test_the_logprobs_of_an_echoed_prompt_are_the_models(client: openai.OpenAI) 
     assert all(value < 0 for value in logprobs.token_logprobs[1:])
     assert next_one.tokens == ["c"]
     assert next_one.token_logprobs == pytest.approx(logprobs.token_logprobs[2:], abs=1e-3)
+
+
+def test_what_a_model_refuses_is_told_by_the_clients_field(client: openai.OpenAI) -> None:
+    for more in ({}, {"echo": True, "logprobs": 1}):
+        with pytest.raises(openai.BadRequestError, match="prompt has the token id 9999") as refused:
+            client.completions.create(model="tiny", prompt=[65, 9999], **more)
+        assert refused.value.param == "prompt"
+    assert spelt(Fields({"thinking_budget": 0}))["think"] == "thinking_budget"
+    assert spelt(Fields({"thinking_budget": 5, "reasoning_effort": "low"}))["think"] == "reasoning_effort"
 
 
 def test_a_response_goes_on_from_the_one_before(client: openai.OpenAI) -> None:
