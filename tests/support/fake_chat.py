@@ -20,6 +20,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from modelkit.server.fields import Fields
+from modelkit.server.own.chat import read_chat
 from modelkit.server.page.routes import DIALECT
 
 Event = dict[str, Any]
@@ -71,10 +73,14 @@ class Fake:
     """One for each request, in order; the last one holds for all others."""
     pause_s: float = 0.0
     """Between two events."""
+    lists: threading.Event = field(default_factory=threading.Event)
+    """Models are listed once it is set, as it is in the beginning."""
     holds: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     """An event {"type": "hold"} waits until it is let go."""
     status: int = 200
     """Another one is given to requests for an answer."""
+    temperature: float = 0.7
+    """That of all packages, which are others with another one."""
     key: str | None = None
     """Wanted of every request but those for the page."""
     loaded: set[str] = field(default_factory=lambda: {"island:latest"})
@@ -82,6 +88,9 @@ class Fake:
     """The bodies of requests for answers."""
     left: int = 0
     """Readers that have gone before the end."""
+
+    def __post_init__(self) -> None:
+        self.lists.set()
 
     def let_go(self, holds: int) -> None:
         """So many events {"type": "hold"} wait no longer."""
@@ -111,9 +120,12 @@ class Fake:
         return None
 
     async def tags(self, request: Request) -> Response:
+        while not self.lists.is_set():
+            await asyncio.sleep(0.01)
         details = {"parameter_size": "4.1M", "quantization_level": "q8"}
         names = ["island:latest", "a-model-with-a-rather-long-name:70b"]
-        models = [{"name": name, "size": 4_300_000, "details": details} for name in names]
+        each = {"size": 4_300_000, "details": details, "digest": f"of {self.temperature}"}
+        models = [{"name": name, **each} for name in names]
         models.append({"name": "vectors:latest", "details": details, "capabilities": ["embedding"]})
         return self.refusal(request) or JSONResponse({"models": models})
 
@@ -131,7 +143,8 @@ class Fake:
 
     async def show(self, request: Request) -> Response:
         said = {"capabilities": ["completion", "tools", "thinking"], "model_info": {}}
-        return self.refusal(request) or JSONResponse({**said, "parameters": 'temperature 0.7\nstop "<end>"'})
+        parameters = f'temperature {self.temperature}\nstop "<end>"'
+        return self.refusal(request) or JSONResponse({**said, "parameters": parameters})
 
     async def defaults(self, request: Request) -> Response:
         return self.refusal(request) or JSONResponse({"temperature": 0.8, "top_k": 40, "seed": -1})
@@ -148,6 +161,7 @@ class Fake:
         if refused := self.refusal(request):
             return refused
         self.asked.append(await request.json())
+        read_chat(Fields(self.asked[-1]))  # what the server would refuse is no test's answer
         if self.status != 200:
             return JSONResponse({"error": "all places are taken"}, self.status, {"retry-after": "7"})
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

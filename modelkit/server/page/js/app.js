@@ -86,8 +86,9 @@ class Page {
     const there = await (running ? chat.reread() : chat.reload());
     if (!there) running?.stop();
     if (chat !== this.chat) return;
-    if (there) this.show();
-    else this.fresh();
+    if (!there) return this.fresh();
+    this.show();
+    await this.#modelChanged(); // its settings may be others, and the next change here writes down all of them
   }
 
   // --- asking and answering

@@ -94,10 +94,9 @@ export class Conversation {
     const body = { model: this.record.model, messages: spoken };
     if (tools.value) Object.assign(body, { tools: tools.value, tool_choice: toolChoice || "auto" });
     if (format.value !== undefined) body.format = format.value;
-    if (think) body.think = { on: true, off: false }[think] ?? think;
     if (probabilities) body.top_logprobs = 5;
     if (goOn) body.continue_final = true;
-    return { ...body, parameters };
+    return { ...body, parameters: think ? { ...parameters, think } : parameters };
   }
 }
 

@@ -16,7 +16,7 @@ export class Models {
   /** changed: called when the list or the choice is another; failed: called with an error, or null once all is well;
    * defaulted: called once with the values that parameters have. */
   constructor({ changed, failed, defaulted }) {
-    Object.assign(this, { changed, failed, defaulted, all: [], loaded: [], busy: new Set() });
+    Object.assign(this, { changed, failed, defaulted, all: [], loaded: [], busy: new Set(), wanted: recall(LAST) ?? "" });
     this.select = $("#model");
     this.select.addEventListener("change", () => this.choose(this.select.value));
     $("#open-models").addEventListener("click", () => {
@@ -30,8 +30,9 @@ export class Models {
     return this.all.filter(({ capabilities }) => !capabilities || capabilities.includes("completion"));
   }
 
+  /** Before the list is there, the one that is to be chosen of it. */
   get chosen() {
-    return this.select.value;
+    return this.select.value || this.wanted;
   }
 
   /** What memory and context a model has, where it is loaded. Names of one package share it. */
@@ -42,7 +43,8 @@ export class Models {
   }
 
   choose(name) {
-    if (this.writers.some((one) => one.name === name)) this.select.value = name;
+    if (!this.all.length) this.wanted = name;
+    else if (this.writers.some((one) => one.name === name)) this.select.value = name;
     if (this.chosen) remember(LAST, this.chosen);
     this.changed();
   }
@@ -56,7 +58,7 @@ export class Models {
     } catch (error) {
       return this.failed(error);
     }
-    const wanted = this.chosen || recall(LAST) || this.loaded[0]?.name;
+    const wanted = this.chosen || this.loaded[0]?.name;
     const { writers } = this;
     this.select.replaceChildren(...writers.map(({ name }) => h("option", { value: name, text: name.replace(/:latest$/, "") })));
     if (!writers.length) this.select.append(h("option", { value: "", text: "no models" }));
@@ -81,8 +83,9 @@ export class Models {
   /** What the server says of a model: capabilities, parameters; null where it says nothing. */
   async about(name) {
     if (!name) return null;
-    if (!this.#about.has(name)) this.#about.set(name, wire.about(name).catch(() => (this.#about.delete(name), null)));
-    return this.#about.get(name);
+    const key = `${name} ${this.all.find((one) => one.name === name)?.digest}`; // another package may get the name
+    if (!this.#about.has(key)) this.#about.set(key, wire.about(name).catch(() => (this.#about.delete(key), null)));
+    return this.#about.get(key);
   }
 
   #list() {

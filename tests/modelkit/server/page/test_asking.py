@@ -75,9 +75,8 @@ def test_form_parameters_and_thinking_are_sent_once_they_are_sound(tab: Tab, fak
     tab.button("Try again").click()
     page.get_by_text("valid JSON").wait_for()
     sent = fake.asked[0]
-    assert sent["parameters"] == {"temperature": 0.2, "stop": ["END", "STOP"]}
+    assert sent["parameters"] == {"temperature": 0.2, "stop": ["END", "STOP"], "think": "high"}
     assert sent["format"]["properties"] == {"a": {"type": "integer"}}
-    assert sent["think"] == "high"
     assert sent["messages"][0] == {"role": "system", "content": "Be brief."}
     tab.ask("Again")
     page.get_by_text("no whole JSON").wait_for()
@@ -94,6 +93,15 @@ def test_models_are_loaded_and_unloaded(tab: Tab, fake: Fake) -> None:
         "12.4 MB in memory · 2,048 tokens of context · drafts by island-draft"
         in tab.page.locator(".loaded").inner_text()
     )
+
+
+def test_a_package_that_takes_a_models_name_brings_its_own_parameters(tab: Tab, fake: Fake) -> None:
+    temperature = tab.page.get_by_label("Temperature")
+    assert temperature.get_attribute("placeholder") == "0.7"
+    fake.temperature = 0.9
+    tab.button("Models").click()
+    tab.page.locator("[placeholder='0.9']").wait_for(state="attached")
+    assert temperature.get_attribute("placeholder") == "0.9"
 
 
 def test_a_model_that_writes_no_text_is_not_asked(tab: Tab) -> None:

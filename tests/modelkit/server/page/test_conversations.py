@@ -227,6 +227,44 @@ def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> No
     assert other.noise == []
 
 
+def test_a_conversation_keeps_its_model_while_the_list_of_models_comes(tab: Tab, fake: Fake) -> None:
+    own = "a-model-with-a-rather-long-name:70b"
+    fake.answers = [HELLO]
+    tab.page.locator("#model").select_option(own)
+    tab.ask("Start")
+    tab.page.evaluate(
+        "localStorage.setItem('modelkit.model', JSON.stringify('island:latest'))"
+    )  # another tab's
+    fake.lists.clear()
+    tab.page.reload()
+    tab.said("Hello there.").wait_for()
+    tab.ask("More")
+    assert fake.asked[-1]["model"] == own
+    fake.lists.set()
+    tab.page.wait_for_selector(":root[data-ready]")
+    assert tab.page.locator("#model").input_value() == own
+
+
+def test_settings_of_two_tabs_are_one_conversations(tab: Tab, fake: Fake) -> None:
+    from playwright.sync_api import expect
+
+    fake.answers = [HELLO]
+    tab.ask("Start")
+    other = Tab(tab.page.context.new_page(), tab.url).open("/" + "#" + urlsplit(tab.page.url).fragment)
+    set_to(tab, "Temperature", "0.25")
+    expect(other.page.get_by_label("Temperature")).to_have_value("0.25")
+    set_to(other, "Seed", "5")
+    other.ask("More")
+    assert fake.asked[-1]["parameters"] == {"temperature": 0.25, "seed": 5}
+    assert other.noise == []
+
+
+def set_to(tab: Tab, label: str, value: str) -> None:
+    tab.button("Settings of this conversation").click()
+    tab.page.get_by_label(label).fill(value)
+    tab.page.keyboard.press("Escape")
+
+
 def test_a_conversation_is_renamed_and_deleted_anywhere_while_its_answer_comes(tab: Tab, fake: Fake) -> None:
     fake.answers = [[*text("One two"), HOLD, *text(" three"), finish()]]
     row = tab.page.locator("#chats li")
