@@ -49,6 +49,7 @@ _HINTS = frozenset(
 KNOWN = _OWN | _HINTS | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
 _LOGPROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
+_SUMMARIES = ("auto", "concise", "detailed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +106,6 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     _check_results(said)
     instructions = body.text("instructions")
     opening = [Message("system", instructions)] if instructions else []
-    reasoning = body.fields("reasoning")
-    summary = reasoning is not None and any(reasoning.has(one) for one in ("summary", "generate_summary"))
     return ResponseRequest(
         model=body.text("model", ""),
         messages=[*opening, *said],
@@ -116,7 +115,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         stream=body.flag("stream", default=False),
         store=body.flag("store", default=True),
         background=_background(body),
-        telling=Telling(summary, _SEALED in include, _LOGPROBS in include, offered.guises),
+        telling=Telling(_summarized(body), _SEALED in include, _LOGPROBS in include, offered.guises),
         echo=updates.said_again(body, _echo(body, listed)),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
@@ -124,6 +123,15 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         dropped=dropped,
         notes=tuple(offered.notes),
     )
+
+
+def _summarized(body: Fields) -> bool:
+    """Is what was thought to come as a summary, under the field's name of today or its first one?"""
+    given = body.fields("reasoning")
+    if given is None:
+        return False
+    now, before = (given.choice(one, _SUMMARIES) for one in ("summary", "generate_summary"))
+    return bool(now or before)
 
 
 def _options(body: Fields) -> dict[str, Any]:

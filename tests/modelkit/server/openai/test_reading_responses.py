@@ -182,6 +182,8 @@ def test_items_that_say_nothing_are_no_empty_list() -> None:
         ("conversation", {"conversation": "c"}),
         ("prompt", {"prompt": {"id": "p"}}),
         ("previous_response_id", {"previous_response_id": "resp_1"}),
+        ("reasoning.summary", {"reasoning": {"summary": "long"}}),
+        ("reasoning.generate_summary", {"reasoning": {"summary": "auto", "generate_summary": True}}),
         ("input[0]", {"input": [{"type": "item_reference", "id": "i"}]}),
         ("input[0].type", {"input": [{"type": "compaction_trigger"}]}),
         ("input[0].encrypted_content", {"input": [{"type": "compaction", "encrypted_content": "gAAA"}]}),
