@@ -3,10 +3,11 @@
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from modelkit.errors import ModelkitError
+from modelkit.errors import ModelkitError, StoreError
 from modelkit.requests.attached import read_texts
 from modelkit.server.models.standing import Shown
 from modelkit.server.ollama.wire import FOREVER_S, filled, moment
@@ -32,7 +33,11 @@ def tags(home: Path) -> dict[str, Any]:
 
 def running(home: Path, shown: Iterable[Shown], idle_s: float) -> dict[str, Any]:
     """What is in memory. idle_s: how long one that is in use now may stay afterwards."""
-    details = {one.name.short: _details(one) for one in Store(home).packages() if isinstance(one, Package)}
+    details: dict[str, dict[str, Any]] = {}
+    with suppress(StoreError):  # what is in memory goes on without the store
+        details = {
+            str(one.digest): _details(one) for one in Store(home).packages() if isinstance(one, Package)
+        }
     return {"models": [_running(one, details, idle_s) for one in shown if one.state == "ready"]}
 
 
@@ -89,7 +94,7 @@ def _running(one: Shown, details: Mapping[str, dict[str, Any]], idle_s: float) -
         "model": one.name,
         "size": one.size_bytes,
         "digest": _hex(one.digest),
-        "details": details.get(one.name, _NO_DETAILS),
+        "details": details.get(one.digest, _NO_DETAILS),
         "expires_at": moment(expires_s),
         "size_vram": one.size_bytes,
         "context_length": one.context_tokens,

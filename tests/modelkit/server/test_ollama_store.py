@@ -111,12 +111,26 @@ def test_what_is_loaded_is_in_ps_until_it_leaves(client: ollama.Client, address:
     client.generate("amy/story:q4", keep_alive=-1)
     (one,) = client.ps().models
     assert (one.name, one.context_length) == ("amy/story:q4", 256)
+    assert one.size is not None
     assert one.size_vram == one.size > 0
     assert one.expires_at is not None
     assert one.expires_at.year > 2300
     assert client.generate("amy/story:q4", keep_alive=0).done_reason == "unload"
     answer = httpx.post(f"{address}/api/generate", json={"model": "none", "keep_alive": 0})
     assert answer.status_code == 404
+
+
+def test_what_is_loaded_is_told_where_the_store_cannot_be_read(client: ollama.Client, home: Path) -> None:
+    client.generate("amy/story:q4", keep_alive="1h")
+    index = home / "store" / "index.json"
+    kept = index.read_bytes()
+    index.write_bytes(b"{")
+    try:
+        (found,) = client.ps().models
+    finally:
+        index.write_bytes(kept)
+        client.generate("amy/story:q4", keep_alive=0)
+    assert found.model == "amy/story:q4"
 
 
 def test_a_name_is_copied_and_deleted(client: ollama.Client, home: Path) -> None:
