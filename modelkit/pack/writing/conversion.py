@@ -187,16 +187,20 @@ def _convert(
 
 def _written(part: Part, new: Transaction, reader: Reader, advance: Callable[[int], None]) -> dict[str, Blob]:
     """The converted weight files by path."""
-    from modelkit.pack.writing.transform import release_memory, transform  # loads MLX
+    from modelkit.pack.writing.reach import Reach  # these load MLX
+    from modelkit.pack.writing.transform import release_memory, transform
     from runtime.streams import handed_on
 
-    change = partial(transform, fusion=part.fused.load()) if part.fused else transform
+    fusion = part.fused.load() if part.fused else None
     blobs: dict[str, Blob] = {}
     try:
         with handed_on() as take:
             for file in part.plan.files:
+                reach = Reach()
+                change = partial(transform, fusion=fusion, reach=reach)
                 with new.write_blob() as sink:
                     write_file(file, sink, reader, change, advance, take)
+                    reach.check()
                     blobs[file.path] = sink.commit()
     finally:
         release_memory()

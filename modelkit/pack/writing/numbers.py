@@ -2,18 +2,24 @@
 
 Every answer of a model with a NaN among its weights is lost, so no package is made of one. What is converted
 is looked at where it is read (`transform`), and what is copied beside its hashing.
-Infinities may stand in a bias or a mask.
+Infinities may stand in a bias or a mask; in a matrix they are as bad as NaN, which infinity times zero is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from modelkit.errors import MalformedFile
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
 from runtime.blocks.finite import all_finite, any_nan
 
+if TYPE_CHECKING:
+    import numpy as np
+
 DAMAGED = "The checkpoint is damaged, or was saved by a training that diverged. Fetch it again."
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2}
+_MATRICES = (".weight", ".scales", ".biases", "_proj")
+"""How names of matrices end, those of experts in one stack as well."""
 
 
 class Passing:
@@ -49,7 +55,18 @@ class Passing:
 
 
 def _check(tensor: TensorInfo, raw: memoryview | bytes) -> None:
-    if not all_finite(raw, tensor.dtype) and any_nan(raw, tensor.dtype):
+    if fault := fault_of(raw, tensor.dtype, tensor.name, tensor.shape):
         raise MalformedFile(
-            f"{tensor.path.name}: tensor `{shown(tensor.name)}` has numbers that are NaN", hint=DAMAGED
+            f"{tensor.path.name}: tensor `{shown(tensor.name)}` has numbers that are {fault}", hint=DAMAGED
         )
+
+
+def fault_of(
+    raw: "memoryview | bytes | bytearray | np.ndarray", dtype: str, name: str, shape: Sequence[int]
+) -> str | None:
+    """What some of these floats are that no number of that tensor may be, if any is."""
+    if all_finite(raw, dtype):
+        return None
+    if any_nan(raw, dtype):
+        return "NaN"
+    return "infinite" if len(shape) > 1 and name.endswith(_MATRICES) else None

@@ -29,11 +29,12 @@ from modelkit.pack.planning.slabs import (
 from modelkit.pack.writing import codes, small_floats
 from modelkit.pack.writing.blocks import changed, check_floats, numbers_of, stored_blocks
 from modelkit.pack.writing.fp4 import quantize_fp4
-from modelkit.pack.writing.numbers import DAMAGED
+from modelkit.pack.writing.numbers import DAMAGED, fault_of
+from modelkit.pack.writing.reach import Reach
 from modelkit.pack.writing.reader import Reader
 from modelkit.pack.writing.tuned import with_tuned
 from modelkit.source.tensor import TensorInfo
-from runtime.blocks.finite import all_finite, any_nan
+from runtime.blocks.finite import all_finite
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu.native.quantize import quantize
 from runtime.quant import Format
@@ -46,9 +47,14 @@ _STRIP_ROWS = 128
 
 
 def transform(
-    planned: Planned, slab: Piece, reader: Reader, fusion: Change | None = None
+    planned: Planned,
+    slab: Piece,
+    reader: Reader,
+    fusion: Change | None = None,
+    reach: Reach | None = None,
 ) -> tuple[Bytes, ...]:
-    """One block of rows: the bytes of the output that has the slab, then of each of its by-products.
+    """One block of rows: the bytes of the output that has the slab, then of each of its by-products. reach:
+    is told what became of the numbers.
 
     Everything returned is evaluated and may change threads.
     """
@@ -92,6 +98,8 @@ def transform(
         if planned.tuned is not None:
             arrays = with_tuned(planned, planned.tuned, slab, arrays)
         mx.eval(*arrays)
+        if quantized and reach is not None:
+            reach.look(planned, values, arrays)
         return tuple(_bytes(array) for array in arrays)
 
 
@@ -106,21 +114,21 @@ def _check_finite(planned: Planned, values: mx.array) -> None:
 
 
 def _check_numbers(planned: Planned, raw: "Bytes | np.ndarray", dtype: str) -> None:
-    """Every answer of a model with a NaN among its weights is lost; infinities may stand in a bias."""
-    if not all_finite(raw, dtype) and any_nan(raw, dtype):
-        raise MalformedFile(f"`{planned.name}` has numbers that are NaN", hint=DAMAGED)
+    """Every answer of a model with such numbers among its weights is lost."""
+    if fault := fault_of(raw, dtype, planned.name, planned.shape):
+        raise MalformedFile(f"`{planned.name}` has numbers that are {fault}", hint=DAMAGED)
 
 
 def _check_range(planned: Planned, values: mx.array, written: mx.array) -> None:
     """Raise SourceError where a narrower float type loses a number: float16 ends at 65504."""
     dtype = next(name for name, kind in _FLOATS.items() if kind == written.dtype)
     raw = np.asarray(written.view(mx.uint8)).reshape(-1)
-    _check_numbers(planned, raw, dtype)
     if not all_finite(raw, dtype) and bool(mx.any(mx.isinf(written) & ~mx.isinf(values)).item()):
         raise SourceError(
             f"`{planned.name}` has numbers that are too large for {planned.label}",
             hint="Take a format with a wider range: bf16, f32, or a quantized one such as q8.",
         )
+    _check_numbers(planned, raw, dtype)
 
 
 def release_memory() -> None:
@@ -138,10 +146,10 @@ def _narrowed(rows: Bytes, tensor: TensorInfo) -> Bytes:
     wide = np.frombuffer(rows, np.float64)
     with np.errstate(over="ignore", under="ignore"):
         narrow = wide.astype(np.float32)
-    if np.isnan(narrow).any():
-        raise MalformedFile(f"`{tensor.name}` has numbers that are NaN", hint=DAMAGED)
     if (np.isinf(narrow) & ~np.isinf(wide)).any():
         raise SourceError(f"`{tensor.name}` has numbers that are too large for float32")
+    if fault := fault_of(narrow, "F32", tensor.name, tensor.shape):
+        raise MalformedFile(f"`{tensor.name}` has numbers that are {fault}", hint=DAMAGED)
     return narrow.view(np.uint8).data
 
 

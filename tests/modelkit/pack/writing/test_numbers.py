@@ -1,10 +1,14 @@
-"""NaN in weights that stay as they are: found wherever a file is cut, and no package is made of them."""
+"""NaN in weights that stay as they are, and infinities in matrices: found wherever a file is cut, and no
+package is made of them.
+"""
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import modelkit
 from modelkit.errors import MalformedFile
@@ -12,6 +16,8 @@ from modelkit.pack.writing.numbers import Passing
 from modelkit.packages import list_packages
 from modelkit.source.safetensors import read_header
 from tests.support.tiny import write_model
+
+MATRIX = "model.layers.1.mlp.up_proj.weight"
 
 NANS = {"F32": (0x7FC00000, 0xFF800001), "F16": (0x7C01, 0xFFFF), "BF16": (0x7F81, 0xFFC0)}
 INFINITIES = {"F32": (0x7F800000, 0xFF800000), "F16": (0x7C00, 0xFC00), "BF16": (0x7F80, 0xFF80)}
@@ -70,3 +76,27 @@ def test_no_package_is_made_of_them(tmp_path: Path) -> None:
     assert list_packages(home=home) == []
     weights.write_bytes(whole)
     modelkit.create(tmp_path / "Modelfile", name="lost", home=home)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("wanted", ["", "QUANTIZE bf16\n"])
+def test_a_matrix_has_no_infinite_numbers_and_a_bias_may(
+    wanted: str, dtype: type[np.floating[Any]], tmp_path: Path
+) -> None:
+    folder = write_model(tmp_path / "model", attention_bias=True)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if name.endswith("q_proj.weight")]:
+        tensors[name.replace("weight", "bias")] = np.zeros(64, np.float32)
+    for name in [name for name in tensors if name.endswith(("k_proj.weight", "v_proj.weight"))]:
+        tensors[name.replace("weight", "bias")] = np.zeros(32, np.float32)
+    for name in [name for name in tensors if name.endswith("o_proj.weight")]:
+        tensors[name.replace("weight", "bias")] = np.full(64, -np.inf, np.float32)
+    save_file(tensors, folder / "model.safetensors")
+    (tmp_path / "Modelfile").write_text(f"FROM ./model\n{wanted}")
+    modelkit.create(tmp_path / "Modelfile", name="whole", home=tmp_path / "home")
+    tensors[MATRIX] = tensors[MATRIX].astype(dtype)
+    tensors[MATRIX][3, 5] = -np.inf
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(MalformedFile, match=f"`{MATRIX}` has numbers that are infinite") as caught:
+        modelkit.create(tmp_path / "Modelfile", name="lost", home=tmp_path / "home")
+    assert caught.value.hint is not None
