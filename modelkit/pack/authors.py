@@ -38,7 +38,9 @@ _NOT_APPLIED: Mapping[str, Any] = {
     "num_beams": 1,
     "sequence_bias": None,
     "stop_strings": [],
+    "token_healing": False,
     "top_h": None,
+    "watermarking_config": None,
 }
 
 

@@ -45,12 +45,15 @@ def test_what_can_be_suppressed_is_and_the_rest_is_noted(
 
 def test_what_acts_in_transformers_alone_is_noted() -> None:
     idle = {"num_beams": 1, "no_repeat_ngram_size": 0, "min_length": None, "bad_words_ids": []}
+    idle |= {"token_healing": False, "watermarking_config": None}
     assert read_generation_config(idle)[1] == ()
     acting = {
         "begin_suppress_tokens": [3],
         "forced_bos_token_id": 0,
         "no_repeat_ngram_size": 3,
         "num_beams": 4,
+        "token_healing": True,
+        "watermarking_config": {"bias": 2.0},
     }
     assert read_generation_config(acting)[1] == tuple(
         f"generation_config.json: {name} is not applied" for name in acting

@@ -61,7 +61,7 @@ def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ..
         notes.append(f"{counted(len(pairs), 'tensor')} left out: what images and sound have besides")
     doubles = len(_doubles(inventory)) - sum(inventory.tensors[name].dtype == "F64" for name in buffers)
     if doubles:
-        notes.append(f"{counted(doubles, 'tensor')} float64 and become float32, the widest that MLX computes")
+        notes.append(f"{counted(doubles, 'tensor')} float64, and float32 here, the widest that MLX computes")
     unread = _unread(inventory)
     if unread:
         notes.append(f"{', '.join(unread)} left out: embeddings are made of hidden states alone")

@@ -132,7 +132,7 @@ def test_float64_is_read_as_float32(llama: Llama, make: Make, store: Store, want
         files = store.resolve(NAME).files
         stored.append(b"".join(bytes(array) for array in load_file(files["model.safetensors"]).values()))
     assert stored[0] == stored[1]
-    assert any("tensors are float64 and become float32" in note for note in made.notes)
+    assert any("tensors are float64, and float32 here" in note for note in made.notes)
     assert json.loads(files["config.json"].read_bytes())["dtype"] != "float64"
 
 

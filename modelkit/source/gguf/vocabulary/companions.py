@@ -22,6 +22,8 @@ _PARAMETERS = {
     "penalty_repeat": "repetition_penalty",
 }
 """llama.cpp's names, and generation_config.json's."""
+_NOT_APPLIED = {"mirostat": 0, "penalty_last_n": -1, "xtc_probability": 0}
+"""What else changes texts in llama.cpp, and the value with which it does not."""
 
 
 def special_texts(special: Special, pieces: Sequence[str]) -> dict[str, str]:
@@ -58,6 +60,15 @@ def generation_config(
                 )
             made[ours] = shortest(value)
     return made
+
+
+def sampling_notes(metadata: Mapping[str, Any]) -> list[str]:
+    """A sentence for each sampler of the authors' that acts in llama.cpp alone."""
+    said = {name: metadata.get(_SAMPLING + name, idle) for name, idle in _NOT_APPLIED.items()}
+    if metadata.get(_SAMPLING + "penalty_repeat", 1) == 1:
+        del said["penalty_last_n"]  # of nothing
+    acting = [name for name, value in said.items() if value != _NOT_APPLIED[name]]
+    return [f"{_SAMPLING}{name} is not applied" for name in acting]
 
 
 def shortest(value: float) -> int | float:

@@ -10,6 +10,7 @@ from modelkit.source.gguf.vocabulary.companions import (
     as_bytes,
     chat_templates,
     generation_config,
+    sampling_notes,
     special_texts,
 )
 from modelkit.source.gguf.vocabulary.merged import merged_document
@@ -92,7 +93,7 @@ def tokenizer_files(metadata: Mapping[str, Any], *, rows: int, label: str) -> To
     }
     if list(templates) == ["default"]:
         made["chat_template.jinja"] = templates["default"].encode("utf-8")
-    return TokenizerFiles(made, (*special.notes, *notes), count)
+    return TokenizerFiles(made, (*special.notes, *notes, *sampling_notes(metadata)), count)
 
 
 def _document(

@@ -342,6 +342,24 @@ def test_what_the_authors_sample_with_is_kept() -> None:
     assert (made_of_it["temperature"], made_of_it["top_k"]) == (0.7, 20)
 
 
+@pytest.mark.parametrize(
+    ("said", "noted"),
+    [
+        ({"xtc_probability": 0.5, "mirostat": 2}, ["mirostat", "xtc_probability"]),
+        ({"xtc_probability": 0.0, "mirostat": 0, "penalty_last_n": 64}, []),
+        ({"penalty_repeat": 1.5, "penalty_last_n": 64}, ["penalty_last_n"]),
+        ({"penalty_repeat": 1.5, "penalty_last_n": -1}, []),
+    ],
+)
+def test_a_sampler_of_the_authors_that_is_not_here_is_noted(said: dict[str, Any], noted: list[str]) -> None:
+    metadata = bytes_metadata() | {f"general.sampling.{name}": value for name, value in said.items()}
+    before = made(bytes_metadata()).notes
+    assert list(made(metadata).notes) == [
+        *before,
+        *(f"general.sampling.{name} is not applied" for name in noted),
+    ]
+
+
 def test_the_models_own_tokenizer_in_the_file_goes_first() -> None:
     metadata = bytes_metadata("gpt-2")
     own = json.loads(made(bytes_metadata("llama-bpe")).files["tokenizer.json"])
