@@ -53,6 +53,7 @@ ALIASES = {"ls": "list"}
 
 NO_READER = 141
 _TYPED = "modelkit.typed"  # the arguments as they were, for messages
+_ROOM = "End other programs, or raise the limit that this one runs under (`ulimit -v`)."
 
 
 class Failure(click.ClickException):
@@ -125,6 +126,8 @@ class LazyGroup(Group):
             _leave_quietly(ctx)
         except OSError as error:
             raise Failure(_in_words(error)) from error
+        except MemoryError as error:
+            raise Failure("there is not enough memory for this", _ROOM) from error
         except (KeyboardInterrupt, click.Abort):
             echo("interrupted", err=True)
             ctx.exit(interrupts.INTERRUPTED)

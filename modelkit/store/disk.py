@@ -221,7 +221,7 @@ def read_small(path: Path, limit_bytes: int) -> bytes:
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if status.st_size > limit_bytes:
             raise OSError(errno.EFBIG, f"{status.st_size} bytes, at most {limit_bytes} expected", str(path))
-        return file.read(limit_bytes)
+        return file.read(status.st_size)  # of the limit all would be allocated first
 
 
 def chunks(fd: int, size_bytes: int = sys.maxsize) -> Iterator[memoryview]:

@@ -24,7 +24,8 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
         if not path.is_file():
             raise TokenizerError(f"{path.name} is not a regular file")
         with open(path, "rb", opener=_open_at_once) as file:
-            data: Any = file.read(limit_bytes + 1)
+            there = min(os.fstat(file.fileno()).st_size, limit_bytes)  # all that is asked for is allocated
+            data: Any = file.read(there + 1)
         if data is None:  # a file of /proc that calls itself regular
             raise TokenizerError(f"{path.name} cannot be read: it has nothing to give")
         text = data.decode("utf-8")

@@ -99,6 +99,13 @@ def test_an_error_of_the_system_names_the_file() -> None:
     assert (result.exit_code, result.stderr) == (1, "Error: /there: permission denied\n")
 
 
+def test_memory_that_runs_out_is_said_in_words() -> None:
+    result = CliRunner().invoke(failing(MemoryError()), ["x"])
+    assert result.exit_code == 1
+    assert "Error: there is not enough memory for this" in result.output
+    assert "ulimit -v" in result.output
+
+
 def test_missing_mlx_says_what_to_install() -> None:
     result = CliRunner().invoke(failing(ModuleNotFoundError("No module", name="mlx.core")), ["x"])
     assert result.exit_code == 1

@@ -12,6 +12,7 @@ import pytest
 
 from modelkit.errors import InvalidName, ModelNotFound, StoreError
 from modelkit.store import BrokenPackage, Digest, Package, Store, build_artifact, layout
+from modelkit.store.disk import read_small
 from tests.modelkit.store.packages import TREE, blob, blobs_named, blobs_on_disk, put, read
 
 
@@ -424,3 +425,8 @@ def test_blobs_stay_readable_by_their_owner_only_folders(store: Store):
     with store.begin() as new:
         new.commit("a", build_artifact({"config.json": new.add_bytes(b"{}")}))
     assert stat.S_IMODE(store.root.stat().st_mode) == 0o700
+
+
+def test_no_more_memory_is_asked_for_than_a_file_has(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(b"{}")
+    assert read_small(tmp_path / "small", 1 << 60) == b"{}"

@@ -11,6 +11,7 @@ import pytest
 
 from modelkit.errors import RequestError, TokenizerError
 from modelkit.tokenizer import TextStream, Tokenizer, load_tokenizer
+from modelkit.tokenizer.read import read_object
 from tests.modelkit.tokenizer.small import added, byte_level, folder_files, template, write
 
 CONFIG: dict[str, Any] = {"bos_token": "<s>", "eos_token": "</s>"}
@@ -407,3 +408,8 @@ def test_a_file_is_read_alike_whether_it_says_more_or_not(tmp_path: Path, more: 
     document = byte_level(**more)
     document["model"]["merges"] = merges
     assert load(tmp_path, tokenizer=document).encode("abc", add_special=False) == [29, 4]
+
+
+def test_no_more_memory_is_asked_for_than_a_file_has(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text("{}")
+    assert read_object(tmp_path / "small.json", limit_bytes=1 << 60) == {}
