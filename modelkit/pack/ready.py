@@ -13,6 +13,7 @@ from modelkit.errors import LoadError, TemplateError, TokenizerError
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
 from modelkit.pack.authors import read_generation_config, read_start, read_suppressed
 from modelkit.pack.pooling import Pooling, read_pooling
+from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
 from modelkit.tokenizer import Tokenizer
 from runtime.cache.layout import LayerSpec, keeps_tokens, misfits
@@ -85,9 +86,27 @@ def make_ready(
     _check_keep(label, described.context_length, merged.resolved())
     template, fault = _template(inventory.files, explicit_template, tokenizer)
     start, other = read_start(generation, described)
-    notes = (*notes, *more, *other)
+    notes = (*notes, *more, *other, *_ends(tokenizer, stop_ids, merged.resolved()))
     pooling = read_pooling(inventory.files, described)
     return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes, start, pooling)
+
+
+def _ends(tokenizer: Tokenizer, stop_ids: frozenset[int], wanted: Resolved) -> tuple[str, ...]:
+    """Notes where a token that begins or ends texts is named and not there, and where nothing ends them."""
+    specials = tokenizer.specials
+    named = (("bos_token", specials.bos, tokenizer.bos_id), ("eos_token", specials.eos, tokenizer.eos_id))
+    notes = tuple(
+        f"the tokenizer's {role} is {shown(repr(text))}, which is no token of its vocabulary"
+        for role, text, one in named
+        if text is not None and one is None
+    )
+    if stop_ids or wanted.stop:
+        return notes
+    return (
+        *notes,
+        "nothing says which token ends a text (eos_token in tokenizer_config.json, eos_token_id in "
+        "generation_config.json or config.json): answers go on until num_predict or the context ends them",
+    )
 
 
 def _encoder(

@@ -85,7 +85,7 @@ def _text(value: object, role: str) -> str | None:
     if content is None:
         return None
     if not isinstance(content, str) or len(content) > TOKEN_CHARS:
-        raise TokenizerError(f"{role} must be a short text; it is {str(content)[:40]!r}")
+        raise TokenizerError(f"{role} must be a short text; it is {repr(content)[:40]}")
     return content or None
 
 
