@@ -14,7 +14,7 @@ from modelkit.pack.part import Part
 from modelkit.pack.planning.plan import plan
 from modelkit.pack.planning.planned import Role
 from modelkit.pack.sources import Source
-from modelkit.pack.tying import settle_head, settle_headless
+from modelkit.pack.tying import settle_head, settle_headless, settle_lone_head
 from modelkit.source.prequantized import Fp8Weights
 from runtime.quant import Format
 
@@ -34,7 +34,7 @@ def decide(
     what it found. plain, rewrite, repacked: as for `plan`.
     """
     if not settled:
-        source, spare = settle_head(settle_headless(source))
+        source, spare = settle_head(settle_lone_head(settle_headless(source)))
     decided = plan(
         source.inventory,
         source.kind,

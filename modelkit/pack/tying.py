@@ -3,9 +3,14 @@
 Trainers that save both usually save the same numbers twice; a fine-tune that trained them apart is another
 model when its head is thrown away. So where a file has both they are compared, byte by byte and no further
 than the first difference; transformers 5 decides the same way. Equal ones cost the reading of two tables.
+
+Of a file that has the head alone, it is the embedding: `safetensors.torch.save_model` keeps the first of the
+names that one tensor has, and `lm_head` is before `model`. transformers 5 takes it so, too.
 """
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -13,11 +18,13 @@ from typing import Any
 from modelkit.errors import PlanError
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.pack.planning.heads import in_head
+from modelkit.pack.planning.left_out import masks
 from modelkit.pack.planning.slabs import whole
 from modelkit.pack.pooling import FILES as POOLING_FILES
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.inventory import Inventory
+from modelkit.source.prequantized import FloatWeights
 from modelkit.source.tensor import TensorInfo
 from runtime.models.spellings import ALIASES
 from runtime.models.wrapper import levels
@@ -28,6 +35,11 @@ _TABLES = (
     *("embed_tokens.weight", ".embeddings.weight", "wte.weight", "embed_in.weight"),
     *("word_embeddings.weight", "backbone.embedding.weight"),  # Falcon and BLOOM, and Mamba of old
 )
+_TABLE_NAMES = (
+    *("wte.weight", "embed_in.weight", "word_embeddings.weight", "embeddings.weight", "embedding.weight"),
+    "embed_tokens.weight",  # at the end: families with another word for it take this one too
+)
+"""What tables are called in their trunk."""
 _ANSWERS = ("shared.weight", "decoder.embed_tokens.weight")
 _BESIDE = ("scales", "biases", "factor")
 _KEY = "tie_word_embeddings"
@@ -53,6 +65,54 @@ def settle_head(source: Source) -> tuple[Source, str | None]:
         return source, head.name
     note = f"{head.name} differs from {table.name}: it is used, though config.json ties the two ({_KEY})"
     return replace(source, inventory=_untied(inventory, head, table), notes=(*source.notes, note)), None
+
+
+def settle_lone_head(source: Source) -> Source:
+    """Where a file has the head and not the embedding to which its config ties it: a source that has it under
+    the embedding's name. The same in any other case.
+    """
+    inventory = source.inventory
+    if not isinstance(source.kind, FloatWeights) or not _tied(inventory.config):
+        return source
+    is_head = in_head(inventory.config)
+    heads = [name for name in inventory.tensors if name.endswith(HEADS) and not is_head(name)]
+    if len(heads) != 1 or any(name.endswith(_TABLES) for name in inventory.tensors):
+        return source
+    for table in _tables_of(inventory):
+        renamed = _renamed(inventory, heads[0], table)
+        if _fits(renamed):
+            note = f"{heads[0]} is the embedding, to which config.json ties it: it is called {table} here"
+            return replace(source, inventory=renamed, notes=(*source.notes, note))
+    return source
+
+
+def _tables_of(inventory: Inventory) -> Iterator[str]:
+    """What its embedding may be called, the likeliest first: in whatever has the most layers."""
+    layered = (re.match(r"(.*?)[^.]+\.\d+\.", name) for name in inventory.tensors)
+    trunks = Counter(found[1] for found in layered if found)
+    return (trunk + name for trunk, _ in trunks.most_common() for name in _TABLE_NAMES)
+
+
+def _renamed(inventory: Inventory, before: str, after: str) -> Inventory:
+    tensors = dict(inventory.tensors)
+    tensors[after] = replace(tensors.pop(before), name=after)
+    return replace(inventory, tensors=dict(sorted(tensors.items())))
+
+
+def _fits(inventory: Inventory) -> bool:
+    from runtime.errors import RuntimeFault
+    from runtime.loaded import check_weights
+
+    spare = masks(inventory)
+    stored = {
+        name: ("F32" if one.dtype == "F64" else one.dtype, one.shape)
+        for name, one in inventory.tensors.items()
+        if name not in spare
+    }
+    try:
+        return not check_weights(inventory.config, stored)
+    except RuntimeFault:
+        return False
 
 
 def settle_headless(source: Source) -> Source:

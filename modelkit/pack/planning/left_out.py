@@ -25,9 +25,13 @@ def masks(inventory: Inventory) -> list[str]:
 
 
 def is_in_the_way(inventory: Inventory) -> bool:
-    """Is a tensor of a type that MLX does not read, and with it no other one of its file? Of float64 become
-    float32; nothing else takes C64 than what is left out.
+    """Can a file not stay as it is? Where a tensor has a type that MLX does not read, and with it no other
+    one of its file (of float64 become float32; nothing else takes C64 than what is left out), and where one
+    goes by another name here (`tying`).
     """
+    named = {one.name for file in inventory.weights for one in file.header.tensors}
+    if not inventory.tensors.keys() <= named:
+        return True
     complexes = (name for name in masks(inventory) if inventory.tensors[name].dtype == "C64")
     return any(complexes) or bool(_doubles(inventory))
 

@@ -1,4 +1,6 @@
-"""A head stored beside a config that ties it: left out when it repeats the embedding, kept when not."""
+"""A head stored beside a config that ties it: left out when it repeats the embedding, kept when not, and the
+embedding where there is no other.
+"""
 
 import json
 from collections.abc import Callable, Mapping
@@ -9,6 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+import modelkit
 from modelkit.errors import PlanError
 from modelkit.pack.build import Created
 from modelkit.store.name import Name
@@ -128,6 +131,59 @@ def test_tables_of_other_names(
     write_checkpoint(folder, Reference(name).record["config"], {**shapes, HEAD: shapes[table]})
     write_tokenizer(folder, shapes[table][0])
     assert any(note.startswith(f"{HEAD} differs from {table}") for note in make("FROM ./target").notes)
+
+
+def head_alone(folder: Path, table: str) -> None:
+    """What safetensors' own `save_model` makes of the two names of one tensor."""
+    path = folder / "model.safetensors"
+    arrays = mx.load(str(path), format="safetensors")
+    assert isinstance(arrays, dict)
+    arrays[HEAD] = arrays.pop(table)
+    mx.save_safetensors(str(path), arrays, metadata={"format": "pt", table: HEAD})
+
+
+@pytest.mark.parametrize("quantize", [None, "q8", "f16"])
+def test_a_head_alone_is_the_embedding(
+    llama: Callable[..., Path], make: Make, store: Store, quantize: str | None
+) -> None:
+    folder = llama("target", tie_word_embeddings=True)
+    before = make("FROM ./target", quantize=quantize)
+    config, wanted = stored(store)
+    with modelkit.load(folder) as opened:
+        logits = opened.logits([1, 2, 3])
+    head_alone(folder, TABLE)
+    created = make("FROM ./target", quantize=quantize)
+    assert created.preparation.target.plan.stored() == before.preparation.target.plan.stored()
+    assert any(note.startswith(f"{HEAD} is the embedding") for note in created.notes)
+    after, found = stored(store)
+    assert after == config
+    assert np.array_equal(found, wanted)
+    with modelkit.load(folder) as opened:
+        assert any(note.startswith(f"{HEAD} is the embedding") for note in opened.notes)
+        assert np.array_equal(opened.logits([1, 2, 3]), logits)
+
+
+@pytest.mark.parametrize("name", [*TABLES, "gpt2"])
+def test_embeddings_of_other_names_have_heads_alone(
+    name: str, tmp_path: Path, make: Make, write_tokenizer: Callable[[Path, int], None]
+) -> None:
+    shapes, config = Reference(name).record["tensors"], Reference(name).record["config"]
+    table = next(one for one in shapes if one.endswith((f"{TABLES.get(name)}.weight", "wte.weight")))
+    folder = tmp_path / "target"
+    write_checkpoint(folder, config, shapes)
+    write_tokenizer(folder, shapes[table][0])
+    head_alone(folder, table)
+    (note,) = (one for one in make("FROM ./target").notes if one.startswith(HEAD))
+    assert note.endswith(f"it is called {table} here")
+
+
+def test_a_head_alone_of_another_size_is_no_embedding(llama: Callable[..., Path], make: Make) -> None:
+    folder = llama("target", tie_word_embeddings=True)
+    head_alone(folder, TABLE)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 33}))
+    with pytest.raises(PlanError, match=rf"{TABLE} is missing, expected shape 33"):
+        make("FROM ./target")
 
 
 def test_an_untied_package_is_a_source_like_any_other(tied: Tied, make: Make, store: Store) -> None:
