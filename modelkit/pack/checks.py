@@ -201,6 +201,22 @@ def check_reach(ready: "Ready", can: "Capabilities | None", described: "Describe
     return notes + idle(wanted.think, wanted.think_tokens, can and can.thinks)
 
 
+def check_draft_reach(draft: "Part | None", ready: "Ready", described: "Described") -> tuple[str, ...]:
+    """A note on a draft that reads less than the texts of its target may have. described: the target."""
+    from modelkit.pack.ready import context_of
+    from runtime.models import describe
+    from runtime.speculate.pair import runs_inside
+
+    own = describe(draft.plan.config) if draft else None
+    if own is None or runs_inside(own):
+        return ()
+    longest, _ = context_of(described.context_length, ready.parameters.resolved().num_ctx)
+    reads = own.context_length
+    if reads >= longest:
+        return ()
+    return (f"the draft reads {reads} tokens and the model {longest}; longer texts go undrafted",)
+
+
 def check_placed(template: Template, metadata: Metadata, ready: "Ready", longest: int) -> tuple[str, ...]:
     """Notes where SYSTEM or MESSAGE have no place in the template, or more of it than the context has: the
     package runs, but not as it reads. longest: tokens that the model takes.

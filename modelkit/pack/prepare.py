@@ -207,6 +207,7 @@ def _prepare(
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += adapter_notes
     notes += checks.check_reach(ready, template.capabilities, described)
+    notes += checks.check_draft_reach(draft, ready, described)
     notes += checks.check_placed(template, metadata, ready, described.context_length)
     origin_lines = lines_of(recipe, asked, store, _fetched(origin, upstream), fused=fuse)
     return Preparation(

@@ -164,9 +164,10 @@ def carried(
     for number, place in enumerate(places):
         with at(number):
             adapter, name, label = _opened(place, target.source.inventory.config)
-            if name in found:
+            same = next((one for one in found if one.casefold() == name.casefold()), None)
+            if same is not None:  # by case alone: some disks would lay one over the other
                 raise PlanError(
-                    f"{label}: there is an adapter called {name} already",
+                    f"{label}: there is an adapter called {same} already",
                     hint="An adapter is called like its folder. Rename one of the two, or leave out what is\n"
                     "named twice.",
                 )

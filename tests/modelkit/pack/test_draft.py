@@ -2,9 +2,11 @@ from pathlib import Path
 
 import pytest
 
+import modelkit
 from modelkit.errors import PlanError
 from modelkit.pack.draft import check_draft, check_rows
 from modelkit.tokenizer import Tokenizer, load_tokenizer
+from tests.support.tiny import write_model
 
 
 def tokenizer(write_tokenizer: object, folder: Path, words: int) -> tuple[Tokenizer, dict[str, Path]]:
@@ -47,3 +49,18 @@ def test_a_vocabulary_too_small_for_the_tokens_is_refused(target: Tokenizer) -> 
 def test_a_special_token_without_a_row_is_noted(target: Tokenizer) -> None:
     (note,) = check_rows({"vocab_size": 31}, target, "the model")
     assert "no embedding for 1 special tokens (<end>)" in note
+
+
+@pytest.mark.parametrize(
+    ("own", "lines", "noted"),
+    [(16, (), True), (256, (), False), (16, ("PARAMETER num_ctx 16",), False)],
+)
+def test_a_draft_that_reads_less_than_its_target_is_noted(
+    own: int, lines: tuple[str, ...], noted: bool, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "target")
+    write_model(tmp_path / "draft", num_hidden_layers=1, max_position_embeddings=own)
+    (tmp_path / "Modelfile").write_text("\n".join(["FROM ./target", "DRAFT ./draft", *lines]))
+    made = modelkit.create(tmp_path / "Modelfile", name="pair", home=tmp_path / "home")
+    note = "the draft reads 16 tokens and the model 256; longer texts go undrafted"
+    assert (note in made.notes) is noted

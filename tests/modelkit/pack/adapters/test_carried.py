@@ -447,8 +447,9 @@ def test_dora_of_experts_is_refused_before_anything_is_written_and_fused(tmp_pat
     np.testing.assert_allclose(np.linalg.norm(stack, axis=-1), 0.7, rtol=1e-5)
 
 
-def test_two_adapters_of_one_name_are_refused(folder: Path) -> None:
+@pytest.mark.parametrize("name", ["lora", "LoRA"])
+def test_two_adapters_of_one_name_are_refused(name: str, folder: Path) -> None:
     write_peft(folder / "a" / "lora", TENSORS)
-    write_peft(folder / "b" / "lora", TENSORS)
-    with pytest.raises(ModelkitError, match="called lora already"):
-        create(folder, "FROM ./model\nADAPTER ./a/lora\nADAPTER ./b/lora/adapter_model.safetensors\n")
+    write_peft(folder / "b" / name, TENSORS)
+    with pytest.raises(ModelkitError, match=r"Modelfile:3:1: .*called lora already"):
+        create(folder, f"FROM ./model\nADAPTER ./a/lora\nADAPTER ./b/{name}/adapter_model.safetensors\n")
