@@ -17,7 +17,7 @@ from modelkit.source.vocabularies.words import merges_document, words_document
 from modelkit.temporary import TemporaryFolder
 
 _MADE = "tokenizer.json"
-_CONFIG = "tokenizer_config.json"
+_CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 _VOCAB, _MERGES, _WORDS = "vocab.json", "merges.txt", "vocab.txt"
 _CONVERT = "`AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)`"
@@ -38,19 +38,22 @@ def with_tokenizer(inventory: Inventory) -> tuple[Inventory, tuple[str, ...]]:
         made = None
     if made is None:
         return inventory, ()
-    name, document = made
+    name, document, config = made
     folder = TemporaryFolder("tokenizer", "the files of a tokenizer")
-    path = folder.path / _MADE
+    files = dict(inventory.files)
     with folder.writing():
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        path.write_text(text, encoding="utf-8")
-    files = {**inventory.files, _MADE: path}
+        for file, content in ((_MADE, document), (_CONFIG, config)):
+            if content:
+                files[file] = folder.path / file
+                text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+                files[file].write_text(text, encoding="utf-8")
     note = f"{_MADE} is made of {name}"
     if name in _SENTENCEPIECE and not agrees(document):
         note += (
             "; runs of one letter, and letters combined of several, may get other ids than in SentencePiece"
         )
-    return replace(inventory, files=files, keep=folder), (note,)
+    seen = {file: state for file, state in inventory.seen.items() if files[file] == inventory.files[file]}
+    return replace(inventory, files=files, keep=folder, seen=seen), (note,)
 
 
 def require_tokenizer(inventory: Inventory) -> None:
@@ -70,8 +73,9 @@ def require_tokenizer(inventory: Inventory) -> None:
     )
 
 
-def _made(inventory: Inventory) -> tuple[str, dict[str, Any]] | None:
-    """The file that it is made of, and a tokenizer.json; None where there is one, or no such file.
+def _made(inventory: Inventory) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """The file that it is made of, a tokenizer.json, and a tokenizer_config.json where the source's leaves
+    out what that file says ({}: nothing); None where there is a tokenizer.json, or no such file.
 
     Raises SourceError where none can be made.
     """
@@ -82,16 +86,34 @@ def _made(inventory: Inventory) -> tuple[str, dict[str, Any]] | None:
     label = f"{inventory.origin}/{name}"
     config = read_json(files[_CONFIG], label=f"{inventory.origin}/{_CONFIG}") if _CONFIG in files else {}
     try:
-        return name, _document(name, files, inventory.config, config, label)
+        document, roles = _document(name, files, inventory.config, config, label)
+        return name, document, _completed(config, roles, inventory)
     except UnsupportedSource as error:
         hint = f"Convert it with transformers: {_CONVERT}."
         raise UnsupportedSource(f"{error.message}; tokenizer.json is needed", hint=hint) from error
 
 
+def _completed(config: Mapping[str, Any], roles: Mapping[str, str], inventory: Inventory) -> dict[str, Any]:
+    """What begins and ends texts, of which transformers' classes know by themselves."""
+    beside = _MAP in inventory.files and read_json(inventory.files[_MAP], label=f"{inventory.origin}/{_MAP}")
+    missing = {role: piece for role, piece in roles.items() if role not in {*config, *(beside or ())}}
+    return {**config, **missing} if missing else {}
+
+
 def _document(
     name: str, files: Files, model: Mapping[str, Any], config: Mapping[str, Any], label: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A tokenizer.json, and special tokens that the vocabulary's file names. model: config.json; config:
+    tokenizer_config.json.
+    """
+    if name in _SENTENCEPIECE and not is_tiktoken(data := _read(files[name], label)):
+        return sentencepiece_document(data, config, label)
+    return _of_others(name, files, model, config, label), {}
+
+
+def _of_others(
+    name: str, files: Files, model: Mapping[str, Any], config: Mapping[str, Any], label: str
 ) -> dict[str, Any]:
-    """model: config.json; config: tokenizer_config.json."""
     data = _read(files[name], label)
     if name == _VOCAB:
         if _MERGES not in files:
@@ -103,8 +125,6 @@ def _document(
         return words_document(data, config, label)
     if name in FAMILIES:
         return tiktoken_document(data, FAMILIES[name], config, label)
-    if not is_tiktoken(data):
-        return sentencepiece_document(data, config, label)
     family = BY_TYPE.get(str(model.get("model_type")))
     if family is None:
         raise UnsupportedSource(

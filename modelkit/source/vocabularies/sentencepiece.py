@@ -56,9 +56,12 @@ class _Model:
     eos: int = 2
 
 
-def sentencepiece_document(data: bytes, config: Mapping[str, Any], label: str) -> dict[str, Any]:
-    """A tokenizer.json. data: the file; config: tokenizer_config.json. Raises MalformedFile for a file that
-    is not whole, UnsupportedSource for what the tokenizer library cannot do.
+def sentencepiece_document(
+    data: bytes, config: Mapping[str, Any], label: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """A tokenizer.json, and its bos_token and eos_token as tokenizer_config.json would say them. data: the
+    file; config: tokenizer_config.json. Raises MalformedFile for a file that is not whole, UnsupportedSource
+    for what the tokenizer library cannot do.
     """
     model = _read(data, label)
     vocabulary = model.vocabulary
@@ -71,7 +74,7 @@ def sentencepiece_document(data: bytes, config: Mapping[str, Any], label: str) -
     )
     class_ = config.get("tokenizer_class")
     bare = class_ in (*_T5, *_WITHOUT_FRAME) or isinstance(config.get("add_bos_token"), bool)
-    return document(
+    made = document(
         normalizer=_normalizer(model, config),
         pre_tokenizer=_pre_tokenizer(model, user, config, label),
         model=_tokens(vocabulary, user, label),
@@ -80,6 +83,8 @@ def sentencepiece_document(data: bytes, config: Mapping[str, Any], label: str) -
         first=None if bare else first,
         last=last if class_ in _T5 else None,
     )
+    roles = (("bos_token", first), ("eos_token", last))
+    return made, {role: piece for role, piece in roles if piece is not None}
 
 
 def agrees(made: Mapping[str, Any]) -> bool:

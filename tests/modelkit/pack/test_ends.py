@@ -1,6 +1,7 @@
 """Which token ends a text: where nothing says it, or says one that is not there, the user hears of it."""
 
 import json
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import modelkit
 from modelkit.errors import TokenizerError
 from tests.support.tiny import write_model
 
+VOCABULARIES = Path(__file__).resolve().parents[2] / "data" / "vocabularies.json"
+SENTENCEPIECE = json.loads(VOCABULARIES.read_text(encoding="utf-8"))["sentencepiece"]["llama"]["model"]
 NOTHING = "nothing says which token ends a text"
 
 
@@ -51,3 +54,13 @@ def test_nothing_is_noted_where_texts_end(
 def test_an_id_of_another_type_is_told_from_the_number(value: object, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=f"eos_token_id is {value!r}; ids below 320"):
         notes(tmp_path, {}, eos_token_id=value)
+
+
+def test_a_sentencepiece_model_ends_texts(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "model", vocab_size=512)
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer.model").write_bytes(b64decode(SENTENCEPIECE))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    (tmp_path / "Modelfile").write_text("FROM ./model")
+    made = modelkit.create(tmp_path / "Modelfile", name="ends", home=tmp_path / "home")
+    assert not any(note.startswith(NOTHING) for note in made.notes)

@@ -78,6 +78,27 @@ def test_the_frame_of_a_bare_prompt_is_what_the_config_says(tmp_path: Path, said
     )
 
 
+@pytest.mark.parametrize(
+    ("config", "ends"), [({}, 2), ({"eos_token": None}, None), ({"eos_token": "<unk>"}, 0)]
+)
+def test_a_sentencepiece_model_says_which_token_ends_a_text(
+    tmp_path: Path, config: dict[str, Any], ends: int | None
+) -> None:
+    model = base64.b64decode(MODELS["llama"]["model"])
+    inventory = source(tmp_path, "tokenizer.model", model, {"model_max_length": 5, **config})
+    tokenizer = rebuilt(inventory)
+    assert (tokenizer.bos_id, tokenizer.eos_id) == (1, ends)
+    made, _ = with_tokenizer(inventory)
+    assert json.loads(made.files["tokenizer_config.json"].read_text())["model_max_length"] == 5
+
+
+def test_a_token_of_special_tokens_map_goes_before_the_models(tmp_path: Path) -> None:
+    model = base64.b64decode(MODELS["llama"]["model"])
+    (tmp_path / "special_tokens_map.json").write_text('{"eos_token": {"content": "<unk>"}}')
+    tokenizer = rebuilt(source(tmp_path, "tokenizer.model", model))
+    assert tokenizer.eos_id == 0
+
+
 def test_a_blank_stands_behind_special_tokens_unless_the_class_is_a_new_one(tmp_path: Path) -> None:
     model = base64.b64decode(MODELS["llama"]["model"])
     pieces = {}
@@ -188,7 +209,6 @@ def test_files_of_classes_that_do_not_fit_are_refused(
     tmp_path: Path, files: Mapping[str, str], class_: str | None, said: str
 ) -> None:
     config = {"tokenizer_class": class_} if class_ else {}
-    for name, text in files.items():
-        inventory = source(tmp_path, name, text.encode(), config)
+    *_, inventory = [source(tmp_path, name, text.encode(), config) for name, text in files.items()]
     with pytest.raises(SourceError, match=said):
         require_tokenizer(inventory)
