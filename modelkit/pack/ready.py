@@ -21,6 +21,7 @@ from runtime.models import Described
 from runtime.records import dataclass
 
 _LEAST_CONTEXT = 2  # one token of prompt, and one of answer
+_SHOWN = 3
 
 
 class Unfit(LoadError):
@@ -100,6 +101,10 @@ def _ends(tokenizer: Tokenizer, stop_ids: frozenset[int], wanted: Resolved) -> t
         for role, text, one in named
         if text is not None and one is None
     )
+    lost = [text for text in specials.others if tokenizer.piece_to_id(text) is None]
+    if lost:
+        named_so = ", ".join(map(shown, lost[:_SHOWN])) + (", ..." if len(lost) > _SHOWN else "")
+        notes = (*notes, f"special tokens that the vocabulary has not are texts like any other: {named_so}")
     if stop_ids or wanted.stop:
         return notes
     return (

@@ -36,6 +36,11 @@ def test_a_token_that_the_vocabulary_has_not_is_noted(role: str, tmp_path: Path)
     assert said == [f"the tokenizer's {role} is '<nope>', which is no token of its vocabulary"]
 
 
+def test_special_tokens_that_the_vocabulary_has_not_are_noted(tmp_path: Path) -> None:
+    said = notes(tmp_path, {"eos_token": "<end>", "additional_special_tokens": ["<end>", "<a>", "<b>"]})
+    assert said == ["special tokens that the vocabulary has not are texts like any other: <a>, <b>"]
+
+
 @pytest.mark.parametrize(
     ("tokenizer_config", "lines", "config"),
     [
