@@ -147,6 +147,8 @@ def _read(file: str) -> bytes:
             if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
                 raise _refused(file, "not a regular file", "Name the Modelfile itself.")
             return opened.read(MAX_BYTES + 1)
+    except IsADirectoryError:
+        raise _refused(file, "is a directory", "Name the Modelfile itself.") from None
     except FileNotFoundError:
         raise _refused(
             file, "no such file", "Name an existing Modelfile; a first line could be FROM ./my-model"

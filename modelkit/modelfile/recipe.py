@@ -27,6 +27,7 @@ from runtime.records import dataclass
 T = TypeVar("T")
 
 _MAY_BE_EMPTY = frozenset({"SYSTEM", "MESSAGE", "PARAMETER"})  # a parameter's own check has better words
+_TEXTS = frozenset({"TEMPLATE", "SYSTEM", "MESSAGE", "LICENSE"})  # with a # in it for good reasons
 _PROJECTOR = " What Ollama prints second is a projector for images, which nothing here reads."
 _NUMBER = r"(0|[1-9][0-9]{0,8})"
 _IDENTIFIERS = r"[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*"
@@ -140,6 +141,9 @@ class _Maker:
         self._folder = folder
         self._file = file
         self._errors = [*faults]
+        self._remarked = {
+            one.line for one in directives if one.keyword not in _TEXTS and re.search(r"\s#", one.value)
+        }
         self.notes: list[str] = []
         self._found: dict[str, list[Directive]] = {keyword: [] for keyword in DIRECTIVES}
         for directive in directives:
@@ -151,6 +155,8 @@ class _Maker:
         try:
             return make()
         except ModelfileError as error:
+            if error.line in self._remarked:
+                error.hint = COMMENTS
             self._errors.append(error)
             return otherwise
 
@@ -257,8 +263,7 @@ class _Maker:
         try:
             return made.added(name, directive.value)
         except ParameterError as error:
-            hint = COMMENTS if re.search(r"\s#", directive.value) else error.hint
-            raise self._error(directive, error.message, hint) from error
+            raise self._error(directive, error.message, error.hint) from error
 
     def template(self, check: Callable[[str], object] | None) -> str | None:
         directive = self._one("TEMPLATE")

@@ -55,7 +55,7 @@ def test_missing_file_is_an_error(tmp_path: Path):
 
 
 def test_folder_is_an_error(tmp_path: Path):
-    assert "is a directory" in refusal(tmp_path).lower()
+    assert refusal(tmp_path).endswith("is a directory\nName the Modelfile itself.")
 
 
 def test_named_pipe_is_an_error_and_nobody_waits_for_it(tmp_path: Path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelkit.errors import ModelfileError
+from modelkit.errors import ModelfileError, TemplateError
 from modelkit.modelfile import Modelfile, Parameters, Recipe
 from modelkit.modelfile.go import is_go
 
@@ -261,7 +261,27 @@ def test_what_is_wrong_with_from_is_told_once(draft: str, folder: Path):
     assert said.count("FROM './missing'") == 1
 
 
-def test_a_comment_behind_a_number_is_told(folder: Path):
-    said = refusal("FROM ./target\nPARAMETER temperature 0.2   # low", folder)
-    assert "temperature is '0.2   # low'" in said
-    assert "A comment stands on a line of its own" in said
+@pytest.mark.parametrize(
+    "line",
+    [
+        "PARAMETER temperature 0.2   # low",
+        "DRAFT ./assistant # small",
+        "ADAPTER ./law # ours",
+        "QUANTIZE q4 # small",
+        "REQUIRES 0.1.0 # at least",
+    ],
+)
+def test_a_comment_behind_a_value_is_told(line: str, folder: Path):
+    said = refusal(f"FROM ./target\n{line}", folder)
+    assert line.split(maxsplit=1 + line.startswith("PARAMETER"))[-1] in said
+    assert said.endswith("A comment stands on a line of its own; here it would be part of the value.")
+
+
+def test_a_template_may_have_a_number_sign(folder: Path):
+    with pytest.raises(ModelfileError) as caught:
+        Modelfile.parse("FROM a\nTEMPLATE {{ 1 # 2").recipe(folder, check_template=_never)
+    assert str(caught.value) == "Modelfile:2:1: never"
+
+
+def _never(text: str) -> None:
+    raise TemplateError("never")
