@@ -59,6 +59,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.python_faults",
             "modelkit.words",
             "modelkit.address",
+            "modelkit.portable",
         ),
     ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),

@@ -19,7 +19,7 @@ from modelkit.modelfile import Directive, Reference
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
-from modelkit.source.belongings import is_document
+from modelkit.source.belongings import documents_of
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf_file
 from modelkit.source.inventory import Inventory, read_inventory
@@ -181,7 +181,7 @@ def _open_local(local: Local) -> Origin:
 
 def _with_documents(source: Source, files: Files) -> Source:
     """With the licences and descriptions that lie beside a GGUF file."""
-    documents = {name: path for name, path in files.items() if is_document(name)}
+    documents = {name: files[name] for name in documents_of(files)}
     kept = {**source.inventory.files, **documents}
     return replace(source, inventory=replace(source.inventory, files=kept))
 

@@ -2,10 +2,11 @@
 
 import os
 from codecs import BOM_UTF8
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from modelkit.errors import MalformedFile
+from modelkit.portable import path_fault
 from modelkit.source.display import shown
 from modelkit.source.shards import INDEX
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_stand_in, weights_kind
@@ -58,7 +59,7 @@ def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tupl
     Raises MalformedFile when a kept file is an LFS pointer or a web page, is no JSON though it is called so,
     or is larger than 64 MB.
     """
-    kept = {name: path for name, path in top.items() if is_kept(name)}
+    kept = {name: top[name] for name in kept_of(top)}
     for name, path in kept.items():
         _check(name, path, origin)
     left: dict[str, list[str]] = {}
@@ -68,9 +69,29 @@ def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tupl
     return kept, tuple(f"not kept: {', '.join(names)} ({reason})" for reason, names in left.items())
 
 
+def kept_of(names: Iterable[str]) -> list[str]:
+    """Those that belong to a model whose weights are safetensors, in name order."""
+    return _apart(filter(is_kept, names))
+
+
+def documents_of(names: Iterable[str]) -> list[str]:
+    """Licences, descriptions and the like, in name order."""
+    return _apart(filter(is_document, names))
+
+
+def _apart(names: Iterable[str]) -> list[str]:
+    """Without those that differ from another by capitals alone, which some disks would lay over each other.
+    The first stays; of a document and something else, the other.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(names, key=lambda name: (is_document(name), name)):
+        found.setdefault(name.casefold(), name)
+    return sorted(found.values())
+
+
 def is_kept(name: str) -> bool:
     """Does a file of this name belong to a model whose weights are safetensors?"""
-    if not is_safe_relative(name):
+    if not _is_safe(name):
         return False
     if "/" in name:
         return is_own(name)
@@ -88,7 +109,11 @@ def _like(name: str, pattern: str) -> bool:
 def is_document(name: str) -> bool:
     """Is it a licence, a description or the like?"""
     named = any(_like(name.upper(), pattern) for pattern in _KEPT_DOCUMENTS)
-    return named and is_safe_relative(name) and weights_kind(name) is None
+    return named and _is_safe(name) and weights_kind(name) is None
+
+
+def _is_safe(name: str) -> bool:
+    return is_safe_relative(name) and path_fault(name) is None
 
 
 def _check(name: str, path: Path, origin: str) -> None:
@@ -108,8 +133,10 @@ def _check(name: str, path: Path, origin: str) -> None:
 
 
 def _reason(name: str) -> str:
-    if not is_safe_relative(name):
+    if not _is_safe(name):
         return "not a safe file name"
+    if is_kept(name):
+        return "the name of another but for capitals"
     other = weights_kind(name)
     if other is not None:
         return f"{other[0]}, never read"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.belongings import divide, is_kept
+from modelkit.source.belongings import divide, kept_of
 from modelkit.source.display import shown
 from modelkit.source.safetensors import Header, Identity, read_header
 from modelkit.source.shards import check_placement, read_index, weight_names
@@ -68,7 +68,7 @@ def read_inventory(files: Files, origin: str) -> Inventory:
     weights of a kind that is not imported, a config that wants to run code.
     """
     top = {name: files[name] for name in sorted(files) if is_own(name)}
-    seen = {name: Identity.at(path, f"{origin}/{name}") for name, path in top.items() if is_kept(name)}
+    seen = {name: Identity.at(top[name], f"{origin}/{name}") for name in kept_of(top)}
     index = read_index(top, origin)
     names = weight_names(top, index, origin)
     if not names:

@@ -13,7 +13,7 @@ from modelkit.errors import FetchError, StoreError, UnsupportedSource
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.quants import GgufModel, gguf_models, pick, whole
 from modelkit.source.adapters import mlx, peft
-from modelkit.source.belongings import is_document, is_kept
+from modelkit.source.belongings import documents_of, kept_of
 from modelkit.source.display import shown
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, is_model
@@ -77,7 +77,7 @@ def choose_adapter(listing: Listing, address: HubAddress, _: Callable[[], Sequen
             f"{address} is no adapter: it has neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
             hint=f"There are {_some(listing.files)}.",
         )
-    names = {name for name in top if is_document(name)} | {*weights, *({peft.CONFIG} & top.keys())}
+    names = {*documents_of(top)} | {*weights, *({peft.CONFIG} & top.keys())}
     return Choice(tuple(top[name] for name in sorted(names)), tuple(weights))
 
 
@@ -105,12 +105,12 @@ def local_name(name: str) -> str:
 
 
 def _safetensors(top: Mapping[str, Listed], weights: Sequence[str]) -> Choice:
-    names = {name for name in top if is_kept(name)} | set(weights) | ({INDEX} & top.keys())
+    names = {*kept_of(top)} | set(weights) | ({INDEX} & top.keys())
     return Choice(tuple(top[name] for name in sorted(names)), tuple(weights))
 
 
 def _gguf(top: Mapping[str, Listed], model: GgufModel) -> Choice:
-    documents = [top[name] for name in sorted(top) if is_document(name)]
+    documents = [top[name] for name in documents_of(top)]
     return Choice((*documents, *model.files), tuple(file.name for file in model.files), model.quant)
 
 
@@ -125,7 +125,7 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
         if any(file.name == name for file in model.files):
             return _gguf(top, whole(model))
     if name.endswith(".safetensors") and name in top:
-        kept = [top[one] for one in sorted(top) if is_kept(one)]
+        kept = [top[one] for one in kept_of(top)]
         return Choice((*kept, top[name]), (name,))
     raise UnsupportedSource(
         f"{address}: `{shown(name)}` is no model", hint="Name a .gguf or .safetensors file, or none at all."

@@ -209,6 +209,28 @@ def test_every_file_that_stays_behind_is_noted(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("readme.md", "the name of another but for capitals"),
+        ("README:zh.md", "not a safe file name"),
+        ("LICENSE.", "not a safe file name"),
+        ("NOTICE-e\u0301.txt", "not a safe file name"),
+    ],
+)
+def test_a_document_of_a_name_that_no_package_can_have_stays_behind(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    write_source(tmp_path)
+    for one in ("README.md", name):
+        (tmp_path / one).write_text("text")
+    found = take_stock(tmp_path)
+    assert found.notes == (f"not kept: {name} ({reason})",)
+    assert "README.md" in found.files
+    assert name not in found.files
+    assert name not in found.seen
+
+
 def test_what_belongs_to_a_model_is_kept(tmp_path: Path) -> None:
     write_source(tmp_path)
     kept = [

@@ -119,13 +119,35 @@ def test_shards_come_together_and_without_the_folder_they_are_in() -> None:
         ("a gap beside", "Q5_0", "1 of 2 shards; number 2"),
         ("from zero", None, "a shard of the number 0"),
         ("nothing", None, r"no model\*\.safetensors and no \.gguf"),
-        ("capitals", None, "two files called `license`"),
-        ("no file name", None, r"hf\.co/amy/story: .*'README: old\.md' is none that a package can have"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(files: str, quant: str | None, said: str) -> None:
     with pytest.raises(FetchError, match=said):
         chosen(files, quant)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["model-a.safetensors", "model-A.safetensors"], "two files called `model-a.safetensors`"),
+        (["model: 1.safetensors"], r"hf\.co/amy/story: .*'model: 1.*' is none that a package can have"),
+    ],
+)
+def test_weights_of_names_that_no_package_can_have_are_refused(names: list[str], said: str) -> None:
+    listed = {name: Listed(name, 1, "0" * 64, None) for name in names}
+    with pytest.raises(FetchError, match=said):
+        choose_model(Listing("amy/story", "a" * 40, listed), HubAddress("amy/story"), lambda: names)
+
+
+@pytest.mark.parametrize(
+    ("files", "kept"),
+    [
+        ("capitals", ["LICENSE", "story-Q4_K_M.gguf"]),
+        ("no file name", ["model.safetensors"]),
+    ],
+)
+def test_documents_of_names_that_no_package_can_have_are_left(files: str, kept: list[str]) -> None:
+    assert sorted(file.name for file in chosen(files).files) == kept
 
 
 def test_many_files_take_no_more_than_a_moment() -> None:
