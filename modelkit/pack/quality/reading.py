@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.part import Part
+from modelkit.pack.planning.left_out import is_in_the_way
 from modelkit.pack.planning.plan import plan
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.planning.policy import Choice
@@ -235,9 +236,10 @@ def _stored(part: Part) -> "tuple[Mapping[str, Any], list[Path] | dict[str, mx.a
     tensors of a package with their numbers. Never in the format that the part is to get. Numbers whose
     formats are to be found are floats: the network is differentiated.
     """
-    kind = part.source.kind
-    if isinstance(kind, FloatWeights) or (isinstance(kind, MlxWeights) and not kind.factored):
-        return part.plan.config, [file.path for file in part.source.inventory.weights]
+    kind, inventory = part.source.kind, part.source.inventory
+    floats = isinstance(kind, FloatWeights) and not is_in_the_way(inventory)
+    if floats or (isinstance(kind, MlxWeights) and not kind.factored):
+        return part.plan.config, [file.path for file in inventory.weights]
     from modelkit.pack.writing.arrays import read_arrays
 
     searched = part.asked is not None and part.asked.measures

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import load_file, save_file
 
 from modelkit import export_gguf
 from modelkit.cli.main import cli
@@ -62,6 +64,22 @@ def test_twice_is_the_same_and_reads_the_model_once(
     assert third["digest"] != first["digest"]
     again = CliRunner().invoke(cli, ["show", "y", "--modelfile"]).stdout
     assert "QUANTIZE 9 bits\n" in again
+
+
+@pytest.mark.parametrize("form", ["float64", "head alone"])
+def test_files_that_are_written_anew_give_the_same_weights(create: Run, home: Path, form: str) -> None:
+    plain = json.loads(create("x", "QUANTIZE 9 bits").stdout)
+    path = home / "target" / "model.safetensors"
+    tensors = load_file(path)
+    if form == "float64":
+        tensors = {name: array.astype(np.float64) for name, array in tensors.items()}
+    else:
+        tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    save_file(tensors, path)
+    other = json.loads(create("y", "QUANTIZE 9 bits").stdout)
+    assert other["target"] == plain["target"]
+    files = [Store(home / "home").resolve(name).files["model.safetensors"] for name in "xy"]
+    assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_a_size_is_a_target_too(create: Run) -> None:
