@@ -190,7 +190,9 @@ class Tokenizer:
 
 def _named_ids(value: Any, limit: int) -> Sequence[int]:
     ids: list[int] = [] if value is None else value if isinstance(value, list) else [value]
-    if len(ids) > MOST_EOS or not all(type(one) is int and 0 <= one < limit for one in ids):
+    if len(ids) > MOST_EOS:
+        raise TokenizerError(f"eos_token_id has {len(ids)} ids; at most {MOST_EOS} were expected")
+    if not all(type(one) is int and 0 <= one < limit for one in ids):
         raise TokenizerError(f"eos_token_id is {repr(value)[:60]}; ids below {limit} were expected")
     return ids
 

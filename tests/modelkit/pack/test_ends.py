@@ -61,6 +61,11 @@ def test_an_id_of_another_type_is_told_from_the_number(value: object, tmp_path: 
         notes(tmp_path, {}, eos_token_id=value)
 
 
+def test_too_many_ids_are_called_so(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="eos_token_id has 300 ids; at most"):
+        notes(tmp_path, {}, eos_token_id=list(range(300)))
+
+
 def test_a_sentencepiece_model_ends_texts(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "model", vocab_size=512)
     (folder / "tokenizer.json").unlink()
