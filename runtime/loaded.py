@@ -29,7 +29,7 @@ from runtime.planned import Part, Plan, apart, fit_network, float_of, head_layou
 from runtime.records import dataclass
 from runtime.step import Adapters, Inputs, Step
 from runtime.streams import on_own_thread
-from runtime.weights import DTYPES, load_file, unread
+from runtime.weights import DTYPES, load_file, misread, unread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,11 +96,16 @@ class LoadedModel:
         return self.described.context_length
 
 
-def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> list[str]:
+def check_weights(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, tuple[str, tuple[int, ...]]],
+    widths: Mapping[str, int] | None = None,
+) -> list[str]:
     """What is wrong with these tensors for this config: one sentence each, [] when they fit.
 
-    tensors: name -> (safetensors dtype name, shape), exactly as stored. Nothing is allocated or read. Raises
-    UnsupportedModel when the config itself cannot be run.
+    tensors: name -> (safetensors dtype name, shape), exactly as stored. widths: how long rows of packed
+    matrices are by what config.json says of them; shapes say it too, and other programs believe the former.
+    Nothing is allocated or read. Raises UnsupportedModel when the config itself cannot be run.
     """
     described = describe(config)
     odd = unread(tensors)
@@ -112,10 +117,10 @@ def check_weights(config: Mapping[str, Any], tensors: Mapping[str, tuple[str, tu
         try:
             opened = unfolded(placeholders, config, floats="none").weights
             set_apart(opened)
-            fit_network(described, config, opened)
+            network, _ = fit_network(described, config, opened)
         except WeightMismatch as mismatch:
             return mismatch.problems
-        return []
+        return misread(network, widths or {})
 
     return on_own_thread(problems)
 

@@ -177,6 +177,21 @@ def _quantize_modules(network: nn.Module, fitted: Mapping[str, mx.array]) -> lis
     return problems
 
 
+def misread(network: nn.Module, widths: Mapping[str, int]) -> list[str]:
+    """A sentence for each packed matrix whose rows have another length than somebody believes. widths: by the
+    names of their codes; those that the network has under other names are passed over.
+    """
+    modules: dict[str, Any] = {f"{path}.weight": module for path, module in network.named_modules()}
+    packed = {path: modules[path] for path in widths if getattr(modules.get(path), "bits", None)}
+    found = {path: module["weight"].shape[-1] * 32 // module.bits for path, module in packed.items()}
+    return [
+        f"{path} is packed in {packed[path].bits} bits in groups of {packed[path].group_size}, and "
+        f"config.json says otherwise: its rows would have {widths[path]} numbers, and have {width}"
+        for path, width in found.items()
+        if width != widths[path]
+    ]
+
+
 def _quantized(module: Any, packing: Packing, alike: dict[Any, nn.Module]) -> nn.Module:
     """The module that takes tensors packed so. alike: those made before. MLX's own makes numbers and packs
     them first, ten times what a copy of one for a matrix of the same shape takes.

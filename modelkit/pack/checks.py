@@ -271,7 +271,7 @@ def check_tensors(source: Source, plan: Plan) -> None:
 
     origin = source.inventory.origin
     try:
-        problems = check_weights(plan.config, plan.stored())
+        problems = check_weights(plan.config, plan.stored(), _widths(plan))
     except RuntimeFault as error:
         raise PlanError(f"the {plan.role} {origin} cannot be run: {error}") from error
     if problems:
@@ -282,6 +282,11 @@ def check_tensors(source: Source, plan: Plan) -> None:
             f"the weights of {origin} do not fit its config.json: {shown}{rest}",
             hint="Take all files from the same model.",
         )
+
+
+def _widths(plan: Plan) -> dict[str, int]:
+    """Of matrices that MLX packs: the lengths of their rows, as config.json has them."""
+    return {tensor.name: tensor.shape[-1] for tensor in plan.tensors if tensor.outputs[0].dtype == "U32"}
 
 
 def _unused(plan: Plan) -> tuple[str, ...]:

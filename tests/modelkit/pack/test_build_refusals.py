@@ -277,3 +277,28 @@ def test_a_kill_leaves_temporary_files_only(llama: Llama, make: Make, store: Sto
     assert left.temp_files
     assert not left.blobs
     assert not store.verify().problems
+
+
+def test_a_matrix_that_config_json_says_otherwise_of_is_refused(
+    llama: Callable[..., Path], make: Callable[..., Created]
+) -> None:
+    """Eight bits by 32 have as many scales as four bits by 64, of rows that are half as long."""
+    folder, module = llama("target"), "model.layers.1.mlp.up_proj"
+    path = folder / "model.safetensors"
+    arrays = mx.load(str(path), format="safetensors")
+    assert isinstance(arrays, dict)
+    parts = mx.quantize(arrays.pop(f"{module}.weight"), group_size=32, bits=8)
+    names = (f"{module}.{leaf}" for leaf in ("weight", "scales", "biases"))
+    mx.save_safetensors(str(path), {**arrays, **dict(zip(names, parts, strict=True))})
+    config = json.loads((folder / "config.json").read_text())
+    block: dict[str, Any] = {"group_size": 64, "bits": 4}
+
+    def write() -> None:
+        (folder / "config.json").write_text(json.dumps({**config, "quantization": block}))
+
+    write()
+    with pytest.raises(PlanError, match=rf"{module}\.weight is packed in 8 bits in groups of 32, and config"):
+        make("FROM ./target")
+    block[module] = {"group_size": 32, "bits": 8}
+    write()
+    make("FROM ./target")
