@@ -31,6 +31,11 @@ class Taps(Module):
         self._wanted |= frozenset(layers)
 
     @property
+    def depth(self) -> int:
+        """Layers that can be tapped. What they remember may be several entries of the layout for each."""
+        return len(self["layers"])
+
+    @property
     def is_tapped(self) -> bool:
         return bool(self._wanted)
 

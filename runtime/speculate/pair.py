@@ -81,14 +81,15 @@ def _follow(layers: frozenset[int], draft: LoadedModel, target: LoadedModel, mem
 
 def _block_problem(draft: Described, target: Described) -> str | None:
     config: Config = draft.config
-    layers, deepest = len(target.layout), max(config.target_layers)
-    if taps_of(target.network()) is None:
+    trunk = taps_of(target.network())
+    if trunk is None:
         return f"a block draft reads hidden states between layers, which {target.name} does not give"
     if config.hidden_size != target.hidden_size:
         return (
             f"the block draft was made for a target of hidden size {config.hidden_size}, "
             f"and this one's is {target.hidden_size}"
         )
+    layers, deepest = trunk.depth, max(config.target_layers)
     if config.of_layers not in (None, layers):
         return (
             f"the block draft was made for a target of {config.of_layers} layers, and this one has {layers}"

@@ -337,6 +337,9 @@ def described(name: str) -> Described:
         ("qwen3", {"hidden_size": 96}, "hidden size 96, and this one's is 64"),
         ("qwen3", {"num_target_layers": 36}, "36 layers, and this one has 4"),
         ("qwen3", {"num_target_layers": None, "target_layer_ids": [1, 7]}, "reads layer 7, .* is 3"),
+        # Each of its three layers remembers two things.
+        ("baichuan_m1_plain", {"num_target_layers": 3}, None),
+        ("baichuan_m1_plain", {"num_target_layers": None, "target_layer_ids": [1, 3]}, "layer 3, .* is 2"),
         ("qwen3", {"mask_token_id": 160}, "mask token is 160, .* vocabulary has 160"),
         ("qwen3", {"draft_vocab_size": 32}, "vocabulary of 32, and its target's has 160"),
     ],
