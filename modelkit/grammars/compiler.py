@@ -116,7 +116,7 @@ class Grammars:
         with self._refusals.remembered(key):
             matcher, notes = make(native)
         digits = self._digits_of(native) if numbers else None
-        added = frozenset(self._marks()[0].values())
+        added = self._stop_ids.union(self._marks()[0].values())
         again = partial(_compiled, make, native)
         grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits, added, again)
         if never and grammar.matcher().ended:

@@ -28,7 +28,7 @@ class Grammar:
     """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has.
 
     notes: sentences on what it does not enforce. digits: bounds the numbers in it. added: ids of tokens that
-    are no text to the library. again: compiles the same.
+    are no text to the library, or end one. again: compiles the same.
     """
 
     def __init__(
@@ -97,8 +97,9 @@ class GrammarMatcher:
         self._forced = self._forced[1:] or None if self._forced else None
 
     def back(self, count: int) -> None:
-        """A matcher that failed cannot go back, and one that goes back over an added token may refuse what
-        it allows there: a new one is given the tokens up to that place.
+        """A matcher that failed cannot go back, and one that goes back over an added token, or over an end
+        that is a text as well, may refuse what it allows there: a new one is given the tokens up to that
+        place.
         """
         if count == 0 and not self._native.is_error():
             return

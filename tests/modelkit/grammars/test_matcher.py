@@ -94,6 +94,21 @@ def test_a_matcher_goes_back_to_where_it_was(tmp_path: Path) -> None:
     assert matcher.mask() == masks[6]
 
 
+def test_it_goes_back_over_an_end_that_is_a_text_as_well(tmp_path: Path) -> None:
+    """Into the middle of a letter."""
+    end, *opened, first, second = 2, 90, 1, 127, 102  # `#`, `{"`, and the two bytes of `é`
+    matcher = matcher_of(tmp_path, Form("format", "schema", '{"type": "object"}'), frozenset({end}))
+    for token in (*opened, first):
+        matcher.advance(token)
+    mask = matcher.mask()
+    for token in (second, end):
+        assert allows(matcher.mask(), token)
+        matcher.advance(token)
+    matcher.back(2)
+    assert matcher.mask() == mask
+    matcher.advance(second)
+
+
 def test_equal_forms_are_compiled_once(tmp_path: Path) -> None:
     write_tokenizer(tmp_path)
     grammars = Grammars(
