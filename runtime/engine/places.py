@@ -60,11 +60,14 @@ class Places:
         self.prefilling = None
 
     def release(self, row: Row) -> None:
-        """Free the row's place; what it computed is kept for others."""
+        """Free the row's place; what it computed is kept for others, unless it is broken."""
         place, last = self.rows.index(row), len(self.decoding) - 1
-        # Before the place is cleared or taken: what is kept for others is copied out of it.
-        self._prefixes.end(place, row)
-        self._desk.end(place, row.read)
+        if row.broken:
+            self._prefixes.forget(row)
+        else:
+            # Before the place is cleared or taken: what is kept for others is copied out of it.
+            self._prefixes.end(place, row)
+            self._desk.end(place, row.read)
         self._clear(place)
         if row is self.prefilling:
             self.prefilling = None

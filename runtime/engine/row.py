@@ -3,13 +3,14 @@
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import field
 
 from runtime.cache.shift import Shift
 from runtime.engine.request import Delta, Drafts, Finish, PromptProgress, Reason, Request, TokenLogprob, Usage
 from runtime.engine.stream import Stream
 from runtime.records import dataclass
-from runtime.sampling.constraint import ConstraintFault, Matcher
+from runtime.sampling.constraint import ConstraintFault, Matcher, allows, without
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +55,8 @@ class Row:
     """What the grammar allowed at its last two draws, the newest last; None where that is not known."""
     fault: ConstraintFault | None = None
     """Why the grammar cannot say what comes next."""
+    broken: bool = False
+    """Nothing that was computed for it is to be kept: its logits were no numbers."""
     admitted: float = 0.0
     """When it got a place."""
     first_token: float = 0.0
@@ -187,6 +190,19 @@ class Row:
         if self.matcher is not None and self.matcher.ended:
             return "stop"
         return "length" if self.generated >= self.request.max_tokens else None
+
+    def refuses(self, token: int) -> bool:
+        """Its grammar has failed at this token: because it does not allow it at all, where it allows others?
+        Such a token is drawn only of logits that are no numbers.
+        """
+        if self.matcher is None or self.fault is not None:
+            return False
+        with suppress(ConstraintFault):
+            self.matcher.back(0)
+            mask = self.matcher.mask()
+            never = self.request.sampling.suppressed
+            return not allows(mask, token) and any(without(mask, never))
+        return False
 
     def broke_off(self, drafts: list[int]) -> None:
         """It is over, maybe inside a block. drafts: those of it that are in memory, and so among its ids."""

@@ -356,18 +356,25 @@ class Steps:
 
     def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> bool:
         """Hand the row its next token; True where it is over with that."""
+        tokens = row.position
         if group.is_broken(place, column):
-            row.stream.put(NotNumbers(row.position, str(self._model.dtype).rpartition(".")[2]))
-            self._prefixes.forget(row)  # or what it computed would be kept for others
-            return True
+            return self._break(row, tokens)
         try:
             reason = row.take(token, group.details(place, column))
         except ConstraintFault as fault:
+            if row.refuses(token):
+                return self._break(row, tokens)
             row.stream.put(fault)
             return True
         if reason is not None:
             row.end(reason)
         return reason is not None
+
+    def _break(self, row: Row, tokens: int) -> bool:
+        """There is nothing to draw from behind so many tokens. It is over."""
+        row.stream.put(NotNumbers(tokens, str(self._model.dtype).rpartition(".")[2]))
+        row.broken = True
+        return True
 
     def _let_go(self, rows: list[Row]) -> None:
         """They are over. The last ones leave first: a place that is left is taken by the last row there."""

@@ -11,7 +11,7 @@ ends its row's masks: the draw in its place cannot equal it, so nothing behind i
 Arrays: B rows, T places of a block, V vocabulary, W = ceil(V / 32) words.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import mlx.core as mx
@@ -64,6 +64,14 @@ class Constraint(Protocol):
 
 def allows(mask: bytes, token: int) -> bool:
     return token < 8 * len(mask) and bool(mask[token >> 3] >> (token & 7) & 1)
+
+
+def without(mask: bytes, ids: Iterable[int]) -> bytes:
+    left = bytearray(mask)
+    for token in ids:
+        if token < 8 * len(mask):
+            left[token >> 3] &= ~(1 << (token & 7))
+    return bytes(left)
 
 
 class Ahead:

@@ -1,6 +1,6 @@
 """A model whose logits are NaN or infinite ends its answers with an error that says so."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,12 @@ import pytest
 from runtime.engine import drawing
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
+from runtime.engine.stream import Stream
 from runtime.errors import NotNumbers
 from runtime.loaded import LoadedModel
+from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.params import SamplingParams
+from runtime.speculate.ngram import NgramDrafter
 from runtime.step import Step
 from tests.support.drafting import Scripted, always_drafting, noise
 from tests.support.parity import Reference
@@ -78,6 +81,72 @@ def test_drafts_that_are_verified_are_looked_at_too(tmp_path: Path, monkeypatch:
     )
     with pytest.raises(NotNumbers):
         list(engine.submit(Request((5, 6, 7), 100, SAMPLINGS[0])))
+    engine.close()
+
+
+@dataclass
+class Eighth:
+    """One id of eight may come."""
+
+    taken: int = 0
+    ended = False
+
+    def matcher(self) -> "Eighth":
+        return Eighth()
+
+    def mask(self) -> bytes:
+        return b"\x10" * 20
+
+    def advance(self, token: int) -> None:
+        if token % 8 != 4:
+            raise ConstraintFault(f"{token} is not allowed")
+        self.taken += 1
+
+    def back(self, count: int) -> None:
+        self.taken -= count
+
+    def forced(self, limit: int) -> list[int]:
+        return []
+
+
+def test_a_grammar_is_not_blamed(tmp_path: Path) -> None:
+    engine = Engine(lambda: late(tmp_path, 5), Options(context_length=128))
+    with pytest.raises(NotNumbers, match="after 8 tokens"):
+        list(engine.submit(Request((5, 6, 7), 100, SAMPLINGS[0], constraint=Eighth())))
+    engine.close()
+
+
+def without_a_word(folder: Path) -> LoadedModel:
+    """Id 9 is no numbers."""
+    model = LLAMA.load(folder)
+    model.network.model.embed_tokens.weight[9] = mx.nan
+    return model
+
+
+@pytest.mark.parametrize("depths", [range(1), range(1, 5)], ids=["plain", "drafting"])
+@pytest.mark.parametrize("prefix_bytes", [None, 1 << 24], ids=["forgetful", "keeping"])
+def test_only_the_row_that_reads_it_ends(
+    prefix_bytes: int | None, depths: range, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tokens were on their way into the next step."""
+    always_drafting(monkeypatch, depths)
+    options = Options(context_length=128, max_rows=4, budget_tokens=4, prefix_bytes=prefix_bytes)
+    engine = Engine(lambda: without_a_word(tmp_path), options, lambda *_: {"it": NgramDrafter(shortest=1)})
+    asked = [
+        Request(ids, 30, replace(sampling, suppressed=(9,)))
+        for sampling in SAMPLINGS
+        for ids in ((5, 6, 7), (8, 9), (11, 10))
+    ]
+
+    def said(stream: Stream) -> list[int] | str:
+        try:
+            return [token for delta in stream for token in delta.ids]
+        except NotNumbers:
+            return "no numbers"
+
+    alone = [said(engine.submit(one)) for one in asked]
+    assert [said(stream) for stream in [engine.submit(one) for one in asked]] == alone
+    assert [one == "no numbers" for one in alone] == [9 in one.ids for one in asked]
     engine.close()
 
 
