@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from runtime.cpu import native
 from runtime.engine import drawing
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
@@ -130,12 +131,22 @@ def test_only_the_row_that_reads_it_ends(
 ) -> None:
     """Its tokens were on their way into the next step."""
     always_drafting(monkeypatch, depths)
+    assert_only_it_ends(tmp_path, ((5, 6, 7), (8, 9), (11, 10)), prefix_bytes)
+
+
+@pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
+@pytest.mark.parametrize("prefix_bytes", [None, 1 << 24], ids=["forgetful", "keeping"])
+def test_others_are_given_what_stands_in_front_of_it(prefix_bytes: int | None, tmp_path: Path) -> None:
+    """Read in one step with it."""
+    assert_only_it_ends(tmp_path, ((5, 6, 7), (5, 6, 7, 8, 9), (5, 6, 7, 8, 10)), prefix_bytes)
+
+
+def assert_only_it_ends(folder: Path, prompts: tuple[tuple[int, ...], ...], prefix_bytes: int | None) -> None:
+    """Asked together, and each alone."""
     options = Options(context_length=128, max_rows=4, budget_tokens=4, prefix_bytes=prefix_bytes)
-    engine = Engine(lambda: without_a_word(tmp_path), options, lambda *_: {"it": NgramDrafter(shortest=1)})
+    engine = Engine(lambda: without_a_word(folder), options, lambda *_: {"it": NgramDrafter(shortest=1)})
     asked = [
-        Request(ids, 30, replace(sampling, suppressed=(9,)))
-        for sampling in SAMPLINGS
-        for ids in ((5, 6, 7), (8, 9), (11, 10))
+        Request(ids, 30, replace(sampling, suppressed=(9,))) for sampling in SAMPLINGS for ids in prompts
     ]
 
     def said(stream: Stream) -> list[int] | str:
@@ -145,6 +156,7 @@ def test_only_the_row_that_reads_it_ends(
             return "no numbers"
 
     alone = [said(engine.submit(one)) for one in asked]
+    engine.clear_prefixes()
     assert [said(stream) for stream in [engine.submit(one) for one in asked]] == alone
     assert [one == "no numbers" for one in alone] == [9 in one.ids for one in asked]
     engine.close()

@@ -134,10 +134,11 @@ static void block(const struct mk_attention* a, const struct mk_tile* t, const s
   for (int i = 0; i < t->count; i++) {
     const int64_t from = t->from[i] - start, to = t->to[i] - start;
     const int first = from > low ? (int)(from < high ? from : high) : low, last = to < high ? (int)(to > first ? to : first) : high;
+    t->sights[i] = (struct mk_sight){first, last};
     t->factors[i] = weigh(a, t, i, start - r->base, first, last, part + (ptrdiff_t)i * stride);
   }
   const struct mk_span v = a->values_in_keys ? k : vectors(r, &lanes[2], &lanes[3], start + low, start + high, t->count, t->values);
-  mix(t->scores, t->factors, t->count, &v, low, high, value_size, part + MK_VALUES, stride);
+  mix(t->scores, t->factors, t->sights, t->count, &v, low, value_size, part + MK_VALUES, stride);
 }
 
 static void piece(const struct mk_attention* a, const struct mk_tile* t, int64_t from, int64_t to, float* part) {
@@ -155,7 +156,7 @@ static void piece(const struct mk_attention* a, const struct mk_tile* t, int64_t
 static void merge(const struct mk_attention* a, int count, float* sum, const float* part) {
   const int stride = mk_part_stride(a);
   for (int i = 0; i < count; i++, sum += stride, part += stride) {
-    if (part[MK_GREATEST] == NOTHING) continue;
+    if (part[MK_GREATEST] == NOTHING && vf_sum(vf_load(part + MK_SUMS)) == 0) continue; /* scores that are no numbers have no greatest */
     const float most = sum[MK_GREATEST] > part[MK_GREATEST] ? sum[MK_GREATEST] : part[MK_GREATEST];
     const vf of_sum = vf_exp(vf_set(sum[MK_GREATEST] - most)), of_part = vf_exp(vf_set(part[MK_GREATEST] - most));
     for (int j = MK_SUMS; j < stride; j += LANES)

@@ -4,7 +4,8 @@
  * on how its prompt was cut or on where memory keeps a position:
  *   a score    sixteen lanes over the numbers of a key (lane i: i, i + 16, ...), added by vf_sum's tree;
  *   a block    of MK_BLOCK positions from a multiple of it on: the greatest score seen so far is taken off, weights
- *              are added lane by lane, values in order of position; what a query does not see adds exact zeros;
+ *              are added lane by lane, values in order of position. What a query does not see has no weight, and its value
+ *              is not added, whatever it is: 0 times what is no number is none;
  *   a piece    of MK_PIECE positions from a multiple of it on, computed on its own; pieces are merged in order.
  * How queries are tiled and which thread takes which piece changes nothing.
  */
@@ -53,11 +54,17 @@ struct mk_attention {
   float* out; /* [rows, width, heads * value_size] */
 };
 
+/* The places of a block that a query sees. */
+struct mk_sight {
+  int from, to;
+};
+
 /* Queries of one group of heads that share keys, in the order (token, head), and the memory to answer them with. */
 struct mk_tile {
   int row, group, first, count;
   float *queries, *scores, *factors, *turned_keys, *keys, *values;
-  int64_t *from, *to; /* what each sees */
+  int64_t *from, *to; /* what each sees: later ones never see less far back, nor less far ahead */
+  struct mk_sight* sights; /* of these, what lies in the block that is read */
 };
 
 /* For each query of a tile: its greatest score, sums of weights in lanes, weighted values. */

@@ -195,14 +195,32 @@ enum { WIDE = 4 }; /* vectors of values in registers beside those of four querie
 enum { WIDE = 1 };
 #endif
 
-NESTED void mix_tile(const int form, const int rows, const int wide, const float* weights, const float* factors, const struct mk_span* v,
-                     int first, int low, int high, float* out, ptrdiff_t out_stride) {
+/* Adds the values at places [from, to), times one query's weights. `low` is the place that v begins with. */
+NESTED void mix_some(const int form, const int wide, const float* weights, const struct mk_span* v, const int* group, int first, int low,
+                     int from, int to, vf* sum) {
+  for (int j = from; j < to; j++) {
+    const struct vector value = vector_at(form, v, j - low);
+    const vf w = vf_set(weights[j]);
+    for (int c = 0; c < wide; c++) {
+      ask(form, v, &value, first + c * LANES, SOON);
+      sum[c] = vf_fma(w, numbers_at(form, &value, first + c * LANES, group[c]), sum[c]);
+    }
+  }
+}
+
+/* What all of them see is read once; what lies before and behind that, by each that sees it. */
+NESTED void mix_tile(const int form, const int rows, const int wide, const float* weights, const float* factors, const struct mk_sight* sights,
+                     const struct mk_span* v, int first, int low, float* out, ptrdiff_t out_stride) {
   vf sum[TOGETHER][WIDE];
   int group[WIDE];
+  const int from = sights[rows - 1].from, to = sights[0].to > from ? sights[0].to : from;
   for (int c = 0; c < wide; c++) group[c] = packed(form) ? (first + c * LANES) / v->group : 0;
-  for (int r = 0; r < rows; r++)
+  for (int r = 0; r < rows; r++) {
     for (int c = 0; c < wide; c++) sum[r][c] = vf_mul(vf_load(out + r * out_stride + c * LANES), vf_set(factors[r]));
-  for (int j = low; j < high; j++) {
+    const int end = sights[r].to < from ? sights[r].to : from;
+    mix_some(form, wide, weights + r * MK_BLOCK, v, group, first, low, sights[r].from, end, sum[r]);
+  }
+  for (int j = from; j < to; j++) {
     const struct vector value = vector_at(form, v, j - low);
     vf numbers[WIDE];
     for (int c = 0; c < wide; c++) {
@@ -214,32 +232,34 @@ NESTED void mix_tile(const int form, const int rows, const int wide, const float
       for (int c = 0; c < wide; c++) sum[r][c] = vf_fma(w, numbers[c], sum[r][c]);
     }
   }
-  for (int r = 0; r < rows; r++)
+  for (int r = 0; r < rows; r++) {
+    mix_some(form, wide, weights + r * MK_BLOCK, v, group, first, low, to, sights[r].to, sum[r]);
     for (int c = 0; c < wide; c++) vf_store(out + r * out_stride + c * LANES, sum[r][c]);
+  }
 }
 
-NESTED void mix_form(const int form, const int rows, const float* weights, const float* factors, const struct mk_span* v, int low, int high,
-                     int size, float* out, ptrdiff_t out_stride) {
+NESTED void mix_form(const int form, const int rows, const float* weights, const float* factors, const struct mk_sight* sights,
+                     const struct mk_span* v, int low, int size, float* out, ptrdiff_t out_stride) {
   int c = 0;
   for (; c + WIDE * LANES <= size; c += WIDE * LANES)
-    mix_tile(form, rows, WIDE, weights, factors, v, c, low, high, out + c, out_stride);
-  for (; c < size; c += LANES) mix_tile(form, rows, 1, weights, factors, v, c, low, high, out + c, out_stride);
+    mix_tile(form, rows, WIDE, weights, factors, sights, v, c, low, out + c, out_stride);
+  for (; c < size; c += LANES) mix_tile(form, rows, 1, weights, factors, sights, v, c, low, out + c, out_stride);
 }
 
-NESTED void mix_rows(const int rows, const float* weights, const float* factors, const struct mk_span* v, int low, int high, int size, float* out,
-                     ptrdiff_t out_stride) {
-#define MIX_OF(form) mix_form(form, rows, weights, factors, v, low, high, size, out, out_stride)
+NESTED void mix_rows(const int rows, const float* weights, const float* factors, const struct mk_sight* sights, const struct mk_span* v, int low,
+                     int size, float* out, ptrdiff_t out_stride) {
+#define MIX_OF(form) mix_form(form, rows, weights, factors, sights, v, low, size, out, out_stride)
   BY_FORM(v->form, MIX_OF)
 #undef MIX_OF
 }
 
-/* out[query] = out[query] * factor + the block's values times their weights, in order of place. */
-static void mix(const float* weights, const float* factors, int count, const struct mk_span* v, int low, int high, int size, float* out,
-                ptrdiff_t out_stride) {
-  for (; count > 0; count -= TOGETHER, weights += TOGETHER * MK_BLOCK, factors += TOGETHER, out += TOGETHER * out_stride) {
-    if (TOGETHER == 1 || count == 1) mix_rows(1, weights, factors, v, low, high, size, out, out_stride);
-    else if (count == 2) mix_rows(2, weights, factors, v, low, high, size, out, out_stride);
-    else if (count == 3) mix_rows(3, weights, factors, v, low, high, size, out, out_stride);
-    else mix_rows(4, weights, factors, v, low, high, size, out, out_stride);
+/* out[query] = out[query] * factor + what it sees of the block's values, times their weights, in order of place. */
+static void mix(const float* weights, const float* factors, const struct mk_sight* sights, int count, const struct mk_span* v, int low, int size,
+                float* out, ptrdiff_t out_stride) {
+  for (; count > 0; count -= TOGETHER, weights += TOGETHER * MK_BLOCK, factors += TOGETHER, sights += TOGETHER, out += TOGETHER * out_stride) {
+    if (TOGETHER == 1 || count == 1) mix_rows(1, weights, factors, sights, v, low, size, out, out_stride);
+    else if (count == 2) mix_rows(2, weights, factors, sights, v, low, size, out, out_stride);
+    else if (count == 3) mix_rows(3, weights, factors, sights, v, low, size, out, out_stride);
+    else mix_rows(4, weights, factors, sights, v, low, size, out, out_stride);
   }
 }

@@ -48,12 +48,13 @@ static struct mk_tile tile_of(const struct job* j, int which, size_t spare, floa
     t.count = 0;
     return t;
   }
-  float* p = scratch((size_t)TILE * (size + MK_BLOCK + 5) + (size_t)MK_BLOCK * (2 * size + value_size) + spare);
+  float* p = scratch((size_t)TILE * (size + MK_BLOCK + 7) + (size_t)MK_BLOCK * (2 * size + value_size) + spare);
   t.queries = p, p += TILE * size;
   t.scores = p, p += TILE * MK_BLOCK;
   t.factors = p, p += TILE;
   t.from = (int64_t*)p, p += 2 * TILE;
   t.to = (int64_t*)p, p += 2 * TILE;
+  t.sights = (struct mk_sight*)p, p += 2 * TILE;
   t.turned_keys = p, p += MK_BLOCK * size;
   t.keys = p, p += MK_BLOCK * size;
   t.values = p, p += MK_BLOCK * value_size;
@@ -62,7 +63,7 @@ static struct mk_tile tile_of(const struct job* j, int which, size_t spare, floa
   return t;
 }
 
-/* What a tile sees: later queries never see less far back, nor less far ahead. */
+/* What a tile sees. */
 static int64_t seen_from(const struct mk_tile* t) { return t->from[0]; }
 static int64_t seen_to(const struct mk_tile* t) { return t->to[t->count - 1]; }
 

@@ -103,6 +103,19 @@ def test_a_query_that_sees_nothing_is_answered_by_zeros() -> None:
     assert not mx.any(ops.table.attend(None, q, q[:, :, :1], q[:, :, :1], mask[..., :1], scale=1.0))
 
 
+@pytest.mark.parametrize("column", kernels.columns())
+@pytest.mark.parametrize(("width", "late"), [(2, 1), (20, 11), (130, 65), (130, 6)])
+def test_what_a_query_does_not_see_may_be_no_number(column: str, width: int, late: int) -> None:
+    """As of a draft that is taken back."""
+    assert kernels.use_column(column)
+    q, k, v = (normal(2, heads, width, 32, seed=seed) for seed, heads in enumerate((6, 2, 2)))
+    is_late = mx.arange(width)[:, None] >= late
+    broken = [mx.where(is_late, mx.nan, x) for x in (k, v)]
+    sound, got = (ops.table.attend(None, q, *kv, "causal", scale=0.2) for kv in ((k, v), broken))
+    assert same(got[:, :, :late], sound[:, :, :late])
+    assert mx.all(mx.isnan(got[:, :, late:]))
+
+
 class Layer:
     """A layer with memory, and what goes into it: `rows` sequences of `length` tokens, all different."""
 
