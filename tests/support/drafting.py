@@ -47,7 +47,7 @@ def noise(ids: list[int], depth: int) -> list[int]:
     return [int(token) for token in rng.integers(3, 150, rng.integers(0, depth + 1))]
 
 
-def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: range = range(7)) -> None:
+def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: Sequence[int] = range(7)) -> None:
     """These depths in turn, whatever pays."""
     turn = itertools.cycle(depths)
 

@@ -19,7 +19,6 @@ import pytest
 from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.page_folder import PrefixFolder
-from runtime.cache.prefix import PrefixStore
 from runtime.engine.engine import Engine, Options
 from runtime.engine.loop import Loop
 from runtime.engine.places import Places
@@ -28,9 +27,10 @@ from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate import draft_model
 from runtime.speculate.draft_model import ModelDrafter
-from runtime.speculate.drafter import Drafter, Proposal, Remembers, Rows
+from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Idle, always_drafting
+from tests.support.invariants import check, check_store
 from tests.support.parity import SPECIAL, Reference
 
 # Full attention, a window, folds beside full attention, a sequence that is read again once it is long.
@@ -61,35 +61,6 @@ class Adversary(Idle):
         return Proposal(
             mx.array(tokens, dtype=mx.int32), tuple(self.rng.integers(0, depth + 1, len(rows)).tolist())
         )
-
-
-def check(loop: Loop) -> None:
-    """What must hold between two steps."""
-    places, memory = loop._places, loop._memory
-    rows = places.rows
-    for cache in memory.caches:  # all layers of a row agree, and no place that is free holds anything
-        assert list(cache.lengths) == [row.length for row in rows] + [0] * (memory.rows - len(rows))
-    for row in rows:
-        assert 0 <= row.length <= len(row.ids) + 1  # one token may be on its way
-        assert not row.done
-    assert places.prefilling is None or places.prefilling.unread > 0
-    drafters = [one for one in loop._desk._standby._all.values() if isinstance(one, Remembers)]
-    held = memory.nbytes + sum(drafter.memory.nbytes for drafter in drafters)
-    assert memory.budget.held_bytes == held
-    sharing = loop._prefixes._sharing
-    if sharing is not None:
-        assert set(sharing._uses) == set(rows)  # nobody outlives its row
-        check_store(sharing.store, len(rows))
-    for drafter in drafters:
-        own: Any = drafter
-        if own._sharing is not None:
-            assert set(own._sharing._uses) <= set(own._lines)
-            check_store(own._sharing.store, len(own._sharing._uses))
-
-
-def check_store(store: PrefixStore, users: int) -> None:
-    store.check()
-    assert store._trie.root.pins + sum(node.pins for node in store._trie) == users
 
 
 @dataclass
