@@ -7,6 +7,9 @@ that place. Where it falls, the token comes from max(p - q, 0): so every token h
 The two draws at a place use noise of their own streams, independent of the noise the draft was drawn with.
 Noise at a place behind the first fallen draft has decided nothing, so the next round may use it again.
 
+A drafter that is broken, whose odds are no numbers, has its drafts taken for certain, too: whatever it says,
+the row's tokens have the odds p.
+
 Arrays: B rows, T places of a block, the first T - 1 of them with a draft, V vocabulary.
 """
 
@@ -41,7 +44,7 @@ class Guesses:
         odds = self.odds or (None,) * rows
         return mx.concatenate(
             [
-                _certain(drafts[row : row + 1], size) if one is None else one[:, :columns]
+                _or_certain(drafts[row : row + 1], size, None if one is None else one[:, :columns])
                 for row, one in enumerate(odds)
             ]
         )
@@ -78,6 +81,12 @@ def judge(
 
 def _of(odds: mx.array, tokens: mx.array) -> mx.array:
     return mx.take_along_axis(odds, tokens[..., None], axis=-1).squeeze(-1)
+
+
+def _or_certain(drafts: mx.array, size: int, odds: mx.array | None) -> mx.array:
+    """These odds [B, T, V], where there are any and they are numbers."""
+    certain = _certain(drafts, size)
+    return certain if odds is None else mx.where(mx.isnan(odds).any(axis=-1, keepdims=True), certain, odds)
 
 
 def _certain(drafts: mx.array, size: int) -> mx.array:

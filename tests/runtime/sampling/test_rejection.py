@@ -49,7 +49,9 @@ def exact(settings: dict[str, object]) -> np.ndarray:
     return np.exp(np.array(group.distribution(adjusted).dense(V)))[0]
 
 
-def play(settings: dict[str, object], depth: int, *, certain: bool = False) -> tuple[np.ndarray, float]:
+def play(
+    settings: dict[str, object], depth: int, *, certain: bool = False, draft: mx.array = DRAFT
+) -> tuple[np.ndarray, float]:
     """The first two tokens of every row [ROWS, 2], and which share of the judged drafts stood.
 
     certain: the drafter says that its drafts were not drawn by chance.
@@ -62,7 +64,7 @@ def play(settings: dict[str, object], depth: int, *, certain: bool = False) -> t
         positions = [len(ids) for ids in emitted]
         drawn, odds = [newest], list[list[mx.array | None]]()
         for ahead in range(depth):
-            tokens, its = sampler.draft(DRAFT[drawn[-1]], [at + ahead for at in positions])
+            tokens, its = sampler.draft(draft[drawn[-1]], [at + ahead for at in positions])
             drawn.append(tokens)
             odds.append(its)
         inputs = mx.concatenate(drawn, axis=1)
@@ -105,6 +107,13 @@ def test_the_first_two_tokens_have_the_targets_odds(name: str, depth: int) -> No
 def test_drafts_that_count_as_certain_keep_the_odds_too() -> None:
     pairs, _ = play({}, 2, certain=True)
     value, limit = statistic(pairs, exact({}))
+    assert value < limit
+
+
+@pytest.mark.parametrize("name", ["plain", "top_k"])
+def test_a_draft_whose_odds_are_no_numbers_changes_none(name: str) -> None:
+    pairs, _ = play(FILTERS[name], 2, draft=mx.where(mx.arange(V)[:, None] == 3, DRAFT, mx.nan))
+    value, limit = statistic(pairs, exact(FILTERS[name]))
     assert value < limit
 
 
