@@ -9,6 +9,7 @@ Invariant: in `_flight` is at most one token of each row, the last that was draw
 all that were drawn before.
 """
 
+import math
 from collections.abc import Callable
 from typing import cast
 
@@ -356,11 +357,11 @@ class Steps:
 
     def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> bool:
         """Hand the row its next token; True where it is over with that."""
-        tokens = row.position
-        if group.is_broken(place, column):
+        tokens, details = row.position, group.details(place, column)
+        if group.is_broken(place, column) or (details is not None and math.isnan(details.logprob)):
             return self._break(row, tokens)
         try:
-            reason = row.take(token, group.details(place, column))
+            reason = row.take(token, details)
         except ConstraintFault as fault:
             if row.refuses(token):
                 return self._break(row, tokens)

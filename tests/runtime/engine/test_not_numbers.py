@@ -73,6 +73,17 @@ def test_later_ones_are_found_soon(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_no_log_probability_is_none(tmp_path: Path) -> None:
+    engine = Engine(lambda: late(tmp_path, 5), Options(context_length=128))
+    got: list[float] = []
+    with pytest.raises(NotNumbers, match="after 8 tokens"):
+        got.extend(
+            d.logprobs[0].logprob for d in engine.submit(Request((5, 6, 7), 9, SAMPLINGS[0], top_logprobs=1))
+        )
+    assert len(got) == 5
+    engine.close()
+
+
 def test_drafts_that_are_verified_are_looked_at_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     always_drafting(monkeypatch, range(1, 5))
     engine = Engine(
