@@ -1,8 +1,9 @@
 """The adapters of a step's rows: rows with different ones, several, or none share a step.
 
 Each row's pair is gathered by its place in the module's stack, so a row is multiplied by itself, whoever its
-neighbours are: what is added to it does not depend on them, to the last bit. A row without an adapter gets
-another one's numbers times zero. Where no row has one there is no `RowAdapters`, and nothing is computed.
+neighbours are: what is added to it does not depend on them, to the last bit. A row without an adapter is
+multiplied by another one's numbers, which may be none, and what comes of it is not taken. Where no row has
+one there is no `RowAdapters`, and nothing is computed.
 
 Dimensions: B rows, L tokens, r the rank, E experts, H heads, n adapters of a module.
 """
@@ -31,6 +32,8 @@ class Place:
     """uint32 [B]: 0, 1, ... A gathered product that is not told makes it anew."""
     scales: mx.array | None
     """float32 [B], 0 for rows without one; None: all are 1."""
+    having: mx.array | None
+    """bool [B], which rows have one; None: all."""
     alike: float | None
     """The scale, where all rows have the same adapter at the same scale."""
     same: int | None
@@ -41,6 +44,12 @@ class Place:
         if self.scales is None:
             return more
         return more * self.scales.astype(more.dtype).reshape(-1, *[1] * (more.ndim - 1))
+
+    def added(self, out: mx.array, more: mx.array) -> mx.array:
+        """[B, ...], with more where a row has an adapter."""
+        if self.having is None:
+            return out + more
+        return mx.where(self.having.reshape(-1, *[1] * (out.ndim - 1)), out + more, out)
 
     def of(self, stacked: mx.array, like: mx.array) -> mx.array:
         """[n, out] -> [B, 1, ..., out], each row's own, of the form and type of an answer [B, ..., out]."""
@@ -83,9 +92,9 @@ class RowAdapters:
                 at = place.slots[:, None] * tokens + ids.reshape(ids.shape[0], -1)
                 inner = place.scaled(_as(stack.down.reshape(-1, rank)[at], y))
                 more = ops.table.matmul(inner, _as(stack.up, y)[place.slots])
-                out = out + more.reshape(y.shape)
+                out = place.added(out, more.reshape(y.shape))
             if stack.factor is not None:
-                out = out + place.scaled(y * place.of(stack.factor, y))
+                out = place.added(out, place.scaled(y * place.of(stack.factor, y)))
         return self._replaced(stack, ids, y, out, _looked_up)
 
     def gather(self, module: object, x: mx.array, chosen: mx.array, y: mx.array) -> mx.array:
@@ -104,7 +113,7 @@ class RowAdapters:
                 scale = None if place.scales is None else _as(place.scales, x).reshape(*form, 1, 1)
             inner = ops.table.pick(x, _as(stack.down.flatten(0, 1), x), at)
             inner = inner if scale is None else inner * scale
-            out = out + _as(ops.table.pick(inner, _as(stack.up.flatten(0, 1), x), at), y)
+            out = place.added(out, _as(ops.table.pick(inner, _as(stack.up.flatten(0, 1), x), at), y))
         return out
 
     def by_heads(self, module: object, x: mx.array, y: mx.array) -> mx.array:
@@ -113,9 +122,9 @@ class RowAdapters:
             assert stack is not None
             if stack.down is not None and stack.up is not None:
                 inner = ops.table.matmul(x, _as(stack.down, x)[place.slots][:, None])
-                out = out + ops.table.matmul(place.scaled(inner), _as(stack.up, x)[place.slots])
+                out = place.added(out, ops.table.matmul(place.scaled(inner), _as(stack.up, x)[place.slots]))
             if stack.factor is not None:
-                out = out + place.scaled(y * _as(stack.factor, y)[place.slots][:, :, None])
+                out = place.added(out, place.scaled(y * _as(stack.factor, y)[place.slots][:, :, None]))
         return out
 
     def by_heads_back(self, module: Any, x: mx.array, y: mx.array) -> mx.array:
@@ -125,9 +134,10 @@ class RowAdapters:
             if stack.down is not None and stack.up is not None:
                 inner = ops.table.matmul(x, _as(stack.up, x)[place.slots], transposed=True)
                 down = _as(stack.down, x)[place.slots][:, None]
-                out = out + ops.table.matmul(place.scaled(inner), down, transposed=True)
+                out = place.added(out, ops.table.matmul(place.scaled(inner), down, transposed=True))
             if stack.factor is not None:
-                out = out + module.back(place.scaled(x * _as(stack.factor, x)[place.slots][:, :, None]))
+                more = x * _as(stack.factor, x)[place.slots][:, :, None]
+                out = place.added(out, module.back(place.scaled(more)))
         return out
 
     def mixed(self, module: Mapping[str, object]) -> bool:
@@ -148,12 +158,12 @@ class RowAdapters:
                 up = _as(stack.up, x)
                 inner = ops.table.pick(flat, _as(stack.down, x), place.slots, place.own, place.same)
                 more = ops.table.pick(place.scaled(inner), up, place.slots, place.own, place.same)
-                out = out + _as(more if x.ndim == 3 else more.reshape(y.shape), y)
+                out = place.added(out, _as(more if x.ndim == 3 else more.reshape(y.shape), y))
             if stack.factor is not None:
                 base = y - module["bias"] if "bias" in module else y
-                out = out + _as(place.scaled(base * place.of(stack.factor, y)), y)
+                out = place.added(out, _as(place.scaled(base * place.of(stack.factor, y)), y))
             if stack.bias is not None:
-                out = out + place.scaled(place.of(stack.bias, y))
+                out = place.added(out, place.scaled(place.of(stack.bias, y)))
         return out
 
     def _replaced(
@@ -200,7 +210,8 @@ def _places(adapters: tuple[Adapter, ...], rows: Sequence[Members]) -> list[Plac
         alike = len(having) == len(rows) and len(set(zip(at, scales, strict=True))) == 1
         array = None if all(scale == 1 for scale in scales) else mx.array(scales, dtype=mx.float32)
         scale, same = (scales[0], at[0]) if alike else (None, None)
-        places.append(Place(mx.array(at, dtype=mx.uint32), own_rows, array, scale, same))
+        have = None if all(scales) else mx.array([scale != 0 for scale in scales])
+        places.append(Place(mx.array(at, dtype=mx.uint32), own_rows, array, have, scale, same))
     return places
 
 

@@ -269,7 +269,8 @@ class _Dice(random.Random):
         if not self.reads:
             names += [family, "qwen2", self.choice(Reference.names()), "block"]
         chosen = self.sample(names, self.choice((0, 1, 1, 2, 3)))
-        return (*(["own"] if family.startswith(("head", "assisted")) else []), *chosen)
+        own = ["own"] if family.startswith(("head", "assisted")) else []
+        return tuple(dict.fromkeys([*own, *chosen]))
 
     def _deeds(self, limited: bool) -> Iterator[tuple[int, int, str, int]]:
         page = self.page

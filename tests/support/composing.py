@@ -131,6 +131,7 @@ class World:
             while self.events:
                 self.engine.call(lambda _: None)  # makes a turn, whether there is work or none
                 assert time.monotonic() < until, "it hangs"
+            self.engine.call(lambda _: None)  # the last of them has happened, too
             for place, _ in mine:
                 self.said[place] = Said.by(self.streams[place], self.taken.get(place, ()))
             self.resumed |= {place: (at, Said.by(stream)) for place, (at, stream) in self.rest.items()}
