@@ -10,21 +10,22 @@ The stream of residuals grows beyond what float16 can hold, so in that type it i
 Sources: arXiv 1910.10683 (T5), 2010.11934 (mT5), 2304.09151 (UMT5); transformers modeling_t5.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cache.layout import Encoder, Full, LayerSpec
+from runtime.cache.layout import Encoder as Encoded
+from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Family
 from runtime.models.names import architecture_name
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.models.t5_config import Config, parse
-from runtime.nn.attend import Bias, attend, attend_over, split_heads
-from runtime.nn.bidirectional import Between, attend_both_ways, whole_texts
+from runtime.nn.attend import attend, attend_over, split_heads
+from runtime.nn.bidirectional import attend_both_ways, whole_texts
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS
 from runtime.nn.module import Module
@@ -35,7 +36,7 @@ from runtime.step import Inputs, Step
 
 def layout(config: Config) -> list[LayerSpec]:
     """Of each decoder layer: its own tokens, then what the encoder made of the prompt."""
-    own, read = Full(config.heads, config.head_dim), Encoder(config.heads, config.head_dim, of_prompt=True)
+    own, read = Full(config.heads, config.head_dim), Encoded(config.heads, config.head_dim, of_prompt=True)
     return [spec for _ in range(config.decoder_layers) for spec in (own, read)]
 
 
@@ -44,18 +45,25 @@ class Biases(nn.Embedding):
 
 
 class Attention(Module):
-    """Projections for scores that are not scaled. biased: the layer has a table of biases by distance."""
+    """Projections for scores that are not scaled."""
 
-    def __init__(self, config: Config, *, biased: bool = False) -> None:
+    def __init__(self, config: Config) -> None:
         super().__init__()
         inner = config.heads * config.head_dim
         self.q = nn.Linear(config.hidden_size, inner, bias=False)
         self.k = nn.Linear(config.hidden_size, inner, bias=False)
         self.v = nn.Linear(config.hidden_size, inner, bias=False)
         self.o = nn.Linear(inner, config.hidden_size, bias=False)
-        if biased:
-            self.relative_attention_bias = Biases(config.buckets, config.heads)
-        self._heads = config.heads
+        self._heads, self.head_dim = config.heads, config.head_dim
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """Of queries, and of keys and values."""
+        return self._heads, self._heads
+
+    def of_heads(self, heads: int, _groups: int) -> dict[str, Any]:
+        """Its attributes where it has so many of its heads (`runtime.ranks`)."""
+        return {"_heads": heads}
 
     def queries(self, x: mx.array, step: Step) -> mx.array:
         return split_heads(linear(self.q, x, step), self._heads)
@@ -64,23 +72,57 @@ class Attention(Module):
         keys, values = linear(self.k, x, step), linear(self.v, x, step)
         return split_heads(keys, self._heads), split_heads(values, self._heads)
 
-    def within(self, x: mx.array, whole: Step, between: Between) -> mx.array:
-        """Every token sees every other. whole: see `whole_texts`."""
+
+class Biased(Attention):
+    """With a table of biases by distance: its own, or that of another layer (`lent`)."""
+
+    def __init__(self, config: Config, positions: RelativeBias, place: int, lent: Biases | None) -> None:
+        super().__init__(config)
+        if lent is None:
+            self.relative_attention_bias = Biases(config.buckets, config.heads)
+        self._table = self.relative_attention_bias if lent is None else lent
+        self._positions, self._of = positions, place if lent is None else 0
+
+
+class Within(Biased):
+    """Every token sees every other."""
+
+    looks_ahead: ClassVar[bool] = True
+
+    def __call__(self, x: mx.array, whole: Step) -> mx.array:
+        """whole: see `whole_texts`."""
         queries, (keys, values) = self.queries(x, whole), self.keys_values(x, whole)
-        seen = attend_both_ways(queries, keys, values, scale=1.0, between=between, counts=whole.counts)
+        counts, between = whole.counts, self._between
+        seen = attend_both_ways(queries, keys, values, scale=1.0, between=between, counts=counts)
         return linear(self.o, seen, whole)
 
-    def onward(self, x: mx.array, step: Step, cache: AttentionCache, bias: Bias) -> mx.array:
-        """Tokens see what stands before them."""
+    def _between(self, queries: range, keys: range) -> mx.array:
+        asking = mx.arange(queries.start, queries.stop, dtype=mx.int32)[None]
+        asked = mx.arange(keys.start, keys.stop, dtype=mx.int32)
+        return self._positions.between(self._table.weight, asking, asked)
+
+
+class Onward(Biased):
+    """Tokens see what stands before them."""
+
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries, (keys, values) = self.queries(x, step), self.keys_values(x, step)
+        bias = self._positions.of_step(self._table.weight, step, self._of)
         return linear(self.o, attend(step, cache, queries, keys, values, scale=1.0, bias=bias), step)
 
-    def across(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
-        """Tokens see what the encoder read."""
+
+class Across(Attention):
+    """Tokens see what the encoder read."""
+
+    crosses: ClassVar[bool] = True
+
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         return linear(self.o, attend_over(step, cache, self.queries(x, step), scale=1.0), step)
 
 
 class FeedForward(Module):
+    by_inner: ClassVar[bool] = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
@@ -102,8 +144,9 @@ class FeedForward(Module):
 class Sublayer(Module):
     """`name`: what the checkpoint calls the part that the norm stands before, one of these."""
 
-    SelfAttention: Attention
-    EncDecAttention: Attention
+    SelfAttention: Any
+    """Within, or Onward."""
+    EncDecAttention: Across
     DenseReluDense: FeedForward
 
     def __init__(self, config: Config, name: str, part: nn.Module) -> None:
@@ -116,63 +159,104 @@ class Sublayer(Module):
 
 
 class Block(Module):
-    def __init__(self, config: Config, *, biased: bool, decodes: bool) -> None:
+    """dtype: of activations; the stream may be wider (see above)."""
+
+    def __init__(self, config: Config, parts: Sequence[tuple[str, nn.Module]], *, lent: bool) -> None:
+        """lent: the first layer's biases are its own, too."""
         super().__init__()
-        parts: list[tuple[str, nn.Module]] = [("SelfAttention", Attention(config, biased=biased))]
-        parts += [("EncDecAttention", Attention(config))] if decodes else []
-        self.layer = [
-            Sublayer(config, name, part) for name, part in (*parts, ("DenseReluDense", FeedForward(config)))
-        ]
+        self.layer = [Sublayer(config, name, part) for name, part in parts]
+        self._lent = lent
+
+    @property
+    def borrows(self) -> tuple[int, str] | None:
+        """The layer whose biases it has, and by what name that has them; None: its own."""
+        return (0, "layer.0.SelfAttention.relative_attention_bias") if self._lent else None
 
 
-class Stack(Module):
-    """Encoder or decoder. Norms answer in the type of activations, the stream may be wider (see above)."""
+class EncoderBlock(Block):
+    def __call__(self, x: mx.array, whole: Step, dtype: mx.Dtype) -> mx.array:
+        own, forward = self.layer
+        x = x + own.SelfAttention(own.normed(x, dtype), whole)
+        return x + forward.DenseReluDense(forward.normed(x, dtype), whole)
 
-    def __init__(self, config: Config, *, decodes: bool) -> None:
+
+class DecoderBlock(Block):
+    def __call__(
+        self, x: mx.array, step: Step, remembered: AttentionCache, read: AttentionCache, dtype: mx.Dtype
+    ) -> mx.array:
+        own, cross, forward = self.layer
+        x = x + own.SelfAttention(own.normed(x, dtype), step, remembered)
+        x = x + cross.EncDecAttention(cross.normed(x, dtype), step, read)
+        return x + forward.DenseReluDense(forward.normed(x, dtype), step)
+
+    def remember(self, read: mx.array, whole: Step, step: Step, cache: AttentionCache) -> None:
+        """What the encoder made of a whole prompt, which begins the rows of this step."""
+        cache.append(step, *self.layer[1].EncDecAttention.keys_values(read, whole))
+
+
+class Encoder(Module):
+    """Norms answer in the type of activations."""
+
+    in_turn: ClassVar[str] = "block"
+    reads_prompts: ClassVar[bool] = True
+
+    def __init__(self, config: Config) -> None:
         super().__init__()
-        layers = config.decoder_layers if decodes else config.encoder_layers
-        self.block = [Block(config, biased=config.own_bias or not i, decodes=decodes) for i in range(layers)]
+        positions = RelativeBias(config.buckets, config.max_distance, both_ways=True)
+        self.block: list[EncoderBlock] = []
+        for place in range(config.encoder_layers):
+            lent = _lent(config, self.block)
+            parts = ("SelfAttention", Within(config, positions, place, lent)), _feed_forward(config)
+            self.block.append(EncoderBlock(config, parts, lent=lent is not None))
         self.final_layer_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
-        self._positions = RelativeBias(config.buckets, config.max_distance, both_ways=not decodes)
-        self._own_bias = config.own_bias
 
-    def encode(self, x: mx.array, whole: Step) -> mx.array:
+    def __call__(self, whole: Step, x: mx.array) -> mx.array:
         """Embedded tokens [B, T, D] of whole texts -> normed hidden states. whole: see `whole_texts`."""
         dtype, x = x.dtype, _wide(x)
-        for i, block in enumerate(self.block):
-            own, forward = block.layer
-            table = self._table(i)
-            x = x + own.SelfAttention.within(own.normed(x, dtype), whole, self._between(table))
-            x = x + forward.DenseReluDense(forward.normed(x, dtype), whole)
+        for block in self.block:
+            x = block(x, whole, dtype)
         return self.final_layer_norm(x).astype(dtype)
 
-    def __call__(self, x: mx.array, step: Step, caches: Caches) -> mx.array:
+
+class Decoder(Module):
+    """Norms answer in the type of activations."""
+
+    in_turn: ClassVar[str] = "block"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        positions = RelativeBias(config.buckets, config.max_distance, both_ways=False)
+        self.block: list[DecoderBlock] = []
+        for place in range(config.decoder_layers):
+            lent = _lent(config, self.block)
+            own = ("SelfAttention", Onward(config, positions, place, lent))
+            parts = own, ("EncDecAttention", Across(config)), _feed_forward(config)
+            self.block.append(DecoderBlock(config, parts, lent=lent is not None))
+        self.final_layer_norm = RMSNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, step: Step, caches: Caches, x: mx.array) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> normed hidden states; caches: two for each layer."""
         dtype, x = x.dtype, _wide(x)
         memories = by_layout(caches)
-        for i, block in enumerate(self.block):
-            own, cross, forward = block.layer
-            remembered, read = memories[2 * i : 2 * i + 2]
-            bias = self._bias(i, step)
-            x = x + own.SelfAttention.onward(own.normed(x, dtype), step, remembered, bias)
-            x = x + cross.EncDecAttention.across(cross.normed(x, dtype), step, read)
-            x = x + forward.DenseReluDense(forward.normed(x, dtype), step)
+        for block, own, read in zip(self.block, memories[::2], memories[1::2], strict=True):
+            x = block(x, step, own, read, dtype)
         return self.final_layer_norm(x).astype(dtype)
 
-    def _table(self, layer: int) -> mx.array:
-        block = self.block[layer if self._own_bias else 0]
-        return block.layer[0].SelfAttention.relative_attention_bias.weight
+    def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
+        """What the encoder made of whole prompts, in all layers."""
+        for block, cache in zip(self.block, by_layout(caches)[1::2], strict=True):
+            block.remember(read, whole, step, cache)
 
-    def _between(self, table: mx.array) -> Between:
-        def between(queries: range, keys: range) -> mx.array:
-            asking = mx.arange(queries.start, queries.stop, dtype=mx.int32)[None]
-            return self._positions.between(table, asking, mx.arange(keys.start, keys.stop, dtype=mx.int32))
 
-        return between
+def _lent(config: Config, before: Sequence[Block]) -> Biases | None:
+    """The first layer's biases, for one that stands behind these."""
+    if config.own_bias or not before:
+        return None
+    return before[0].layer[0].SelfAttention.relative_attention_bias
 
-    def _bias(self, layer: int, step: Step) -> Bias:
-        table, of = self._table(layer), layer if self._own_bias else 0
-        return self._positions.of_step(table, step, of)
+
+def _feed_forward(config: Config) -> tuple[str, FeedForward]:
+    return "DenseReluDense", FeedForward(config)
 
 
 class T5(Module):
@@ -181,8 +265,8 @@ class T5(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.encoder = Stack(config, decodes=False)
-        self.decoder = Stack(config, decodes=True)
+        self.encoder = Encoder(config)
+        self.decoder = Decoder(config)
         if not config.tied:
             self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self._tied = config.tied
@@ -191,12 +275,11 @@ class T5(Module):
     def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
         whole = whole_texts(prompt, step)
-        read = self.encoder.encode(self._entering(whole), whole)
-        for block, cache in zip(self.decoder.block, by_layout(caches)[1::2], strict=True):
-            cache.append(step, *block.layer[1].EncDecAttention.keys_values(read, whole))
+        read = self.encoder(whole, self._entering(whole))
+        self.decoder.remember(read, whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        return self.decoder(self._entering(step), step, caches)
+        return self.decoder(step, caches, self._entering(step))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.shared, ids, step)

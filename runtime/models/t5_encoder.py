@@ -13,9 +13,9 @@ import mlx.nn as nn
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
 from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.encoder import Encoder
+from runtime.models.encoder import Encoder as Whole
 from runtime.models.family import Family
-from runtime.models.t5 import COPIES, ROWS, Stack
+from runtime.models.t5 import COPIES, ROWS, Encoder
 from runtime.models.t5 import adapt as adapt_both
 from runtime.models.t5_config import Config
 from runtime.models.t5_config import parse as parse_both
@@ -32,17 +32,17 @@ def layout(config: Config) -> list[LayerSpec]:
     return [Stateless() for _ in range(config.encoder_layers)]
 
 
-class T5Encoder(Encoder):
+class T5Encoder(Whole):
     shifts: ClassVar[tuple[()]] = ()
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.encoder = Stack(config, decodes=False)
+        self.encoder = Encoder(config)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("this network counts how many tokens lie between two")
-        return self.encoder.encode(step.embedded(self.embed), step)
+        return self.encoder(step, step.embedded(self.embed))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return embed(self.shared, ids, step)

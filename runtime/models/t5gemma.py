@@ -9,7 +9,7 @@ Source: arXiv 2504.06225; transformers modeling_t5gemma.py.
 """
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -28,7 +28,7 @@ from runtime.models.quantizing import EIGHT, Row
 from runtime.models.t5gemma_config import Config, StackConfig, parse
 from runtime.nn.activation import softcap
 from runtime.nn.attend import attend_over, split_heads
-from runtime.nn.bidirectional import attend_both_ways, whole_texts
+from runtime.nn.bidirectional import whole_texts
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.module import Module
 from runtime.nn.norm import one_added
@@ -59,6 +59,8 @@ def _self_attention(config: StackConfig, rope: Rope | None) -> SelfAttention:
 class CrossAttention(Module):
     """Queries of the decoder's tokens, keys and values of the encoder's."""
 
+    crosses: ClassVar[bool] = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         own, read = config.decoder, config.encoder.hidden_size
@@ -70,6 +72,15 @@ class CrossAttention(Module):
         self._heads, self._kv_heads = own.heads, own.kv_heads
         self._scale, self._softcap = own.scale, own.score_softcap
 
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """Of queries, and of keys and values."""
+        return self._heads, self._kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        """Its attributes where it has so many of its heads (`runtime.ranks`)."""
+        return {"_heads": heads, "_kv_heads": groups}
+
     def keys_values(self, read: mx.array, step: Step) -> tuple[mx.array, mx.array]:
         keys, values = linear(self.k_proj, read, step), linear(self.v_proj, read, step)
         return split_heads(keys, self._kv_heads), split_heads(values, self._kv_heads)
@@ -78,6 +89,10 @@ class CrossAttention(Module):
         queries = split_heads(linear(self.q_proj, x, step), self._heads)
         seen = attend_over(step, cache, queries, scale=self._scale, softcap=self._softcap)
         return linear(self.o_proj, seen, step)
+
+
+_NO_MEMORY = cast("AttentionCache", None)
+"""Of what looks ahead."""
 
 
 class EncoderLayer(Module):
@@ -90,17 +105,12 @@ class EncoderLayer(Module):
         self.post_self_attn_layernorm = norm()
         self.pre_feedforward_layernorm = norm()
         self.post_feedforward_layernorm = norm()
-        self._scale, self._softcap, self._window = config.scale, config.score_softcap, window
+        self.self_attn.look_ahead(window)
 
     def __call__(self, x: mx.array, whole: Step) -> mx.array:
         """whole: see `whole_texts`."""
-        attention = self.self_attn
-        queries, keys, values = attention.project(self.pre_self_attn_layernorm(x), whole)
-        queries, keys = attention.place(queries, keys, whole)
-        seen = attend_both_ways(
-            queries, keys, values, scale=self._scale, softcap=self._softcap, window=self._window
-        )
-        x = x + self.post_self_attn_layernorm(linear(attention.o_proj, seen, whole))
+        seen = self.self_attn(self.pre_self_attn_layernorm(x), whole, _NO_MEMORY)
+        x = x + self.post_self_attn_layernorm(seen)
         return x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x), whole))
 
 
@@ -126,9 +136,15 @@ class DecoderLayer(Module):
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
         return added(x, self.mlp, step, norm=before, after=after)
 
+    def remember(self, read: mx.array, whole: Step, step: Step, cache: AttentionCache) -> None:
+        """What the encoder made of a whole prompt, which begins the rows of this step."""
+        cache.append(step, *self.cross_attn.keys_values(read, whole))
+
 
 class Stack(Module):
     """Embedding and the last norm; layers are the two kinds' own."""
+
+    in_turn: ClassVar[str] = "layers"
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
@@ -141,16 +157,37 @@ class Stack(Module):
 
 
 class EncoderStack(Stack):
+    reads_prompts: ClassVar[bool] = True
+
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
         kinds = zip(layer_ropes(config), config.windows, strict=True)
         self.layers = [EncoderLayer(config, rope, window) for rope, window in kinds]
+
+    def __call__(self, whole: Step) -> mx.array:
+        """Normed hidden states of whole texts [B, T, D]. whole: see `whole_texts`."""
+        x = whole.embedded(self.embed)
+        for layer in self.layers:
+            x = layer(x, whole)
+        return self.norm(x)
 
 
 class DecoderStack(Stack):
     def __init__(self, config: Config) -> None:
         super().__init__(config.decoder)
         self.layers = [DecoderLayer(config, rope) for rope in layer_ropes(config.decoder)]
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        x = step.embedded(self.embed)
+        memories = by_layout(caches)
+        for layer, own, read in zip(self.layers, memories[::2], memories[1::2], strict=True):
+            x = layer(x, step, own, read)
+        return self.norm(x)
+
+    def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
+        """What the encoder made of whole prompts, in all layers."""
+        for layer, cache in zip(self.layers, by_layout(caches)[1::2], strict=True):
+            layer.remember(read, whole, step, cache)
 
 
 class Stacks(Module):
@@ -172,21 +209,11 @@ class T5Gemma(Module):
 
     def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
         """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
-        whole, encoder = whole_texts(prompt, step), self.model.encoder
-        x = whole.embedded(encoder.embed)
-        for layer in encoder.layers:
-            x = layer(x, whole)
-        read = encoder.norm(x)
-        for layer, cache in zip(self.model.decoder.layers, by_layout(caches)[1::2], strict=True):
-            cache.append(step, *layer.cross_attn.keys_values(read, whole))
+        whole = whole_texts(prompt, step)
+        self.model.decoder.remember(self.model.encoder(whole), whole, step, caches)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        decoder = self.model.decoder
-        x = step.embedded(decoder.embed)
-        memories = by_layout(caches)
-        for layer, own, read in zip(decoder.layers, memories[::2], memories[1::2], strict=True):
-            x = layer(x, step, own, read)
-        return decoder.norm(x)
+        return self.model.decoder(step, caches)
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
         return self.model.decoder.embed(ids, step)

@@ -138,6 +138,16 @@ class Attention(Attending):
             shape=(self._kv_heads, self._head_dim),
         )
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Does it read texts whole, and remember nothing?"""
+        return self._ahead
+
+    @property
+    def head_dim(self) -> int:
+        """Elements of a key."""
+        return self._head_dim
+
     def heads(self) -> Heads:
         """How `seen` comes from queries, keys and values."""
         return self._attends
