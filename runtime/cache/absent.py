@@ -15,12 +15,15 @@ from typing import cast
 import mlx.core as mx
 
 from runtime.cache.attention import KVCache
+from runtime.cache.budget import Budget
 from runtime.cache.buffer import Buffer
 from runtime.cache.codec import Parts
+from runtime.cache.encoder import EncoderCache
+from runtime.cache.layout import Encoder
 from runtime.cache.lengths import rows_of
 from runtime.cache.pieces import States
 from runtime.cache.pooled import PooledCache
-from runtime.cache.protocol import Rotate
+from runtime.cache.protocol import Rotate, View
 from runtime.cache.recurrent import RecurrentCache
 from runtime.cache.shift import base_after
 from runtime.cache.snapshot import Absent, Snapshot, find_checkpoint
@@ -85,6 +88,33 @@ class PooledElsewhere(PooledCache):
     def pass_by(self, step: Step) -> None:
         """The layer appends what this step makes."""
         self.hold(step)
+
+
+class EncoderElsewhere(EncoderCache):
+    """An EncoderCache of another machine."""
+
+    def __init__(self, spec: Encoder, *, rows: int, dtype: mx.Dtype, budget: Budget | None = None) -> None:
+        super().__init__(spec, rows=rows, dtype=dtype, budget=budget)
+        self._shape = spec.kv_heads, spec.head_dim
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return []
+
+    def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
+        """keys, values: stand-ins, as pages have them."""
+        assert values is not None
+        self._take(step, keys, values)
+        return keys, values, None
+
+    def pass_source(self, step: Step, tokens: int) -> None:
+        """The layer is given a source of so many tokens for each row of this step."""
+        heads, size = self._shape
+        one = absent((len(step.starts), heads, tokens, size), self._dtype)
+        self._take(step, one, one)
+
+    def pass_by(self, step: Step) -> None:
+        """The layer reads what it holds."""
 
 
 class RecurrentElsewhere(RecurrentCache):

@@ -13,7 +13,7 @@ from typing import overload
 import mlx.core as mx
 
 from runtime import host
-from runtime.cache.absent import KVElsewhere, PooledElsewhere, RecurrentElsewhere
+from runtime.cache.absent import EncoderElsewhere, KVElsewhere, PooledElsewhere, RecurrentElsewhere
 from runtime.cache.attention import KVCache
 from runtime.cache.budget import Budget
 from runtime.cache.claims import Claims
@@ -44,7 +44,7 @@ MUCH_BYTES = 4 << 20
 OwnCache = KVCache | PooledCache | RecurrentCache | EncoderCache
 """The kinds of memory that a layer can own: each a LayerCache, and what a layer of its kind calls."""
 
-ELSEWHERE = KVElsewhere | PooledElsewhere | RecurrentElsewhere
+ELSEWHERE = KVElsewhere | PooledElsewhere | RecurrentElsewhere | EncoderElsewhere
 
 Page = tuple[Snapshot | None, ...]
 """One snapshot per layer of the layout; None for layers that own nothing."""
@@ -106,7 +106,8 @@ def build_memory(
                 recurrent = RecurrentElsewhere if i in elsewhere else RecurrentCache
                 return recurrent(spec, rows=rows, dtype=dtype, slack=slack, budget=budget)
             case Encoder():
-                return EncoderCache(spec, rows=rows, dtype=dtype, budget=budget)
+                encoded = EncoderElsewhere if i in elsewhere else EncoderCache
+                return encoded(spec, rows=rows, dtype=dtype, budget=budget)
             case Shared() | Stateless():
                 return None
 
@@ -333,6 +334,12 @@ class LayerMemory(Sequence[OwnCache | None]):
         """The layers of other machines see this step."""
         for cache in self._elsewhere:
             cache.pass_by(step)
+
+    def pass_source(self, step: Step, tokens: int) -> None:
+        """Those of an encoder's are given a prompt of so many tokens for each row of this step."""
+        for cache in self._elsewhere:
+            if isinstance(cache, EncoderElsewhere):
+                cache.pass_source(step, tokens)
 
     def _drop_unwanted(self, rows: int | None) -> None:
         """Before rows get longer: all get as long as the longest."""

@@ -76,13 +76,16 @@ class EncoderCache(Lengths):
     def append(self, step: Step, keys: mx.array, values: mx.array | None) -> View:
         """Give the step's rows a new source: keys and values [B, H, T, D]. T may be anything from 1."""
         assert values is not None
-        self._forget_pending()
         keys, values = keys.astype(self._dtype), values.astype(self._dtype)
+        self._take(step, keys, values)
+        return keys, values, None
+
+    def _take(self, step: Step, keys: mx.array, values: mx.array) -> None:
+        self._forget_pending()
         self._budget.claim(keys.nbytes + values.nbytes)
         self._pending = _Pending(
             step, [_source(keys, values, b, start) for b, start in enumerate(step.starts)]
         )
-        return keys, values, None
 
     def view(self, step: Step) -> View:
         if self._pending is not None and self._pending.step is step:

@@ -7,7 +7,7 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
-from runtime.cache.layout import Chunked, Full, LayerSpec, Pooled, Recurrent, Rotating, State
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Pooled, Recurrent, Rotating, State
 from runtime.cache.pages import page_bytes, split_page
 from runtime.cache.protocol import by_layout
 from runtime.errors import NotSupported
@@ -19,14 +19,17 @@ LAYOUT: list[LayerSpec] = [
     Chunked(1, 64, chunk=20),
     Recurrent({"state": State((3, 4))}),
     Pooled(32, 3),
+    Encoder(2, 16, of_prompt=True),
 ]
+SOURCE = 5
+"""Tokens of what an encoder has read for every row that begins."""
 
 
 def memories(kept_format: str | None) -> list[LayerMemory]:
     """The real one, and one whose layers are all elsewhere."""
     return [
         build_memory(LAYOUT, slack=4, grain=8, kept_format=kept_format, elsewhere=there)
-        for there in (range(0), range(5))
+        for there in (range(0), range(6))
     ]
 
 
@@ -47,6 +50,9 @@ def compute(memory: LayerMemory, step: Step) -> None:
         elif isinstance(spec, Pooled):
             groups = [range(start // 3, (start + step.width) // 3) for start in step.starts]
             cache.pool(step, mx.ones((shape[0], 1, max(map(len, groups)), 32)))
+        elif isinstance(spec, Encoder):
+            if not any(step.starts):
+                cache.append(step, *[mx.ones((shape[0], 2, SOURCE, 16))] * 2)
         elif not isinstance(spec, Full | Rotating | Chunked):
             raise AssertionError(spec)
         else:
@@ -106,6 +112,8 @@ def _taken(memory: LayerMemory, step: Step, kept: list[int]) -> bool:
     """A step of which so many tokens are kept, or none where that cannot be; whether it could."""
     memory.prepare(step)
     memory.pass_by(step)
+    if not any(step.starts):
+        memory.pass_source(step, SOURCE)
     if not memory.elsewhere:
         compute(memory, step)
     try:
