@@ -7,6 +7,7 @@ from runtime import device
 from runtime.cache.budget import Budget
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import sequence_bytes
+from runtime.cache.prompts import KeptPrompts
 from runtime.cache.sharing import Sharing
 from runtime.cpu import native
 from runtime.cpu.threads import Threads
@@ -103,7 +104,8 @@ def _furnished(
         model, memory = lead.model, lead.memory(options.kv_format, budget)
     desk = Desk({} if drafters is None else drafters(model, memory), memory, learned)
     limit_bytes = own_prefix_bytes(memory, options, desk, options.prefix_bytes)
-    prompts = Sources.of(model, memory, options, limit_bytes)
+    keeping = KeptPrompts if lead is None else lead.prompts
+    prompts = Sources.of(model, memory, options, limit_bytes, keeping)
     adapters = Adapters(model, sources)
     prefixes = Prefixes.of(
         memory,

@@ -32,17 +32,24 @@ class Forward:
     memory: int = 0
     """Which one its layers read and write; 0: the engine's."""
     kept_only: bool = False
+    source: int = 0
+    """An encoder reads prompts of so many tokens first, one for each row; 0: it reads none."""
 
     @classmethod
-    def of(cls, step: Step, memory: int = 0) -> "Forward":
+    def of(cls, step: Step, memory: int = 0, source: int = 0) -> "Forward":
         its = step.adapters
         members = None if its is None else tuple(map(tuple, its.members))
-        return cls(step.starts, step.counts, step.first, step.long, members, memory, step.kept_only)
+        return cls(step.starts, step.counts, step.first, step.long, members, memory, step.kept_only, source)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Of the ids."""
         return len(self.starts), max(self.counts)
+
+    @property
+    def of_prompts(self) -> tuple[int, int]:
+        """Of the ids that an encoder reads."""
+        return len(self.starts), self.source
 
     def step(self, inputs: Inputs, adapters: Adapters | None = None) -> Step:
         """adapters: those that it names."""
@@ -75,7 +82,7 @@ class Decision:
             raise ValueError(f"this is no decision: {said[:80]!r}") from error
 
 
-_told = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only")
+_told = attrgetter("starts", "counts", "first", "long", "adapters", "memory", "kept_only", "source")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -87,6 +94,7 @@ def _forward(
     adapters: list[Any] | None,
     memory: int,
     kept_only: bool,
+    source: int,
 ) -> Forward:
     members = None
     if adapters is not None:
@@ -99,6 +107,7 @@ def _forward(
         members,
         memory,
         kept_only,
+        source,
     )
 
 

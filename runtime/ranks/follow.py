@@ -9,8 +9,10 @@ import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.disk_pages import DiskPages, Stored, insert_pages, path_to
+from runtime.cache.layout import reads_prompt
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cache.prefix import PrefixStore
+from runtime.cache.prompts import KeptPrompts, of_prompts
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import RankLost
@@ -20,10 +22,10 @@ from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
-from runtime.ranks.memories import OWN, FollowingMemory
+from runtime.ranks.memories import OWN, FollowingMemory, read_first, turns
 from runtime.ranks.stage import kept_alone
 from runtime.ranks.whole import Whole
-from runtime.step import Inputs
+from runtime.step import Inputs, Step
 
 T = TypeVar("T")
 
@@ -47,7 +49,8 @@ class Follower:
         self._flying: list[mx.array] = []
         self._whole = Whole.of(share)
         self._memories: dict[int, FollowingMemory] = {}
-        self._pages: Sharing[int] | None = None
+        self._pages: Sharing[int] | KeptPrompts | None = None
+        self._given: list[Hashable] | None = None
         self._keys: dict[int, list[Hashable]] = {}
         self._deck = Deck(share.adapters.values())
         self._known: dict[Members, RowAdapters] = {}
@@ -93,9 +96,15 @@ class Follower:
             raise self._group.lose(f"rank {self._group.rank} could not do its part: {error!r}") from error
 
     def _forward(self, forward: Forward) -> None:
+        self._group.renew(turns(forward.source))
+        prompts = self._group.spread(None, forward.of_prompts) if forward.source else None
         ids = self._group.spread(None, forward.shape)
         step = forward.step(Inputs(ids), self._adapters(forward.adapters))
         its = self._memories[forward.memory]
+        if self._given is not None:
+            self._give(self._given, step)
+        if prompts is not None:
+            read_first(self._model.network, Inputs(prompts), step, its.memory)
         hidden = self._model.network(step, its.memory)
         its.pass_by(step)
         alone = bool(kept_alone(step, its.memory))
@@ -167,8 +176,10 @@ class Follower:
     def _opened(self, folder: PrefixFolder, kept_format: str | None) -> DiskPages | None:
         """None, which is said, where this machine cannot keep pages: then nobody finds any again."""
         try:
-            memory = self.memory
-            return DiskPages(folder, memory.layout, self._model.dtype, kept_format, memory.elsewhere)
+            layout, elsewhere = self.memory.layout, self.memory.elsewhere
+            if reads_prompt(layout):
+                return DiskPages(folder, of_prompts(layout), self._model.dtype, elsewhere=elsewhere)
+            return DiskPages(folder, layout, self._model.dtype, kept_format, elsewhere)
         except OSError as error:
             log.warning("prefixes are not kept in %s: %s", folder.path, error.strerror or error)
             return None
@@ -176,20 +187,23 @@ class Follower:
     def _do_with_pages(self, deed: Deed) -> None:
         match deed:
             case ("keep", limit_bytes):
-                store = PrefixStore(self._whole.layout, limit_bytes)
-                self._pages = Sharing(self.memory, store, spacing=1)
+                self._pages = self._keeping(limit_bytes)
+            case ("give", keys):
+                self._given = keys_heard(keys)
+            case ("keep_prompt", place, keys):
+                self._keep_prompt(place, keys_heard(keys))
             case ("begin", user, place, keys, offset):
                 self._begin(user, place, keys_heard(keys), offset)
             case ("page", user, place, length, more):
                 keys = self._keys[user]
                 keys += keys_heard(more)
-                node = self._kept.page(user, place, keys[:length])
+                node = self._sharing.page(user, place, keys[:length])
                 if node is not None and self._disk is not None:
                     self._disk.save(keys[:length], path_to(node, length))
             case ("read", keys, ranges):
                 self._read(keys_heard(keys), [(start, stop) for start, stop in ranges])
             case ("forget", user):
-                self._kept.forget(user)
+                self._sharing.forget(user)
                 del self._keys[user]
             case ("clear_pages",):
                 self._kept.clear()
@@ -198,10 +212,38 @@ class Follower:
             case _:
                 raise ValueError(f"nobody here knows how to do {deed!r:.80}")
 
+    def _keeping(self, limit_bytes: int) -> Sharing[int] | KeptPrompts:
+        layout = self._whole.layout
+        if reads_prompt(layout):
+            return KeptPrompts(self.memory, PrefixStore(of_prompts(layout), limit_bytes))
+        return Sharing(self.memory, PrefixStore(layout, limit_bytes), spacing=1)
+
     @property
-    def _kept(self) -> Sharing[int]:
+    def _kept(self) -> Sharing[int] | KeptPrompts:
         assert self._pages is not None
         return self._pages
+
+    @property
+    def _sharing(self) -> Sharing[int]:
+        assert isinstance(self._pages, Sharing)
+        return self._pages
+
+    @property
+    def _prompts(self) -> KeptPrompts:
+        assert isinstance(self._pages, KeptPrompts)
+        return self._pages
+
+    def _give(self, keys: list[Hashable], step: Step) -> None:
+        self._given = None
+        match = self._prompts.find(keys)
+        if match is None:
+            raise ValueError(f"it does not know a prompt of {len(keys)} tokens that rank 0 knows")
+        self._prompts.give(step, keys, match)
+
+    def _keep_prompt(self, place: int, keys: list[Hashable]) -> None:
+        page = self._prompts.keep(place, keys)
+        if page is not None and self._disk is not None:
+            self._disk.save(keys, [Stored(0, len(keys), page)])
 
     def _read(self, keys: list[Hashable], ranges: list[tuple[int, int]]) -> None:
         """Pages that rank 0 has found: as many as all have. They say so of each: who reads is waited for."""
@@ -216,8 +258,8 @@ class Follower:
         insert_pages(self._kept.store, keys, pages)
 
     def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
-        match = self._kept.store.lookup(keys[: offset + 1])  # rank 0 may begin before what it could
+        match = self._sharing.store.lookup(keys[: offset + 1])  # rank 0 may begin before what it could
         if match.offset != offset:
             raise ValueError(f"it knows {match.offset} tokens of a prompt of which rank 0 knows {offset}")
         self._keys[user] = keys
-        self._kept.begin(user, place, keys, match)
+        self._sharing.begin(user, place, keys, match)

@@ -282,9 +282,11 @@ class Group:
         self._bounded.within_s = self.limit_s if within_s is None else within_s
         return self._bounded
 
-    def renew(self) -> None:
-        """What is waited for from now on may take as long again, inside of `bounded`."""
-        self._bounded.renew()
+    def renew(self, times: int = 1) -> None:
+        """What is waited for from now on may take as long again, or so many times as long, inside of
+        `bounded`.
+        """
+        self._bounded.renew(times)
 
     def check(self) -> None:
         """Raise RankLost where somebody of the group was lost."""
@@ -353,9 +355,9 @@ class Bounded:
             self._thread = threading.Thread(target=self._watch, name="modelkit-ranks", daemon=True)
             self._thread.start()
 
-    def renew(self) -> None:
+    def renew(self, times: int = 1) -> None:
         if self._until_s is not None:
-            self._until_s = time.monotonic() + self.within_s
+            self._until_s = time.monotonic() + self.within_s * times
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None

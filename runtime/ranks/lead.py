@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.build import LayerMemory
+from runtime.cache.build import LayerMemory, Page
 from runtime.cache.prefix import Match, PageNode, PrefixStore
+from runtime.cache.prompts import KeptPrompts
 from runtime.cache.protocol import Rotate
 from runtime.cache.sharing import Sharing
 from runtime.errors import NotSupported, RankLost
@@ -27,9 +28,9 @@ from runtime.loaded import LoadedModel
 from runtime.models.taps import taps_of
 from runtime.ranks.decision import Decision, Deed, Forward, keys_told
 from runtime.ranks.group import Group
-from runtime.ranks.memories import LeadingMemories, LeadingMemory
+from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first, turns
 from runtime.ranks.whole import Whole
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 U = TypeVar("U", bound=Hashable)
 
@@ -50,6 +51,7 @@ class Lead:
 
     def __init__(self, group: Group, share: LoadedModel, ended: Callable[[], object]) -> None:
         self.group, self._deeds, self._ended = group, list[Deed](), ended
+        self._with: tuple[Step, Deed] | None = None
         self._lane = group.lane()
         group.keep_apart()
         self._whole = Whole.of(share)
@@ -75,20 +77,38 @@ class Lead:
         self.done("keep", store.limit_bytes)
         return LeadingSharing(self, memory, store, **options)
 
-    def tell(self) -> None:
-        """The others do now what was done here last."""
+    def prompts(self, memory: LayerMemory, store: PrefixStore) -> KeptPrompts:
+        """Keeps what encoders read on all ranks; arguments as in KeptPrompts."""
+        self.done("keep", store.limit_bytes)
+        return LeadingPrompts(self, memory, store)
+
+    def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
+        """What every rank can read: one that lacks its part of a page goes without, and so do all."""
+        self.done("read", keys_told(keys[: ranges[-1][1]]), [list(one) for one in ranges])
         self._tell()
+        found = takewhile(bool, (self.group.least(1) for _ in ranges))
+        return sum(1 for _ in found)
 
     def done(self, *deed: Any) -> None:
         """This was done here, and is to be done by the others."""
         self._deeds.append(deed)
 
-    def forward(self, step: Step, memory: LayerMemory) -> None:
-        """The network computes this step next."""
+    def done_with(self, step: Step, *deed: Any) -> None:
+        """This was done here to a step, and is to be done by the others if that is computed next."""
+        self._with = step, deed
+
+    def forward(self, step: Step, memory: LayerMemory, prompts: mx.array | None) -> None:
+        """The network computes this step next. prompts: int32 [B, T], which an encoder reads first."""
         if not isinstance(memory, LeadingMemory) or not self._memories.has(memory):
             raise NotSupported("this is computed on one machine only: load the model without --ranks for it")
-        self.group.renew()
-        self._tell(Forward.of(step, memory.number))
+        source = 0 if prompts is None else prompts.shape[1]
+        if self._with is not None and self._with[0] is step:
+            self.done(*self._with[1])
+        self._with = None
+        self.group.renew(turns(source))
+        self._tell(Forward.of(step, memory.number, source))
+        if prompts is not None:
+            self.group.spread(prompts, prompts.shape)
         ids = step.ids
         self.group.spread(ids, ids.shape)
 
@@ -138,11 +158,7 @@ class LeadingSharing(Sharing[U]):
         return offset
 
     def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
-        """What every rank can read: one that lacks its part of a page goes without, and so do all."""
-        self._lead.done("read", keys_told(keys[: ranges[-1][1]]), [list(one) for one in ranges])
-        self._lead.tell()
-        found = takewhile(bool, (self._lead.group.least(1) for _ in ranges))
-        return sum(1 for _ in found)
+        return self._lead.readable(keys, ranges)
 
     def page(self, user: U, place: int, keys: Sequence[Hashable]) -> PageNode | None:
         told = self._told[user]
@@ -167,6 +183,33 @@ class LeadingSharing(Sharing[U]):
         self._lead.done("resize_pages", limit_bytes)
 
 
+class LeadingPrompts(KeptPrompts):
+    """What is given to a row goes with its step, and what is kept of one with whatever is told next."""
+
+    def __init__(self, lead: Lead, memory: LayerMemory, store: PrefixStore) -> None:
+        super().__init__(memory, store)
+        self._lead = lead
+
+    def readable(self, keys: Sequence[Hashable], ranges: Sequence[tuple[int, int]]) -> int:
+        return self._lead.readable(keys, ranges)
+
+    def give(self, step: Step, keys: Sequence[Hashable], match: Match) -> None:
+        super().give(step, keys, match)
+        self._lead.done_with(step, "give", keys_told(keys))
+
+    def keep(self, place: int, keys: Sequence[Hashable]) -> Page | None:
+        self._lead.done("keep_prompt", place, keys_told(keys))
+        return super().keep(place, keys)
+
+    def clear(self) -> None:
+        super().clear()
+        self._lead.done("clear_pages")
+
+    def resize(self, limit_bytes: int) -> None:
+        super().resize(limit_bytes)
+        self._lead.done("resize_pages", limit_bytes)
+
+
 class LeadingNetwork:
     """Rank 0's share of the network. All but its forward pass is its own."""
 
@@ -176,10 +219,20 @@ class LeadingNetwork:
         trunk = taps_of(share.network)
         if trunk is not None:
             vars(trunk)["tap"] = partial(self._tap, trunk.tap)
+        self._begun: tuple[Step, Inputs] | None = None
+
+    def encode(self, prompt: Inputs, step: Step, memory: LayerMemory) -> None:
+        """See `runtime.models.family.Reader`. It is told with the step, and read when that is computed."""
+        del memory
+        self._begun = step, prompt
 
     def __call__(self, step: Step, memory: LayerMemory) -> mx.array:
-        self._lead.forward(step, memory)
+        begun, self._begun = self._begun, None
+        prompt = None if begun is None or begun[0] is not step else begun[1]
+        self._lead.forward(step, memory, None if prompt is None else prompt.ids)
         try:
+            if prompt is not None:
+                read_first(self._network, prompt, step, memory)
             hidden = self._network(step, memory)
             memory.pass_by(step)
         except Exception as error:

@@ -29,7 +29,7 @@ from runtime.ranks.ranges import Taking
 from runtime.ranks.seat import Seat
 from runtime.ranks.shards import Take, become_shard, splits_of
 from runtime.ranks.slices import Headers, Noting, Slice, Sliced
-from runtime.ranks.stage import become_stage, come_together, leave_head, stage_layout
+from runtime.ranks.stage import become_stage, come_together, known_to_all, leave_head, stage_layout
 from runtime.ranks.trunk import Chain, chain_of
 from runtime.records import dataclass
 
@@ -183,28 +183,44 @@ class CutByPlan:
             raise CannotCut("a draft reads the memory of layers of which each rank has some heads")
         copied = [layer for layer in self.copied if not own.start <= layer < own.stop]
         chain = chain_of(network, layout, described.name)
-        if len(chain.layers) != self.plan.layers:
-            raise CannotCut(f"the plan is for {self.plan.layers} layers, and {len(chain.layers)} are there")
+        reading = 0 if chain.reader is None else len(chain.reader.layers)
+        for planned_for, there in ((self.plan.layers, len(chain.layers)), (self.plan.reading, reading)):
+            if there != planned_for:
+                raise CannotCut(f"the plan is for {planned_for} layers, and {there} are there")
         if self.plan.shards > 1:
             splits = splits_of(chain, layout, Shard(own.shard, self.plan.shards))
             here = {name: array for name, array in fitted.items() if _is_own(chain, name, own)}
             fitted, layout = become_shard(splits, here, seat.sum, take, seat.sums), splits.layout
-        if self.plan.stages > 1:
-            first = self.plan.shares[0].stop
-            become_stage(network, chain, own.start, own.stop, first, seat, dtype, copied)
-        elif self.plan.shards > 1:
-            then_given(chain.trunk, come_together)
-            leave_head(network, chain, seat)
+        self._leave(chain, seat, dtype, copied)
+        leave_head(network, chain, seat)
         left = dict(tree_flatten(network.parameters()))
         mine = {name: array for name, array in fitted.items() if name in left}
         held = Held((network, mine), stage_layout(layout, chain, own.start, own.stop, copied), tuple(layout))
         return Cutting(held, Pairs(network, splits, left, whole, take))
 
+    def _leave(self, chain: Chain, seat: Seat, dtype: mx.Dtype, copied: Collection[int]) -> None:
+        """To others what they have of the layers, those of the encoder included."""
+        own, first = self.plan.shares[self.group.rank], self.plan.shares[0]
+        reader = chain.reader
+        if self.plan.stages > 1:
+            become_stage(chain, own.start, own.stop, first.stop, seat, dtype, copied)
+        elif self.plan.shards > 1:
+            then_given(chain.trunk, come_together)
+        if reader is not None:
+            if self.plan.stages > 1:
+                become_stage(reader, *own.reads, first.reads[1], seat, dtype)
+            then_given(reader.trunk, lambda x, _given: known_to_all(x, seat))
+
 
 def _is_own(chain: Chain, tensor: str, share: Share) -> bool:
     """Is it of the layers of this share, of what these borrow, or around all layers?"""
+    own = _is_here(chain, tensor, share.start, share.stop)
+    return own and (chain.reader is None or _is_here(chain.reader, tensor, *share.reads))
+
+
+def _is_here(chain: Chain, tensor: str, start: int, stop: int) -> bool:
     place = chain.place(tensor)
-    if place is None or share.start <= place < share.stop:
+    if place is None or start <= place < stop:
         return True
-    lent = (one for one in chain.lent if one.owner == place and one.reaches(share.start, share.stop))
+    lent = (one for one in chain.lent if one.owner == place and one.reaches(start, stop))
     return tensor.startswith(tuple(f"{chain.prefix(place)}{one.name}." for one in lent))

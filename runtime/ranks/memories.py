@@ -17,12 +17,30 @@ from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Rotate
 from runtime.ranks.decision import Deed
 from runtime.ranks.whole import Whole
-from runtime.step import Step
+from runtime.step import Inputs, Step
 
 Done = Callable[..., None]
 """Notes a deed, for the others."""
 OWN = 0
 """The engine's."""
+
+
+_TURN = 512
+"""Tokens that other networks read in one step at most, if nobody asks for more."""
+
+
+def turns(source: int) -> int:
+    """For as many steps' time others may wait for one that begins with a prompt of so many tokens, which an
+    encoder reads whole.
+    """
+    return 1 + source // _TURN
+
+
+def read_first(network: Any, prompt: Inputs, step: Step, memory: LayerMemory) -> None:
+    """What an encoder reads before a step, wherever layers are that remember it."""
+    assert prompt.shape is not None
+    network.encode(prompt, step, memory)
+    memory.pass_source(step, prompt.shape[1])
 
 
 class LeadingMemory(LayerMemory):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -66,24 +67,55 @@ def parts_of(
     layout = described.layout
     chain = chain_of(network, layout, described.name)
     splits = [splits_of(chain, layout, Shard(i, shards)) for i in range(shards)] if shards > 1 else []
-    sums = _Sums(chain, splits)
-    for name, nbytes in held_tensors(network, fitted, planned.holding):
-        sums.add(name, nbytes, partial(Splits.share, tensor=name))
     element_bytes = (wanted_dtype(on) or float_of(stored)).size
-    brought = _Sums(chain, splits)
+    held, brought = (_BothSums(chain, splits) for _ in range(2))
+    for name, nbytes in held_tensors(network, fitted, planned.holding):
+        held.add(name, nbytes, partial(Splits.share, tensor=name))
     for name, shape in adapters:
         brought.add(name, math.prod(shape) * element_bytes, partial(brought_share, name=name))
     remembered, whole = (splits[0].layout, splits[0].whole) if splits else (layout, ())
-    layers = tuple(
-        LayerPart(tuple(weights), memory.of(chain.specs(remembered, place), element_bytes))
-        for place, weights in enumerate(sums.layers)
-    )
-    joined = _joined(chain, layout)
+    memories = [
+        memory.of(chain.specs(remembered, place), element_bytes) for place in range(len(chain.layers))
+    ]
+    parts = _parts(described.name, held.own, brought.own, memories, _joined(chain, layout))
+    encoder = None
+    if held.read is not None and brought.read is not None:
+        none = [0] * len(held.read.layers)
+        encoder = _parts(f"{described.name}'s encoder", held.read, brought.read, none)
+    return replace(parts, whole=whole, encoder=encoder)
+
+
+def _parts(
+    name: str,
+    held: "_Sums",
+    brought: "_Sums",
+    memories: Sequence[int],
+    joined: frozenset[int] = frozenset(),
+) -> Parts:
+    """memories: what a rank remembers of each layer."""
+    layers = tuple(LayerPart(tuple(its), own) for its, own in zip(held.layers, memories, strict=True))
     copies = tuple(
         Copy(lent.owner, lent.readers, tuple(weights), tuple(adapters))
-        for lent, weights, adapters in zip(chain.lent, sums.lent, brought.lent, strict=True)
+        for lent, weights, adapters in zip(held.chain.lent, held.lent, brought.lent, strict=True)
     )
-    return Parts(described.name, shards, layers, *sums.around, joined, whole, brought.as_brought(), copies)
+    added = brought.as_brought()
+    return Parts(name, held.shards, layers, *held.around, joined, brought=added, copies=copies)
+
+
+class _BothSums:
+    """Of a network, and of its encoder where it has one."""
+
+    def __init__(self, chain: Chain, splits: Sequence[Splits]) -> None:
+        """splits: of each shard; none where a rank has all."""
+        self.own = _Sums(chain, splits)
+        self.read = None if chain.reader is None else _Sums(chain.reader, splits)
+
+    def add(self, name: str, nbytes: int, share: Callable[[Splits], float]) -> None:
+        """share: how much of this tensor one of the ranks of a stage has."""
+        if self.read is not None and name.startswith(f"{self.read.chain.path}."):
+            self.read.add(name, nbytes, share)
+        else:
+            self.own.add(name, nbytes, share)
 
 
 class _Sums:
@@ -91,10 +123,10 @@ class _Sums:
 
     def __init__(self, chain: Chain, splits: Sequence[Splits]) -> None:
         """splits: of each shard; none where a rank has all."""
-        self._chain, self._splits = chain, splits
-        shards = max(len(splits), 1)
-        self.layers = [[0] * shards for _ in chain.layers]
-        self.lent = [[0] * shards for _ in chain.lent]
+        self.chain, self._splits = chain, splits
+        self.shards = max(len(splits), 1)
+        self.layers = [[0] * self.shards for _ in chain.layers]
+        self.lent = [[0] * self.shards for _ in chain.lent]
         self._lent = [f"{chain.prefix(one.owner)}{one.name}." for one in chain.lent]
         self.tables = self.ending = self.everywhere = 0
 
@@ -108,11 +140,11 @@ class _Sums:
 
     def add(self, name: str, nbytes: int, share: Callable[[Splits], float]) -> None:
         """share: how much of this tensor one of the ranks of a stage has."""
-        place = self._chain.place(name)
+        place = self.chain.place(name)
         if place is None:
-            if self._chain.is_everywhere(name):
+            if self.chain.is_everywhere(name):
                 self.everywhere += nbytes
-            elif self._chain.enters(name):
+            elif self.chain.enters(name):
                 self.tables += nbytes
             else:
                 self.ending += nbytes

@@ -7,6 +7,9 @@ has what stands around the layers besides: tables, the last norm, the head.
 
     4 ranks, 2 shards:   ranks 0 and 1 share the first stage, 2 and 3 the second
 
+An encoder that reads prompts for these layers has layers of its own, which are cut in the same way: every
+stage has some of both.
+
 `runtime.ranks.parts` says what a model consists of, `decide` who gets what.
 """
 
@@ -100,6 +103,8 @@ class Parts:
     """What adapters add to it."""
     copies: tuple[Copy, ...] = ()
     """What layers of several stages may run."""
+    encoder: "Parts | None" = None
+    """What reads prompts for these layers: its own, with nothing around them."""
 
     def most_bytes(self, layer: int) -> int:
         """What this layer takes on the rank where it takes most."""
@@ -110,6 +115,27 @@ class Parts:
     def copied(self, start: int, stop: int) -> tuple[Copy, ...]:
         """Those that the stage of these layers has."""
         return tuple(copy for copy in self.copies if copy.stands(start, stop))
+
+    def weights(self, start: int, stop: int, shard: int, *, leads: bool) -> int:
+        """What weights take on a rank with these layers. leads: is it rank 0?"""
+        its = *self.layers[start:stop], *self.copied(start, stop)
+        around = (0 if start else self.table_bytes) + (self.ending_bytes if leads else 0)
+        return sum(part.weight_bytes[shard] for part in its) + around + self.everywhere_bytes
+
+    def adapters(self, start: int, stop: int, shard: int, *, leads: bool) -> int:
+        """What adapters add there."""
+        copied = sum(copy.adapter_bytes[shard] for copy in self.copied(start, stop))
+        return copied + self.brought.on(start, stop, shard, leads=leads)
+
+    @property
+    def around_bytes(self) -> int:
+        """What rank 0 has beside layers, but for what all have."""
+        return self.table_bytes + self.ending_bytes + self.brought.table_bytes + self.brought.ending_bytes
+
+    @property
+    def same_bytes(self) -> int:
+        """What every rank has beside layers."""
+        return self.everywhere_bytes + self.brought.everywhere_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +153,8 @@ class Share:
     free_bytes: int
     """As the host said; 0: unknown."""
     adapter_bytes: int = 0
+    reads: tuple[int, int] = (0, 0)
+    """Its layers [start, stop) of the encoder; none where there is no encoder."""
 
     @property
     def wanted_bytes(self) -> int:
@@ -142,6 +170,8 @@ class Plan:
     shards: int
     """Among how many ranks each stage is shared."""
     shares: tuple[Share, ...]
+    reading: int = 0
+    """Layers of the encoder; 0: there is none."""
 
     @property
     def ranks(self) -> int:
@@ -154,8 +184,8 @@ class Plan:
     @property
     def digest(self) -> str:
         """Of what ranks must agree on: the cuts, not where they run."""
-        cuts = [[share.start, share.stop, share.shard] for share in self.shares]
-        said = json.dumps([self.architecture, self.layers, self.shards, cuts])
+        cuts = [[share.start, share.stop, share.shard, *share.reads] for share in self.shares]
+        said = json.dumps([self.architecture, self.layers, self.reading, self.shards, cuts])
         return f"sha256:{hashlib.sha256(said.encode()).hexdigest()}"
 
     def check_room(self) -> None:
@@ -172,23 +202,33 @@ class Plan:
     def from_json(cls, said: Mapping[str, Any]) -> "Plan":
         """What another rank's `to_json` gave. CannotCut for anything else."""
         try:
-            shares = tuple(Share(**share) for share in said["shares"])
-            plan = cls(said["architecture"], said["layers"], said["shards"], shares)
+            shares = tuple(_share(**share) for share in said["shares"])
+            plan = cls(said["architecture"], said["layers"], said["shards"], shares, said["reading"])
             plan.check_order()
-        except (KeyError, TypeError, ZeroDivisionError) as error:
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise CannotCut(f"this is no plan: {error!r}") from error
         return plan
 
     def check_order(self) -> None:
         """Raise CannotCut unless stages cover the layers one behind the other, each with all its shards."""
+        self._check_cover([(share.start, share.stop) for share in self.shares], self.layers)
+        if self.reading:
+            self._check_cover([share.reads for share in self.shares], self.reading)
+
+    def _check_cover(self, ranges: Sequence[tuple[int, int]], layers: int) -> None:
         at = 0
-        for rank, share in enumerate(self.shares):
-            starts = at if rank % self.shards == 0 else self.shares[rank - 1].start
-            if (share.start, share.shard) != (starts, rank % self.shards) or share.stop <= starts:
+        for rank, (start, stop) in enumerate(ranges):
+            starts = at if rank % self.shards == 0 else ranges[rank - 1][0]
+            if (start, self.shares[rank].shard) != (starts, rank % self.shards) or stop <= starts:
                 raise CannotCut(f"this is no plan: the share of rank {rank} is out of order")
-            at = share.stop
-        if at != self.layers or self.ranks % self.shards:
-            raise CannotCut(f"this is no plan: its shares end at layer {at} of {self.layers}")
+            at = stop
+        if at != layers or self.ranks % self.shards:
+            raise CannotCut(f"this is no plan: its shares end at layer {at} of {layers}")
+
+
+def _share(*, reads: Sequence[int], **said: Any) -> Share:
+    start, stop = reads
+    return Share(**said, reads=(start, stop))
 
 
 def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
@@ -200,20 +240,26 @@ def decide(parts: Parts, hosts: Sequence[Host]) -> Plan:
     if not hosts or len(hosts) % parts.shards:
         raise CannotCut(f"{len(hosts)} ranks are no multiple of {parts.shards} shards")
     groups = [hosts[i : i + parts.shards] for i in range(0, len(hosts), parts.shards)]
-    rooms = _rooms(groups)
-    edges = _edges(parts, rooms)
+    rooms, encoder = _rooms(groups), parts.encoder
+    edges = _edges(parts, rooms, [0] * len(rooms))
+    reads = [0] * len(edges) if encoder is None else _edges(encoder, rooms, _taken(parts, edges))
     shares: list[Share] = []
-    for (start, stop), group in zip(pairwise(edges), groups, strict=True):
-        its, copies = parts.layers[start:stop], parts.copied(start, stop)
-        memory = sum(layer.memory_bytes for layer in its)
+    for ends, read, group in zip(pairwise(edges), pairwise(reads), groups, strict=True):
+        memory = sum(layer.memory_bytes for layer in parts.layers[slice(*ends)])
         for shard, host in enumerate(group):
-            around = (0 if start else parts.table_bytes) + (0 if shares else parts.ending_bytes)
-            weights = sum(part.weight_bytes[shard] for part in (*its, *copies)) + around
-            weights += parts.everywhere_bytes
-            adapters = parts.brought.on(start, stop, shard, leads=not shares)
-            adapters += sum(copy.adapter_bytes[shard] for copy in copies)
-            shares.append(Share(host.name, start, stop, shard, weights, memory, host.free_bytes, adapters))
-    return Plan(parts.architecture, len(parts.layers), parts.shards, tuple(shares))
+            its = ((parts, ends),) if encoder is None else ((parts, ends), (encoder, read))
+            leads = not shares
+            weights = sum(one.weights(*own, shard, leads=leads) for one, own in its)
+            adapters = sum(one.adapters(*own, shard, leads=leads) for one, own in its)
+            shares.append(Share(host.name, *ends, shard, weights, memory, host.free_bytes, adapters, read))
+    reading = 0 if encoder is None else len(encoder.layers)
+    return Plan(parts.architecture, len(parts.layers), parts.shards, tuple(shares), reading)
+
+
+def _taken(parts: Parts, edges: Sequence[int]) -> list[int]:
+    """What each stage takes, on the rank where it takes most."""
+    taken = [parts.same_bytes + sum(map(parts.most_bytes, range(*ends))) for ends in pairwise(edges)]
+    return [taken[0] + parts.around_bytes, *taken[1:]]
 
 
 def _rooms(groups: Sequence[Sequence[Host]]) -> list[int]:
@@ -222,35 +268,34 @@ def _rooms(groups: Sequence[Sequence[Host]]) -> list[int]:
     return rooms if all(rooms) else [1] * len(rooms)
 
 
-def _edges(parts: Parts, rooms: Sequence[int]) -> list[int]:
+def _edges(parts: Parts, rooms: Sequence[int], before: Sequence[int]) -> list[int]:
     """Where stages begin, and the last ends: [0, ..., layers]. By dynamic programming over how full the
-    fullest stage of the first ones is.
+    fullest stage of the first ones is. before: what is taken in each by what was cut before.
     """
     layers, stages = len(parts.layers), len(rooms)
     if layers < stages:
         raise CannotCut(f"{parts.architecture} has {layers} layers, too few for {stages} stages")
-    brought = parts.brought
-    same = parts.everywhere_bytes + brought.everywhere_bytes
+    same = [taken + parts.same_bytes for taken in before]
     taken = [0, *accumulate(map(parts.most_bytes, range(layers)))]
-    around = parts.table_bytes + parts.ending_bytes + brought.table_bytes + brought.ending_bytes
-    fullest: list[list[float]] = [[(same + around + taken[i]) / rooms[0] for i in range(layers + 1)]]
-    before: list[list[int]] = []
+    first = same[0] + parts.around_bytes
+    fullest: list[list[float]] = [[(first + taken[i]) / rooms[0] for i in range(layers + 1)]]
+    came_from: list[list[int]] = []
     for stage, room in enumerate(rooms[1:], start=1):
         best, came = [float("inf")] * (layers + 1), [0] * (layers + 1)
         for stop in range(stage + 1, layers + 1):
             for start in range(stage, stop):
                 copied = sum(copy.most_bytes for copy in parts.copied(start, stop))
-                full = max(fullest[-1][start], (same + taken[stop] - taken[start] + copied) / room)
+                full = max(fullest[-1][start], (same[stage] + taken[stop] - taken[start] + copied) / room)
                 if start not in parts.joined and full < best[stop]:
                     best[stop], came[stop] = full, start
         fullest.append(best)
-        before.append(came)
+        came_from.append(came)
     if fullest[-1][layers] == float("inf"):
         raise CannotCut(
             f"{parts.architecture} cannot be cut into {stages} stages: "
             "layers share memory with earlier ones, or look at what these have chosen"
         )
     edges = [layers]
-    for came in reversed(before):
+    for came in reversed(came_from):
         edges.append(came[edges[-1]])
     return [0, *reversed(edges)]

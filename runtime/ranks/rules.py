@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from runtime.cache.layout import Chunked, Full, LayerSpec, Recurrent, Rotating
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating
 from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.compressed import CompressedAttention
 from runtime.nn.delta_net import GatedDeltaNet
@@ -43,7 +43,7 @@ Rule = Callable[[Any, LayerSpec | None, Shard], Split]
 Found = tuple[tuple[type, ...], Rule]
 """The kinds of memory that a sublayer may have, and its rule."""
 
-ATTENTION, RECURRENT, NOTHING = (Full, Rotating, Chunked), (Recurrent,), ()
+ATTENTION, ENCODED, RECURRENT, NOTHING = (Full, Rotating, Chunked), (Encoder,), (Recurrent,), ()
 
 RULES: dict[type, Found] = {
     CompressedAttention: (RECURRENT, split_compressed),
@@ -60,7 +60,8 @@ RULES: dict[type, Found] = {
 
 def rule_for(module: Any) -> Found | None:
     """Attention of any class that says what it is with fewer heads (`of_heads`), also where all memories of
-    its layer are its own (`memories` is None), and any latent one; any mixture that says beside its call what
+    its layer are its own (`memories` is None) or where it `crosses` over to what an encoder has read, and any
+    latent one; any mixture that says beside its call what
     it `adds` up, or whom it `asks_whole`; and what says beside its call that each number between its matrices
     is made of its own rows alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`),
     a gated convolution (`by_channel`); and what says beside its call that it `mixes` a token with the one
@@ -73,7 +74,7 @@ def rule_for(module: Any) -> Found | None:
     if hasattr(module, "of_heads") and "conv" in module:
         return (*ATTENTION, Recurrent), split_filtered
     if hasattr(module, "of_heads"):
-        return ATTENTION, split_attention
+        return ENCODED if getattr(module, "crosses", False) else ATTENTION, split_attention
     if isinstance(module, LatentAttention):
         return ATTENTION, split_latent
     if stated_together(type(module), "__call__", "adds") and module.adds:

@@ -107,6 +107,14 @@ class Seat:
         x = self.group.receive_in_turn(shape, dtype)
         return self._sent(x) if all_know and not self._is_last else x
 
+    def to_all(self, x: mx.array) -> mx.array:
+        """Rank 0's x, on all ranks. Others give a stand-in of its shape and type, or the same where all share
+        one stage.
+        """
+        if self.shards == self.group.size:
+            return x
+        return self.group.broadcast(x if self.leads else None, x.shape, x.dtype)
+
     def ending(self, x: mx.array) -> mx.array:
         """Nobody asks for what the last stage has made of the stream. Where several share it, their sums are
         computed all the same, on each.

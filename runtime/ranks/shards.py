@@ -18,7 +18,7 @@ from runtime.ranks.calls import then
 from runtime.ranks.pieces import Piece, Range, Shard
 from runtime.ranks.rules import rule_for
 from runtime.ranks.splits import Split
-from runtime.ranks.trunk import Chain
+from runtime.ranks.trunk import Chain, inside
 from runtime.records import dataclass
 
 Sum = Callable[[mx.array], mx.array]
@@ -61,6 +61,21 @@ class Splits:
 
 def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
     """By the rules, of all layers. CannotCut where nothing can be split."""
+    own = _splits_of(chain, layout, shard)
+    if chain.reader is not None:
+        read = _splits_of(chain.reader, (), shard)
+        own = Splits(
+            {**read.found, **own.found},
+            own.layout,
+            (*read.holders, *own.holders),
+            (*(f"the encoder's {why}" for why in read.whole), *own.whole),
+        )
+    if not own.found:
+        raise CannotCut("; ".join(("nothing in its layers can be shared by several ranks", *own.whole)))
+    return own
+
+
+def _splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits:
     found: dict[str, tuple[Any, Split]] = {}
     holders: dict[int, Any] = {}
     remembered, refused = list(layout), dict[str, list[int]]()
@@ -84,8 +99,6 @@ def splits_of(chain: Chain, layout: Sequence[LayerSpec], shard: Shard) -> Splits
             for at, one in zip(own, range(*chain.edges[reader : reader + 2]), strict=True):
                 remembered[one] = remembered[at] if layout[at] == layout[one] else remembered[one]
     whole = tuple(f"{_listed(places)}: {why}" for why, places in refused.items())
-    if not found:
-        raise CannotCut("; ".join(("nothing in its layers can be shared by several ranks", *whole)))
     return Splits(found, tuple(remembered), tuple(holders.values()), whole)
 
 
@@ -96,10 +109,10 @@ def become_shard(
     for module, split in splits.found.values():
         for path, value in (*split.changed.items(), *((path, add_up) for path in split.within)):
             holder, _, name = path.rpartition(".")
-            setattr(_child(module, holder), name, value)
+            setattr(inside(module, holder), name, value)
         for path, piece in split.pieces.items():
             if not piece.has("bias"):
-                _child(module, path).pop("bias", None)
+                inside(module, path).pop("bias", None)
         then(module, add_up, sums)
     for holder in splits.holders:
         then(holder, _unchanged)
@@ -119,22 +132,32 @@ def _walked(
     """The outermost sublayers that can be split, and those that cannot and have none inside. specs: what the
     layer remembers, and then what one rank does.
     """
-    for name, child in holder.children().items():
-        if not isinstance(child, nn.Module) or name.startswith("_"):
-            continue  # under such a name stands what another layer has
+    for name, child in _children(holder):
         path = f"{above}.{name}" if above else name
         split = _split(child, specs, shard)
         if isinstance(split, Split):
             yield path, child, split
             continue
-        inside = [*_walked(child, specs, shard, path)]
-        yield from inside
-        if inside:
+        below = [*_walked(child, specs, shard, path)]
+        yield from below
+        if below:
             continue
         if split is not None:
             yield path, child, split
         elif not above and name not in ROUTERS and _has_matrices(child):
             yield path, child, CannotCut("nobody says how it is split")
+
+
+def _children(holder: Any) -> Iterator[tuple[str, Any]]:
+    """Those of a list as NAME.PLACE. Under a name that begins with _ stands what another layer has."""
+    for name, child in holder.children().items():
+        if name.startswith("_"):
+            continue
+        if isinstance(child, nn.Module):
+            yield name, child
+        elif isinstance(child, list):
+            those = enumerate(child)
+            yield from ((f"{name}.{place}", one) for place, one in those if isinstance(one, nn.Module))
 
 
 def _has_matrices(module: nn.Module) -> bool:
@@ -158,15 +181,10 @@ def _split(module: Any, specs: list[LayerSpec], shard: Shard) -> Split | CannotC
     return split[0]
 
 
-def _child(module: Any, path: str) -> Any:
-    for name in filter(None, path.split(".")):
-        module = module[name]
-    return module
-
-
 def _between(layer: Any, path: str) -> list[Any]:
     """The modules between a layer and one inside."""
-    return [_child(layer, above) for above in [*_upwards(path)][1:]]
+    holders = (inside(layer, above) for above in [*_upwards(path)][1:])
+    return [one for one in holders if isinstance(one, nn.Module)]
 
 
 def _unchanged(x: mx.array) -> mx.array:

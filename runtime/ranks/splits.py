@@ -8,14 +8,14 @@ stay whole.
 A rule names every child of a module, or the module cannot be split: nobody guesses what an unknown one is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Any
 
 import mlx.nn as nn
 
-from runtime.cache.layout import Chunked, Full, LayerSpec, Rotating
+from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Rotating
 from runtime.errors import CannotCut
 from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.mla import LatentAttention
@@ -28,9 +28,15 @@ from runtime.ranks.norms import PartedNorm
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
 
-QUERIES = ("q_proj", "g_proj", "gate_proj")
+QUERIES = ("q_proj", "q", "g_proj", "gate_proj")
 """What gives queries, and gates for what heads see."""
-KEYS_AND_VALUES = ("k_proj", "v_proj")
+KEYS_AND_VALUES = ("k_proj", "v_proj", "k", "v")
+CLOSES_HEADS = "o_proj", "o"
+OPENS = "gate_proj", "up_proj", "wi", "wi_0", "wi_1"
+"""Of feed-forward blocks."""
+CLOSES = "down_proj", "wo"
+BIASES = "relative_attention_bias"
+"""By distance: a number for each head in every row."""
 BY_HEAD = "sinks", "head_gate"
 """What has one axis first, of the heads of queries."""
 DENSE = GatedMLP, FusedGatedMLP, MLP, OwnGateMLP
@@ -71,10 +77,15 @@ def split_attention(
     else it has.
     """
     heads, groups = module.head_counts
-    if not isinstance(memory, Full | Rotating | Chunked) or memory.kv_heads != groups:
+    remembers = not getattr(module, "looks_ahead", False)
+    if not remembers:
+        memory = Full(groups, module.head_dim)  # as if, for a text that is read whole
+    if not isinstance(memory, Full | Rotating | Chunked | Encoder) or memory.kv_heads != groups:
         raise CannotCut("its layer's memory is not that of its own heads")
     own, read = shard.heads(heads), shard.groups(groups)
-    pieces = {"o_proj": inputs(module.o_proj, shard, *scaled([own], inputs_of(module.o_proj) // heads))}
+    close = _named(module, CLOSES_HEADS)
+    unit = inputs_of(module[close]) // heads
+    pieces = {close: inputs(module[close], shard, *scaled([own], unit))}
     if "query_key_value" in module:
         pieces["query_key_value"] = outputs(
             module.query_key_value, *scaled(_by_group(own, read, heads // groups), memory.head_dim)
@@ -97,8 +108,10 @@ def split_attention(
     for name in BY_HEAD:
         if name in module:
             pieces[name] = Piece("stack", (own,), heads)
+    if BIASES in module:
+        pieces[BIASES] = Piece("stack", (own,), heads, axis=1)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
-    together = _normed_together(module, pieces["o_proj"], shard)
+    together = _normed_together(module, pieces[close], shard)
     pieces |= {**more, **together.pieces, **_added(module, pieces)}
     check_children(module, {*pieces, "indexer"}, of_one_head)
     counts = own[1] - own[0], read[1] - read[0]
@@ -109,7 +122,12 @@ def split_attention(
     if wide:
         changed |= module.of_heads_here(*counts, shard.count)
         within = (*within, "total")
-    return Split(pieces, changed, replace(memory, kv_heads=counts[1]), within)
+    return Split(pieces, changed, replace(memory, kv_heads=counts[1]) if remembers else None, within)
+
+
+def _named(module: Any, names: Sequence[str]) -> str:
+    """The one of these that it has."""
+    return next(name for name in names if name in module)
 
 
 def _added(module: Any, pieces: Mapping[str, Piece]) -> dict[str, Piece]:
@@ -176,16 +194,17 @@ def split_latent(module: LatentAttention, memory: LayerSpec | None, shard: Shard
 
 def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
     """By what lies between its matrices."""
-    inner = inputs_of(module.down_proj)
-    own = shard.units(inner, group_of(module.down_proj))
-    pieces = {"down_proj": inputs(module.down_proj, shard, own)}
-    for name in ("gate_proj", "up_proj"):
+    close = _named(module, CLOSES)
+    inner = inputs_of(module[close])
+    own = shard.units(inner, group_of(module[close]))
+    pieces = {close: inputs(module[close], shard, own)}
+    for name in OPENS:
         if name in module:
             rows = module[name].weight.shape[-2] // inner  # two where those of a gate come in turn
             pieces[name] = outputs(module[name], *scaled([own], rows))
     if "gate_up_proj" in module:
         pieces["gate_up_proj"] = outputs(module.gate_up_proj, own, (inner + own[0], inner + own[1]))
-    together = _normed_together(module, pieces["down_proj"], shard)
+    together = _normed_together(module, pieces[close], shard)
     pieces |= {**together.pieces, **_added(module, pieces)}
     whole = {"global_scale", *(["act_fn"] if _is_pointwise(module.get("act_fn")) else [])}
     check_children(module, {*pieces, *whole})

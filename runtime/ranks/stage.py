@@ -7,6 +7,9 @@
 Where several ranks share a stage, `runtime.ranks.seat` says which of them sends and receives;
 `runtime.ranks.stream` says what.
 
+An encoder that reads prompts is a network of the same kind beside it: each rank has layers of both, and what
+rank 0 makes of the last one's goes from rank to rank, as the decoder's layers of all of them read it.
+
 Every rank keeps all places of the list of layers, so that names, layouts and whatever counts layers stay as
 they are; a layer of another rank is an `Elsewhere`, which remembers nothing and hands on what it is given.
 The places before and behind a rank's own layers exchange.
@@ -28,7 +31,7 @@ from runtime.nn.module import Module
 from runtime.ranks.calls import then_given
 from runtime.ranks.seat import Seat
 from runtime.ranks.stream import Stream
-from runtime.ranks.trunk import Chain, is_table
+from runtime.ranks.trunk import Chain, inside, is_table
 from runtime.step import Step
 
 
@@ -37,6 +40,9 @@ class Elsewhere(Module):
 
     def __call__(self, x: mx.array, *given: Any) -> mx.array:
         return x
+
+    def remember(self, *given: Any) -> None:
+        """What an encoder has read: so does the layer, where it is."""
 
 
 class Before(Elsewhere):
@@ -71,6 +77,15 @@ def come_together(x: mx.array, given: Sequence[Any]) -> mx.array:
     return x
 
 
+def known_to_all(x: mx.array, seat: Seat) -> mx.array:
+    """Behind an encoder: what it has read is on every rank, in the same order beside whatever else goes from
+    rank to rank.
+    """
+    x = seat.to_all(x)
+    mx.async_eval(x)
+    return x
+
+
 def kept_alone(step: Step, memory: LayerMemory) -> list[mx.array]:
     """What layers keep of a step that was just computed, where nobody wants more, and all that they keep lies
     in their buffers by now; else []. The same on every rank: what comes behind it is computed on none.
@@ -102,7 +117,6 @@ class HeadElsewhere(Module):
 
 
 def become_stage(
-    network: Any,
     chain: Chain,
     start: int,
     stop: int,
@@ -128,13 +142,27 @@ def become_stage(
     else:
         # Without the stream, which a layer is given first: as in `Behind`.
         then_given(mine[-1], lambda x, given: stream.leaving(x, given[1:]))
-    for one in lent:  # under its name, so that tensors and adapters find it
+    for one in lent:
         mine[one.owner] = mine[one.owner] if mine[one.owner] is not elsewhere else Elsewhere()
-        mine[one.owner][one.name] = layers[one.owner][one.name]
+        _put(mine[one.owner], one.name, inside(layers[one.owner], one.name))
     chain.trunk[chain.name] = mine
-    leave_head(network, chain, seat)
     if not seat.opens:
         _leave_around(chain, dtype)
+
+
+def _put(holder: Any, path: str, module: Any) -> None:
+    """Under its name, so that tensors and adapters find it."""
+    name, _, rest = path.partition(".")
+    if not rest:
+        holder[name] = module
+        return
+    place, _, below = rest.partition(".")
+    if place.isdecimal():
+        holder[name] = [Elsewhere() for _ in range(int(place) + 1)]
+        _put(holder[name][-1], below, module)
+    else:
+        holder[name] = Elsewhere()
+        _put(holder[name], rest, module)
 
 
 def _remembers_alone(layer: Any, place: int, stream: Stream, stand_in: Elsewhere) -> None:
@@ -161,20 +189,18 @@ def stage_layout(
 
 def leave_head(network: Any, chain: Chain, seat: Seat) -> None:
     """To rank 0: no other draws tokens."""
+    own = {one.path.partition(".")[0] for one in (*chain.both, *chain.tables)}
     if not seat.leads:
-        for name in [name for name in network.children() if name != chain.path]:
+        for name in [name for name in network.children() if name not in own]:
             network[name] = HeadElsewhere()
 
 
 def _leave_around(chain: Chain, dtype: mx.Dtype) -> None:
     """To the first stage: what stands around the layers in the trunk, but for what every rank has."""
-    for name, module in [*chain.around()]:
-        if name in chain.everywhere:
-            continue
-        if is_table(module):
-            chain.trunk[name] = TableElsewhere(_width(module), dtype)
-        else:
-            chain.trunk[name] = Elsewhere()
+    for one in [*chain.around()]:
+        if one.name not in chain.everywhere:
+            table = is_table(one.module)
+            one.holder[one.name] = TableElsewhere(_width(one.module), dtype) if table else Elsewhere()
 
 
 def _width(table: Any) -> int:

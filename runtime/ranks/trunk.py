@@ -1,7 +1,12 @@
-"""Where the layers of a network are: what may be cut into stages, and what stands around it."""
+"""Where the layers of a network are: what may be cut into stages, and what stands around it.
+
+A network whose prompts an encoder reads has two such chains, which are cut alike: each rank has layers of
+both.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -28,6 +33,19 @@ class Lent:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """A module that stands around the layers."""
+
+    holder: Any
+    """The trunk, or the network of a table that several trunks look ids up in."""
+    name: str
+    """In its holder."""
+    path: str
+    """In the network."""
+    module: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Chain:
     """Layers that are called in turn, and the trunk that calls them."""
 
@@ -41,6 +59,15 @@ class Chain:
 
     everywhere: tuple[str, ...]
     """Modules beside the layers that every rank has: they make what layers are given besides the stream."""
+    tables: tuple[Beside, ...] = ()
+    """Those beside the trunk."""
+    reader: "Chain | None" = None
+    """The encoder, where one reads prompts for these layers."""
+
+    @property
+    def both(self) -> "tuple[Chain, ...]":
+        """The encoder first, where there is one."""
+        return (self,) if self.reader is None else (self.reader, self)
 
     @property
     def layers(self) -> list[Any]:
@@ -67,8 +94,7 @@ class Chain:
 
     def enters(self, tensor: str) -> bool:
         """Is this tensor of a table, which comes before the layers?"""
-        tables = [f"{self.path}.{name}." for name, module in self.around() if is_table(module)]
-        return tensor.startswith(tuple(tables))
+        return tensor.startswith(tuple(f"{one.path}." for one in self.around() if is_table(one.module)))
 
     @property
     def reads_ids(self) -> bool:
@@ -87,23 +113,25 @@ class Chain:
         """The layer that has this entry of the layout."""
         return bisect_right(self.edges, entry) - 1
 
-    def around(self) -> Iterator[tuple[str, Any]]:
-        """The modules beside the layers, by their names in the trunk."""
+    def around(self) -> Iterator[Beside]:
+        """The modules beside the layers."""
         for name, child in self.trunk.children().items():
             if name != self.name and isinstance(child, nn.Module):
-                yield name, child
+                yield Beside(self.trunk, name, f"{self.path}.{name}", child)
+        yield from self.tables
 
 
 def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Chain:
     """CannotCut for networks whose trunk does not say that it calls its layers in turn (`in_turn`): encoders
     whose layers remember nothing, and those that have more between their layers than a stream.
     """
-    for path, trunk in network.children().items():
-        name = getattr(trunk, "in_turn", None)
-        if name is not None:
-            everywhere, count = getattr(trunk, "for_layers", ()), len(trunk[name])
-            memories = getattr(trunk, "memories", (len(layout) // count,) * count)
-            return Chain(trunk, path, name, tuple(accumulate(memories, initial=0)), everywhere)
+    trunks = [*_trunks(network, "")]
+    decoders = [one for one in trunks if not getattr(one[1], "reads_prompts", False)]
+    if len(decoders) == 1:
+        ((path, trunk),) = decoders
+        encoders = [_chain(*one, 0) for one in trunks if one is not decoders[0]]
+        own, reader = _chain(path, trunk, len(layout)), encoders[0] if encoders else None
+        return replace(own, tables=_tables(network), reader=reader)
     if all(isinstance(spec, Stateless) for spec in layout):
         raise CannotCut(
             f"{architecture} cannot be cut: it is an encoder, which reads texts whole, and small enough for "
@@ -114,6 +142,40 @@ def chain_of(network: Any, layout: Sequence[LayerSpec], architecture: str) -> Ch
     )
 
 
-def is_table(module: nn.Module) -> bool:
+def _trunks(holder: Any, above: str) -> Iterator[tuple[str, Any]]:
+    """Those that say that they call their layers in turn, and their paths: the network's, or of both parts of
+    one that has an encoder.
+    """
+    for name, child in holder.children().items():
+        if not isinstance(child, nn.Module):
+            continue
+        if hasattr(child, "in_turn"):
+            yield f"{above}{name}", child
+        elif not above:
+            yield from _trunks(child, f"{name}.")
+
+
+def _chain(path: str, trunk: Any, memories: int) -> Chain:
+    """memories: of all layers together."""
+    name, everywhere = trunk.in_turn, getattr(trunk, "for_layers", ())
+    count = len(trunk[name])
+    each = getattr(trunk, "memories", (memories // count,) * count)
+    return Chain(trunk, path, name, tuple(accumulate(each, initial=0)), everywhere)
+
+
+def _tables(network: Any) -> tuple[Beside, ...]:
+    return tuple(
+        Beside(network, name, name, child) for name, child in network.children().items() if is_table(child)
+    )
+
+
+def inside(holder: Any, path: str) -> Any:
+    """The module of this path in another one."""
+    for name in filter(None, path.split(".")):
+        holder = holder[int(name)] if isinstance(holder, list) else holder[name]
+    return holder
+
+
+def is_table(module: Any) -> bool:
     """Does it make vectors of ids?"""
     return type(module) in TABLES

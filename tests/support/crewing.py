@@ -6,6 +6,7 @@ on one machine first, and then with the others; these print what they keep in th
 
 import hashlib
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
-from runtime.loaded import LoadedModel
+from runtime.loaded import LoadedModel, score
 from runtime.nn.low_rank import LowRanks
 from runtime.ranks.follow import Follower
 from runtime.ranks.group import Group
@@ -34,6 +35,7 @@ from runtime.ranks.plan import Host, decide
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.assistant import AssistantDrafter, layers_read
 from runtime.speculate.drafter import Drafter, Rows
+from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for
 from tests.support.assistants import load_assistant, record_of
 from tests.support.checkpoints import write_checkpoint
@@ -110,6 +112,34 @@ def forget(engine: Engine) -> list[Any]:
     return answers(engine, request(PROMPT, 120, keep=4), request(PROMPT[:5], 110, WARM, keep=0))
 
 
+def asked(
+    source: tuple[int, ...], count: int = 12, sampling: SamplingParams = GREEDY, **more: Any
+) -> Request:
+    """Of a model whose prompts an encoder reads."""
+    return request((0,), count, sampling, source=source, **more)
+
+
+def ask(engine: Engine, **more: Any) -> list[Any]:
+    """Prompts that an encoder reads: scores of a text, batches, seeds, guesses, rows that leave early, and
+    prompts that are found again, or not any more.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        always_drafting(patched)
+        batch = asked(PROMPT, **more), asked(PROMPT[:9], 20, WARM, **more), asked(PROMPT[3:], 40)
+        said = answers(engine, *batch, asked(PROMPT[:1], 3))
+        with engine.submit(asked(PROMPT[5:], 60)) as left:
+            next(iter(left))
+        said += answers(engine, *batch)
+        for _ in range(2):
+            with engine.submit(asked(PROMPT, 5, WARM, **more)) as again:
+                said.append([token for piece in again for token in piece.ids])
+            assert again.finish is not None
+            said.append(again.finish.usage.cached_tokens)
+            engine.clear_prefixes()
+        scored = engine.call(lambda model: score(model, (0, *PROMPT[:9]), 4, source=PROMPT[4:]).tolist())
+        return [scored, *said, *answers(engine, asked(PROMPT[7:], 5), asked(PROMPT[8:], 5))]
+
+
 def adapt(engine: Engine) -> list[Any]:
     """Rows with other adapters, several, or none share steps and drafts, and never each other's prompts."""
     sets = ((), (("one", 1.0),), (("two", 0.5), ("one", -0.4)), (("two", 0.0),))
@@ -139,6 +169,8 @@ SCENES: dict[str, Callable[[Engine], list[Any]]] = {
     "block": brief,
     "plain": partial(brief, guesses=False),
     "adapt": adapt,
+    "ask": ask,
+    "ask adapted": partial(ask, adapters=(("two", 0.5), ("one", -0.4))),
     "read": read,
 }
 
@@ -156,6 +188,12 @@ def kept(store: PrefixStore | None) -> Any:
                 if isinstance(array, mx.array):
                     digest.update(np.array(array.astype(mx.float32)).tobytes())
     return {"pages": pages, "digest": digest.hexdigest(), "bytes": store.nbytes}
+
+
+def store_of(engine: Engine) -> PrefixStore | None:
+    """What keeps prompts, or those that an encoder reads."""
+    read = engine._loop._sources._kept
+    return engine._loop._prefixes.store if read is None else read.store
 
 
 def options(**changes: Any) -> Options:
@@ -214,7 +252,8 @@ def restarted(group: Group, kind: str, cut: str) -> object:
             options(prefix_folder=kept, mark_spacing=1),
             crew=Leading(group),
         )
-        with engine.submit(request(PROMPT, 6, marks=(9, 20))) as stream:
+        again = request(PROMPT, 6, marks=(9, 20)) if reference.source is None else asked(PROMPT, 6)
+        with engine.submit(again) as stream:
             ids = [token for piece in stream for token in piece.ids]
         assert stream.finish is not None
         said.append([ids, stream.finish.usage.cached_tokens])
@@ -233,7 +272,7 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     folder = Path(f"model-{group.rank}")
     reference = Reference(kind)
     if group.rank:
-        adapters = pairs(reference, folder) if scene == "adapt" else {}
+        adapters = pairs(reference, folder) if "adapt" in scene else {}
         follower = Follower(group, share_of(reference, folder, cut, group, adapters))
         follower.run()
         return kept(follower._kept.store) | {"memories": len(follower._memories)}
@@ -248,21 +287,24 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
             by = load_block_draft(folder / "block")
         elif scene in ("draft", "brief"):
             by = reference.load(folder)
+        elif "ask" in scene:
+            return {"lookup": NgramDrafter()}
         return drafters_for(target, by, memory)
 
     adapters: dict[str, LowRanks] = {}
 
     def whole() -> LoadedModel:
-        if scene == "adapt":
+        if "adapt" in scene:
             adapters.update(pairs(reference, folder))
-        return reference.load(folder)
+        model = reference.load(folder)
+        return model if reference.source is None else replace(model, network=model.network.plain)
 
     def share() -> LoadedModel:
         whole()  # for its adapters
         return share_of(reference, folder, cut, group, adapters)
 
     def sources() -> list[AdapterSource]:
-        names = ("one", "two") if scene == "adapt" else ()
+        names = ("one", "two") if "adapt" in scene else ()
         return [AdapterSource(name, f"sha256:{name}", lambda name=name: adapters[name]) for name in names]
 
     alone = Engine(whole, options(), drafters, None, sources())
@@ -277,7 +319,7 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
         crew=Leading(group),
     )
     said = play(crew)
-    mine = crew.call(lambda _model: kept(crew._loop._prefixes.store))
+    mine = crew.call(lambda _model: kept(store_of(crew)))
     crew.close()
     return {"same": said == expected, "said": said, "expected": expected, "kept": mine}
 

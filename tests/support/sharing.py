@@ -53,7 +53,8 @@ def read(
     model: LoadedModel, ids: list[int], rank: int, chunk: int = CHUNK, members: Sequence[Scales] = ((),)
 ) -> np.ndarray | None:
     """Rank 0's logits, float32 [T, B, V]. The prompt in steps, of which rank 0 wants logits and the others
-    memory alone, each with a token more that is then forgotten. members: of each row its adapters.
+    memory alone, each with a token more that is then forgotten. members: of each row its adapters. What an
+    encoder reads is the same backwards.
     """
     border, rows = long_after(model.described.config), len(members)
     long = None if border is None else (len(ids) > border,) * rows
@@ -66,6 +67,8 @@ def read(
         inputs = Inputs(mx.array([part] * rows, dtype=mx.int32))
         step = Step((start,) * rows, (len(part),) * rows, long=long, inputs=inputs, adapters=adapters)
         memory.prepare(step)
+        if model.described.start_id is not None and not start:
+            model.network.encode(Inputs(mx.array([ids[::-1]] * rows, dtype=mx.int32)), step, memory)
         hidden = model.network(step, memory)
         if rank == 0:
             logits = model.network.logits(hidden, step)[:, :-1]
@@ -161,16 +164,19 @@ def _said(name: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
 
 
 def _deeper(name: str, layers: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Any]:
-    """The same with so many layers, like the last one: enough for as many stages."""
+    """The same with so many layers (of its encoder, if there is one) like the last, for as many stages."""
     config, shapes, answers = _said(name)
-    count = config["num_hidden_layers"]
-    last = {key: shape for key, shape in shapes.items() if f".layers.{count - 1}." in key}
+    field, inside = (
+        ("num_layers", "encoder.block.") if "num_layers" in config else ("num_hidden_layers", ".layers.")
+    )
+    count = config[field]
+    last = {key: shape for key, shape in shapes.items() if f"{inside}{count - 1}." in key}
     more = {
-        key.replace(f".layers.{count - 1}.", f".layers.{place}."): shape
+        key.replace(f"{inside}{count - 1}.", f"{inside}{place}."): shape
         for place in range(count, int(layers))
         for key, shape in last.items()
     }
-    return {**config, "num_hidden_layers": int(layers)}, {**shapes, **more}, answers
+    return {**config, field: int(layers)}, {**shapes, **more}, answers
 
 
 def computed_alone(model: LoadedModel) -> int:

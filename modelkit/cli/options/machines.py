@@ -15,8 +15,9 @@ from modelkit.cli.terminal.ui import count, one_line, size
 if TYPE_CHECKING:
     from modelkit.showing.planning import Planned
 
-_HEADER = ("RANK", "HOST", "LAYERS", "WEIGHTS", "ADAPTERS", "MEMORY", "ROOM", "FULL")
-_HOST, _ADAPTERS = _HEADER.index("HOST"), _HEADER.index("ADAPTERS")
+_HEADER = ("RANK", "HOST", "LAYERS", "ENCODER", "WEIGHTS", "ADAPTERS", "MEMORY", "ROOM", "FULL")
+_HOST, _ENCODER, _ADAPTERS = map(_HEADER.index, ("HOST", "ENCODER", "ADAPTERS"))
+_LEFT = range(_HOST, _ENCODER + 1)
 _SHORTEST = 12
 """So much of a machine's name is shown at the least."""
 
@@ -94,8 +95,9 @@ def planned(name: str, options: dict[str, Any]) -> "Planned":
 
 def plan_table(found: "Planned", width: int | None = None) -> str:
     """A line for each rank, and their sums. width: as in `table`; names that are too long for it are cut."""
-    adapters = any(share.adapter_bytes for share in found.plan.shares)
-    shown = [place for place in range(len(_HEADER)) if adapters or place != _ADAPTERS]
+    plan = found.plan
+    empty = {_ENCODER: not plan.reading, _ADAPTERS: not any(share.adapter_bytes for share in plan.shares)}
+    shown = [place for place in range(len(_HEADER)) if not empty.get(place, False)]
     rows = [[row[place] for place in shown] for row in _rows(found)]
     width = screen_width() if width is None else width
     if width is not None:
@@ -107,7 +109,7 @@ def plan_table(found: "Planned", width: int | None = None) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], shown: Sequence[int], width: int | None) -> str:
-    right = [at for at, place in enumerate(shown) if place not in (_HOST, _HOST + 1)]
+    right = [at for at, place in enumerate(shown) if place not in _LEFT]
     return table(rows, header=[_HEADER[place] for place in shown], right=right, width=width)
 
 
@@ -117,7 +119,8 @@ def said(found: "Planned") -> str:
     stages = count(plan.stages, "stage") + ("" if plan.shards == 1 else f" of {plan.shards} ranks")
     memory = f"{count(found.sequences, 'sequence')} of {found.tokens:,} tokens"
     exact = "the bits of one machine" if plan.shards == 1 else "sums of several ranks"
-    return f"{plan.architecture}: {count(plan.layers, 'layer')}, {stages}; {memory}; {exact}"
+    layers = count(plan.layers, "layer") + (f" and {plan.reading} of its encoder" if plan.reading else "")
+    return f"{plan.architecture}: {layers}, {stages}; {memory}; {exact}"
 
 
 def note_limits(found: "Planned") -> None:
@@ -131,14 +134,18 @@ def note_limits(found: "Planned") -> None:
 def _rows(found: "Planned") -> Iterator[Sequence[str]]:
     plan = found.plan
     for rank, share in enumerate(plan.shares):
-        layers = f"{share.start}-{share.stop - 1}" if share.stop - share.start > 1 else str(share.start)
         part = "" if plan.shards == 1 else f", {share.shard + 1}/{plan.shards}"
         room = size(share.free_bytes) if share.free_bytes else ""
         full = f"{share.wanted_bytes / share.free_bytes:.0%}" if share.free_bytes else ""
         taken = map(size, (share.weight_bytes, share.adapter_bytes, share.memory_bytes))
-        yield (str(rank), share.host, layers + part, *taken, room, full)
+        layers = _layers(share.start, share.stop) + part
+        yield (str(rank), share.host, layers, _layers(*share.reads) + part, *taken, room, full)
     sums = (
         sum(getattr(one, what) for one in plan.shares)
         for what in ("weight_bytes", "adapter_bytes", "memory_bytes")
     )
-    yield ("", "all", "", *map(size, sums), "", "")
+    yield ("", "all", "", "", *map(size, sums), "", "")
+
+
+def _layers(start: int, stop: int) -> str:
+    return f"{start}-{stop - 1}" if stop - start > 1 else str(start)

@@ -8,6 +8,7 @@ import pytest
 from click.testing import Result
 
 from modelkit.cli.options.machines import plan_table
+from modelkit.cli.options.machines import said as in_words
 from modelkit.showing.planning import Planned
 from runtime.ranks.plan import Plan, Share
 
@@ -93,6 +94,15 @@ def test_long_names_of_machines_leave_room_for_the_rest() -> None:
     assert max(map(len, narrow.splitlines())) == 80
     assert "ip-10-0-12-1.us-west-2" in narrow
     assert names[1] in plan_table(found)
+
+
+def test_layers_of_an_encoder_have_a_column() -> None:
+    shares = Share("a", 0, 12, 0, 7, 2, 0, reads=(0, 1)), Share("b", 12, 24, 0, 7, 2, 0, reads=(1, 24))
+    found = Planned(Plan("T5", 24, 1, shares, 24), 512, 1, ())
+    header, first, second, *_ = plan_table(found).splitlines()
+    assert header.split()[:5] == ["RANK", "HOST", "LAYERS", "ENCODER", "WEIGHTS"]
+    assert (first.split()[:4], second.split()[:4]) == (["0", "a", "0-11", "0"], ["1", "b", "12-23", "1-23"])
+    assert in_words(found).startswith("T5: 24 layers and 24 of its encoder, 2 stages; ")
 
 
 @pytest.mark.parametrize(

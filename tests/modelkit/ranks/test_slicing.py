@@ -41,7 +41,7 @@ Crews = Callable[[int], Standing]
 # Grouped heads, experts that are stacked first, latent and recurrent layers, filters that are turned, norms
 # that are computed, a table for all ranks, one matrix for three, a block that layers of both stages run.
 FAMILIES = ("qwen2_moe", "deepseek_v3", "qwen3_next", "gemma2", "kimi_linear", "gemma4_text", "phi3_window")
-NEWER = ("mamba_biases", "rwkv7", "mistral_large4", "zamba2_plain")
+NEWER = ("mamba_biases", "rwkv7", "mistral_large4", "zamba2_plain", "t5", "umt5", "t5gemma")
 FORMED = [
     *((name, "floats") for name in FAMILIES + NEWER),
     *((FAMILIES[i], "packed") for i in (0, 1, 6)),

@@ -110,11 +110,40 @@ def of_reference(name: str, **more: Any) -> Any:
     return parts_of(record["config"], tensors, **more)
 
 
-def test_layers_that_need_more_than_the_stream_are_refused_by_name() -> None:
-    with pytest.raises(CannotCut, match="T5ForConditionalGeneration cannot be cut"):
-        of_reference("t5")
+def test_encoders_that_read_texts_whole_are_refused_by_name() -> None:
     with pytest.raises(CannotCut, match="BertModel cannot be cut: it is an encoder, which reads texts whole"):
         of_reference("bert")
+
+
+def test_an_encoder_is_cut_with_the_decoder() -> None:
+    """T5's first layers have the biases of all, so each stage has a copy; T5Gemma's two have tables each."""
+    for name in ("t5", "umt5", "t5gemma"):
+        model = of_reference(name, memory=Remembered(tokens=99))
+        assert model.encoder is not None
+        assert len(model.encoder.copies) == len(model.copies) == (name == "t5")
+        assert {layer.memory_bytes for layer in model.encoder.layers} == {0}
+        plan = decide(model, [Host("a"), Host("b")])
+        assert [share.reads for share in plan.shares] == [(0, 1), (1, 3)]
+        record = Reference.called(name).record
+        tensors = {key: ("F32", tuple(shape)) for key, shape in record["tensors"].items()}
+        whole = foresee(record["config"], tensors).weight_bytes
+        copied = sum(copy.weight_bytes[0] for copy in (*model.copies, *model.encoder.copies))
+        assert sum(share.weight_bytes for share in plan.shares) == whole + copied
+
+
+def test_an_encoder_of_too_few_layers_is_named() -> None:
+    model = of_reference("t5")
+    with pytest.raises(CannotCut, match="ConditionalGeneration's encoder has 3 layers, too few for 4 stages"):
+        decide(model, [Host("")] * 4)
+
+
+@pytest.mark.parametrize("shards", [2, 4])
+def test_of_encoders_nothing_stays_whole(shards: int) -> None:
+    assert of_reference("t5", shards=shards).whole == of_reference("umt5", shards=shards).whole == ()
+    said = of_reference("t5", shards=3).whole
+    assert [
+        one for one in said if one.startswith("the encoder's 3 layers from 0 to 2: layer.0.SelfAttention")
+    ]
 
 
 def test_what_makes_more_of_a_token_for_each_layer_is_on_every_rank() -> None:

@@ -48,6 +48,23 @@ def test_a_copy_counts_where_it_stands_and_moves_the_cut() -> None:
     assert [(share.weight_bytes, share.adapter_bytes) for share in three.shares] == [(7, 0), (5, 1), (5, 0)]
 
 
+def test_an_encoder_fills_what_the_decoder_leaves() -> None:
+    """Its table and its norm are rank 0's; its layers go to where there is room."""
+    model = replace(parts(4, 4, tables=6), encoder=parts(1, 1, 1, 1, tables=2, ending=1))
+    plan = decide(model, hosts(30, 30))
+    assert [(share.start, share.stop, share.reads) for share in plan.shares] == [
+        (0, 1, (0, 1)),
+        (1, 2, (1, 4)),
+    ]
+    assert [share.weight_bytes for share in plan.shares] == [14, 7]
+    assert plan.reading == 4
+    other = replace(plan, shares=(replace(plan.shares[0], reads=(0, 2)), plan.shares[1]))
+    assert other.digest != plan.digest
+    with pytest.raises(CannotCut, match="the share of rank 1 is out of order"):
+        Plan.from_json(json.loads(json.dumps(other.to_json())))
+    assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
 def test_what_stands_around_the_layers_counts_on_rank_0() -> None:
     plan = decide(parts(4, 4, 4, 4, tables=5, ending=3), hosts(100, 100))
     assert cuts(plan) == [(0, 1, 0), (1, 4, 0)]

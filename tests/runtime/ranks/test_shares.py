@@ -37,7 +37,9 @@ HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
     *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "rwkv7", "zamba2"),
 )
-DEEPER = ("rwkv7 of 4",)
+READERS = "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
+"""Whose prompts an encoder reads."""
+DEEPER = "rwkv7 of 4", "t5 of 4"
 """With as many layers."""
 # Whose layers exchange what stands between their matrices, too.
 INSIDE = (
@@ -60,11 +62,14 @@ SHARED = (
         "deepseek_v4",
     ),
     *ALIBI,
+    *READERS,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
+    "t5",
+    "t5gemma",
     "rwkv7",
     "zamba2",
     "gemma2",
@@ -89,7 +94,7 @@ def shares(crew: Standing, folder: Path, shards: int, names: tuple[str, ...], fo
     return found[0]
 
 
-@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED + OLDER), (4, STAGED + DEEPER)])
+@pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED + OLDER + READERS), (4, STAGED + DEEPER)])
 def test_stages_give_the_bits_of_one_process(
     crews: Crews, tmp_path: Path, size: int, names: tuple[str, ...]
 ) -> None:
@@ -114,7 +119,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     """
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    single = "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b"
+    single = *READERS, "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b"
     apart = *single, *clipped, *indexed, *ALIBI, *INSIDE, *IN_PARTS
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
@@ -163,6 +168,9 @@ ADAPTED = (
     "llama4",
     "falcon_mamba",
     "muse_spark_layers",
+    "t5",
+    "umt5",
+    "t5gemma_biases",
 )
 
 
@@ -173,7 +181,7 @@ def test_adapters_are_cut_for_stages_of_shards(crews: Crews, tmp_path: Path) -> 
 
 def test_adapters_come_with_a_copy_of_what_they_are_added_to(crews: Crews, tmp_path: Path) -> None:
     """A stage runs a block that a layer of another one has, and another stage's layers look back."""
-    names = "zamba2", "rwkv7"
+    names = "zamba2", "rwkv7", "t5_v1_1"
     assert crews(2).do(tmp_path, sharing.__name__, "adapted", 1, "floats", *names)[0] == dict.fromkeys(
         names, 0
     )
