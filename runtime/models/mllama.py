@@ -7,7 +7,7 @@ so outside of tests every row is one without an image.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -71,6 +71,8 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class CrossAttention(Module):
+    crosses: ClassVar[bool] = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         inner, shared = config.heads * config.head_dim, config.kv_heads * config.head_dim
@@ -82,6 +84,15 @@ class CrossAttention(Module):
         self.q_norm: Normalize = norm(config.heads)
         self.k_norm: Normalize = norm(config.kv_heads)
         self._heads, self._kv_heads, self._scale = config.heads, config.kv_heads, config.head_dim**-0.5
+
+    @property
+    def head_counts(self) -> tuple[int, int]:
+        """Of queries, and of keys and values."""
+        return self._heads, self._kv_heads
+
+    def of_heads(self, heads: int, groups: int) -> dict[str, Any]:
+        """Its attributes where it has so many of its heads (`runtime.ranks`)."""
+        return {"_heads": heads, "_kv_heads": groups}
 
     def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         queries = self.q_norm(split_heads(linear(self.q_proj, x, step), self._heads))
@@ -114,6 +125,8 @@ class CrossBlock(Module):
 
 
 class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size + _SPARE_IDS, config.hidden_size)

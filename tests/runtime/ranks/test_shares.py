@@ -35,7 +35,7 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
-    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "rwkv7", "zamba2"),
+    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "rwkv7", "zamba2", "mllama"),
 )
 READERS = "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
@@ -65,7 +65,7 @@ SHARED = (
     *READERS,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
     *("hy_v4", "minimax_m3", "iquest_loop", "inkling2_text", "inkling_text", "starcoder2"),
-    *("phi3small", "gemma4_text", "recurrent_gemma_wide", *INSIDE, *IN_PARTS),
+    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
     "t5",
@@ -119,7 +119,7 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     """
     indexed = "glm_moe_dsa_shared", "axk2", "deepseek_v4", "hy_v4", "minimax_m3"
     clipped = "phi3small", "inkling_text", "inkling2_text", "inkling2_loop_text"
-    single = *READERS, "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b"
+    single = *READERS, "mllama", "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b"
     apart = *single, *clipped, *indexed, *ALIBI, *INSIDE, *IN_PARTS
     names = tuple(name for name in SHARED if name not in apart)
     found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
