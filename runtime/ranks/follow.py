@@ -22,7 +22,7 @@ from runtime.nn.adapter_stacks import Deck
 from runtime.nn.row_adapters import RowAdapters
 from runtime.ranks.decision import Decision, Deed, Forward, Members, keys_heard
 from runtime.ranks.group import Group
-from runtime.ranks.memories import OWN, FollowingMemory, read_first, turns
+from runtime.ranks.memories import OWN, FollowingMemory, read_first
 from runtime.ranks.stage import kept_alone
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
@@ -96,7 +96,6 @@ class Follower:
             raise self._group.lose(f"rank {self._group.rank} could not do its part: {error!r}") from error
 
     def _forward(self, forward: Forward) -> None:
-        self._group.renew(turns(forward.source))
         prompts = self._group.spread(None, forward.of_prompts) if forward.source else None
         ids = self._group.spread(None, forward.shape)
         step = forward.step(Inputs(ids), self._adapters(forward.adapters))
@@ -104,7 +103,7 @@ class Follower:
         if self._given is not None:
             self._give(self._given, step)
         if prompts is not None:
-            read_first(self._model.network, Inputs(prompts), step, its.memory)
+            read_first(self._group, self._model.network, Inputs(prompts), step, its.memory)
         hidden = self._model.network(step, its.memory)
         its.pass_by(step)
         alone = bool(kept_alone(step, its.memory))

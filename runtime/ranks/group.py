@@ -344,6 +344,7 @@ class Bounded:
     def __init__(self, group: Group) -> None:
         self._group = group
         self.within_s = group.limit_s
+        self._times = 1
         self._until_s: float | None = None
         self._outer: list[float | None] = []
         self._thread: threading.Thread | None = None
@@ -356,6 +357,7 @@ class Bounded:
             self._thread.start()
 
     def renew(self, times: int = 1) -> None:
+        self._times = times
         if self._until_s is not None:
             self._until_s = time.monotonic() + self.within_s * times
 
@@ -364,7 +366,7 @@ class Bounded:
     ) -> None:
         outer_s = self._outer.pop()
         # What was waited for inside is no fault of what is around it.
-        self.within_s = self._group.limit_s
+        self.within_s, self._times = self._group.limit_s, 1
         self._until_s = None if outer_s is None else max(outer_s, time.monotonic() + self.within_s)
         if isinstance(error, RuntimeError) and self._group.size > 1:
             # Whatever MLX says: ranks that did not compute the same are out of step.
@@ -388,7 +390,8 @@ class Bounded:
         if until_s is None:
             return
         if time.monotonic() > until_s:
-            self._group.lose(f"another machine has not answered within {self.within_s:g} s")
+            waited_s = self.within_s * self._times
+            self._group.lose(f"another machine has not answered within {waited_s:g} s")
         elif self._group.links.broken():
             time.sleep(_LOOK_S)  # what has come before it was shut may be all that is waited for
             if self._until_s == until_s:

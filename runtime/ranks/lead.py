@@ -28,7 +28,7 @@ from runtime.loaded import LoadedModel
 from runtime.models.taps import taps_of
 from runtime.ranks.decision import Decision, Deed, Forward, keys_told
 from runtime.ranks.group import Group
-from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first, turns
+from runtime.ranks.memories import LeadingMemories, LeadingMemory, read_first
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
 
@@ -105,7 +105,7 @@ class Lead:
         if self._with is not None and self._with[0] is step:
             self.done(*self._with[1])
         self._with = None
-        self.group.renew(turns(source))
+        self.group.renew()
         self._tell(Forward.of(step, memory.number, source))
         if prompts is not None:
             self.group.spread(prompts, prompts.shape)
@@ -232,7 +232,7 @@ class LeadingNetwork:
         self._lead.forward(step, memory, None if prompt is None else prompt.ids)
         try:
             if prompt is not None:
-                read_first(self._network, prompt, step, memory)
+                read_first(self._lead.group, self._network, prompt, step, memory)
             hidden = self._network(step, memory)
             memory.pass_by(step)
         except Exception as error:

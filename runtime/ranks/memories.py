@@ -13,9 +13,11 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Rotate
 from runtime.ranks.decision import Deed
+from runtime.ranks.group import Group
 from runtime.ranks.whole import Whole
 from runtime.step import Inputs, Step
 
@@ -29,18 +31,17 @@ _TURN = 512
 """Tokens that other networks read in one step at most, if nobody asks for more."""
 
 
-def turns(source: int) -> int:
-    """For as many steps' time others may wait for one that begins with a prompt of so many tokens, which an
-    encoder reads whole.
+def read_first(group: Group, network: Any, prompt: Inputs, step: Step, memory: LayerMemory) -> None:
+    """What an encoder reads before a step, wherever layers are that remember it. It is waited for, as long as
+    for the steps that other networks would read as many tokens in: a prompt is read whole here.
     """
-    return 1 + source // _TURN
-
-
-def read_first(network: Any, prompt: Inputs, step: Step, memory: LayerMemory) -> None:
-    """What an encoder reads before a step, wherever layers are that remember it."""
     assert prompt.shape is not None
+    tokens = prompt.shape[1]
+    group.renew(1 + tokens // _TURN)
     network.encode(prompt, step, memory)
-    memory.pass_source(step, prompt.shape[1])
+    memory.pass_source(step, tokens)
+    mx.eval([array for one in memory.caches if isinstance(one, EncoderCache) for array in one.arrays])
+    group.renew()
 
 
 class LeadingMemory(LayerMemory):

@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -163,6 +164,19 @@ def test_a_group_that_was_given_up_says_why() -> None:
 def test_a_message_has_a_limit() -> None:
     with pytest.raises(ValueError, match="is the most"):
         Group.alone().tell(bytes(MOST_BYTES + 1))
+
+
+def test_who_may_wait_longer_is_said_to_have() -> None:
+    group = Group.alone()
+    with group.bounded(1):
+        group.renew(3)
+        until_s = group._bounded._until_s
+        assert until_s is not None
+        assert 2 < until_s - time.monotonic() <= 3
+        group._bounded._until_s = 0
+        group._bounded._look()
+    with pytest.raises(RankLost, match="has not answered within 3 s"):
+        group.check()
 
 
 def test_a_wait_within_another_leaves_it_a_limit() -> None:

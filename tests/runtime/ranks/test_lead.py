@@ -59,6 +59,19 @@ def test_who_leads_and_who_follows_keep_to_their_part_of_a_machine(
     assert seen == ["keep_apart", "let_go", "keep_apart", "turn", "let_go"]
 
 
+def test_a_prompt_that_is_read_whole_may_take_as_long_as_its_tokens_in_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is there when the step begins that follows it, for which others wait no longer than for any."""
+    group, seen = Group.alone(), list[int]()
+    monkeypatch.setattr(group, "renew", lambda times=1: seen.append(times))
+    engine = Engine(lambda: Reference("t5").load(tmp_path), Options(2000), crew=Leading(group))
+    with engine.submit(Request((0,), 2, SamplingParams(temperature=0), source=(5,) * 1200)) as stream:
+        assert sum(len(delta.ids) for delta in stream) == 2
+    engine.close()
+    assert seen[:3] == [1, 3, 1]
+
+
 def test_nothing_is_waited_for_without_end_while_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
