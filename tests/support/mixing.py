@@ -56,7 +56,11 @@ from tests.support.tiny import CONFIG, llama_shapes
 ASSISTED = "gemma4 with an assistant"
 """Whose draft reads what two of its target's layers remember."""
 
+READERS = "t5", "umt5", "t5gemma"
+"""Whose prompts an encoder reads."""
+
 FAMILIES = (
+    *READERS,
     "llama",
     "qwen3",
     "gemma2",
@@ -178,7 +182,9 @@ def traffic(seed: int, case: Case) -> list[tuple[Request, bool]]:
         some = dice.choice(((), (("one", 1.0),), (("two", 0.5), ("one", -0.4)))) if case.adapted else ()
         marks = tuple(sorted({dice.randrange(1, len(ids)) for _ in range(2)})) if dice.random() < 0.5 else ()
         more: dict[str, Any] = {"marks": marks, "adapters": some, "top_logprobs": 2}
-        made.append((Request(tuple(ids), dice.randrange(2, 24), sampling, **more), dice.random() < 0.2))
+        read = {"ids": (0,), "source": tuple(ids)} if case.family in READERS else {"ids": tuple(ids)}
+        asked = Request(max_tokens=dice.randrange(2, 24), sampling=sampling, **read, **more)
+        made.append((asked, dice.random() < 0.2))
     return made
 
 
