@@ -60,8 +60,7 @@ class Sources:
         anything is computed.
         """
         source = row.request.source
-        self._memory.prepare(step)
-        self._check_room(len(source))
+        self._make_room(len(source), step)
         if self._kept is not None:
             keys = prompt_keys(source, row.space)
             known = self._known(self._kept, keys)
@@ -103,10 +102,20 @@ class Sources:
         if self._disk is not None:
             self._disk.close()
 
-    def _check_room(self, tokens: int) -> None:
+    def _make_room(self, tokens: int, step: Step) -> None:
+        """For a prompt of so many tokens, and then for the step: what that has to spare is no more than fits
+        beside the prompt.
+        """
         more, budget = tokens * self._token_bytes, self._memory.budget
-        if not budget.make_room(more):
-            budget.claim(more)  # refused, and says what all would take
+        if not budget.make_room(more) and not any(any(one.lengths) for one in self._memory.caches):
+            rows = self._memory.rows
+            self._memory.resize(0)  # buffers as long as an earlier answer
+            self._memory.resize(rows)
+        budget.claim(more)  # CacheFull, which says what all would take
+        try:
+            self._memory.prepare(step)
+        finally:
+            budget.claim(-more)
 
     def _known(self, kept: KeptPrompts, keys: Keys) -> Match | None:
         """What is kept of this very prompt, if it was read before."""

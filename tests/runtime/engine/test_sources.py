@@ -114,6 +114,20 @@ def test_usage_counts_the_prompt_that_was_read(engine: Engine) -> None:
     assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (40, 0, 9)
 
 
+@pytest.mark.parametrize("by_pages", [True, False])
+def test_a_long_prompt_gets_what_a_long_answer_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_pages: bool
+) -> None:
+    """Where buffers are counted whole, one that fits beside no spare room fits, too."""
+    monkeypatch.setattr("runtime.engine.room.native.by_pages", lambda: by_pages)
+    engine = start(tmp_path, cache_bytes=TOKEN_BYTES * CONTEXT)
+    try:
+        for length, count in ((5, CONTEXT - 9), (CONTEXT - 9, 5), (5, CONTEXT - 9)):
+            assert len(tokens(engine, asked(6, length=length, count=count))) == count
+    finally:
+        engine.close()
+
+
 def test_prompt_and_answer_each_have_the_whole_context(engine: Engine) -> None:
     usage = finish(engine, asked(4, length=CONTEXT, count=CONTEXT - 1)).usage
     assert (usage.prompt_tokens, usage.generated_tokens) == (CONTEXT, CONTEXT - 1)
