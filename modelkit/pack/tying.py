@@ -76,7 +76,7 @@ def settle_lone_head(source: Source) -> Source:
         return source
     is_head = in_head(inventory.config)
     heads = [name for name in inventory.tensors if name.endswith(HEADS) and not is_head(name)]
-    if len(heads) != 1 or any(name.endswith(_TABLES) for name in inventory.tensors):
+    if len(heads) != 1 or any(name.endswith((*_TABLES, *_ANSWERS)) for name in inventory.tensors):
         return source
     for table in _tables_of(inventory):
         renamed = _renamed(inventory, heads[0], table)
