@@ -13,6 +13,7 @@ from modelkit.cli.options.adapters import adapter_options, wanted_adapters
 from modelkit.cli.options.limits import Whole
 from modelkit.cli.options.ranks import progress_of_ranks, rank_options
 from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
+from modelkit.cli.terminal.typed import TEXT
 from modelkit.cli.terminal.ui import json_option
 from modelkit.errors import RequestError
 
@@ -25,10 +26,12 @@ _LONGEST = 16 << 20  # characters of a text
 
 @click.command("embed")
 @click.argument("name", shell_complete=complete_name)
-@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.argument("texts", nargs=-1, type=TEXT, metavar="[TEXT]...")
 @click.option("--dimensions", type=Whole(1), help="Only so many elements of each vector.")
 @click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
-@click.option("--prompt-name", metavar="NAME", help="Which of the model's prompts stands before each text.")
+@click.option(
+    "--prompt-name", type=TEXT, metavar="NAME", help="Which of the model's prompts stands before each text."
+)
 @adapter_options
 @rank_options
 @json_option

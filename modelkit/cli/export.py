@@ -12,6 +12,7 @@ from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.terminal.progress import bar
 from modelkit.cli.terminal.screen import echo, emit_json, note, state
 from modelkit.cli.terminal.tables import table
+from modelkit.cli.terminal.typed import TEXT
 from modelkit.cli.terminal.ui import count, json_option, size
 from modelkit.pack.adapters.forms import FORMS, AdapterForm
 from modelkit.pack.mlx_lm.limits import Limit, limits, sentences
@@ -34,6 +35,7 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
 @click.argument("place", metavar="DIR|FILE.gguf", type=click.Path())
 @click.option(
     "--adapter",
+    type=TEXT,
     metavar="ADAPTER",
     help="Write this adapter of the package alone (DIR only).",
 )

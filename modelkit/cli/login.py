@@ -8,6 +8,7 @@ import click
 
 from modelkit.cli.push import insecure_option
 from modelkit.cli.terminal.screen import emit_json, note, state
+from modelkit.cli.terminal.typed import TEXT
 from modelkit.cli.terminal.ui import json_option
 from modelkit.errors import RequestError
 from modelkit.source.display import UTF_8
@@ -17,7 +18,7 @@ _LONGEST_BYTES = 64 << 10
 
 @click.command("login")
 @click.argument("host")
-@click.option("-u", "--username", metavar="USER", help="Who you are there. [asked for]")
+@click.option("-u", "--username", type=TEXT, metavar="USER", help="Who you are there. [asked for]")
 @click.option("--password-stdin", is_flag=True, help="Read the password, or a token, from standard input.")
 @insecure_option
 @json_option

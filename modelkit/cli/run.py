@@ -17,6 +17,7 @@ from modelkit.cli.options.ranks import progress_of_ranks, rank_options
 from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
+from modelkit.cli.terminal.typed import TEXT
 from modelkit.cli.terminal.ui import count, json_option
 from modelkit.modelfile import Parameters
 from modelkit.settings.launchers import one_of_several
@@ -85,9 +86,9 @@ class Wanted:
 
 @click.command("run", cls=Explained, tables={"Parameters, for -p NAME=VALUE": TABLE})
 @click.argument("name", shell_complete=complete_name)
-@click.argument("prompt", nargs=-1)
+@click.argument("prompt", nargs=-1, type=TEXT)
 @setting_option
-@click.option("--system", metavar="TEXT", help="A system message instead of the package's.")
+@click.option("--system", type=TEXT, metavar="TEXT", help="A system message instead of the package's.")
 @form_options
 @cache_options
 @rank_options

@@ -4,12 +4,15 @@ from typing import Any
 
 import click
 
+from modelkit.cli.terminal.typed import TEXT
+
 
 def adapter_options(command: Any) -> Any:
     """Give a command `adapter`, the texts after each --adapter, and the flag `no_adapters`."""
     some = click.option(
         "--adapter",
         multiple=True,
+        type=TEXT,
         metavar="NAME[=SCALE]",
         help="Answer with this adapter of the package, at this scale (1); may be repeated.",
     )

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import click
 
+from modelkit.cli.terminal.typed import TEXT, as_text
 from modelkit.source.display import UTF_8
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -31,7 +32,9 @@ def form_options(command: _Command) -> _Command:
             metavar="@FILE|GRAMMAR",
             help="Answer as this grammar wants it (Lark's syntax, or GBNF).",
         ),
-        click.option("--regex", metavar="PATTERN", help="Answer with a text that matches this as a whole."),
+        click.option(
+            "--regex", type=TEXT, metavar="PATTERN", help="Answer with a text that matches this as a whole."
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -72,7 +75,7 @@ def _text(value: str | None, option: str) -> str | None:
         raise click.BadParameter(
             f"{value!r:.200} is the name of a file; write {option} @{value:.200}", param_hint=f"'{option}'"
         )
-    return value
+    return as_text(value)
 
 
 def _names_a_file(value: str) -> bool:

@@ -5,6 +5,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from modelkit.cli.terminal.typed import TEXT
 from modelkit.modelfile import PARAMETERS, Parameters
 
 TABLE = [(row.name, row.help) for row in PARAMETERS.values()]
@@ -28,6 +29,7 @@ def setting_option(command: Any) -> Any:
         "--parameter",
         "given",
         multiple=True,
+        type=TEXT,
         metavar="NAME=VALUE",
         shell_complete=complete_setting,
         help="Set a parameter; may be repeated.",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from modelkit.cli.terminal.typed import as_text
 from modelkit.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
         from prompt_toolkit.output.plain_text import PlainTextOutput
         from prompt_toolkit.utils import is_dumb_terminal
     except ImportError:
-        return input
+        return _plain
     if is_dumb_terminal():
-        return input
+        return _plain
     session: PromptSession[str] = PromptSession(
         history=open_history(),
         completer=None if offers is None else _completer(offers),
@@ -44,7 +45,11 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
         enable_suspend=True,
         tempfile_suffix=".txt",
     )
-    return input if isinstance(session.output, PlainTextOutput) else session.prompt
+    return _plain if isinstance(session.output, PlainTextOutput) else session.prompt
+
+
+def _plain(prompt: str) -> str:
+    return as_text(input(prompt))
 
 
 def open_history() -> Any:

@@ -1,12 +1,14 @@
 """How quantities read, and text that cannot take a terminal over. Pure functions, but for the clock."""
 
 import math
+import re
 import textwrap
 import time
 import unicodedata
 
 import click
 
+from modelkit.cli.terminal.typed import as_text
 from modelkit.units import size as size
 from modelkit.units import timestamp as timestamp
 
@@ -14,18 +16,24 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 HOW_TO_GET_MLX = "On Linux it comes with an extra: pip install '.[cpu]' in a checkout, or '.[cuda13]'."
 
-_UNSAFE = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_HALF = re.compile("[\ud800-\udfff]")
+_UNSAFE = frozenset({"Cc", "Zl", "Zp"})
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def printable(text: str) -> str:
-    """`text` without control and direction-changing characters; newline and tab stay.
+    """`text` without control and direction-changing characters; newline and tab stay. Bytes that are no text
+    are shown as a character that says so.
 
     Model text, names and messages from files may carry escape sequences that rewrite the screen or the
     clipboard.
     """
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(
-        c for c in text if c in "\n\t" or (unicodedata.category(c) not in _UNSAFE and c not in _BIDI)
+        c
+        for c in _HALF.sub("\ufffd", as_text(text))
+        if c in "\n\t" or (unicodedata.category(c) not in _UNSAFE and c not in _BIDI)
     )
 
 

@@ -1,0 +1,69 @@
+"""What was typed is UTF-8, whatever the locale makes of its bytes."""
+
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+from click.testing import Result
+
+from modelkit.cli.main import COMMANDS, LazyGroup, cli
+from modelkit.cli.terminal import lines
+from modelkit.cli.terminal.typed import TEXT, as_text
+from modelkit.cli.terminal.ui import printable
+
+BYTES = "Zo\udcc3\udcab"
+"""What Python makes of `Zoë` in a locale that has no such letter."""
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"), [(BYTES, "Zoë"), ("Zoë", "Zoë"), ("Zo\udcff", "Zo\udcff"), ("\ud800", "\ud800")]
+)
+def test_bytes_of_utf8_are_text(typed: str, text: str) -> None:
+    assert as_text(typed) == text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("embed", "story", BYTES),
+        ("run", "story", BYTES, "-p", f"stop={BYTES}", "-p", "seed=1", "-p", "num_predict=4"),
+        ("run", "story", "--raw", "x", "--format", f'{{"const": "{BYTES}"}}', "-p", "num_predict=40"),
+        ("run", "story", "--raw", "x", "--grammar", f'start: "{BYTES}"', "-p", "num_predict=40"),
+        ("run", "story", "--raw", "x", "--regex", BYTES, "-p", "num_predict=40"),
+    ],
+    ids=["embed", "prompt", "format", "grammar", "regex"],
+)
+def test_arguments_that_are_texts_are_utf8(
+    arguments: tuple[str, ...], modelkit: Callable[..., Result], created: Callable[..., None]
+) -> None:
+    created("story")
+    ran = modelkit(*arguments)
+    assert ran.exit_code == 0, ran.output
+    assert ran.output == modelkit(*(one.replace(BYTES, "Zoë") for one in arguments)).output
+
+
+def parameters() -> Iterator[tuple[str, click.Parameter]]:
+    group = cli
+    assert isinstance(group, LazyGroup)
+    for name in COMMANDS:
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        for one in command.params:
+            yield f"{name} {one.opts[0]}", one
+
+
+def test_every_option_that_takes_a_text_reads_it_so() -> None:
+    found = {place for place, one in parameters() if one.metavar == "TEXT" or one.type is TEXT}
+    assert {"run --system", "run prompt", "run -p", "run --regex", "embed texts", "embed --adapter"} <= found
+    assert all(one.type is TEXT for place, one in parameters() if place in found)
+
+
+def test_a_line_of_a_plain_terminal_is_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("builtins.input", lambda _: BYTES)
+    assert lines.open_reader()(">>> ") == "Zoë"
+
+
+def test_bytes_that_are_no_text_are_seen() -> None:
+    assert printable(f"{BYTES}, \udcff\x1b") == "Zo\ufffd\ufffd, \ufffd"
+    assert printable(BYTES) == "Zoë"
