@@ -9,7 +9,7 @@ import click
 from modelkit import words
 from modelkit.chat.styles.thinking import LEVELS, no_thinking
 from modelkit.cli.options.forms import wanted_form
-from modelkit.cli.repl.blocks import unquoted
+from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.session import OF_TEMPLATES
 from modelkit.cli.suggest import close_to
 from modelkit.cli.terminal.screen import echo
@@ -30,6 +30,14 @@ def words_of(text: str) -> tuple[str, str]:
     return first, rest.strip()
 
 
+def _bare(value: str) -> str:
+    """Without the quotes that a value may stand in, as in a Modelfile: blanks at its ends are kept so."""
+    if value.startswith(QUOTES):
+        return unquoted(value)
+    quoted = len(value) > 1 and value[0] == value[-1] == '"' and '"' not in value[1:-1]
+    return value[1:-1] if quoted else value
+
+
 def set_something(session: "Session", rest: str) -> None:
     what, value = words_of(rest)
     if what not in SETTINGS:
@@ -46,9 +54,15 @@ def _meant(what: str, value: str) -> str:
         return f"It has no meaning here: {refused}."
     known = [what] if what in PARAMETERS else [word.ours] if word is not None else []
     found = known or close_to(what, (*SETTINGS, *PARAMETERS))
-    lines = (one if one in SETTINGS else f"parameter {one}" for one in found)
-    whole = " or ".join(f"`/set {one} {value[:60] or 'VALUE'}`" for one in lines)
+    given = value[:60] or "VALUE"
+    whole = " or ".join(f"`/set {_line(one, given)}`" for one in found)
     return f"Did you mean {whole}?" if whole else _LISTED
+
+
+def _line(one: str, value: str) -> str:
+    if one in ALONE:
+        return one
+    return f"{one} {value}" if one in SETTINGS else f"parameter {one} {value}"
 
 
 def set_parameter(session: "Session", text: str) -> None:
@@ -56,6 +70,7 @@ def set_parameter(session: "Session", text: str) -> None:
     if not name:
         raise RequestError("/set parameter what?", hint="Example: /set parameter temperature 0.2")
     if value:
+        value = _bare(value)
         changed = Parameters().added(name, value)
         if session.plain and name in OF_TEMPLATES:
             raise RequestError(f"{name} has no effect: lines go to the model as they are")
@@ -92,8 +107,8 @@ def _set_thinking(session: "Session", value: str) -> None:
 def _set_system(session: "Session", text: str) -> None:
     if session.plain:
         raise RequestError("without a chat template there is no place for a system message")
-    session.wishes.system = unquoted(text) or None
-    changed = "The system message is changed" if text else "The package's own system message holds"
+    session.wishes.system = own = _bare(text) or None
+    changed = "The system message is changed" if own else "The package's own system message holds"
     reread = "; the conversation will be read anew" if session.talk else ""
     echo(f"{changed}{reread}.")
 
@@ -156,6 +171,7 @@ def _set_nothink(session: "Session", rest: str) -> None:
 
 
 def _alone(name: str, rest: str) -> None:
+    assert name in ALONE
     if rest:
         raise RequestError(f"/set {name} stands alone")
 
@@ -198,3 +214,5 @@ SETTINGS: dict[str, Callable[["Session", str], None]] = {
     "verbose": _set_verbose(True),
     "quiet": _set_verbose(False),
 }
+ALONE = frozenset({"nothink", "noformat", "nogrammar", "noregex", "verbose", "quiet"})
+"""They take no value."""

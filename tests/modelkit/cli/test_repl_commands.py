@@ -119,6 +119,21 @@ def test_thinking_and_forms_are_set(capsys: pytest.CaptureFixture[str]) -> None:
     assert "this schema is not valid JSON" in out.err
 
 
+def test_a_value_may_stand_in_quotes_as_in_a_modelfile(capsys: pytest.CaptureFixture[str]) -> None:
+    session = talk(Model(), '/set parameter stop " a"', '/set system "Be brief."', '/set parameter stop ""')
+    assert (session.wishes.parameters["stop"], session.wishes.system) == ((" a",), "Be brief.")
+    assert "expected at most 16 texts of 1 to 256 characters" in capsys.readouterr().err
+    assert talk(Model(), '/set system Say "yes" or "no"').wishes.system == 'Say "yes" or "no"'
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"), [("/set verbos", "verbose"), ("/set nothin", "nothink` or `/set think VALUE")]
+)
+def test_a_hint_says_what_can_be_typed(line: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    talk(Model(), line)
+    assert f"Did you mean `/set {meant}`?" in capsys.readouterr().err
+
+
 def test_thinking_that_the_model_does_not_offer_is_refused_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
