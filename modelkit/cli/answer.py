@@ -82,12 +82,12 @@ def timings(answer: "Generation", model: "Offers") -> str:
             f"{count(usage.generated_tokens, 'token')}, {_ending(answer)}, seed {answer.seed}",
         ),
     ]
-    lines = [table(rows, right=[1, 2])]
+    lines = [table(rows, right=[1, 2], err=True)]
     if usage.drafted_tokens:
         lines.append(f"draft    {_drafts(usage)}")
     if model.threads is not None:
         lines.append(f"threads  {model.threads}")
-    return wrapped("\n".join(lines), width(), " " * 9)
+    return wrapped("\n".join(lines), width(err=True), " " * 9)
 
 
 def loading(model: "Offers") -> str:

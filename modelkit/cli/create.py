@@ -13,9 +13,9 @@ from modelkit.arguments import absolute
 from modelkit.cli.frame import Explained
 from modelkit.cli.home import complete_name, open_store
 from modelkit.cli.terminal.progress import Bars
-from modelkit.cli.terminal.screen import echo, emit_json, note, state
+from modelkit.cli.terminal.screen import echo, emit_json, note, state, width
 from modelkit.cli.terminal.tables import table
-from modelkit.cli.terminal.ui import count, json_option, quantity, size
+from modelkit.cli.terminal.ui import count, json_option, quantity, size, wrapped
 from modelkit.modelfile.quantizing import QUALITIES
 from runtime.quant import FORMATS, MAIN, NAMES, OTHER_GROUPS, find_format
 
@@ -270,7 +270,7 @@ def _plan_table(plan: "Plan") -> str:
         )
         for row in plan.rows()
     ]
-    return f"{table(rows, header=header, right=[4])}\n{_total_line(plan)}"
+    return f"{table(rows, header=header, right=[4])}\n{wrapped(_total_line(plan), width(), '  ')}"
 
 
 def _reason(row: dict[str, Any]) -> str:

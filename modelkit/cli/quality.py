@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from modelkit.store import Package
 
 _BAR_BITS = 16
+_MEASURED, _PAIR = "Against the source", "The pair, against the target alone"
 
 Report = Mapping[str, Any]
 
@@ -59,8 +60,8 @@ def _overview(role: str, report: Report) -> str:
     held = "held out" if vectors else "held out, own text"
     rows = (("calibration", "calibration"), (held, "held_out"), ("the same, untuned", "untuned"))
     measured = [("", *header), *((name, *numbers(report[key])) for name, key in rows if key in report)]
-    parts = {role.capitalize(): facts, "Against the source": measured, **_pair(report)}
-    return f"{sections(parts)}\n\n{_matrices(report)}"
+    parts = {role.capitalize(): facts, _MEASURED: measured, _PAIR: _pair(report)}
+    return f"{sections(parts, headed=(_MEASURED, _PAIR))}\n\n{_matrices(report)}"
 
 
 _PREDICTIONS = ("KL", "KL P99", "SAME TOP", "PERPLEXITY", "TOKENS")
@@ -86,7 +87,7 @@ def _predictions(one: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _pair(report: Report) -> dict[str, list[tuple[str, ...]]]:
+def _pair(report: Report) -> list[tuple[str, ...]]:
     """For a draft that was chosen for its pair: what each format promised."""
     offers = (report.get("pair") or {}).get("offers", [])
     rows = [("FORMAT", "ACCEPTED", "COST", "DEPTH", "SPEED")] if offers else []
@@ -100,7 +101,7 @@ def _pair(report: Report) -> dict[str, list[tuple[str, ...]]]:
         )
         for one in offers
     ]
-    return {"The pair, against the target alone": rows}
+    return rows
 
 
 def _matrices(report: Report) -> str:

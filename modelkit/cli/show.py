@@ -18,7 +18,7 @@ from modelkit.cli.options.machines import (
 )
 from modelkit.cli.terminal.screen import echo, emit_json, emit_text, note, width
 from modelkit.cli.terminal.tables import WHOLE, sections
-from modelkit.cli.terminal.ui import count, json_option, quantity, size
+from modelkit.cli.terminal.ui import count, json_option, quantity, size, wrapped
 from modelkit.fetch.upstream import read_upstream
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
     if plan is not None:
         columns = width()
         shown = plan_table(plan, None if columns is None else columns - 4)
-        echo(f"\n  Machines ({said(plan)})\n{indent(shown, '    ')}")
+        title = wrapped(f"  Machines ({said(plan)})", columns, "  ")
+        echo(f"\n{title}\n{indent(shown, '    ')}")
         note_limits(plan)
     for sentence in facts.get("unused", ()):
         note(sentence)

@@ -20,6 +20,7 @@ _HOST, _ENCODER, _ADAPTERS = map(_HEADER.index, ("HOST", "ENCODER", "ADAPTERS"))
 _LEFT = range(_HOST, _ENCODER + 1)
 _SHORTEST = 12
 """So much of a machine's name is shown at the least."""
+_ANY = 1 << 20
 
 
 def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +95,9 @@ def planned(name: str, options: dict[str, Any]) -> "Planned":
 
 
 def plan_table(found: "Planned", width: int | None = None) -> str:
-    """A line for each rank, and their sums. width: as in `table`; names that are too long for it are cut."""
+    """A line for each rank, and their sums. width: as in `table`; hosts' names that are too long for it are
+    cut, where enough is left of them.
+    """
     plan = found.plan
     empty = {_ENCODER: not plan.reading, _ADAPTERS: not any(share.adapter_bytes for share in plan.shares)}
     shown = [place for place in range(len(_HEADER)) if not empty.get(place, False)]
@@ -102,9 +105,10 @@ def plan_table(found: "Planned", width: int | None = None) -> str:
     width = screen_width() if width is None else width
     if width is not None:
         longest = max(len(one_line(row[_HOST])) for row in rows)
-        lines = _table(rows, shown, width).splitlines()
-        limit = max(_SHORTEST, longest - max(0, max(map(len, lines)) - width))
-        rows = [[*row[:_HOST], one_line(row[_HOST], limit), *row[_HOST + 1 :]] for row in rows]
+        whole = max(map(len, _table(rows, shown, _ANY).splitlines()))
+        limit = longest - max(0, whole - width)
+        if limit >= _SHORTEST:
+            rows = [[*row[:_HOST], one_line(row[_HOST], limit), *row[_HOST + 1 :]] for row in rows]
     return _table(rows, shown, width)
 
 

@@ -8,6 +8,7 @@ read on terminals too, and never longer than a person reads.
 
 import json
 import logging
+import os
 import shutil
 import sys
 import threading
@@ -20,6 +21,7 @@ from typing import IO, Any
 import click
 
 from modelkit.cli.terminal import interrupts
+from modelkit.cli.terminal.columns import cut
 from modelkit.cli.terminal.ui import printable, wrapped
 from modelkit.errors import readable
 from modelkit.settings.terminal import knows_escapes, wants_color
@@ -27,6 +29,7 @@ from modelkit.settings.terminal import knows_escapes, wants_color
 OUTPUT = "standard output"
 _LONGEST_MESSAGE = 4000
 _PATIENCE_S = 0.2
+_USUAL_COLUMNS = 80
 _FRAMES = ("|/-\\", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
 
 
@@ -93,9 +96,11 @@ def show_error(message: str, hint: str | None = None, file: IO[Any] | None = Non
         click.echo(wrapped(lines, _columns(to)), file=to)
 
 
-def width() -> int | None:
-    """Columns of the terminal that standard output is; None where it is none, so that nothing is wrapped."""
-    return _columns(sys.stdout)
+def width(*, err: bool = False) -> int | None:
+    """Columns of the terminal that standard output is, or with `err` standard error; None where it is none,
+    so that nothing is wrapped.
+    """
+    return _columns(sys.stderr if err else sys.stdout)
 
 
 class Aside:
@@ -167,7 +172,7 @@ class Waiting:
         said = self._label + self._more()
         label = "stopping; Ctrl-C again leaves at once" if interrupts.pending() else said
         seconds = f"  {passed_s:.0f} s" if passed_s >= 2 else ""
-        line = f"{frame} {label}{seconds}"[: shutil.get_terminal_size().columns - 1]
+        line = cut(f"{frame} {label}{seconds}", (_columns(sys.stderr) or _USUAL_COLUMNS) - 1)
         with _LINE:
             if not self._over.is_set():
                 sys.stderr.write(f"\r{line}\x1b[K")
@@ -188,7 +193,14 @@ def _clear_line() -> None:
 
 
 def _columns(stream: IO[Any]) -> int | None:
-    return shutil.get_terminal_size().columns if stream.isatty() else None
+    """Of this stream's terminal: the other stream may be a pipe. COLUMNS has its say."""
+    if not stream.isatty():
+        return None
+    try:
+        own = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # no real file behind it
+        own = 0
+    return shutil.get_terminal_size((own or _USUAL_COLUMNS, 0)).columns
 
 
 def _message(word: str, color: str, text: str, file: IO[Any]) -> None:

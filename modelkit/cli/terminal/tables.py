@@ -1,20 +1,23 @@
 """Columns that fit the terminal. In a pipe every row is one line, whatever its length.
 
 A table that is too wide gives way in this order: its last column is wrapped under itself, if enough room is
-left for reading it; else first cells that are too long stand on lines of their own.
+left for reading it; else first cells that are too long stand on lines of their own; else each row becomes a
+few lines, with what the header calls a cell in front of it. A name that is longer than a line stays whole, so
+that it can be copied.
 """
 
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+from modelkit.cli.terminal.columns import columns_of, folded, padded
 from modelkit.cli.terminal.screen import width as screen_width
-from modelkit.cli.terminal.ui import one_line
+from modelkit.cli.terminal.ui import one_line, wrapped
 
 WHOLE = 4096
 """The limit of tables whose cells are names, addresses and paths: none of these is longer."""
 
 _GAP = 2
 _READABLE = 24
+_LEAST = 8  # columns that words are wrapped in
 _STEP = 4  # how far the rest of a row is indented under a first cell of its own
 
 
@@ -25,38 +28,56 @@ def table(
     right: Sequence[int] = (),
     width: int | None = None,
     limit: int = 100,
+    err: bool = False,
 ) -> str:
     """Columns padded to their widest cell; `right` lists the columns aligned to the right.
 
-    width: columns there are, by default those of the terminal. limit: most characters of a cell.
+    width: columns there are, by default those of the terminal that standard output is, or with `err` standard
+    error. limit: most characters of a cell.
     """
-    width = screen_width() if width is None else width
+    width = screen_width(err=err) if width is None else width
     lines = [[one_line(cell, limit) for cell in row] for row in ([header] if header else []) + list(rows)]
     if not lines:
         return ""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    widths, last = _fitted(widths, width)
-    shown = [_row(line, widths, right, last) for line in lines]
-    return "\n".join(line for row in shown for line in row)
+    widths = [max(map(columns_of, column)) for column in zip(*lines, strict=True)]
+    fitted = _fitted(widths, width)
+    if fitted is not None:
+        return "\n".join(line for row in lines for line in _row(row, fitted[0], right, fitted[1]))
+    assert width is not None
+    if header is None:
+        return "\n".join(line for row in lines for line in _flowed(row, width))
+    return "\n\n".join("\n".join(_record(lines[0], row, width)) for row in lines[1:])
 
 
 def sections(
-    parts: Mapping[str, Iterable[Sequence[str]]], *, width: int | None = None, limit: int = 100
+    parts: Mapping[str, Iterable[Sequence[str]]],
+    *,
+    width: int | None = None,
+    limit: int = 100,
+    headed: Collection[str] = (),
 ) -> str:
-    """Titled blocks of rows in columns; empty blocks are left out. width, limit: as of `table`."""
+    """Titled blocks of rows in columns; empty blocks are left out. width, limit: as of `table`. headed: the
+    titles of blocks whose first row is their header.
+    """
     width = screen_width() if width is None else width
-    inside = None if width is None else width - 4
-    shown = [(title, list(rows)) for title, rows in parts.items()]
-    return "\n\n".join(
-        f"  {title}\n"
-        + "\n".join(f"    {line}" for line in table(rows, width=inside, limit=limit).splitlines())
-        for title, rows in shown
-        if rows
-    )
+    inside = None if width is None else max(width - 4, _LEAST)
+    shown = list[str]()
+    for title, found in parts.items():
+        if rows := list(found):
+            header, rows = (rows[0], rows[1:]) if title in headed else (None, rows)
+            block = table(rows, header=header, width=inside, limit=limit)
+            shown.append("\n".join([wrapped(f"  {title}", width, "  "), *_indented(block)]))
+    return "\n\n".join(shown)
 
 
-def _fitted(widths: list[int], width: int | None) -> tuple[list[int], int | None]:
-    """The widths that columns get, and that at which the last one wraps; None for no wrapping."""
+def _indented(block: str) -> list[str]:
+    return [f"    {line}".rstrip() for line in block.splitlines()]
+
+
+def _fitted(widths: list[int], width: int | None) -> tuple[list[int], int | None] | None:
+    """The widths that columns get, and that at which the last one wraps (None for no wrapping); None where
+    they do not fit side by side.
+    """
     if width is None or _total(widths) <= width:
         return widths, None
     if len(widths) == 1:
@@ -67,8 +88,8 @@ def _fitted(widths: list[int], width: int | None) -> tuple[list[int], int | None
     first = width - _total(widths[1:]) - _GAP
     if first >= _STEP:
         return [first, *widths[1:]], None
-    room = max(width - _STEP - _total([0, *widths[1:-1]]) - _GAP, 8)
-    return [_STEP, *widths[1:]], room
+    room = width - _STEP - _total([0, *widths[1:-1]]) - _GAP
+    return ([_STEP, *widths[1:]], room) if room >= _LEAST else None
 
 
 def _total(widths: Sequence[int]) -> int:
@@ -78,22 +99,51 @@ def _total(widths: Sequence[int]) -> int:
 def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], last: int | None) -> list[str]:
     """The lines of one row."""
     lines: list[str] = []
-    if len(cells) > 1 and len(cells[0]) > widths[0]:
+    if len(cells) > 1 and columns_of(cells[0]) > widths[0]:
         lines.append(cells[0])
         cells = ["", *cells[1:]]
     tail = _wrapped(cells[-1], last) if last is not None else [cells[-1]]
-    padded = [
-        cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(cells[:-1])
-    ]
+    side = [padded(cell, widths[i], right=i in right) for i, cell in enumerate(cells[:-1])]
     ending = tail[0]
     if len(cells) - 1 in right and last is None:
-        ending = ending.rjust(widths[-1])
-    before = (" " * _GAP).join([*padded, ""])
+        ending = padded(ending, widths[-1], right=True)
+    before = (" " * _GAP).join([*side, ""])
     lines.append((before + ending).rstrip())
-    lines += [" " * len(before) + more for more in tail[1:]]
+    lines += [" " * columns_of(before) + more for more in tail[1:]]
     return lines
+
+
+def _flowed(cells: Sequence[str], width: int) -> list[str]:
+    """One cell behind the other, and on another line where the next one has no room."""
+    lines, line = list[str](), ""
+    for cell in filter(None, cells):
+        longer = line + " " * _GAP + cell if line else cell
+        if columns_of(longer) <= width or not line:
+            line = longer
+        else:
+            lines.append(line)
+            line = " " * _STEP + cell
+    return [part for one in [*lines, line] for part in _wrapped(one, width)]
+
+
+def _record(header: Sequence[str], cells: Sequence[str], width: int) -> Iterator[str]:
+    """A line for each cell that holds something, behind what the header calls it; one without a name there
+    stands in front, as it is.
+    """
+    side = min(max(map(columns_of, header)), max(width - _GAP - _READABLE, _LEAST))
+    for place, (name, cell) in enumerate(zip(header, cells, strict=True)):
+        room = width - side - _GAP
+        if not cell or not name:
+            yield from [cell] if cell else []
+        elif columns_of(name) > side or (place == 0 and columns_of(cell) > room):
+            yield name
+            yield from [cell] if place == 0 else (" " * _STEP + one for one in folded(cell, width - _STEP))
+        else:
+            first, *rest = folded(cell.strip(), room)
+            yield padded(name, side + _GAP) + first
+            yield from (" " * (side + _GAP) + one for one in rest)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
     lead = len(text) - len(text.lstrip())
-    return textwrap.wrap(text, width, subsequent_indent=" " * min(lead, width // 2)) or [""]
+    return folded(text, width, hang=" " * min(lead, width // 2))

@@ -2,12 +2,12 @@
 
 import math
 import re
-import textwrap
 import time
 import unicodedata
 
 import click
 
+from modelkit.cli.terminal.columns import folded
 from modelkit.cli.terminal.typed import as_text
 from modelkit.units import size as size
 from modelkit.units import timestamp as timestamp
@@ -53,17 +53,8 @@ def wrapped(text: str, width: int | None, hang: str = "") -> str:
 
 
 def _wrapped_line(line: str, width: int, hang: str) -> str:
-    if len(line) <= width:
-        return line
     lead = line[: len(line) - len(line.lstrip())]
-    return textwrap.fill(
-        line,
-        width,
-        subsequent_indent=lead + hang,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-    )
+    return "\n".join(folded(line, width, hang=lead + hang, whole=True))
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -6,9 +6,9 @@ neither on this line nor on the next.
 """
 
 import shutil
-import unicodedata
 from collections.abc import Callable
 
+from modelkit.cli.terminal.columns import columns_of
 from modelkit.cli.terminal.ui import printable
 
 _TAB = 8
@@ -78,14 +78,3 @@ class Wrapping:
 
     def _end_word(self) -> None:
         self._word, self._word_width = "", 0
-
-
-def columns_of(text: str) -> int:
-    """What a text takes on a terminal: two columns for wide letters, none for marks upon others."""
-    return sum(_columns_of(char) for char in text)
-
-
-def _columns_of(char: str) -> int:
-    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,6 +1,11 @@
-"""Everything fits a terminal of 80 columns; in a pipe a row is a line."""
+"""Everything fits the terminal, down to one of 40 columns; in a pipe a row is a line."""
 
+import fcntl
+import os
 import re
+import struct
+import sys
+import termios
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
@@ -8,21 +13,23 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
 from modelkit.cli import cache, repl
 from modelkit.cli.main import COMMANDS, cli
-from modelkit.cli.terminal import screen, tables, ui
+from modelkit.cli.terminal import columns, screen, tables, ui
 from modelkit.prefixes import Prefix
 
 Run = Callable[..., Result]
 LONG = "a-registry.example.org:5000/somebody/a-model-with-a-rather-long-name-instruct:q4-tuned"
 
 
-@pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard output is a terminal of 80 columns."""
-    monkeypatch.setattr(tables, "screen_width", lambda: 80)
-    monkeypatch.setattr(cache, "width", lambda: 80)
+@pytest.fixture(params=[40, 80])
+def narrow(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Standard output is a terminal of so many columns."""
+    monkeypatch.setattr(screen, "_columns", lambda _: request.param)
+    return request.param
 
 
 def every_command() -> Iterator[tuple[str, ...]]:
@@ -66,6 +73,9 @@ def test_a_group_alone_shows_its_help(words: tuple[str, ...], modelkit: Run) -> 
         ("create", "x", "-f", "MODELFILE", "--dry-run"),
         ("create", "x", "-f", "MODELFILE", "--dry-run", "-q", "q4"),
         ("doctor",),
+        ("plan", LONG, "--ranks", "2"),
+        ("show", LONG, "--ranks", "2", "--shards", "2"),
+        ("compare", LONG, LONG, "--text", "TEXT"),
         ("cache", "list"),
         ("cache", "show", LONG),
         ("prune", "--dry-run"),
@@ -74,21 +84,23 @@ def test_a_group_alone_shows_its_help(words: tuple[str, ...], modelkit: Run) -> 
     ids=lambda words: " ".join(words).replace(LONG, "LONG"),
 )
 def test_tables_fit(
-    arguments: tuple[str, ...], narrow: None, modelkit: Run, created: Any, modelfile: Any, draft_line: str
+    arguments: tuple[str, ...], narrow: int, modelkit: Run, created: Any, modelfile: Any, draft_line: str
 ) -> None:
     created(LONG, draft_line, "SYSTEM " + "You are brief. " * 20, "LICENSE " + "All rights. " * 30)
     modelkit("run", LONG, "Once", "-p", "num_predict=2", "--cache-disk", "1MB")
-    words = [str(modelfile(draft_line)) if word == "MODELFILE" else word for word in arguments]
-    shown = modelkit(*words).stdout.splitlines()
+    files = {"MODELFILE": modelfile(draft_line), "TEXT": modelfile(folder="text")}
+    ran = modelkit(*(str(files.get(word, word)) for word in arguments))
     # What cannot be broken stands alone: a name, a digest, a path.
-    assert [line for line in shown if len(line) > 80 and len(line.split()) > 1] == []
+    lines = ran.stdout.splitlines()
+    assert ran.exit_code == 0
+    assert [line for line in lines if len(line) > narrow and len(line.split()) > 1] == []
 
 
-def test_what_a_conversation_says_of_itself_fits(narrow: None) -> None:
-    assert max(map(len, tables.table(repl.HELP).splitlines())) <= 80
+def test_what_a_conversation_says_of_itself_fits(narrow: int) -> None:
+    assert max(map(len, tables.table(repl.HELP).splitlines())) <= narrow
 
 
-def test_a_long_conversation_stays_where_it_is(narrow: None) -> None:
+def test_a_long_conversation_stays_where_it_is() -> None:
     turns = [Prefix(depth, 40 * depth, 40, 10**6, 0.0, ids=(5,) * 30) for depth in range(1, 40)]
     shown = cache.tree(turns, None).splitlines()
     assert all(line.startswith(str(turn.start)) for line, turn in zip(shown[1:], turns, strict=True))
@@ -122,6 +134,63 @@ def test_a_first_cell_that_is_too_long_stands_alone() -> None:
         " " * 24 + "10 B  2 days ago",
         "m" + " " * 23 + " 1 B  3 days ago",
     ]
+
+
+def test_rows_that_fit_nowhere_side_by_side_become_lines() -> None:
+    rows = [("story:latest", "9.56 MB", "2 weeks ago"), ("n" * 40, "1 B", ""), ("", "all", "")]
+    assert tables.table(rows, header=("NAME", "SIZE", "MODIFIED"), right=[1], width=22).splitlines() == [
+        "NAME      story:latest",
+        "SIZE      9.56 MB",
+        "MODIFIED  2 weeks ago",
+        "",
+        "NAME",
+        "n" * 40,
+        "SIZE      1 B",
+        "",
+        "SIZE      all",
+    ]
+
+
+def test_rows_without_a_header_that_fit_nowhere_go_on_in_other_lines() -> None:
+    rows = [
+        ("full", "8 layers", "f32", "8.19 kB per token", "8.39 MB per sequence"),
+        ("all", "", "", "", "1 B"),
+    ]
+    assert tables.table(rows, width=30).splitlines() == [
+        "full  8 layers  f32",
+        "    8.19 kB per token",
+        "    8.39 MB per sequence",
+        "all  1 B",
+    ]
+
+
+def test_titles_of_sections_are_broken_too() -> None:
+    shown = tables.sections({"Memory (float32, of 1024 tokens)": [("KL", "SAME"), ("1", "2")]}, width=24)
+    assert shown.splitlines() == ["  Memory (float32, of", "    1024 tokens)", "    KL  SAME", "    1   2"]
+
+
+def test_wide_letters_take_two_columns() -> None:
+    rows = [("燈台", "誰が灯台に住んでいますか"), ("ab", "e\u0301")]
+    lines = tables.table(rows, header=("A", "B"), right=[0], width=30).splitlines()
+    assert lines == ["   A  B", "燈台  誰が灯台に住んでいますか", "  ab  e\u0301"]
+    assert ui.wrapped("誰が灯台に住んでいますか", 10) == "誰が灯台に\n住んでいま\nすか"
+
+
+def test_a_stream_is_as_wide_as_its_own_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    controlling, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("4H", 24, 43, 0, 0))
+    with open(terminal, "w") as stream, open(controlling, "rb"):
+        monkeypatch.setattr(sys, "stderr", stream)
+        assert (screen.width(err=True), screen.width()) == (43, None)
+
+
+@given(st.text(st.sampled_from("ab \n世e\u0301"), max_size=60), st.integers(4, 20), st.booleans())
+def test_folding_loses_blanks_alone(text: str, width: int, whole: bool) -> None:
+    lines = columns.folded(text, width, hang="  ", whole=whole)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    words = [] if whole else lines
+    assert all(columns.columns_of(line) <= width for line in words)
 
 
 def test_sentences_are_broken_between_words_and_never_in_a_path() -> None:

@@ -5,8 +5,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelkit.cli.terminal.columns import columns_of
 from modelkit.cli.terminal.ui import printable
-from modelkit.cli.terminal.wrapping import Wrapping, columns_of
+from modelkit.cli.terminal.wrapping import Wrapping
 
 
 def screen(written: str, columns: int) -> list[str]:
