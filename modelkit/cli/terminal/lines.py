@@ -45,7 +45,9 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
         enable_suspend=True,
         tempfile_suffix=".txt",
     )
-    return _plain if isinstance(session.output, PlainTextOutput) else session.prompt
+    if isinstance(session.output, PlainTextOutput):
+        return _plain
+    return lambda prompt: as_text(session.prompt(prompt))
 
 
 def _plain(prompt: str) -> str:
@@ -61,7 +63,7 @@ def open_history() -> Any:
     class MayBeLost(FileHistory):
         def store_string(self, string: str) -> None:
             with suppress(OSError):
-                super().store_string(string)
+                super().store_string(as_text(string))
 
     path = Settings.from_environment().home / HISTORY
     try:

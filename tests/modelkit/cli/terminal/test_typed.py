@@ -1,10 +1,14 @@
 """What was typed is UTF-8, whatever the locale makes of its bytes."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import Result
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
 
 from modelkit.cli.main import COMMANDS, LazyGroup, cli
 from modelkit.cli.terminal import lines
@@ -62,6 +66,14 @@ def test_a_line_of_a_plain_terminal_is_utf8(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr("builtins.input", lambda _: BYTES)
     assert lines.open_reader()(">>> ") == "Zoë"
+
+
+def test_a_line_of_an_editor_is_utf8_and_kept_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prompt_toolkit.PromptSession.prompt", lambda *_: BYTES)
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        assert lines.open_reader()(">>> ") == "Zoë"
+    lines.open_history().store_string(BYTES)
+    assert list(lines.open_history().load_history_strings()) == ["Zoë"]
 
 
 def test_bytes_that_are_no_text_are_seen() -> None:
