@@ -29,6 +29,7 @@ _MOST_RANKS = 1024
 if TYPE_CHECKING:
     from modelkit.fetch.pull import Pulled
     from modelkit.fetch.registry.push import Pushed
+    from modelkit.opening import Opened
     from modelkit.pack.build import Created
     from modelkit.pack.writing.conversion import Progress
 
@@ -198,8 +199,6 @@ def load(
     settings = replace(_with_limits(settings_at(home), cache_memory, cache_disk), max_waiting=waiting)
     if shards is not None:
         settings = replace(settings, shards=arguments.whole(shards, "shards", 1, _MOST_RANKS))
-    with translated(callbacks):
-        _gather(ranks, settings)
     with (
         uncollected(),
         translated(callbacks),
@@ -207,16 +206,25 @@ def load(
             _stored(arguments.path(name, "name"), settings), settings, added, outlines=True
         ) as opened,  # ranks may have one
     ):
+        _gather(ranks, opened, settings)
         model = Model(opened, wanted, settings, tell, count)
     model.load_s = time.monotonic() - started
     return model
 
 
-def _gather(ranks: int | None, settings: Settings) -> None:
-    if ranks is not None and arguments.whole(ranks, "ranks", 1, _MOST_RANKS) > 1:
-        from modelkit.ranks.meeting import gather
+def _gather(ranks: int | None, opened: "Opened", settings: Settings) -> None:
+    """Start the others, for as long as this process lives: not for a model that cannot be cut so."""
+    if ranks is None or arguments.whole(ranks, "ranks", 1, _MOST_RANKS) == 1:
+        return
+    from modelkit.ranks.hosts import hosts_here
+    from modelkit.ranks.meeting import gather
+    from modelkit.ranks.present import present
+    from modelkit.showing.planning import plan_for
+    from runtime.device import device
 
-        gather(ranks, settings.home)
+    if present() is None:
+        plan_for(opened, hosts_here(ranks), shards=settings.shards, on=device())
+    gather(ranks, settings.home)
 
 
 def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLike[str]:

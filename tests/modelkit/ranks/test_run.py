@@ -19,6 +19,7 @@ import pytest
 import modelkit
 from modelkit.cli.options.ranks import follows
 from modelkit.prefixes import prefix_folder
+from modelkit.ranks.present import present
 from runtime.cache.page_folder import list_pages
 from tests.support import ranks
 from tests.support.peft_folders import gguf_case, write_peft
@@ -60,6 +61,18 @@ def test_processes_of_its_own_say_the_same(folder: Path, alone: str) -> None:
 def test_parts_for_ranks_that_there_are_not_are_refused(folder: Path) -> None:
     with pytest.raises(modelkit.errors.LoadError, match="there are no ranks"):
         modelkit.load(folder / "model", shards=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "words"), [("model", 5, "4 layers, too few for 5 stages"), ("nothing", 2, "nothing")]
+)
+def test_a_process_that_cannot_load_it_on_ranks_stays_alone(
+    name: str, ranks: int, words: str, folder: Path
+) -> None:
+    """It would keep them, and be one of so many for every other model."""
+    with pytest.raises(modelkit.errors.ModelkitError, match=words):
+        modelkit.load(folder / name, ranks=ranks)
+    assert present() is None
 
 
 SHARED = """
