@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, Unpack, overload
 
 from modelkit.answers.generation import Finish, Generation
 from modelkit.answers.streams import GenerationStream
+from modelkit.bound import Bound
 from modelkit.chat.message import Message
 from modelkit.loaded.embedding import Embeddings
 from modelkit.model import Model
@@ -35,7 +36,7 @@ _hire()
 os.register_at_fork(after_in_child=_hire)
 
 
-class AsyncModel:
+class AsyncModel(Bound):
     """Wraps a Model, which stays usable beside it.
 
     async with await AsyncModel.load("qwen") as model:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Literal, TypeVar
 
 from modelkit.answers.generation import Beginning, Finish, Generation, answered
+from modelkit.bound import Bound
 from modelkit.errors import ModelkitError, RequestError
 from modelkit.faults import worded
 from modelkit.output.collected import Collected
@@ -27,7 +28,7 @@ T = TypeVar("T")
 Way = Literal["text", "pieces"]
 
 
-class GenerationStream:
+class GenerationStream(Bound):
     """Pieces of text as they come, once. One thread reads; any thread may `close`, at any moment, which ends
     the reader's loop. Leaving early (`with`, `close`, letting go of it) cancels the generation.
     begun: what was known before it began.

@@ -6,6 +6,7 @@
 from typing import TYPE_CHECKING
 
 from modelkit import arguments, faults
+from modelkit.bound import Bound
 from modelkit.loaded.running import Running
 from modelkit.prefixes import Prefix
 from runtime import cpu
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 2**63 - 1
 
 
-class AtWork:
+class AtWork(Bound):
     """After `close` every method raises ModelClosed, but for `alive`."""
 
     name: str

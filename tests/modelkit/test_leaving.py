@@ -1,7 +1,9 @@
 """Answers that are left before their end, by any thread and in every way, and models that are closed."""
 
+import copy
 import gc
 import os
+import pickle
 import random
 import subprocess
 import sys
@@ -47,6 +49,17 @@ def begin(model: modelkit.Model, count: int = 100) -> GenerationStream:
 def close_late(pieces: GenerationStream, wait: float) -> None:
     time.sleep(wait)
     pieces.close()
+
+
+def test_what_works_here_alone_can_be_neither_copied_nor_sent(model: modelkit.Model) -> None:
+    """A copy would be closed with what it was made of; and a process would wait for what it cannot read."""
+    with begin(model, 1) as pieces:
+        for one in (model, modelkit.AsyncModel(model), pieces):
+            for make in (copy.copy, copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=f"a {type(one).__name__} cannot be copied or pickled"):
+                    make(one)
+        answer = pieces.whole()
+    assert pickle.loads(pickle.dumps(answer)) == answer
 
 
 def test_another_thread_ends_the_readers_loop(model: modelkit.Model, pool: ThreadPoolExecutor) -> None:
