@@ -52,7 +52,7 @@ CHECKS: dict[str, Callable[[dict[str, Any], str], bool]] = {
     ),
     "A web service of your own": web_service,
     "Tools, in Python": lambda space, printed: (
-        space["messages"][2]["content"].endswith(f"{space['call'].arguments['place']}.") and printed != ""
+        space["messages"][2].content.endswith(f"{space['call'].arguments['place']}.") and printed != ""
     ),
     "Tools, through OpenAI's client": lambda space, printed: (
         [role(one) for one in space["messages"]] == ["user", "assistant", "tool", "assistant"]

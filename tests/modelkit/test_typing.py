@@ -2,10 +2,12 @@
 
 import inspect
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
@@ -17,6 +19,8 @@ from modelkit.modelfile.keywords import LoadParameters, RequestParameters
 from modelkit.requests.options import ChatOptions, GenerateOptions
 
 ROOT = Path(__file__).resolve().parents[2]
+_PROGRAM = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_IMPORTED = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
 
 PROGRAM = """
 import modelkit
@@ -48,6 +52,20 @@ def use(flag: bool) -> None:
     for package in modelkit.list():
         print(package.name)
 """
+
+
+def of_the_pages() -> dict[str, str]:
+    """Whole programs that users read first, but for those of other libraries' clients."""
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "docs" / f"{page}.md" for page in ("tutorial", "recipes", "python")),
+    ]
+    return {
+        f"{page.stem.lower()}_{place}.py": program
+        for page in pages
+        for place, program in enumerate(_PROGRAM.findall(page.read_text("utf-8")))
+        if "import modelkit\n" in program and all(map(find_spec, _IMPORTED.findall(program)))
+    }
 
 
 def annotation(row: Parameter) -> Any:
@@ -82,8 +100,9 @@ def test_a_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> 
     )
     if checker is None:
         pytest.skip("basedpyright is not installed")
-    (tmp_path / "program.py").write_text(PROGRAM)
-    config = {"include": ["program.py"], "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
+    for name, text in {"program.py": PROGRAM, **of_the_pages()}.items():
+        (tmp_path / name).write_text(text)
+    config = {"include": ["*.py"], "extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
     done = subprocess.run(
         [checker, "--outputjson", "--pythonpath", sys.executable, "--project", str(tmp_path)],
@@ -92,5 +111,7 @@ def test_a_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> 
         check=False,
         cwd=tmp_path,
     )
-    found = {one["range"]["start"]["line"] for one in json.loads(done.stdout)["generalDiagnostics"]}
-    assert found == {line for line, text in enumerate(PROGRAM.splitlines()) if "# wrong" in text}, done.stdout
+    said = json.loads(done.stdout)["generalDiagnostics"]
+    found = {(Path(one["file"]).name, one["range"]["start"]["line"]) for one in said}
+    wrong = {line for line, text in enumerate(PROGRAM.splitlines()) if "# wrong" in text}
+    assert found == {("program.py", line) for line in wrong}, done.stdout
