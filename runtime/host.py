@@ -7,6 +7,7 @@ read. `root` exists so that tests can lay out a machine of their own.
 import ctypes
 import math
 import os
+import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -130,7 +131,13 @@ def _meminfo(root: Path) -> tuple[int, int]:
 
 
 def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use in bytes of each memory-limited group; cached file pages do not count as used."""
+    """Limit and use in bytes of the process's addresses (`ulimit -v`), where there is one, and of each
+    memory-limited group, whose cached file pages do not count as used.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY:
+        pages = (_read(root / "proc/self/statm").split() or ["0"])[0]
+        yield limit, _number(pages) * resource.getpagesize()
     for folder in _cgroups(root, "memory"):
         for limit_file, used_file in (
             ("memory.max", "memory.current"),

@@ -1,6 +1,7 @@
 """Cores and memory, read from machines laid out as folders."""
 
 import os
+import resource
 import sys
 from pathlib import Path
 
@@ -53,6 +54,14 @@ def test_version_1_groups_limit_too(machine: Path) -> None:
     write(machine, "sys/fs/cgroup/memory/job/memory.limit_in_bytes", str(2 * GIB))
     write(machine, "sys/fs/cgroup/memory/job/memory.usage_in_bytes", str(GIB))
     assert host.memory(machine) == (2 * GIB, GIB)
+
+
+@linux
+def test_a_limit_of_addresses_counts(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ulimit -v`, as batch systems set it."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (3 * GIB, 3 * GIB))
+    write(machine, "proc/self/statm", f"{GIB // resource.getpagesize()} 1 1 1 0 1 0\n")
+    assert host.memory(machine) == (3 * GIB, 2 * GIB)
 
 
 @linux
