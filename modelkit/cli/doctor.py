@@ -1,5 +1,6 @@
 """`modelkit doctor`: what modelkit runs on here, and what that means for speed."""
 
+import os
 import platform
 import shutil
 import sys
@@ -17,6 +18,7 @@ from modelkit.cli.terminal.ui import HOW_TO_GET_MLX, count, json_option, size
 from modelkit.errors import StoreError
 from modelkit.settings import Settings
 
+_READ_ONLY = ", and nothing can be written there (MODELKIT_HOME may name another folder)"
 _PACKAGES = (
     "mlx",
     "numpy",
@@ -74,6 +76,7 @@ def examine() -> dict[str, Any]:
             "broken": sum(not isinstance(package, Package) for package in packages),
             "size_bytes": bytes_under(store.root),
             "free_bytes": shutil.disk_usage(existing).free,
+            "writable": existing.is_dir() and os.access(existing, os.W_OK | os.X_OK),
         },
         "packages": {name: _installed(name) for name in _PACKAGES},
     }
@@ -123,7 +126,7 @@ def _shown(facts: dict[str, Any]) -> dict[str, list[tuple[str, str]]]:
             ("holds", f"{count(store['packages'], 'package')}{broken}, {size(store['size_bytes'])}")
             if store["problem"] is None
             else ("cannot be read", store["problem"]),
-            ("disk", f"{size(store['free_bytes'])} free"),
+            ("disk", f"{size(store['free_bytes'])} free{'' if store['writable'] else _READ_ONLY}"),
         ],
         "Packages": [(name, found or "not installed") for name, found in facts["packages"].items()],
     }

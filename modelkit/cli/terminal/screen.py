@@ -22,7 +22,7 @@ import click
 
 from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.columns import cut
-from modelkit.cli.terminal.ui import printable, wrapped
+from modelkit.cli.terminal.ui import printable, whole, wrapped
 from modelkit.errors import readable
 from modelkit.settings.terminal import knows_escapes, wants_color
 
@@ -78,7 +78,9 @@ def emit_text(text: str) -> None:
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document on standard output, in ASCII: right in every locale, and harmless on a terminal."""
+    """One JSON document on standard output, in ASCII: right in every locale, and harmless on a terminal. Of
+    names of files that are no text it has characters that say so.
+    """
     echo(_json(value))
 
 
@@ -225,8 +227,14 @@ def _json(value: Any, indent: str = "") -> str:
     """Indented, but a list of plain values on one line: an answer has one id per token."""
     inner = indent + "  "
     if isinstance(value, dict) and value:
-        pairs = (f"{inner}{json.dumps(str(key))}: {_json(one, inner)}" for key, one in value.items())
+        pairs = (f"{inner}{json.dumps(whole(str(key)))}: {_json(one, inner)}" for key, one in value.items())
         return "{\n" + ",\n".join(pairs) + f"\n{indent}}}"
     if isinstance(value, list | tuple) and any(isinstance(one, dict | list | tuple) for one in value):
         return "[\n" + ",\n".join(inner + _json(one, inner) for one in value) + f"\n{indent}]"
-    return json.dumps(value)
+    return json.dumps(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return whole(value) if isinstance(value, str) else value

@@ -30,6 +30,16 @@ def test_it_changes_nothing(modelkit: Callable[..., Result], home: Path) -> None
     assert not home.exists()
 
 
+def test_it_says_where_nothing_can_be_written(
+    modelkit: Callable[..., Result], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "nothing can be written" not in modelkit("doctor").stdout
+    asked: list[Path] = []
+    monkeypatch.setattr("os.access", lambda path, _: asked.append(path))
+    assert "free, and nothing can be written there" in modelkit("doctor").stdout
+    assert asked == [home.parent]  # the home itself is not there yet
+
+
 def test_words(modelkit: Callable[..., Result]) -> None:
     shown = modelkit("doctor").stdout
     assert all(f"  {title}\n" in shown for title in ("modelkit", "MLX", "Store", "Packages"))

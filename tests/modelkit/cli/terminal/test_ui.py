@@ -1,6 +1,7 @@
 """How things look: no text takes over the terminal, and quantities read well."""
 
 import io
+import json
 import sys
 
 import pytest
@@ -121,6 +122,13 @@ def test_json_output_has_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     with progress.bar("reading", 10, enabled=False) as advance:
         advance(10)
     assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]
+
+
+def test_json_has_characters_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    screen.emit_json({"path": "/\udcc3\udca9/\udcff", "paths": ["\udcff"]})
+    assert json.loads(capsys.readouterr().out) == {"path": "/\ufffd\ufffd/\ufffd", "paths": ["\ufffd"]}
+    screen.emit_json({"path": "/\udcc3\udca9"})
+    assert json.loads(capsys.readouterr().out) == {"path": "/é"}
 
 
 def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
