@@ -42,7 +42,7 @@ def table(
     widths = [max(map(columns_of, column)) for column in zip(*lines, strict=True)]
     fitted = _fitted(widths, width)
     if fitted is not None:
-        return "\n".join(line for row in lines for line in _row(row, fitted[0], right, fitted[1]))
+        return "\n".join(line for row in lines for line in _row(row, fitted[0], right, fitted[1], width))
     assert width is not None
     if header is None:
         return "\n".join(line for row in lines for line in _flowed(row, width))
@@ -96,11 +96,13 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], right: Sequence[int], last: int | None) -> list[str]:
+def _row(
+    cells: Sequence[str], widths: Sequence[int], right: Sequence[int], last: int | None, width: int | None
+) -> list[str]:
     """The lines of one row."""
     lines: list[str] = []
     if len(cells) > 1 and columns_of(cells[0]) > widths[0]:
-        lines.append(cells[0])
+        lines += [cells[0]] if width is None else folded(cells[0], width, whole=True)
         cells = ["", *cells[1:]]
     tail = _wrapped(cells[-1], last) if last is not None else [cells[-1]]
     side = [padded(cell, widths[i], right=i in right) for i, cell in enumerate(cells[:-1])]
@@ -137,7 +139,8 @@ def _record(header: Sequence[str], cells: Sequence[str], width: int) -> Iterator
             yield from [cell] if cell else []
         elif columns_of(name) > side or (place == 0 and columns_of(cell) > room):
             yield name
-            yield from [cell] if place == 0 else (" " * _STEP + one for one in folded(cell, width - _STEP))
+            hang = "" if place == 0 else " " * _STEP
+            yield from folded(hang + cell, width, hang=hang, whole=place == 0)
         else:
             first, *rest = folded(cell.strip(), room)
             yield padded(name, side + _GAP) + first

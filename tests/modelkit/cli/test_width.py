@@ -136,6 +136,13 @@ def test_a_first_cell_that_is_too_long_stands_alone() -> None:
     ]
 
 
+def test_names_in_one_cell_are_parted_between_them() -> None:
+    rows = [("story:latest, another:latest", "10 B", "2 days ago")]
+    shown = ["story:latest,", "another:latest", "      10 B  2 days ago"]
+    assert tables.table(rows, width=22).splitlines() == shown
+    assert tables.table(rows, header=("NAMES", "SIZE", "USED"), width=14).splitlines()[1:3] == shown[:2]
+
+
 def test_rows_that_fit_nowhere_side_by_side_become_lines() -> None:
     rows = [("story:latest", "9.56 MB", "2 weeks ago"), ("n" * 40, "1 B", ""), ("", "all", "")]
     assert tables.table(rows, header=("NAME", "SIZE", "MODIFIED"), right=[1], width=22).splitlines() == [
