@@ -21,6 +21,13 @@ def fault(error: Exception) -> str:
     return number_fault(error) or said
 
 
+def unread(error: Exception) -> str:
+    """Why a file cannot be read as a text: what the system says, or which byte is none of a letter."""
+    if isinstance(error, OSError):
+        return (error.strerror or of_system(error)).lower()
+    return fault(error)
+
+
 def of_system(error: Exception) -> str:
     """What the system says, without the number that Python puts before it."""
     return _NUMBER.sub("", str(error))

@@ -9,7 +9,7 @@ from typing import Any
 from modelkit.chat.builtin import builtin_templates
 from modelkit.errors import SourceError, TemplateError
 from modelkit.modelfile.go import is_go
-from modelkit.python_faults import fault
+from modelkit.python_faults import fault, unread
 from modelkit.source.display import UTF_8
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
 
@@ -137,7 +137,7 @@ def _read(path: Path) -> str:
     except SourceError as error:
         raise TemplateError(error.message) from error
     except UnicodeDecodeError as error:
-        raise TemplateError(f"{path.name} cannot be read: {error}") from error
+        raise TemplateError(f"{path.name} cannot be read: {unread(error)}") from error
     if len(data) > LIMIT_BYTES:
         raise TemplateError(f"{path.name} is larger than {LIMIT_BYTES:,} bytes")
     return text

@@ -91,7 +91,8 @@ class Group(click.Group):
         if not known and not ctx.resilient_parsing:
             from modelkit.cli.suggest import unknown_command
 
-            raise WrongUsage(unknown_command(name, self.names(ctx)), ctx)
+            group = "" if ctx.parent is None else ctx.info_name or ""
+            raise WrongUsage(unknown_command(name, self.names(ctx), group), ctx)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -14,6 +14,7 @@ from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.pull import fetched
 from modelkit.cli.terminal.screen import Aside, Waiting, echo, note
 from modelkit.errors import ModelkitError
+from modelkit.python_faults import unread
 from modelkit.settings.launchers import one_of_several
 from modelkit.settings.serving import NO_KEY, can_be_key
 from modelkit.source.display import UTF_8
@@ -51,8 +52,7 @@ class Secret(click.ParamType):
                 self.fail(f"{text[1:]} has more than {_LONGEST_BYTES:,} bytes: no {self._what}", param, ctx)
             found = raw.decode(UTF_8).strip(self._ends)
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            self.fail(f"{text[1:]} cannot be read: {why.lower()}", param, ctx)
+            self.fail(f"{text[1:]} cannot be read: {unread(error)}", param, ctx)
         if not found:
             self.fail(f"{text[1:]} holds no {self._what}", param, ctx)
         if self._ends is None and not can_be_key(found):

@@ -13,21 +13,20 @@ from modelkit.modelfile import PARAMETERS, REFUSED
 _CLOSE = 0.65
 
 
-def unknown_command(name: str, commands: Collection[str]) -> str:
-    """A sentence, or two, about a command that does not exist."""
-    word = words.find(words.COMMANDS, name)
+def unknown_command(name: str, commands: Collection[str], group: str = "") -> str:
+    """A sentence, or two, about a command that does not exist. group: the command that it would be one of."""
+    theirs = () if group else words.COMMANDS
+    word = words.find(theirs, name)
     if word is not None:
         return f"There is no command '{name}': {_instead(word, 'modelkit ')}."
     said = f"There is no command '{name:.40}'."
     close = close_to(name, commands)
     if close:
         return f"{said} Did you mean {_or(close)}?"
-    near = [
-        words.find(words.COMMANDS, one) for one in close_to(name, [word.theirs for word in words.COMMANDS])
-    ]
+    near = [words.find(theirs, one) for one in close_to(name, [word.theirs for word in theirs])]
     if near and near[0] is not None:
         return f"{said} As for `{near[0].theirs}`: {_instead(near[0], 'modelkit ')}."
-    return f"{said} `modelkit --help` lists them."
+    return f"{said} `modelkit {group and group + ' '}--help` lists them."
 
 
 def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | None) -> str:
@@ -35,6 +34,9 @@ def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | N
     typed, value = _as_typed(option, arguments)
     command = ctx.command if ctx is not None else None
     said = f"There is no option {typed:.40}"
+    behind = _command_with(typed, arguments, command, ctx)
+    if behind is not None:
+        return f"{said} of modelkit itself: it stands behind the command, `modelkit {behind} {typed}`."
     setting = _parameter(typed, value)
     if setting is not None:
         return f"{said}. {_place_of_parameters(setting, command)}"
@@ -52,6 +54,19 @@ def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | N
 
 
 _VALUE = "VALUE"
+
+
+def _command_with(
+    typed: str, arguments: Sequence[str], command: click.Command | None, ctx: click.Context | None
+) -> str | None:
+    """The command behind which an option stands that was typed before it."""
+    if not isinstance(command, click.Group) or ctx is None:
+        return None
+    for argument in arguments:
+        found = None if argument.startswith("-") else command.get_command(ctx, argument)
+        if found is not None:
+            return argument if any(typed in parameter.opts for parameter in found.params) else None
+    return None
 
 
 def _instead(word: words.Word, before: str = "") -> str:

@@ -20,6 +20,7 @@ from modelkit.comparing.texts import again_behind, texts_for
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
 from modelkit.opening.read import Opened
+from modelkit.python_faults import unread
 from modelkit.requests.attached import Chosen
 from modelkit.settings import Settings, settings_at
 from modelkit.source.display import UTF_8
@@ -241,4 +242,4 @@ def read_text(path: Path) -> str:
             )
         return raw.decode(UTF_8)
     except (OSError, UnicodeDecodeError) as error:
-        raise ModelkitError(f"{path.name} cannot be read as a text: {error}") from error
+        raise ModelkitError(f"{path.name} cannot be read as a text: {unread(error)}") from error

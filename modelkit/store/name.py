@@ -125,8 +125,8 @@ def valid_name_from(text: str) -> Name:
     single = re.sub(r"[._-]*-[._-]*|([._])[._]+", lambda run: run[1] or "-", dashed)
     model = single.strip("._-")[:80].rstrip("._-")
     if not model or model in _RESERVED:
-        why = f"no package can be called like the folder {_shown(text)}"
-        raise InvalidName(why, hint="Give the package a name")
+        why = f"no package can be called like the folder {_shown(text or '/')}"
+        raise InvalidName(why, hint="Give the package a name.")
     return Name("", "", model)
 
 

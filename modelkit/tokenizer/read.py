@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.errors import TokenizerError
-from modelkit.python_faults import fault
+from modelkit.python_faults import fault, unread
 
 
 def read_object(path: Path, *, limit_bytes: int) -> dict[str, Any]:
@@ -30,9 +30,9 @@ def read_text(path: Path, *, limit_bytes: int) -> str:
             raise TokenizerError(f"{path.name} cannot be read: it has nothing to give")
         text = data.decode("utf-8")
     except OSError as error:
-        raise TokenizerError(f"{path.name} cannot be read: {error.strerror or error}") from error
+        raise TokenizerError(f"{path.name} cannot be read: {unread(error)}") from error
     except UnicodeDecodeError as error:
-        raise TokenizerError(f"{path.name} is not UTF-8 text: {error}") from error
+        raise TokenizerError(f"{path.name} cannot be read: {unread(error)}") from error
     if len(data) > limit_bytes:
         raise TokenizerError(f"{path.name} is larger than {limit_bytes:,} bytes, the most that is read of it")
     return text

@@ -12,6 +12,7 @@ from typing import TypeVar
 import click
 
 from modelkit.cli.terminal.typed import TEXT, as_text
+from modelkit.python_faults import unread
 from modelkit.source.display import UTF_8
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
@@ -69,6 +70,8 @@ def is_whole(form: dict[str, str], text: str) -> bool:
 def _text(value: str | None, option: str) -> str | None:
     if value is None:
         return None
+    if value == "@":
+        raise click.BadParameter("a file's name belongs behind the @", param_hint=f"'{option}'")
     if value.startswith("@"):
         return _read(Path(value[1:]), option)
     if _names_a_file(value):
@@ -99,5 +102,5 @@ def _read(path: Path, option: str) -> str:
             raise click.BadParameter(f"{path} has more than {most:,} bytes", param_hint=f"'{option}'")
         return content.decode(UTF_8)
     except (OSError, ValueError) as error:
-        why = (getattr(error, "strerror", None) or str(error)).lower()
+        why = unread(error)
         raise click.BadParameter(f"{path} cannot be read: {why}", param_hint=f"'{option}'") from error

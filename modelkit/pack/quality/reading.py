@@ -18,6 +18,7 @@ from modelkit.pack.planning.plan import plan
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.writing.conversion import Progress
+from modelkit.python_faults import unread
 from modelkit.source.display import UTF_8
 from modelkit.source.prequantized import (
     CodeWeights,
@@ -289,7 +290,7 @@ def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
     try:
         ids = ready.tokenizer.encode(text, add_special=False)
     except ModelkitError as error:
-        raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
+        raise PlanError(f"{path.name} cannot be read as a text: {unread(error)}") from error
     beyond = next((one for one in ids if one >= width), None)
     if beyond is not None:
         raise PlanError(
@@ -315,7 +316,7 @@ def _beginning(path: Path) -> str:
             raw = file.read(_MOST_TEXT_BYTES)
         return getincrementaldecoder(UTF_8)().decode(raw, final=len(raw) < _MOST_TEXT_BYTES)
     except (OSError, UnicodeDecodeError) as error:
-        raise PlanError(f"{path.name} cannot be read as a text: {error}") from error
+        raise PlanError(f"{path.name} cannot be read as a text: {unread(error)}") from error
 
 
 def _spread(last: int, count: int) -> Sequence[int]:

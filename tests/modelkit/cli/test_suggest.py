@@ -36,8 +36,31 @@ def test_a_command_that_does_not_exist(typed: str, words: str, modelkit: Run) ->
     assert words in result.stderr
 
 
-def test_a_command_of_a_group_is_suggested_too(modelkit: Run) -> None:
-    assert "Did you mean `show`?" in modelkit("cache", "shwo").stderr
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("shwo", "Did you mean `show`?"),
+        ("qqqqqq", "`modelkit cache --help` lists them"),
+        ("delete", "There is no command 'delete'. `modelkit cache --help` lists them."),
+    ],
+)
+def test_a_command_of_a_group_that_does_not_exist(typed: str, words: str, modelkit: Run) -> None:
+    assert words in modelkit("cache", typed).stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("--json", "list"), "it stands behind the command, `modelkit list --json`"),
+        (("-p", "top_k=1", "run", "story"), "`modelkit run -p`"),
+        (("--raw", "list"), "There is no option --raw."),
+        (("--jsn", "list"), "There is no option --jsn."),
+    ],
+)
+def test_an_option_of_a_command_stands_behind_it(typed: tuple[str, ...], words: str, modelkit: Run) -> None:
+    result = modelkit(*typed)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
 
 
 @pytest.mark.parametrize(
