@@ -16,7 +16,7 @@ from modelkit.cli.options.prompts import read_prompt
 from modelkit.cli.options.ranks import progress_of_ranks, rank_options
 from modelkit.cli.options.settings import TABLE, read_settings, setting_option
 from modelkit.cli.terminal import interrupts
-from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note
+from modelkit.cli.terminal.screen import Waiting, echo, emit_json, note, state
 from modelkit.cli.terminal.typed import TEXT
 from modelkit.cli.terminal.ui import count, json_option
 from modelkit.modelfile import Parameters
@@ -176,8 +176,8 @@ def _served(wanted: Wanted) -> "Offers | None":
     if model is not None:
         _say_notes(model, wanted, [])
         if wanted.verbose:
-            echo(f"answered by the server at {model.address}", err=True)
-            echo(loading(model), err=True)
+            state(f"answered by the server at {model.address}", err=True)
+            state(loading(model), err=True)
     return model
 
 
@@ -193,7 +193,7 @@ def _loaded(wanted: Wanted) -> "Offers":
 
     def foretell(memory: "Memory", shortage: str | None) -> None:
         if wanted.verbose:
-            echo(outlook(memory), err=True)
+            state(outlook(memory), err=True)
         if shortage is not None and not wanted.as_json:
             note(shortage)
             said.append(shortage)
@@ -202,7 +202,7 @@ def _loaded(wanted: Wanted) -> "Offers":
         model = modelkit.load(wanted.name, on_memory=foretell, **wanted.settings)
     _say_notes(model, wanted, said)
     if wanted.verbose:
-        echo(loading(model), err=True)
+        state(loading(model), err=True)
     return model
 
 

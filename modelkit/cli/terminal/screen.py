@@ -53,9 +53,9 @@ def echo(text: str = "", *, end: str = "\n", err: bool = False) -> None:
         stream.flush()
 
 
-def state(sentence: str) -> None:
-    """A sentence of ours on standard output, broken between words on a terminal."""
-    echo(wrapped(sentence, width(), "  "))
+def state(sentence: str, *, err: bool = False) -> None:
+    """A sentence of ours, broken between words on a terminal."""
+    echo(wrapped(sentence, width(err=err), "  "), err=err)
 
 
 def show_text(text: str) -> None:

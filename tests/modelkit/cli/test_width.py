@@ -183,6 +183,13 @@ def test_wide_letters_take_two_columns() -> None:
     assert ui.wrapped("誰が灯台に住んでいますか", 10) == "誰が灯台に\n住んでいま\nすか"
 
 
+def test_what_verbose_says_fits(narrow: int, modelkit: Run, created: Any) -> None:
+    created("story")
+    said = modelkit("run", "story", "Once", "--verbose", "-p", "num_predict=2").stderr.splitlines()
+    assert any("free)" in line for line in said)
+    assert max(map(len, said)) <= narrow
+
+
 def test_a_stream_is_as_wide_as_its_own_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     controlling, terminal = os.openpty()
