@@ -156,6 +156,7 @@ import signal, sys, time, weakref
 from modelkit.cli.terminal import interrupts
 signal.signal(signal.SIGINT, signal.default_int_handler)
 interrupts.install()
+interrupts.LATER_S = 0.3  # a busy machine writes a line meanwhile
 class Known:
     pass
 class Gone:
