@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Literal, TypeVar
 
+from modelkit import arguments
 from modelkit.answers.generation import Beginning, Finish, Generation, answered
 from modelkit.bound import Bound
 from modelkit.errors import ModelkitError, RequestError
@@ -203,9 +204,9 @@ class GenerationStream(Bound):
         over = self._over or self._stream.cancelled
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids)} tokens>"
 
-    def note(self, what: str) -> None:
+    def note(self, text: str) -> None:
         """Say what of the request was not done; before anything is taken."""
-        self.begun = replace(self.begun, notes=(*self.begun.notes, what))
+        self.begun = replace(self.begun, notes=(*self.begun.notes, arguments.text(text, "text")))
 
     @property
     def dropped_messages(self) -> int:

@@ -94,6 +94,21 @@ def test_the_options_that_checkers_see_are_the_arguments_that_are_there(
     assert named - {"stream"} == get_type_hints(options).keys() - get_type_hints(RequestParameters).keys()
 
 
+def test_the_page_names_the_arguments_that_there_are() -> None:
+    """`create(modelfile, *, name, ...)` in docs/python.md, of every function and method."""
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    calls = dict(re.findall(r"`(\w+)\(([^`()]*(?:\(\))?[^`()]*)\)`", page))
+    named, there = dict[str, set[str]](), dict[str, set[str]]()
+    for name, given in calls.items():
+        homes = (modelkit, modelkit.Model, modelkit.GenerationStream)
+        found = [one for home in homes if callable(one := getattr(home, name, None))]
+        for one in found[:1]:
+            named[name] = {word.strip(" *").split("=")[0] for word in given.split(",")} - {"", "parameters"}
+            there[name] = {*inspect.signature(one).parameters} - {"self", "parameters"}
+    assert len(named) > 20
+    assert named == there
+
+
 def test_a_type_checker_finds_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
     checker = shutil.which("basedpyright", path=str(Path(sys.executable).parent)) or shutil.which(
         "basedpyright"
