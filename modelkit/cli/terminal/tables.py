@@ -133,14 +133,16 @@ def _record(header: Sequence[str], cells: Sequence[str], width: int) -> Iterator
     stands in front, as it is.
     """
     side = min(max(map(columns_of, header)), max(width - _GAP - _READABLE, _LEAST))
+    room = width - side - _GAP
+    if room < _LEAST:
+        side = 0  # names stand above their cells
     for place, (name, cell) in enumerate(zip(header, cells, strict=True)):
-        room = width - side - _GAP
         if not cell or not name:
             yield from [cell] if cell else []
         elif columns_of(name) > side or (place == 0 and columns_of(cell) > room):
             yield name
             hang = "" if place == 0 else " " * _STEP
-            yield from folded(hang + cell, width, hang=hang, whole=place == 0)
+            yield from folded(hang + cell, max(width, _LEAST), hang=hang, whole=place == 0)
         else:
             first, *rest = folded(cell.strip(), room)
             yield padded(name, side + _GAP) + first

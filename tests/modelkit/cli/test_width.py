@@ -158,6 +158,12 @@ def test_rows_that_fit_nowhere_side_by_side_become_lines() -> None:
     ]
 
 
+def test_where_nothing_fits_beside_a_name_it_stands_above() -> None:
+    rows = [("story", "2 weeks ago")]
+    shown = tables.table(rows, header=("NAME", "MODIFIED"), width=12).splitlines()
+    assert shown == ["NAME", "story", "MODIFIED", "    2 weeks", "    ago"]
+
+
 def test_rows_without_a_header_that_fit_nowhere_go_on_in_other_lines() -> None:
     rows = [
         ("full", "8 layers", "f32", "8.19 kB per token", "8.39 MB per sequence"),
