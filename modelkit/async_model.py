@@ -17,11 +17,28 @@ from modelkit.answers.streams import GenerationStream
 from modelkit.bound import Bound
 from modelkit.chat.message import Message
 from modelkit.loaded.embedding import Embeddings
+from modelkit.memory import Memory
 from modelkit.model import Model
+from modelkit.modelfile.keywords import LoadParameters
 from modelkit.requests.options import ChatOptions, GenerateOptions
 from modelkit.verbs import load
 
 T = TypeVar("T")
+
+
+class LoadOptions(LoadParameters, total=False):
+    """Keywords of `modelkit.load`, for type checkers; a test compares the two."""
+
+    home: str | os.PathLike[str] | None
+    cache_memory: str | int | None
+    cache_disk: str | int | None
+    max_waiting: int
+    ranks: int | None
+    shards: int | None
+    adapters: Sequence[str | os.PathLike[str]]
+    on_memory: Callable[[Memory, str | None], None] | None
+    on_weights: Callable[[int], object] | None
+
 
 _workers: ThreadPoolExecutor
 
@@ -51,7 +68,7 @@ class AsyncModel(Bound):
         self.model = model
 
     @classmethod
-    async def load(cls, name: str | os.PathLike[str], **options: Any) -> "AsyncModel":
+    async def load(cls, name: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> "AsyncModel":
         """As `modelkit.load`, with its options, in a worker thread."""
         return cls(await _called(lambda: load(name, **options), Model.close))
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_type_hints
 import pytest
 
 import modelkit
+from modelkit.async_model import LoadOptions
 from modelkit.modelfile import PARAMETERS, Parameter
 from modelkit.modelfile.keywords import LoadParameters, RequestParameters
 from modelkit.requests.options import ChatOptions, GenerateOptions
@@ -47,6 +48,9 @@ def use(flag: bool) -> None:
     modelkit.load("island", kv_format="q5")  # wrong
     modelkit.load(5)  # wrong
     modelkit.create("Modelfile", quantise="q4")  # wrong
+    print(modelkit.AsyncModel.load("island", temprature=0.3))  # wrong
+    print(modelkit.AsyncModel.load("island", ranks="two"))  # wrong
+    print(modelkit.AsyncModel.load("island", num_ctx=512, cache_memory="2GB"))
     assert_type(modelkit.create("Modelfile"), modelkit.Created)
     assert_type(modelkit.remove("island"), modelkit.Freed)
     for package in modelkit.list():
@@ -92,6 +96,13 @@ def test_the_options_that_checkers_see_are_the_arguments_that_are_there(
     arguments = inspect.signature(method).parameters.values()
     named = {one.name for one in arguments if one.kind is one.KEYWORD_ONLY}
     assert named - {"stream"} == get_type_hints(options).keys() - get_type_hints(RequestParameters).keys()
+
+
+def test_an_event_loops_load_takes_what_load_takes() -> None:
+    arguments = inspect.signature(modelkit.load).parameters.values()
+    hints, own = get_type_hints(modelkit.load), get_type_hints(LoadOptions)
+    named = {one.name: hints[one.name] for one in arguments if one.kind is one.KEYWORD_ONLY}
+    assert own == named | get_type_hints(LoadParameters)
 
 
 def test_the_page_names_the_arguments_that_there_are() -> None:
