@@ -33,9 +33,14 @@ def folded(text: str, columns: int, *, hang: str = "", whole: bool = False) -> l
     """Lines of so many columns at most, broken between words, those behind the first indented by `hang`; at
     least one. A word that is longer than a line is broken, or with `whole` stands on one of its own.
     """
+    if columns_of(text) <= columns:
+        return [text]
     lines, line = list[str](), ""
     for part in _parts(text, None if whole else max(columns - len(hang), 1)):
-        if columns_of(line + part) <= columns or not line.strip():
+        if not line.strip():
+            line = line[: max(columns - columns_of(part), 0)] + part  # blanks in front may leave no room
+            continue
+        if columns_of(line + part) <= columns:
             line += part
             continue
         lines.append(line.rstrip())
