@@ -42,6 +42,10 @@ _HEX_REF = "hex@"
 
 _OLLAMA_DEFAULT = "library"
 
+_OF_ADAPTERS = (
+    "An adapter of a package is chosen by --adapter, in Python by `adapters`; "
+    "NAME+ADAPTER is for compare and for clients of a server."
+)
 _EXPECTED = "A name looks like `story`, `story:q4` or `amy/story:q4`: letters, digits, `_`, `-` and `.`"
 
 
@@ -160,4 +164,5 @@ def _shown(text: str) -> str:
 
 
 def _refused(text: str, why: str) -> InvalidName:
-    return InvalidName(f"{_shown(text)} is not a model name: {why}", hint=_EXPECTED)
+    hint = _OF_ADAPTERS if "+" in text else _EXPECTED
+    return InvalidName(f"{_shown(text)} is not a model name: {why}", hint=hint)

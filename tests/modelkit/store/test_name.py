@@ -69,6 +69,13 @@ def test_what_is_no_name_is_refused_in_one_short_line(text: str):
     assert caught.value.message.isascii() or "(U+" in caught.value.message
 
 
+def test_a_name_with_an_adapter_is_told_where_that_is_chosen():
+    """`run island+style`, as `compare` and a server's clients have it."""
+    with pytest.raises(InvalidName) as caught:
+        Name.parse("island+style")
+    assert "by --adapter, in Python by `adapters`" in str(caught.value.hint)
+
+
 def test_names_compare_without_case():
     assert Name.parse("Amy/Story:Q4") == Name.parse("amy/story:q4")
 
