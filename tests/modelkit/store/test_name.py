@@ -144,7 +144,7 @@ def test_a_folder_with_nothing_for_a_name_is_refused(folder: str):
     """One name for all of them would be one package."""
     with pytest.raises(InvalidName, match="no package can be called like the folder") as refused:
         valid_name_from(folder)
-    assert refused.value.hint == "Give the package a name"
+    assert refused.value.hint == "Give the package a name."
 
 
 @given(st.text())
