@@ -8,7 +8,7 @@ import click
 
 from modelkit.cli.push import insecure_option
 from modelkit.cli.terminal.screen import emit_json, note, state
-from modelkit.cli.terminal.typed import TEXT
+from modelkit.cli.terminal.typed import TEXT, as_text
 from modelkit.cli.terminal.ui import json_option
 from modelkit.errors import RequestError
 from modelkit.source.display import UTF_8
@@ -57,8 +57,8 @@ def _asked(username: str | None, password_stdin: bool) -> tuple[str, str]:
     else:
         if not sys.stdin.isatty():
             raise click.UsageError("no terminal to ask on; pipe the password in, with --password-stdin")
-        username = username or click.prompt("name", err=True)
-        password = click.prompt("password", hide_input=True, err=True)
+        username = username or as_text(click.prompt("name", err=True))
+        password = as_text(click.prompt("password", hide_input=True, err=True))
     if not password or not username or ":" in username:
         raise RequestError("a name without `:` and a password are needed")
     return username, password

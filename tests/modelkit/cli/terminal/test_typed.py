@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
@@ -10,6 +11,7 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from modelkit.cli import login
 from modelkit.cli.main import COMMANDS, LazyGroup, cli
 from modelkit.cli.terminal import lines
 from modelkit.cli.terminal.typed import TEXT, as_text
@@ -66,6 +68,12 @@ def test_a_line_of_a_plain_terminal_is_utf8(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("TERM", "dumb")
     monkeypatch.setattr("builtins.input", lambda _: BYTES)
     assert lines.open_reader()(">>> ") == "Zoë"
+
+
+def test_a_password_of_a_terminal_is_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("click.prompt", lambda *_, **__: BYTES)
+    assert login._asked(None, False) == ("Zoë", "Zoë")  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_line_of_an_editor_is_utf8_and_kept_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
