@@ -120,6 +120,18 @@ def absolute(path: str | os.PathLike[str]) -> Path:
         ) from error
 
 
+def on_disk(name: str) -> str:
+    """How the system is asked for a file that a text names: file names are bytes, those of UTF-8, for which
+    Python puts halves of surrogate pairs in a locale that has no such letter.
+    """
+    if _encodable(name):
+        return name
+    try:
+        return os.fsdecode(name.encode())
+    except UnicodeEncodeError:  # half a pair of another kind: the name of no file
+        return name
+
+
 def function(value: object, where: str) -> Callable[..., Any]:
     if not callable(value):
         raise refused(where, value, "a function")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from modelkit import words
-from modelkit.arguments import absolute
+from modelkit.arguments import absolute, on_disk
 from modelkit.errors import ParameterError, PlanError
 from modelkit.units import read_size
 from runtime.quant import NAMES, OTHER_GROUPS, Format, find_format
@@ -193,7 +193,7 @@ def parse_size(text: str) -> int:
 def _text_file(rest: list[str], folder: Path) -> Path:
     if not rest:
         raise PlanError("`from` needs the path of a text", hint="Example: QUANTIZE 4.5 bits from ./chat.txt")
-    path = absolute(folder / os.path.expanduser(rest[0]))
+    path = absolute(folder / os.path.expanduser(on_disk(rest[0])))
     if not os.path.isfile(path):
         raise PlanError(f"there is no text {rest[0]!r:.200}", hint="Name a text file (UTF-8).")
     return path

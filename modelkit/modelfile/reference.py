@@ -11,7 +11,7 @@ from dataclasses import field
 from pathlib import Path
 
 from modelkit.address import Address, HubAddress, looks_like_path, read_address
-from modelkit.arguments import absolute
+from modelkit.arguments import absolute, on_disk
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
 from runtime.records import dataclass
@@ -41,12 +41,13 @@ def resolve(directive: Directive, folder: Path, file: str, *, name_allowed: bool
     Raises ModelfileError for a path that is not there and for the home of an unknown user.
     """
     text = directive.value
+    name = on_disk(text)
 
     def refuse(message: str, hint: str | None) -> ModelfileError:
         return ModelfileError(message, file=file, line=directive.line, column=directive.column, hint=hint)
 
     try:
-        expanded = Path(text).expanduser() if text.startswith("~") else Path(text)
+        expanded = Path(name).expanduser() if name.startswith("~") else Path(name)
     except (RuntimeError, ValueError):
         hint = "For a file whose name begins with ~ write ./~name."
         raise refuse(f"{directive.keyword} {_shown(text)}: no such user", hint) from None

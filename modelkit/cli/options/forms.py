@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import click
 
+from modelkit.arguments import on_disk
 from modelkit.cli.terminal.typed import TEXT, as_text
 from modelkit.python_faults import unread
 from modelkit.source.display import UTF_8
@@ -73,7 +74,7 @@ def _text(value: str | None, option: str) -> str | None:
     if value == "@":
         raise click.BadParameter("a file's name belongs behind the @", param_hint=f"'{option}'")
     if value.startswith("@"):
-        return _read(Path(value[1:]), option)
+        return _read(Path(on_disk(value[1:])), option)
     if _names_a_file(value):
         raise click.BadParameter(
             f"{value!r:.200} is the name of a file; write {option} @{value:.200}", param_hint=f"'{option}'"

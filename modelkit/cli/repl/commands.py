@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from modelkit.address import looks_like_path
+from modelkit.arguments import on_disk
 from modelkit.chat.styles.ends import WORDS
 from modelkit.cli.repl.blocks import QUOTES, unquoted
 from modelkit.cli.repl.files import quoted, read_text, with_files
@@ -175,7 +176,7 @@ def _cache(session: "Session", _: str) -> None:
 def _load(session: "Session", name: str) -> None:
     if not name or session.load is None:
         raise RequestError("/load what?" if not name else "no other model can be loaded here")
-    session.switch(session.load(name), name)
+    session.switch(session.load(on_disk(name)), name)
     echo(f"{name} answers now; the conversation starts anew.")
 
 

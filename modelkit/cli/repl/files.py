@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from modelkit.arguments import on_disk
 from modelkit.errors import RequestError, SourceError
 from modelkit.source.display import UTF_8
 from modelkit.source.tree import open_regular
@@ -15,7 +16,7 @@ _ENDS = ".,;:!?)"
 
 def read_text(name: str) -> str:
     """The text of a file. Raises RequestError."""
-    path = Path(os.path.expanduser(name))
+    path = Path(os.path.expanduser(on_disk(name)))
     try:
         with open_regular(path, name) as file:
             data = file.read(MOST_BYTES + 1)
@@ -38,7 +39,9 @@ def with_files(text: str) -> tuple[str, list[str]]:
     names: list[str] = []
     for found in _MENTION.finditer(text):
         name = found[1] or found[2]
-        meant = [one for one in (name, name.rstrip(_ENDS)) if os.path.isfile(os.path.expanduser(one))]
+        meant = [
+            one for one in (name, name.rstrip(_ENDS)) if os.path.isfile(os.path.expanduser(on_disk(one)))
+        ]
         if meant:
             names.append(meant[0])
         elif "/" in name:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from modelkit.arguments import on_disk
 from modelkit.store.store import Store
 
 Create = Callable[..., None]
@@ -106,6 +107,30 @@ def test_what_is_piped_in_is_utf8_in_every_locale(home: Path, created: Create) -
     piped = r'printf "\357\273\277f\303\274r\n" | "$@"'
     found = shell(piped, "embed", "story", home=home, encoding="latin-1").stdout
     assert found == shell('"$@"', "embed", "story", "für", home=home).stdout
+
+
+def test_names_and_texts_are_utf8_where_the_locale_has_no_such_letters(
+    home: Path, tmp_path: Path, checkpoints: Path
+) -> None:
+    """In arguments and in a Modelfile they name the same bytes."""
+    folder = tmp_path / "modèle"
+    folder.symlink_to(checkpoints / "target")
+    (tmp_path / "Modelfile").write_text("FROM ./modèle\nSYSTEM é\n", encoding="utf-8")
+    made = shell('LC_ALL=C "$@"', "create", "story", "-f", str(tmp_path / "Modelfile"), home=home)
+    assert made.returncode == 0, made.stderr
+    for name in ("story", str(folder)):
+        ran = shell('LC_ALL=C "$@"', "run", name, "café", *GREEDY, home=home)
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_a_file_that_a_text_names_is_asked_for_in_the_locales_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ascii_only(name: str) -> bytes:
+        return name.encode("ascii", "surrogateescape")
+
+    monkeypatch.setattr("os.fsencode", ascii_only)
+    monkeypatch.setattr("os.fsdecode", lambda name: name.decode("ascii", "surrogateescape"))
+    assert on_disk("é/a") == on_disk("\udcc3\udca9/a") == "\udcc3\udca9/a"
+    assert on_disk("\ud800") == "\ud800"
 
 
 def test_under_json_a_failure_leaves_standard_output_empty(home: Path) -> None:
