@@ -1,0 +1,281 @@
+"""Patterns of texts as automata: what does not fit one, and whether a text fits several at once.
+
+What is outside of a pattern has no pattern of its own that could be read off it; an automaton has one, in
+which the states that take a text are the others, and is written as a pattern again. All is bounded: patterns
+come from anyone, and an automaton may have a state for every set of places in its pattern.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import reduce
+from itertools import pairwise
+
+from modelkit.grammars.expressions import (
+    Anchor,
+    Chain,
+    Chars,
+    Choice,
+    NotUnderstood,
+    Part,
+    Range,
+    Repeat,
+    others,
+    read,
+)
+from runtime.records import dataclass
+
+MOST_STATES = 1_500
+_MOST_NODES = 6_000  # of a pattern, its repeats counted out
+_LONGEST = 12_000  # characters of a pattern that is made
+
+EVERY = others(())
+"""All characters."""
+
+Step = tuple[int, int, int]
+"""(the first and the last character, the state that they lead to)."""
+
+
+class Looks:
+    """How many are left for all patterns of one schema, a microsecond each."""
+
+    def __init__(self, most: int = 400_000) -> None:
+        self._left = most
+
+    def take(self, count: int) -> None:
+        """Raises NotUnderstood."""
+        self._left -= count
+        if self._left < 0:
+            raise NotUnderstood("its patterns take too long to compare")
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton:
+    """Begins in state 0 and takes a step with every character."""
+
+    steps: tuple[tuple[Step, ...], ...]
+    """Of each state, for all characters, in their order."""
+    ends: frozenset[int]
+    """The states in which a text may end."""
+
+
+def automaton_of(pattern: str, looks: Looks) -> Automaton:
+    """Of all texts that the pattern is found in. Raises NotUnderstood."""
+    net = _Net()
+    start, end = net.node(), net.node()
+    net.steps[start].append((EVERY, start))
+    net.steps[end].append((EVERY, end))
+    net.free[net.add(read(pattern), start)].append((None, end))
+    return _determined(net, start, end, looks)
+
+
+def sized(least: int, most: int | None) -> Automaton:
+    """Of all texts with so many characters."""
+    count = least if most is None else most + 1
+    steps = tuple(
+        tuple((low, high, min(state + 1, count)) for low, high in EVERY) for state in range(count + 1)
+    )
+    return Automaton(steps, frozenset(range(least, count + (most is None))))
+
+
+def outside(one: Automaton) -> Automaton:
+    """Of all other texts."""
+    return Automaton(one.steps, frozenset(range(len(one.steps))) - one.ends)
+
+
+def at_once(every: Sequence[Automaton], looks: Looks) -> Automaton:
+    """Of the texts that all of these take. Raises NotUnderstood."""
+    return reduce(lambda one, other: _both(one, other, looks), every)
+
+
+def takes_any(one: Automaton) -> bool:
+    """Is there a text that it takes?"""
+    return bool(one.ends)  # a state that nothing leads to is never made
+
+
+def takes(one: Automaton, text: str) -> bool:
+    """Does it take this one?"""
+    state = 0
+    for code in map(ord, text):
+        state = next((there for low, high, there in one.steps[state] if low <= code <= high), -1)
+        if state < 0:  # half a surrogate pair is no character
+            return False
+    return state in one.ends
+
+
+def _both(one: Automaton, other: Automaton, looks: Looks) -> Automaton:
+    places = {(0, 0): 0}
+    left, steps = [(0, 0)], list[tuple[Step, ...]]()
+    for here in left:
+        made = list[Step]()
+        for low, high, there in _meeting(one.steps[here[0]], other.steps[here[1]]):
+            looks.take(1)
+            if there not in places:
+                places[there] = len(places)
+                left.append(there)
+            made.append((low, high, places[there]))
+        _refuse_large(len(places))
+        steps.append(tuple(made))
+    takes = (at for (a, b), at in places.items() if a in one.ends and b in other.ends)
+    return _trimmed(Automaton(tuple(steps), frozenset(takes)))
+
+
+def _meeting(some: Sequence[Step], more: Sequence[Step]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    a = b = 0
+    while a < len(some) and b < len(more):
+        low, high = max(some[a][0], more[b][0]), min(some[a][1], more[b][1])
+        if low <= high:
+            yield low, high, (some[a][2], more[b][2])
+        a, b = a + (some[a][1] == high), b + (more[b][1] == high)
+
+
+class _Net:
+    """Places in a pattern, what leads from one to the next, and what leads there with no character."""
+
+    def __init__(self) -> None:
+        self.steps: list[list[tuple[Sequence[Range], int]]] = []
+        self.free: list[list[tuple[str | None, int]]] = []
+
+    def node(self) -> int:
+        if len(self.steps) == _MOST_NODES:
+            raise NotUnderstood("it is too long, its repeats counted out, to be compared with others")
+        self.steps.append([])
+        self.free.append([])
+        return len(self.steps) - 1
+
+    def add(self, part: Part, start: int) -> int:
+        """The place behind the part that begins at one."""
+        match part:
+            case Chars(ranges, classes):
+                if classes:
+                    raise NotUnderstood(f"{classes[0]} is not compared with other characters")
+                end = self.node()
+                self.steps[start].append((ranges, end))
+                return end
+            case Anchor(kind):
+                end = self.node()
+                self.free[start].append((kind, end))
+                return end
+            case Chain(parts):
+                return reduce(lambda at, one: self.add(one, at), parts, start)
+            case Choice(parts):
+                end = self.node()
+                for one in parts:
+                    self.free[self.add(one, start)].append((None, end))
+                return end
+            case Repeat():
+                return self._repeated(part, start)
+
+    def _repeated(self, part: Repeat, start: int) -> int:
+        for _ in range(part.least):
+            start = self.add(part.part, start)
+        if part.most is None:
+            loop = self.node()
+            self.free[start].append((None, loop))
+            self.free[self.add(part.part, loop)].append((None, loop))
+            return loop
+        end = self.node()
+        for _ in range(part.most - part.least):
+            self.free[start].append((None, end))
+            start = self.add(part.part, start)
+        self.free[start].append((None, end))
+        return end
+
+    def reached(self, nodes: Iterable[int], kinds: Collection[str | None]) -> frozenset[int]:
+        """From these without a character, where the text begins and ends as `kinds` has it."""
+        found, left = set[int](), list(nodes)
+        while left:
+            node = left.pop()
+            if node not in found:
+                found.add(node)
+                left += [there for kind, there in self.free[node] if kind in kinds]
+        return frozenset(found)
+
+
+def _determined(net: _Net, start: int, end: int, looks: Looks) -> Automaton:
+    first = net.reached([start], (None, "begin"))
+    places: dict[tuple[frozenset[int], bool], int] = {(first, True): 0}
+    left, steps, takes = [*places], list[tuple[Step, ...]](), set[int]()
+    for nodes, begins in left:
+        looks.take(len(nodes))
+        if end in net.reached(nodes, (None, "end", "begin") if begins else (None, "end")):
+            takes.add(len(steps))
+        made = list[Step]()
+        for low, high, targets in _segments([step for node in nodes for step in net.steps[node]]):
+            there = net.reached(targets, (None,)), False
+            looks.take(len(there[0]))
+            if end in there[0]:  # whatever follows: it was found
+                there = frozenset([end]), False
+            if there not in places:
+                places[there] = len(places)
+                left.append(there)
+            made.append((low, high, places[there]))
+        _refuse_large(len(places))
+        steps.append(_merged(made))
+    return _trimmed(Automaton(tuple(steps), frozenset(takes)))
+
+
+def _segments(steps: Sequence[tuple[Sequence[Range], int]]) -> Iterator[tuple[int, int, frozenset[int]]]:
+    """All characters, in ranges that lead to the same places."""
+    begin, end = dict[int, list[int]](), dict[int, list[int]]()
+    for ranges, there in steps:
+        for low, high in ranges:
+            begin.setdefault(low, []).append(there)
+            end.setdefault(high + 1, []).append(there)
+    cuts = sorted({*begin, *end, *(low for low, _ in EVERY), *(high + 1 for _, high in EVERY)})
+    count = dict[int, int]()
+    for low, above in pairwise(cuts):
+        for one in end.get(low, ()):
+            count[one] -= 1
+        for one in begin.get(low, ()):
+            count[one] = count.get(one, 0) + 1
+        if any(first <= low <= last for first, last in EVERY):
+            yield low, above - 1, frozenset(one for one, times in count.items() if times)
+
+
+def _merged(steps: Iterable[Step]) -> tuple[Step, ...]:
+    found = list[Step]()
+    for low, high, there in steps:
+        if found and found[-1][2] == there and found[-1][1] == low - 1:
+            found[-1] = found[-1][0], high, there
+        else:
+            found.append((low, high, there))
+    return tuple(found)
+
+
+def _refuse_large(states: int) -> None:
+    if states > MOST_STATES:
+        raise NotUnderstood("it has too many ways to go on to be compared with others")
+
+
+def _trimmed(one: Automaton) -> Automaton:
+    """With one state in the place of all that take no text any more, and one of all that take every text."""
+    alive = _leading_to(one, one.ends)
+    open_ = _leading_to(one, frozenset(range(len(one.steps))) - one.ends)
+    kept = [state for state in range(len(one.steps)) if state in alive and state in open_]
+    if not kept or kept[0] != 0:  # it takes all texts, or none
+        return Automaton(
+            (tuple((*ends, 0) for ends in EVERY),), frozenset([0]) if 0 in alive else frozenset()
+        )
+    names = {state: place for place, state in enumerate(kept)}
+    never, always = len(kept), len(kept) + 1
+
+    def name(state: int) -> int:
+        return names.get(state, always if state in alive else never)
+
+    steps = [_merged((low, high, name(there)) for low, high, there in one.steps[state]) for state in kept]
+    sinks = [tuple((*ends, state) for ends in EVERY) for state in (never, always)]
+    takes = {names[state] for state in one.ends if state in names} | {always}
+    return Automaton((*steps, *sinks), frozenset(takes))
+
+
+def _leading_to(one: Automaton, states: Collection[int]) -> set[int]:
+    """These, and all from which they can be reached."""
+    before = dict[int, set[int]]()
+    for state, steps in enumerate(one.steps):
+        for _, _, there in steps:
+            before.setdefault(there, set()).add(state)
+    found, left = set(states), [*states]
+    while left:
+        more = before.get(left.pop(), set()) - found
+        found |= more
+        left += more
+    return found

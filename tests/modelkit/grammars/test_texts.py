@@ -1,0 +1,107 @@
+"""Patterns that are compared: an automaton takes what its pattern is found in, and the rest is another."""
+
+import random
+import re
+import time
+
+import pytest
+
+from modelkit.grammars.automata import Looks, automaton_of, outside, sized, takes, takes_any
+from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.patterns import FORMATS
+from modelkit.grammars.texts import Texts, pattern_for
+from modelkit.grammars.unfolded import pattern_of
+
+LETTERS = "abx-@\n"
+
+
+def some_pattern(rng: random.Random, depth: int = 3) -> str:
+    if depth == 0 or rng.random() < 0.3:
+        return rng.choice(["a", "b", "[^a]", "[ab]", ".", "x", "^", "$", r"\n", "[^]", "ab"])
+    inner = [some_pattern(rng, depth - 1) for _ in range(2)]
+    match rng.choice(["chain", "chain", "choice", "times"]):
+        case "chain":
+            return "".join(inner)
+        case "choice":
+            return f"(?:{'|'.join(inner)})"
+        case _:
+            return f"(?:{inner[0]})" + rng.choice(["*", "+", "?", "{2}", "{1,3}", "{2,}"])
+
+
+def found(pattern: str, text: str) -> bool:
+    """As Python has it."""
+    python = re.sub(r"\\u\{([0-9a-f]+)\}", lambda code: rf"\U{code[1]:>08}", pattern)
+    python = python.replace("[^]", r"[\s\S]").replace("$", r"\Z").replace(".", r"[^\n]")
+    return re.search(python, text) is not None
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_an_automaton_takes_what_its_pattern_is_found_in_and_the_rest_is_another(seed: int) -> None:
+    rng = random.Random(seed)
+    pattern = some_pattern(rng)
+    one = automaton_of(pattern, Looks())
+    texts = ["", *("".join(rng.choices(LETTERS, k=rng.randint(1, 6))) for _ in range(80))]
+    expected = [found(pattern, text) for text in texts]
+    assert [takes(one, text) for text in texts] == expected
+    other = outside(one)
+    if not takes_any(other):
+        assert all(expected)
+        return
+    assert [found(pattern_of(other), text) for text in texts] == [not one for one in expected]
+    if takes_any(one):
+        assert [found(pattern_of(one), text) for text in texts] == expected
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS.keys() - {"email", "hostname", "ipv6", "uri"}))
+def test_what_is_no_format_has_a_pattern(name: str) -> None:
+    texts = Texts()
+    other = texts.other_than(pattern_for(name), {})
+    assert other
+    assert texts.any_of({"pattern": [other]})
+    assert not texts.any_of({"pattern": [other], "format": [name]})
+
+
+def test_what_others_say_is_not_needed() -> None:
+    texts = Texts()
+    assert texts.needed(["^a", "^ab", "b"]) == ["^ab"]
+    assert texts.needed(["^a", "b$", "(?=x)"]) == ["^a", "b$", "(?=x)"]
+    assert texts.other_than("^b", {"pattern": ["^a"]}) == ""
+    assert texts.other_than("^a", {"pattern": ["^ab"]}) is None
+    assert texts.among(["a", "b", 1, "\ud800"], {"pattern": ["^a$"]}) == ["a", 1]
+
+
+def test_lengths_are_compared_with_patterns() -> None:
+    assert takes(sized(1, 2), "ab")
+    assert not takes(sized(1, 2), "abc")
+    assert takes(sized(2, None), "abc")
+    assert not Texts().any_of({"pattern": ["^a{3}$"], "maxLength": 2})
+    assert Texts().any_of({"pattern": ["^a{3}$"], "minLength": 3})
+
+
+HOSTILE = [
+    "^([a-z]{1,40}){1,40}$",
+    "^(a?){900}a{900}$",
+    "^[^]*a[^]{14}$",
+    "(a|b|c|d|e)*" * 400,
+    "(((((a{9}){9}){9}){9}){9}){9}",
+    "[\u0001-\uffff]{1,900}b{900}",
+    "^" + "".join(f"[^{chr(97 + place % 26)}]?" for place in range(600)) + "$",
+    "^(?:" + "|".join(f"{place * 7919:x}" for place in range(3_000)) + ")+$",
+]
+
+
+def test_hostile_patterns_end_in_a_moment() -> None:
+    """Together they have what a moment's looks are: the rest is not looked through."""
+    texts, start = Texts(), time.monotonic()
+    for pattern in HOSTILE * 8:
+        texts.any_of({"pattern": [pattern, f"{pattern}b"]})
+        try:
+            texts.other_than(pattern, {"pattern": ["^b"]})
+        except NotUnderstood:
+            continue
+    assert time.monotonic() - start < 30  # 2 s here
+
+
+def test_a_property_of_characters_is_not_compared() -> None:
+    with pytest.raises(NotUnderstood, match=r"\\p\{L\} is not compared"):
+        automaton_of(r"\p{L}", Looks())
