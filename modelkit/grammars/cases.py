@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from modelkit.grammars.possible import number_between
+from modelkit.grammars.texts import Texts
 from modelkit.grammars.ways import SAID, Beyond, Schema, Way, merged, plain
 from modelkit.output.reading.fitting import fits, same
 from runtime.records import dataclass
@@ -43,11 +44,19 @@ def of_object(**said: Any) -> Case:
     return Case({"type": ["object"], **said})
 
 
+def item_at(place: int, schema: Any) -> Case:
+    """A list with this item."""
+    return Case({"type": ["array"], "prefixItems": [*[True] * place, schema], "minItems": place + 1})
+
+
 class Work:
     """What is left of it: schemas come from anyone, and cases multiply."""
 
     def __init__(self) -> None:
         self._left = MOST_WORK
+        self.texts = Texts()
+        self.narrowed = False
+        """Has something been left out that a schema allows?"""
 
     def take(self, count: int) -> None:
         """Raises Beyond."""
@@ -63,7 +72,7 @@ def both(some: Sequence[Case], more: Sequence[Case], work: Work) -> list[Case]:
         work.take(1 + len(one.way.get("required", ())) // 8)
         if not _apart(one.way, other.way):
             work.take(_size(one) + _size(other))
-            found += [case] if (case := at_once(one, other)) is not None else []
+            found += [case] if (case := at_once(one, other, work.texts)) is not None else []
     if len(found) > MOST_CASES:
         raise Beyond(f"its conditions make more than {MOST_CASES} cases")
     return found
@@ -95,31 +104,36 @@ def _few(schema: Any) -> list[Any]:
     return listed if isinstance(listed, list) and len(listed) <= _FEW else []
 
 
-def at_once(one: Case, other: Case) -> Case | None:
-    """Both; None where they contradict each other."""
+def at_once(one: Case, other: Case, texts: Texts | None = None) -> Case | None:
+    """Both; None where they contradict each other. texts: knows patterns, where these are compared."""
     way = merged(one.way, other.way)
     no = (*one.no, *(value for value in other.no if not any(same(value, known) for known in one.no)))
-    return None if way is None else sound(Case(way, no, (*one.others, *other.others)))
+    return None if way is None else sound(Case(way, no, (*one.others, *other.others)), texts)
 
 
-def sound(case: Case) -> Case | None:
+def sound(case: Case, texts: Texts | None = None) -> Case | None:
     """The same without what contradicts itself in it; None where nothing is left."""
     way, no = dict(case.way), case.no
     if "properties" in way:
-        way["properties"] = {name: _simple(inner) for name, inner in way["properties"].items()}
+        way["properties"] = {name: _simple(inner, texts) for name, inner in way["properties"].items()}
         if any(way["properties"].get(name) is False for name in way.get("required", ())):
             way["type"] = [kind for kind in way.get("type", KINDS) if kind != "object"]
     if "enum" in way:
         others = {key: value for key, value in way.items() if key != "enum"}
         left = [value for value in way["enum"] if not any(same(value, known) for known in no)]
         way["enum"], no = [value for value in left if fits(value, others, {})], ()
-    kinds = [kind for kind in way.get("type", ()) if not _empty(way, kind)]
+        way["enum"] = texts.among(way["enum"], way) if texts else way["enum"]
+    elif texts and len(way.get("pattern", ())) > 1:
+        way["pattern"] = texts.needed(way["pattern"])
+    kinds = [kind for kind in way.get("type", ()) if not _empty(way, kind, texts)]
     if way.get("enum") == [] or ("type" in way and not kinds):
         return None
     return Case({**way, "type": kinds} if kinds else way, no, case.others)
 
 
-def _empty(way: Way, kind: str) -> bool:
+def _empty(way: Way, kind: str, texts: Texts | None) -> bool:
+    if kind == "string" and texts and not texts.any_of(way):
+        return True
     if kind in ("number", "integer"):
         return not number_between(way, whole=kind == "integer")
     sizes = {"string": "Length", "array": "Items", "object": "Properties"}
@@ -127,7 +141,7 @@ def _empty(way: Way, kind: str) -> bool:
     return size is not None and way.get(f"min{size}", 0) > way.get(f"max{size}", math.inf)
 
 
-def _simple(schema: Any) -> Any:
+def _simple(schema: Any, texts: Texts | None) -> Any:
     """A property's schema with the parts of an allOf as one, as far as they can be."""
     if not isinstance(schema, Mapping) or [*schema] != ["allOf"]:
         return schema
@@ -141,8 +155,22 @@ def _simple(schema: Any) -> Any:
             or not lists_only(part)
         ):
             return schema
-        case = case and (said := said_of(part)) and at_once(case, said)
+        case = case and (said := said_of(part)) and at_once(case, said, texts)
     return False if case is None else schema_of([case])
+
+
+def names_in(cases: Sequence[Case]) -> set[str] | None:
+    """Of all properties that there may be; None for any."""
+    names = set[str]()
+    for case in cases:
+        if (
+            case.way.get("additionalProperties") is not False
+            or "patternProperties" in case.way
+            or case.others
+        ):
+            return None
+        names.update(name for name, inner in case.way.get("properties", {}).items() if inner is not False)
+    return names
 
 
 def said_of(schema: Schema) -> Case | None:

@@ -13,15 +13,28 @@ References may lead to the root and to definitions: what is inside a case has no
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import combinations
+from math import comb
 from typing import Any
 
-from modelkit.grammars.cases import KINDS, SAYS_NOTHING, Case, Work, both, said_of
+from modelkit.grammars.cases import (
+    KINDS,
+    MOST_CASES,
+    SAYS_NOTHING,
+    Case,
+    Work,
+    both,
+    names_in,
+    said_of,
+    schema_of,
+)
 from modelkit.grammars.forms import MOST_CHARACTERS
-from modelkit.grammars.opposites import cases_of, none_of
-from modelkit.grammars.places import Schema, escaped, places_in
+from modelkit.grammars.opposites import LONGEST, MOST_PLACES, cases_of, none_of
+from modelkit.grammars.places import LETTER, Schema, escaped, places_in
 from modelkit.grammars.unlisted import NOTHING, alternatives, spell
 from modelkit.grammars.ways import SAID, Beyond, Way
 from runtime.records import dataclass
@@ -33,7 +46,6 @@ _COUNTED = frozenset({"contains", "minContains", "maxContains"})
 _KEYS = _CONDITIONS | _COUNTED
 _AROUND = SAYS_NOTHING | {"$schema", "$id", "$anchor", "$defs", "definitions"}
 _WHOLE = re.compile(r"#(/(\$defs|definitions)/[^/]+)?")
-_MOST_PLACES = 16  # of a list, where one item has to fit
 
 _Choice = tuple[str, Callable[[], list[Case]]]
 
@@ -113,12 +125,14 @@ class _Writing:
     def write_out(self, schema: Schema, holders: list[_Holder]) -> None:
         if not any(holder.schema.keys() & _KEYS for holder in holders):
             return
+        self._work.narrowed = False
         last = next((holder, key) for holder in holders for key in holder.schema if key in _KEYS)
         try:
             own = said_of({key: value for key, value in schema.items() if key != "not"})
             cases, said = ([], {}) if own is None else ([own], own.way)
+            names = names_in(cases)
             for holder in holders:
-                for key, choice in self._choices(holder.schema, said):
+                for key, choice in self._choices(holder.schema, said, names):
                     last = holder, key
                     if beside := schema.keys() & {"unevaluatedProperties", "unevaluatedItems"}:
                         raise Beyond(f"it stands beside {min(beside)}, which depends on it")
@@ -137,7 +151,8 @@ class _Writing:
 
     def _replace(self, schema: Schema, cases: list[Case], lifted: list[Schema]) -> None:
         around = {key: value for key, value in schema.items() if key in _AROUND}
-        beside = {key: value for key, value in schema.items() if key not in SAID | _KEYS | _AROUND}
+        letter = {key: value for key, value in schema.items() if key not in _AROUND}
+        beside = {key: value for key, value in letter.items() if key not in SAID | _KEYS}
         if lifted:
             kept = [one for one in schema["allOf"] if not any(one is other for other in lifted)]
             beside = {key: value for key, value in beside.items() if key != "allOf"}
@@ -154,22 +169,24 @@ class _Writing:
             schema |= made[0]
         else:
             schema |= {"anyOf": made} if made else NOTHING
+        if self._work.narrowed:
+            schema[LETTER] = letter
 
-    def _choices(self, schema: Schema, said: Way) -> Iterator[_Choice]:
+    def _choices(self, schema: Schema, said: Way, names: set[str] | None) -> Iterator[_Choice]:
         """Each condition by its keyword, as cases that one of must hold."""
         if "not" in schema:
-            yield "not", partial(none_of, schema["not"], self._root, self._work, said)
+            yield "not", partial(none_of, schema["not"], self._root, self._work, said, names)
         if "if" in schema and schema.keys() & {"then", "else"}:
-            yield "if", partial(self._either, schema, said)
+            yield "if", partial(self._either, schema, said, names)
         for key in ("dependentRequired", "dependentSchemas", "dependencies"):
             for name, what in schema.get(key, {}).items():
                 yield f"{key}/{escaped(name)}", partial(self._where, name, what)
         if "contains" in schema:
             yield "contains", partial(self._contained, schema, said)
 
-    def _either(self, schema: Schema, said: Way) -> list[Case]:
+    def _either(self, schema: Schema, said: Way, names: set[str] | None) -> list[Case]:
         condition = schema["if"]
-        held, fails = self._of(condition), none_of(condition, self._root, self._work, said)
+        held, fails = self._of(condition), none_of(condition, self._root, self._work, said, names)
         then, otherwise = self._of(schema.get("then", True)), self._of(schema.get("else", True))
         return [*both(held, then, self._work), *both(fails, otherwise, self._work)]
 
@@ -185,24 +202,34 @@ class _Writing:
         return [Case({"properties": {name: False}}), *there]
 
     def _contained(self, schema: Schema, said: Way) -> list[Case]:
-        least, most = schema.get("minContains", 1), said.get("maxItems")
-        if "maxContains" in schema or least not in (0, 1):
-            raise Beyond("how often an item fits (minContains, maxContains) is not counted")
-        if least == 0:
+        """Items that fit stand in some of the first places; behind them, any may."""
+        item, least = schema["contains"], int(schema.get("minContains", 1))
+        longest = said.get("maxItems", math.inf)
+        most = schema.get("maxContains", longest)
+        free = min(longest, MOST_PLACES)
+        if most >= longest:
+            rest, counts = True, [least] if least else []
+        else:
+            rest, counts = schema_of(none_of(item, self._root, self._work)), range(least, int(most) + 1)
+        if not counts and rest is True:
             return [Case({})]
-        if most is None or most > _MOST_PLACES:
-            raise Beyond(f"the item that fits may stand anywhere; say maxItems, {_MOST_PLACES} at most")
-        others = [kind for kind in KINDS if kind != "array"]
-        return [
-            Case({"type": others}),
-            *(
-                Case(
-                    {
-                        "type": ["array"],
-                        "prefixItems": [*[True] * place, schema["contains"]],
-                        "minItems": place + 1,
-                    }
-                )
-                for place in range(int(most))
-            ),
-        ]
+        long = len(json.dumps([item, rest]))
+        places = max((n for n in range(free + 1) if _written(n, counts[: n + 1]) * long < LONGEST), default=0)
+        self._work.narrowed |= longest > places
+        if rest is not True and most > places:
+            raise Beyond(f"items that fit are counted to {places} here")
+        others = [Case({"type": [kind for kind in KINDS if kind != "array"]})]
+        for count in counts:
+            for chosen in combinations(range(max(places, least)), count):
+                front = [
+                    item if place in chosen else rest for place in range(chosen[-1] + 1 if chosen else 0)
+                ]
+                found = {"type": ["array"], "prefixItems": front, "minItems": len(front)}
+                others.append(Case(found if rest is True else {**found, "items": rest}))
+        return others
+
+
+def _written(places: int, counts: Sequence[int]) -> float:
+    """How many items are written for all choices of so many places; infinite for too many choices."""
+    choices = sum(comb(places, count) for count in counts)
+    return choices * (places + 1) if choices < MOST_CASES else math.inf

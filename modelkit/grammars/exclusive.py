@@ -7,19 +7,21 @@ three are "the first two, or the first and the third, or ...". The objects are c
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import comb
 from typing import Any
 
-from modelkit.grammars.cases import MOST_CASES, Case, Work, both, said_of
+from modelkit.grammars.cases import MOST_CASES, Case, Work, both, names_in, said_of
 from modelkit.grammars.opposites import cases_of, none_of
-from modelkit.grammars.places import Schema, places_in
+from modelkit.grammars.places import LETTER, Schema, places_in
 from modelkit.grammars.unlisted import alternatives, spell
 from modelkit.grammars.ways import Beyond
 
 _MOST_WAYS = 64
 _MOST_COUNTED = 300
 _MOST_NAMED = 2_400  # in all ways together: each takes four of the parser's items
+_DEFINITIONS = ("$defs", "definitions")
 _COUNTS = ("minProperties", "maxProperties")
 
 
@@ -42,18 +44,22 @@ class _Choice:
 
     def __init__(self, schema: Schema, root: Schema, work: Work) -> None:
         self._schema, self._root, self._work = schema, root, work
+        work.narrowed = False
         self._own = said_of(schema)
         listed = schema["oneOf"]
         self._ways = [self._told_apart(way) for way in listed] if isinstance(listed, list) else []
-        said = [] if self._own is None else [self._own]
-        self._every = [both(said, self._of(way), work) for way in self._ways]
+        self._said = [] if self._own is None else [self._own]
+        self._every = [both(self._said, self._of(way), work) for way in self._ways]
 
     def write_out(self) -> bool:
         if not 1 <= len(self._ways) <= _MOST_WAYS:
             return False
+        letter = {key: value for key, value in self._schema.items() if key not in _DEFINITIONS}
         made = [self._alone(place) for place in range(len(self._ways))]
         del self._schema["oneOf"]
         _add(self._schema, made)
+        if self._work.narrowed:
+            self._schema.setdefault(LETTER, letter)
         return True
 
     def _of(self, way: Any) -> list[Case]:
@@ -70,35 +76,38 @@ class _Choice:
         cases = [case.way for case in self._of(way)]
         named = all(name in one.get("properties", ()) for one in cases)
         needed = all(name in one.get("required", ()) for one in cases)
+        self._work.narrowed |= named and not needed
         return {"allOf": [way, {"required": [name]}]} if named and not needed else way
 
     def _alone(self, place: int) -> Any:
         """One way, without what fits others."""
-        own = self._every[place]
-        others = [number for number, cases in enumerate(self._every) if both(own, cases, self._work)]
-        if others == [place]:
+        others = [number for number in range(len(self._ways)) if number != place]
+        if not any(both(self._every[place], self._every[number], self._work) for number in others):
             return self._ways[place]
-        cases, beside = self._of(self._ways[place]), own[0].way if len(own) == 1 else {}
-        for other in others:
-            if other != place:
-                none = none_of(self._ways[other], self._root, self._work, beside, _names(own))
-                cases = both(cases, none, self._work)
+        cases = [
+            one for case in self._of(self._ways[place]) for one in self._apart(self._meant(case), others)
+        ]
+        if len(cases) > MOST_CASES:
+            raise Beyond(f"its conditions make more than {MOST_CASES} cases")
         made = alternatives(cases, {})
         return made[0] if len(made) == 1 else {"anyOf": made} if made else False
 
+    def _meant(self, case: Case) -> Case:
+        """An object with named properties is meant to be one."""
+        if "properties" not in case.way or case.way.keys() & {"type", "enum"}:
+            return case
+        self._work.narrowed = True
+        return replace(case, way={**case.way, "type": ["object"]})
 
-def _names(cases: Sequence[Case]) -> set[str] | None:
-    """Of all properties that there may be; None for any."""
-    names = set[str]()
-    for case in cases:
-        if (
-            case.way.get("additionalProperties") is not False
-            or "patternProperties" in case.way
-            or case.others
-        ):
-            return None
-        names.update(name for name, inner in case.way.get("properties", {}).items() if inner is not False)
-    return names
+    def _apart(self, case: Case, others: Sequence[int]) -> list[Case]:
+        """A case of a way, without what fits others."""
+        own = both(self._said, [case], self._work)
+        left = [case] if own else []
+        for number in others:
+            if left and both(own, self._every[number], self._work):
+                none = none_of(self._ways[number], self._root, self._work, own[0].way, names_in(own))
+                left = both(left, none, self._work)
+        return left
 
 
 def _count(schema: Schema, work: Work) -> bool:

@@ -1,10 +1,13 @@
 """The cases of a schema, and those of what does not fit it.
 
 What is outside of most keywords is inside of another: a shorter text than minLength is one of maxLength, what
-is not of some types is of the others, a property that must not be so is there and is otherwise. What is
-outside of a pattern, a format or a multiple has no such schema, and is said by name.
+is not of some types is of the others, a property that must not be so is there and is otherwise. Texts that
+do not fit a pattern fit another one (`texts`). Of a list of which one item must not be so, that is one of
+the first MOST_PLACES: no schema says "one of all". What is outside of a multiple has no such schema, nor what
+is outside of all that is said of names, where these may be any; that is said by name.
 """
 
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -17,35 +20,29 @@ from modelkit.grammars.cases import (
     Case,
     Work,
     both,
+    item_at,
     lists_only,
+    of_object,
     said_of,
     schema_of,
 )
+from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.keywords import KIND_OF, SIZES, leaves_halves, of_other_types, outside, says
+from modelkit.grammars.patterns import FORMATS
+from modelkit.grammars.places import LETTER
+from modelkit.grammars.texts import pattern_for
 from modelkit.grammars.unlisted import no_other
-from modelkit.grammars.ways import SAID, Beyond, Schema, Way
+from modelkit.grammars.ways import SAID, Beyond, Schema, Way, plain
 from modelkit.schema import target
 
 _PARTS = ("allOf", "anyOf")
-_OF_OTHERS = frozenset(
-    {"unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains", "then", "else"}
-)
-"""What depends on other keywords beside it."""
+_OF_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+"""What depends on other keywords beside it, however they are written."""
 _DEEPEST = 16
-_SIZES = {
-    "minLength": ("string", "maxLength", -1),
-    "maxLength": ("string", "minLength", 1),
-    "minItems": ("array", "maxItems", -1),
-    "maxItems": ("array", "minItems", 1),
-    "minProperties": ("object", "maxProperties", -1),
-    "maxProperties": ("object", "minProperties", 1),
-}
-"""By keyword: the type it is of, the keyword of what is outside of it, and how far that lies."""
-_BOUNDS = {
-    "minimum": "exclusiveMaximum",
-    "maximum": "exclusiveMinimum",
-    "exclusiveMinimum": "maximum",
-    "exclusiveMaximum": "minimum",
-}
+MOST_PLACES = 16
+"""Of a list, where an item that is asked for stands: behind them it may be any, and says nothing more."""
+LONGEST = 60_000
+"""Characters of what is asked of one list in all these places together, above which fewer are taken."""
 
 
 def cases_of(schema: Any, root: Schema, work: Work) -> list[Case]:
@@ -62,10 +59,6 @@ def none_of(
     return _Reading(root, work, beside or {}, names).none(schema, 0, _kinds_of(beside))
 
 
-def of_object(**said: Any) -> Case:
-    return Case({"type": ["object"], **said})
-
-
 def _kinds_of(schema: Any) -> Sequence[str]:
     said = schema.get("type", KINDS) if isinstance(schema, Mapping) else KINDS
     return [said] if isinstance(said, str) else said
@@ -76,7 +69,7 @@ class _Reading:
         self, root: Schema, work: Work, beside: Way | None = None, names: Collection[str] | None = None
     ) -> None:
         self._root, self._work, self._names = root, work, names
-        self._named = (beside or {}).get("properties", {})
+        self._beside: Way = beside or {}
 
     def cases(self, schema: Any, depth: int) -> list[Case]:
         if not isinstance(schema, Mapping):
@@ -86,7 +79,8 @@ class _Reading:
             found = target(schema["$ref"], self._root)
             cases = alone if found is None else self.cases(found, depth + 1)
             return alone if any(other is found for case in cases for other in case.others) else cases
-        taken = {*SAID, *_PARTS, *SAYS_NOTHING, *(("not",) if lists_only(schema) else ())}
+        self._work.narrowed |= LETTER in schema
+        taken = {*SAID, *_PARTS, *SAYS_NOTHING, LETTER, *(("not",) if lists_only(schema) else ())}
         others = {key: value for key, value in schema.items() if key not in taken}
         if depth >= _DEEPEST or others.keys() & _OF_OTHERS:
             return alone
@@ -105,6 +99,7 @@ class _Reading:
             return [Case({})] if schema is False else []
         if depth > _DEEPEST:
             raise Beyond("it goes too deep")
+        schema = schema.get(LETTER, schema)
         found = list[Case]()
         for key, value in schema.items():
             if key not in SAYS_NOTHING:
@@ -114,19 +109,20 @@ class _Reading:
         return found
 
     def _none_by(self, key: str, value: Any, schema: Schema, depth: int, kinds: Sequence[str]) -> list[Case]:
+        if not says(key, kinds):
+            return []
         match key:
             case "type":
-                return _of_other_types([value] if isinstance(value, str) else value, kinds)
+                self._work.narrowed |= leaves_halves(value, kinds)
+                return of_other_types([value] if isinstance(value, str) else value, kinds)
             case "const":
                 return [Case({}, (value,))]
             case "enum" if isinstance(value, list) and "const" not in schema:
                 return [Case({}, tuple(value))]
-            case "required" if isinstance(value, list):
-                return [of_object(properties={name: False}) for name in value]
-            case "properties" if isinstance(value, Mapping):
-                return [*self._none_of_properties(value, depth)]
-            case "additionalProperties":
-                return self._none_of_others(value, schema)
+            case "pattern" if isinstance(value, str):
+                return self._none_of_texts(value)
+            case "format" if isinstance(value, str):
+                return self._none_of_texts(pattern_for(value)) if value in FORMATS else []
             case "allOf" if isinstance(value, list):
                 return [case for one in value for case in self.none(one, depth, kinds)]
             case "anyOf" if isinstance(value, list):
@@ -138,12 +134,32 @@ class _Reading:
                 return self._none_or_several(value, depth, kinds)
             case "not":
                 return self.cases(value, depth)
+            case "if" if schema.keys() & {"then", "else"}:
+                return self._none_where(value, schema, depth, kinds)
             case "$ref" if (found := target(value, self._root)) is not None:
                 return self.none(found, depth, kinds)
-            case "$defs" | "definitions" | "$schema" | "$id":
-                return []
+            case "prefixItems" | "items" | "additionalItems" | "contains":
+                return self._none_of_lists(key, value, schema, depth)
+            case _ if KIND_OF.get(key) == "object" and key not in SIZES:
+                return [*self._none_of_objects(key, value, schema, depth)]
             case _:
-                return _outside(key, value)
+                return outside(key, value)
+
+    def _none_of_texts(self, pattern: str) -> list[Case]:
+        try:
+            other = self._work.texts.other_than(pattern, self._beside)
+        except NotUnderstood as why:
+            raise no_other(f"the pattern {pattern[:80]!r}") from why
+        if other is None:
+            return []
+        return [Case({"type": ["string"], **({"pattern": [other]} if other else {})})]
+
+    def _none_where(self, condition: Any, schema: Schema, depth: int, kinds: Sequence[str]) -> list[Case]:
+        held = both(
+            self.cases(condition, depth), self.none(schema.get("then", True), depth, kinds), self._work
+        )
+        fails = self.none(schema.get("else", True), depth, kinds)
+        return [*held, *(both(self.none(condition, depth, kinds), fails, self._work) if fails else ())]
 
     def _none_or_several(self, ways: Sequence[Any], depth: int, kinds: Sequence[str]) -> list[Case]:
         found = self.none({"anyOf": ways}, depth, kinds)
@@ -151,41 +167,81 @@ class _Reading:
             found = [*found, *both(self.cases(one, depth), self.cases(other, depth), self._work)]
         return found
 
-    def _none_of_properties(self, named: Mapping[str, Any], depth: int) -> Iterator[Case]:
+    def _none_of_objects(self, key: str, value: Any, schema: Schema, depth: int) -> Iterator[Case]:
+        match key:
+            case "required":
+                yield from (of_object(properties={name: False}) for name in value)
+            case "properties":
+                yield from self._otherwise(value, depth)
+            case "additionalProperties" | "patternProperties" | "propertyNames" if value not in (True, {}):
+                if self._names is None:
+                    raise no_other(f"`{key}`")
+                yield from self._otherwise(dict(self._said_of_names(key, value, schema, depth)), depth)
+            case "dependentRequired" | "dependentSchemas" | "dependencies" if isinstance(value, Mapping):
+                for name, what in value.items():
+                    needs = {"required": what} if isinstance(what, list) else what
+                    there = [of_object(required=[name])]
+                    yield from both(there, self.none(needs, depth, ["object"]), self._work)
+            case _:
+                if value not in (True, {}):
+                    raise no_other(f"`{key}`")
+
+    def _otherwise(self, named: Mapping[str, Any], depth: int) -> Iterator[Case]:
+        """A property that is there, and is not so."""
         for name, inner in named.items():
             if self._names is not None and name not in self._names:
                 continue
-            for case in self.none(inner, depth, _kinds_of(self._named.get(name))):
+            said = self._beside.get("properties", {}).get(name)
+            beside = plain(said) if isinstance(said, Mapping) else {}
+            reading = _Reading(self._root, self._work, beside)
+            for case in reading.none(inner, depth, _kinds_of(said)):
                 yield of_object(required=[name], properties={name: schema_of([case])})
 
-    def _none_of_others(self, value: Any, schema: Schema) -> list[Case]:
-        if value is True or value == {}:
+    def _said_of_names(self, key: str, value: Any, schema: Schema, depth: int) -> Iterator[tuple[str, Any]]:
+        """What a keyword says of properties by their names, of those that there may be."""
+        named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for name in self._names or ():
+            match key:
+                case "patternProperties":
+                    said = [inner for pattern, inner in value.items() if self._fits(name, pattern)]
+                case "propertyNames":
+                    said = [] if self._names_fit(name, value, depth) else [False]
+                case _:
+                    free = name not in named and not any(self._fits(name, pattern) for pattern in patterns)
+                    said = [value] if free else []
+            if said:
+                yield name, said[0] if len(said) == 1 else {"allOf": said}
+
+    def _fits(self, text: str, pattern: str) -> bool:
+        try:
+            return self._work.texts.fits(text, pattern)
+        except NotUnderstood as why:
+            raise no_other(f"the pattern {pattern[:80]!r}") from why
+
+    def _names_fit(self, name: str, schema: Any, depth: int) -> bool:
+        text = [Case({"enum": [name]})]
+        none = _Reading(self._root, self._work).none(schema, depth, ["string"])
+        return not both(text, none, self._work)
+
+    def _none_inside(self, schema: Any, depth: int) -> list[Case]:
+        """Of an item."""
+        return _Reading(self._root, self._work).none(schema, depth, KINDS)
+
+    def _none_of_lists(self, key: str, value: Any, schema: Schema, depth: int) -> list[Case]:
+        tuple_ = schema.get("items")  # of drafts up to 2019-09: what others have in prefixItems
+        front = tuple_ if isinstance(tuple_, list) else schema.get("prefixItems", ())
+        if key == "additionalItems" and front is not tuple_:
             return []
-        if value is not False or self._names is None or "patternProperties" in schema:
-            raise no_other("`additionalProperties`")
-        known = schema.get("properties", {})
-        return [of_object(required=[name]) for name in self._names if name not in known]
-
-
-def _of_other_types(said: Any, kinds: Sequence[str]) -> list[Case]:
-    if not isinstance(said, list):
-        raise no_other("its `type`")
-    # Numbers that are not whole have no schema: of other types than a whole number they are left out.
-    half = "integer" in said and "number" in kinds and "number" not in said
-    taken = {*said, *(("number", "integer") if half or "number" in said else ())}
-    left = [kind for kind in kinds if kind not in taken]
-    if half and not left:
-        raise no_other("whole numbers, among numbers,")
-    return [Case({"type": left})] if left else []
-
-
-def _outside(key: str, value: Any) -> list[Case]:
-    """What does not keep a bound."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise no_other(f"`{key}`")
-    if key in _SIZES:
-        kind, outer, away = _SIZES[key]
-        return [Case({"type": [kind], outer: int(value) + away})] if int(value) + away >= 0 else []
-    if key in _BOUNDS:
-        return [Case({"type": ["number"], _BOUNDS[key]: value})]
-    raise no_other(f"`{key}`")
+        match "prefixItems" if value is tuple_ and front is tuple_ else key:
+            case "contains":
+                if schema.get("minContains", 1) != 1 or "maxContains" in schema:
+                    raise no_other("`contains` with a count")
+                return [Case({"type": ["array"], "items": schema_of(self._none_inside(value, depth))})]
+            case "prefixItems":
+                wrong = [(place, self._none_inside(one, depth)) for place, one in enumerate(front)]
+            case _:
+                others = self._none_inside(value, depth)
+                self._work.narrowed = True
+                more = min(MOST_PLACES, max(LONGEST // len(json.dumps(schema_of(others))), 1))
+                wrong = [(len(front) + place, others) for place in range(more)]
+        return [item_at(place, schema_of(cases)) for place, cases in wrong if cases]

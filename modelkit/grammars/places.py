@@ -5,6 +5,10 @@ from typing import Any
 
 Schema = dict[str, Any]
 
+LETTER = "\0letter"
+"""Beside cases that leave something out which a schema allows: the schema itself. Of that is asked what does
+not fit.
+"""
 _DEFINITIONS = ("$defs", "definitions")
 _NAMED = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas", "dependencies")
 _LISTED = ("prefixItems", "items", "anyOf", "oneOf", "allOf")

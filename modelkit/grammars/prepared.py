@@ -4,7 +4,7 @@ import json
 import re
 
 from modelkit.grammars.listed import with_known_names
-from modelkit.grammars.places import places_in
+from modelkit.grammars.places import LETTER, places_in
 from modelkit.schema import as_meant
 
 _SIZES = frozenset(
@@ -22,8 +22,18 @@ def prepared(text: str) -> tuple[str, dict[str, str]]:
     """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
     object comes back as it is: whoever compiles it says what is wrong.
     """
-    text, refused = _without_conditions(_with_plain_lists(text))
-    return _with_exclusive(with_known_names(as_meant(text))), refused
+    text, refused = _without_conditions(_with_plain_lists(_without_letters(text)))
+    return _without_letters(_with_exclusive(with_known_names(as_meant(text)))), refused
+
+
+def _without_letters(text: str) -> str:
+    """Without what is only kept on the way, and whatever a schema has of that name."""
+    if "u0000letter" not in text:
+        return text
+    root = json.loads(text)
+    for _, schema in places_in(root) if isinstance(root, dict) else ():
+        schema.pop(LETTER, None)
+    return json.dumps(root)
 
 
 def _with_plain_lists(text: str) -> str:

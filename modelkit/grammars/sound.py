@@ -26,11 +26,11 @@ from modelkit.grammars.depth import (
 from modelkit.grammars.described import Value
 from modelkit.grammars.endless import Values
 from modelkit.grammars.numbers import unheld
+from modelkit.grammars.texts import MOST_PATTERNS
 
 _WARMTH = re.compile(r"\[[^\]]* temperature =")  # of an outline
 MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
 MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
-MOST_PATTERNS = 3  # of one text: each more multiplies what is looked through
 LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states are kept
 LONGEST_STEP = 300_000  # without its factors of 10: so many states are made, 100 MB and half a second of them
 

@@ -52,9 +52,10 @@ def spelt(schema: Any) -> Any:
     kinds = [said] if isinstance(said, str) else said
     ways = [way for kind in kinds for way in _of_kind(kind, listed)]
     merge = [merged(plain({k: v for k, v in found.items() if k in SAID}), way) for way in ways]
-    rest = {key: value for key, value in found.items() if key not in SAID}
+    rest = {key: value for key, value in found.items() if key not in SAID and key != "allOf"}
+    also = tuple(found.get("allOf", ()))
     made = [
-        {**written_of(case), **rest}
+        {**written_of(replace(case, others=also)), **rest}
         for way in merge
         if way is not None and (case := sound(Case(way))) is not None
     ]

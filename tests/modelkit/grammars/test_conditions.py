@@ -95,6 +95,11 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         ["", "a", "abcd", "b", "é", 'é"', "äb"],
         ["ab", "abc", 'é"\n'],
     ),
+    "no such text, in a pattern and a part": (
+        {"allOf": [{"type": "string"}, {"if": {"const": "a"}, "then": False, "else": {"pattern": "^.$"}}]},
+        ["b"],
+        ["a", "bc", 1],
+    ),
     "no such number": ({**NUMBER, "minimum": -1, "maximum": 2, "not": {"const": 0}}, [-1, 1, 2], [0, 3]),
     "no such value of any type": (
         {"not": {"enum": [None, 1, True, "x"]}},
@@ -103,6 +108,21 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
     ),
     "not of a type": ({"not": {"type": ["string", "array"]}}, [1, None, {}], ["x", []]),
     "not not": ({"not": {"not": {"type": "string", "pattern": "^a"}}}, ["ab"], ["b", 1]),
+    "not what leaves out halves": (
+        {"not": {"not": {"type": ["integer", "string"]}}},
+        [2, "x"],
+        [2.5, None],
+    ),
+    "not what leaves out far items": (
+        {
+            "type": "array",
+            "items": {"enum": ["x", 1]},
+            "if": {"contains": {"const": 1}},
+            "then": {"maxItems": 3},
+        },
+        [[], [1], ["x"] * 20],
+        [[1] * 4, [*["x"] * 20, 1]],
+    ),
     "beside const and enum": ({"const": 1, "enum": [2, 1], "not": {"const": 2}}, [1], [2, 3]),
     "beside items of draft 7": (
         {
@@ -165,6 +185,73 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [[1], [2, 2, 1], [2, 1]],
         [[], [2], [2, 2, 2], [2, 2, 2, 1]],
     ),
+    "contains, and no end": (
+        {"type": "array", "contains": {"const": 1}},
+        [[1], [2, 1], [*["x"] * 15, 1, None, {}]],
+        [[], ["x"] * 20],
+    ),
+    "contains so many": (
+        {"contains": NUMBER, "minContains": 2},
+        ["x", [1, 2], ["x", 1, "y", 2, "z"], [1, 2, 3]],
+        [[], [1], [1, "x"]],
+    ),
+    "contains at most so many": (
+        {"type": "array", "contains": {"const": 1}, "minContains": 0, "maxContains": 1},
+        [[], [1], ["x", 1, None, {}], [2] * 30],
+        [[1, 1], ["x", 1, 2, 1]],
+    ),
+    "contains at most so many as there may be": (
+        {"type": "array", "contains": NUMBER, "maxContains": 2.0, "maxItems": 2},
+        [[1], ["x", 1], [1, 1]],
+        [[], ["x"]],
+    ),
+    "no such pattern": (
+        {**TEXT, "not": {"pattern": "^a|b$"}},
+        ["", "b ", "ca", "\n"],
+        ["a", "ab", "xb", 1],
+    ),
+    "no such format": ({**TEXT, "not": {"format": "ipv4"}}, ["", "1.2.3", "1.2.3.256"], ["1.2.3.4"]),
+    "if it fits a pattern": (
+        {
+            **of("id", id=TEXT, n=NUMBER),
+            "if": {"properties": {"id": {"pattern": "^x-"}}},
+            "then": {"required": ["n"]},
+        },
+        [{"id": "y"}, {"id": "x"}, {"id": "x-1", "n": 1}],
+        [{"id": "x-1"}],
+    ),
+    "if all items fit": (
+        {"type": "array", "if": {"items": NUMBER}, "then": {"minItems": 2}},
+        [[1, 2], ["x"], [1, "x"]],
+        [[], [1]],
+    ),
+    "no such items in front": (
+        {"type": "array", "not": {"prefixItems": [{"const": 1}, TEXT]}},
+        [[2], [1, 1], [2, "x"]],
+        [[], [1], [1, "x", 3]],
+    ),
+    "no item that fits": ({"type": "array", "not": {"contains": NUMBER}}, [[], ["x"]], [[1], ["x", 1]]),
+    "not what one property needs of others": (
+        {**of(a=NUMBER, b=NUMBER), "not": {"dependentRequired": {"a": ["b"]}}},
+        [{"a": 1}],
+        [{}, {"b": 1}, {"a": 1, "b": 1}],
+    ),
+    "not what a condition says": (
+        {**NUMBER, "not": {"if": {"minimum": 3}, "then": {"maximum": 5}, "else": {"minimum": 0}}},
+        [-1, 6],
+        [0, 2, 3, 5],
+    ),
+    "not of patterns of names that are listed": (
+        {**of(ab=NUMBER, b=TEXT), "additionalProperties": False, "not": {"patternProperties": {"^a": TEXT}}},
+        [{"ab": 1}, {"ab": 1, "b": ""}],
+        [{}, {"b": ""}],
+    ),
+    "not of names that are listed": (
+        {**of(ab=NUMBER, b=TEXT), "additionalProperties": False, "not": {"propertyNames": {"maxLength": 1}}},
+        [{"ab": 1}, {"ab": 1, "b": ""}],
+        [{}, {"b": ""}],
+    ),
+    "a remark in what is not": ({**TEXT, "not": {"const": "a", "x-go-type": "T"}}, ["b"], ["a"]),
     "contains of no list": (
         {"type": ["array", "null"], "contains": NUMBER, "maxItems": 2},
         [None, ["x", 1]],
@@ -177,7 +264,7 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
     schema, good, bad = HELD[case]
     draft = jsonschema.Draft7Validator if "$schema" in schema else jsonschema.Draft202012Validator
-    validator = draft(schema)
+    validator = draft(schema, format_checker=jsonschema.FormatChecker(["ipv4", "ipv6"]))
     assert [value for value in (*good, *bad) if validator.is_valid(value)] == good
     grammar = grammar_of(schema)
     assert [value for value in good if not taken(grammar, value)] == []
@@ -191,6 +278,7 @@ SOME: list[Any] = [
         {"type": "string"},
         {"type": ["integer", "null"]},
         {"not": {"const": "x"}},
+        {"pattern": "^x"},
     ],
     *[
         {"type": "integer", "minimum": 2},
@@ -296,17 +384,23 @@ def test_properties_stay_in_their_order_and_closed() -> None:
 @pytest.mark.parametrize(
     ("schema", "why", "place"),
     [
-        ({"not": {"format": "date"}}, "what does not fit `format` has no", "#/not"),
+        ({"not": {"format": "uri"}}, "what does not fit the pattern .* has no", "#/not"),
+        ({"not": {"pattern": "^(?!x)"}}, "what does not fit the pattern", "#/not"),
+        ({"not": {"patternProperties": {"^x": TEXT}}}, "`patternProperties`", "#/not"),
         ({"type": "number", "not": {"type": "integer"}}, "whole numbers", "#/not"),
         ({"items": {"if": {"multipleOf": 3}, "then": {}}}, "`if` cannot .* `multipleOf`", "#/items/if"),
-        ({"allOf": [{"title": "t", "if": {"items": TEXT}, "then": {}}]}, "`items`", "#/allOf/0/if"),
         (
-            {"dependentSchemas": {"a/b": {"not": {"pattern": "x"}}}},
-            "`pattern`",
+            {"allOf": [{"title": "t", "if": {"uniqueItems": True}, "then": {}}]},
+            "`uniqueItems`",
+            "#/allOf/0/if",
+        ),
+        (
+            {"dependentSchemas": {"a/b": {"not": {"multipleOf": 2}}}},
+            "`multipleOf`",
             "#/dependentSchemas/a~1b/not",
         ),
-        ({"contains": NUMBER}, "`contains` cannot .* say maxItems", "#/contains"),
-        ({"contains": NUMBER, "minContains": 2}, "not counted", "#/contains"),
+        ({"\0letter": True, "not": {"\0letter": {}, "multipleOf": 2}}, "`multipleOf`", "#/not"),
+        ({"contains": NUMBER, "maxContains": 9}, "counted to 6 here", "#/contains"),
         ({"not": {"additionalProperties": False}}, "`additionalProperties`", "#/not"),
         ({"not": {"const": {"a": 1}}}, "listed values of the type object", "#/not"),
         (

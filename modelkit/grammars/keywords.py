@@ -1,0 +1,85 @@
+"""Keywords of a JSON schema, one by one: of which type each says something, and what does not keep it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from modelkit.grammars.cases import Case
+from modelkit.grammars.unlisted import no_other
+
+OF_OTHERS = frozenset(
+    {"unevaluatedProperties", "unevaluatedItems", "minContains", "maxContains", "then", "else"}
+)
+"""What depends on other keywords beside it."""
+_NO_CASES = OF_OTHERS | {
+    "$dynamicRef",
+    "$recursiveRef",
+    "$ref",
+    "type",
+    "const",
+    "enum",
+    "allOf",
+    "anyOf",
+    "oneOf",
+}
+SIZES = {
+    "minLength": ("string", "maxLength", -1),
+    "maxLength": ("string", "minLength", 1),
+    "minItems": ("array", "maxItems", -1),
+    "maxItems": ("array", "minItems", 1),
+    "minProperties": ("object", "maxProperties", -1),
+    "maxProperties": ("object", "minProperties", 1),
+}
+"""By keyword: the type it is of, the keyword of what is outside of it, and how far that lies."""
+_BOUNDS = {
+    "minimum": "exclusiveMaximum",
+    "maximum": "exclusiveMinimum",
+    "exclusiveMinimum": "maximum",
+    "exclusiveMaximum": "minimum",
+}
+KIND_OF = {
+    **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), "string"),
+    **dict.fromkeys((*_BOUNDS, "multipleOf"), "number"),
+    **dict.fromkeys(("minItems", "maxItems", "uniqueItems", "prefixItems", "items"), "array"),
+    **dict.fromkeys(("additionalItems", "contains", "unevaluatedItems"), "array"),
+    **dict.fromkeys(("minProperties", "maxProperties", "required", "properties"), "object"),
+    **dict.fromkeys(("additionalProperties", "patternProperties", "propertyNames"), "object"),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "dependencies"), "object"),
+    "unevaluatedProperties": "object",
+}
+"""The type that a keyword says something of."""
+
+
+def says(key: str, kinds: Sequence[str]) -> bool:
+    """Does a keyword say anything of values of these types?"""
+    kind = KIND_OF.get(key)
+    return kind is None or kind in kinds or (kind == "number" and "integer" in kinds)
+
+
+def of_other_types(said: Any, kinds: Sequence[str]) -> list[Case]:
+    if not isinstance(said, list):
+        raise no_other("its `type`")
+    half = leaves_halves(said, kinds)
+    taken = {*said, *(("number", "integer") if half or "number" in said else ())}
+    left = [kind for kind in kinds if kind not in taken]
+    if half and not left:
+        raise no_other("whole numbers, among numbers,")
+    return [Case({"type": left})] if left else []
+
+
+def leaves_halves(said: Any, kinds: Sequence[str]) -> bool:
+    """Numbers that are not whole have no schema: of other types than a whole number they are left out."""
+    return "integer" in said and "number" in kinds and "number" not in said
+
+
+def outside(key: str, value: Any) -> list[Case]:
+    """What does not keep a bound."""
+    if key not in KIND_OF and key not in _NO_CASES:
+        return []  # a remark, or said by another keyword beside it
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise no_other(f"`{key}`")
+    if key in SIZES:
+        kind, outer, away = SIZES[key]
+        return [Case({"type": [kind], outer: int(value) + away})] if int(value) + away >= 0 else []
+    if key in _BOUNDS:
+        return [Case({"type": ["number"], _BOUNDS[key]: value})]
+    raise no_other(f"`{key}`")
