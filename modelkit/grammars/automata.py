@@ -5,7 +5,7 @@ which the states that take a text are the others, and is written as a pattern ag
 come from anyone, and an automaton may have a state for every set of places in its pattern.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from modelkit.grammars.expressions import (
     Part,
     Range,
     Repeat,
+    joined,
     others,
     read,
 )
@@ -74,6 +75,28 @@ def sized(least: int, most: int | None) -> Automaton:
         tuple((low, high, min(state + 1, count)) for low, high in EVERY) for state in range(count + 1)
     )
     return Automaton(steps, frozenset(range(least, count + (most is None))))
+
+
+def listed(texts: Sequence[str]) -> Automaton:
+    """Of these texts."""
+    places = {"": 0}
+    for text in texts:
+        for stop in range(1, len(text) + 1):
+            places.setdefault(text[:stop], len(places))
+    _refuse_large(len(places))
+    onward: list[dict[int, int]] = [{} for _ in places]
+    for text, state in places.items():
+        if text:
+            onward[places[text[:-1]]][ord(text[-1])] = state
+    never = len(places)
+    steps = [_filled(one, never) for one in (*onward, {})]
+    return _trimmed(Automaton(tuple(steps), frozenset(places[text] for text in texts)))
+
+
+def _filled(onward: Mapping[int, int], rest: int) -> tuple[Step, ...]:
+    chars = joined((code, code) for code in onward)
+    free = [(low, high, rest) for low, high in others(chars)]
+    return tuple(sorted([*free, *((code, code, there) for code, there in onward.items())]))
 
 
 def outside(one: Automaton) -> Automaton:

@@ -48,6 +48,9 @@ KIND_OF = {
 }
 """The type that a keyword says something of."""
 
+ASSERTS = frozenset(KIND_OF) | _NO_CASES | {"not", "if", "then", "else", "minContains", "maxContains"}
+"""All that say something of a value; others are remarks."""
+
 
 def says(key: str, kinds: Sequence[str]) -> bool:
     """Does a keyword say anything of values of these types?"""

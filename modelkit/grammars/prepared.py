@@ -23,7 +23,25 @@ def prepared(text: str) -> tuple[str, dict[str, str]]:
     object comes back as it is: whoever compiles it says what is wrong.
     """
     text, refused = _without_conditions(_with_plain_lists(_without_letters(text)))
-    return _without_letters(_with_exclusive(with_known_names(as_meant(text)))), refused
+    text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
+    return _without_circles(_with_names_apart(text)), refused
+
+
+def _with_names_apart(text: str) -> str:
+    if '"patternProperties"' not in text and '"propertyNames"' not in text:
+        return text
+    from modelkit.grammars.named import with_names_apart
+
+    root = json.loads(text)
+    return json.dumps(root) if isinstance(root, dict) and with_names_apart(root) else text
+
+
+def _without_circles(text: str) -> str:
+    if '"$ref"' not in text:
+        return text
+    from modelkit.grammars.circles import without_circles
+
+    return without_circles(text)
 
 
 def _without_letters(text: str) -> str:

@@ -10,7 +10,7 @@ an IPv4 one. Numbers that are multiples of a whole one are whole: where a token 
 them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
 one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
 written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left out: they are
-listed beside it.
+listed beside it. References are addresses: blanks and brackets in the name of a definition are numbers there.
 """
 
 import json
@@ -19,12 +19,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
+from urllib.parse import quote
 
 from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, joined, others, read
 from modelkit.grammars.patterns import FORMATS, whole
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
+_SAFE = "#/%:?&=~!$'()*+,;@-._"
+_ADDRESS = re.compile(r"(?:[A-Za-z0-9#/:?&=~!$'()*+,;@._-]|%[0-9A-Fa-f]{2})*")
 _NUMBERS = re.compile(r"\\u00[01][0-9a-f]|\\x\{(?:[1-9A-F]|1[0-9A-F]|7F)\}|\x7f")
 _NAMES = frozenset({"properties", "patternProperties", "required"})
 _NUMBERED = ((0x00, 0x07), (0x0B, 0x0B), (0x0E, 0x1F), (0x7F, 0x7F))  # without a short escape
@@ -135,6 +138,8 @@ def _whole(schema: Mapping[str, Any]) -> bool:
 def _member(key: str, value: Any) -> Any:
     if key == "pattern" and isinstance(value, str):
         return _pattern(value)
+    if key == "$ref" and isinstance(value, str):
+        return value if _ADDRESS.fullmatch(value) else quote(value, safe=_SAFE)
     if key == "patternProperties" and isinstance(value, Mapping):
         known = {_pattern(pattern): spelled(inner) for pattern, inner in value.items()}
         same = len(known) == len(value) and all(known.get(one) is inner for one, inner in value.items())

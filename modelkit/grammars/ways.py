@@ -13,10 +13,13 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from math import lcm
 from typing import Any
 
+from modelkit.grammars.automata import Looks, automaton_of, takes
+from modelkit.grammars.expressions import NotUnderstood
 from modelkit.output.reading.fitting import fits, same
 from modelkit.schema import target
 
@@ -205,24 +208,61 @@ def merged(one: Way, other: Way) -> Way | None:
 
 def _objects(one: Way, other: Way) -> Way:
     """What both say of properties: of one that only one of them names, the other says what it says of any."""
-    if ("patternProperties" in one and _OBJECT & other.keys()) or (
-        "patternProperties" in other and _OBJECT & one.keys()
-    ):
-        raise Beyond("its patternProperties stand beside properties of other schemas")
-    if not any(key in way for way in (one, other) for key in ("properties", "additionalProperties")):
+    if not any(key in way for way in (one, other) for key in _OBJECT):
         return {}
+    one, other = _closed_by(one, other), _closed_by(other, one)
     named, also = one.get("properties", {}), other.get("properties", {})
 
     def said(name: str) -> Any:
         parts = [
-            way["properties"][name] if name in way.get("properties", {}) else way.get("additionalProperties")
+            way["properties"][name] if name in way.get("properties", {}) else _of_others(way, name)
             for way in (one, other)
         ]
         return _all([part for part in parts if part is not None])
 
     way: Way = {"properties": {name: said(name) for name in (*named, *also)}} if named or also else {}
     rest = [part["additionalProperties"] for part in (one, other) if "additionalProperties" in part]
-    return {**way, **({"additionalProperties": _all(rest)} if rest else {})}
+    patterns = [part["patternProperties"] for part in (one, other) if "patternProperties" in part]
+    names = {pattern: None for part in patterns for pattern in part}
+    every = {pattern: _all([part[pattern] for part in patterns if pattern in part]) for pattern in names}
+    return {
+        **way,
+        **({"patternProperties": every} if patterns else {}),
+        **({"additionalProperties": _all(rest)} if rest else {}),
+    }
+
+
+def _closed_by(one: Way, other: Way) -> Way:
+    """The same without patterns of names, where the other says of all names but a few that there are none."""
+    patterns, rest = one.get("patternProperties"), other.get("additionalProperties", True)
+    if patterns is None or rest in (True, {}) or patterns.keys() == other.get("patternProperties", {}).keys():
+        return one
+    if rest is not False or "patternProperties" in other:
+        raise Beyond("its patternProperties stand beside properties of other schemas")
+    own, free = one.get("properties", {}), one.get("additionalProperties", True)
+    named = {
+        name: _all([*([own[name]] if name in own else ()), *_by_pattern(one, name)] or [free])
+        for name in other.get("properties", {})
+    }
+    kept = {key: value for key, value in one.items() if key != "patternProperties"}
+    return {**kept, "properties": {**own, **named}, "additionalProperties": False}
+
+
+def _of_others(way: Way, name: str) -> Any:
+    """What is said of a property that has no name of its own; None where patterns or nothing say it."""
+    return None if _by_pattern(way, name) else way.get("additionalProperties")
+
+
+def _by_pattern(way: Way, name: str) -> list[Any]:
+    try:
+        return [one for pattern, one in way.get("patternProperties", {}).items() if _fits(name, pattern)]
+    except NotUnderstood as why:
+        raise Beyond(f"a pattern in its patternProperties is not understood: {why}") from why
+
+
+@lru_cache(256)
+def _fits(name: str, pattern: str) -> bool:
+    return takes(automaton_of(pattern, Looks(20_000)), name)
 
 
 def _lists(one: Way, other: Way) -> Way:

@@ -1,0 +1,169 @@
+"""What a schema says of names: patterns that one name fits together are written apart, and so is what
+`propertyNames` says beside properties and patterns.
+
+    {"patternProperties": {"^a": A, "b$": B}}
+        = names with a in front and no b at the end: A  |  with b at the end and no a in front: B  |  both: both
+
+The library takes patterns that have no name in common, and no `propertyNames`. Of a name that is listed and
+fits a pattern it puts together what both say, which it cannot where that refers to something in a circle:
+then the name has both, and is none of the pattern's. What takes too long to write stays as it was, and is
+refused.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from modelkit.grammars.automata import (
+    Automaton,
+    Looks,
+    at_once,
+    automaton_of,
+    listed,
+    outside,
+    sized,
+    takes,
+    takes_any,
+)
+from modelkit.grammars.cases import KINDS, Case, Work
+from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.opposites import cases_of
+from modelkit.grammars.places import Schema, places_in
+from modelkit.grammars.texts import patterns_in
+from modelkit.grammars.unfolded import pattern_of
+from modelkit.grammars.ways import Beyond
+
+_NAMES = "propertyNames"
+_PATTERNS = "patternProperties"
+_MOST_PATTERNS = 6
+_MOST_NAMES = 300  # that are told from a pattern
+
+_Group = tuple[Automaton, str | None, list[Any]]
+"""(names, the pattern that is written for them as it is, schemas of their properties)."""
+
+
+def with_names_apart(root: Schema) -> bool:
+    """Write them out, in place. Was there any?"""
+    writing = _Writing(root)
+    for _, schema in reversed([*places_in(root)]):
+        if _NAMES in schema or _PATTERNS in schema:
+            try:
+                writing.write_out(schema)
+            except (Beyond, NotUnderstood, TypeError, AttributeError, LookupError):
+                continue  # as it is: the library says what is wrong
+    return writing.changed
+
+
+class _Writing:
+    """Changes schemas within `root`, in place."""
+
+    def __init__(self, root: Schema) -> None:
+        self.changed = False
+        self._root, self._looks, self._work = root, Looks(), Work()
+
+    def write_out(self, schema: Schema) -> None:
+        """Raises Beyond and NotUnderstood."""
+        patterns = schema.get(_PATTERNS, {})
+        names = self._of_names(schema[_NAMES]) if _NAMES in schema else None
+        groups: list[_Group] = [
+            (automaton_of(pattern, self._looks), pattern, [inner]) for pattern, inner in patterns.items()
+        ]
+        if len(groups) > _MOST_PATTERNS:
+            raise NotUnderstood(f"more than {_MOST_PATTERNS} patterns")
+        named = dict(schema.get("properties", {}))
+        met = {name: _said_by(groups, name) for name in named} if '"$ref"' in json.dumps(patterns) else {}
+        overlap = any(map(self._meet, groups, [groups[:place] for place in range(len(groups))]))
+        if names is None and not overlap and not any(met.values()):
+            return
+        groups = self._told_apart(groups)
+        for name in named:
+            said = _said_by(groups, name)
+            named[name] = False if names and not takes(names, name) else _all([named[name], *said])
+        if names is not None:
+            groups = self._with_others(groups, schema.pop("additionalProperties", True))
+            groups = [group for one in groups if (group := self._within(one, names)) is not None]
+            schema["additionalProperties"] = False
+        taken = self._listed([*named])
+        written = dict[str, Any]()
+        for one in groups:
+            if (its := self._within(one, outside(taken))) is not None:
+                written[its[1] or pattern_of(its[0])] = _all(its[2])
+        self._put(schema, named, written)
+
+    def _put(self, schema: Schema, named: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+        schema.pop(_NAMES, None)
+        for key, value in (("properties", named), (_PATTERNS, written)):
+            schema.pop(key, None)
+            if value:
+                schema[key] = value
+        self.changed = True
+
+    def _of_names(self, schema: Any) -> Automaton:
+        """What it takes. Raises Beyond and NotUnderstood for what is more than texts."""
+        every = [self._of_case(case) for case in cases_of(schema, self._root, self._work)]
+        return outside(at_once([outside(one) for one in every], self._looks)) if every else listed([])
+
+    def _of_case(self, case: Case) -> Automaton:
+        way = case.way
+        if case.others:
+            raise Beyond("more is said of names than of texts")
+        if "string" not in way.get("type", KINDS):
+            return listed([])
+        every = [automaton_of(pattern, self._looks) for pattern in patterns_in(way)]
+        if "minLength" in way or "maxLength" in way:
+            every.append(sized(int(way.get("minLength", 0)), way.get("maxLength")))
+        every += [self._listed(way["enum"])] if "enum" in way else []
+        every += [outside(self._listed(case.no))] if case.no else []
+        return at_once(every, self._looks) if every else outside(listed([]))
+
+    def _listed(self, names: Sequence[Any]) -> Automaton:
+        texts = [name for name in names if isinstance(name, str)]
+        if len(texts) > _MOST_NAMES:
+            raise NotUnderstood("more names than are told from a pattern")
+        return listed(texts)
+
+    def _meet(self, one: _Group, others: Sequence[_Group]) -> bool:
+        return any(takes_any(at_once([one[0], other[0]], self._looks)) for other in others)
+
+    def _told_apart(self, groups: Sequence[_Group]) -> list[_Group]:
+        """Groups of names that have none in common."""
+        apart = list[_Group]()
+        for names, pattern, said in groups:
+            left: _Group | None = (names, pattern, said)
+            cut = list[_Group]()
+            for its, its_pattern, its_said in apart:
+                both = at_once([its, names], self._looks)
+                if not takes_any(both):
+                    cut.append((its, its_pattern, its_said))
+                    continue
+                cut.append((both, None, [*its_said, *said]))
+                cut += [one] if (one := self._within((its, its_pattern, its_said), outside(names))) else []
+                left = self._within(left, outside(its)) if left else None
+            apart = [*cut, *([left] if left else [])]
+        return apart
+
+    def _within(self, group: _Group, names: Automaton) -> _Group | None:
+        """Those of its names that these take."""
+        its, _, said = group
+        if not takes_any(at_once([its, outside(names)], self._looks)):
+            return group
+        less = at_once([its, names], self._looks)
+        return (less, None, said) if takes_any(less) else None
+
+    def _with_others(self, groups: list[_Group], others: Any) -> list[_Group]:
+        """And all other names."""
+        if others is False:
+            return groups
+        rest = at_once([outside(listed([])), *(outside(names) for names, _, _ in groups)], self._looks)
+        return [*groups, (rest, None, [others])] if takes_any(rest) else groups
+
+
+def _said_by(groups: Sequence[_Group], name: str) -> list[Any]:
+    return [one for names, _, said in groups if takes(names, name) for one in said]
+
+
+def _all(said: Sequence[Any]) -> Any:
+    some = [one for place, one in enumerate(said) if one not in (True, {}) and one not in said[:place]]
+    if any(one is False for one in some):
+        return False
+    return True if not some else some[0] if len(some) == 1 else {"allOf": some}
