@@ -106,7 +106,7 @@ class _Writing:
 
 
 def _without_remarks(schema: Schema) -> bool:
-    """Leave out what the library takes for more than remarks, beside a reference or a choice. Was there any?"""
+    """Leave out remarks beside a reference or a choice: the library takes some for more. Were there any?"""
     said = schema.keys() & ASSERTS
     if len(said) != 1 or not said <= _PARTS:
         return False

@@ -2,7 +2,7 @@
 `propertyNames` says beside properties and patterns.
 
     {"patternProperties": {"^a": A, "b$": B}}
-        = names with a in front and no b at the end: A  |  with b at the end and no a in front: B  |  both: both
+        = names with a in front and no b behind: A  |  with b behind and no a in front: B  |  with both: both
 
 The library takes patterns that have no name in common, and no `propertyNames`. Of a name that is listed and
 fits a pattern it puts together what both say, which it cannot where that refers to something in a circle:

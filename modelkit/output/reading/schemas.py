@@ -38,8 +38,10 @@ class Schema:
         self._given: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
         self._root = root if root is not None else self._given
 
-    def member(self, name: str) -> "Schema":
-        """Of an object's member of that name."""
+    def member(self, name: str, *, typed: bool = False) -> "Schema":
+        """Of an object's member of that name. typed: whoever wrote it says of which type it is, so a way of a
+        choice that takes anything there counts beside those that name it; else the names tell what is meant.
+        """
 
         def of(given: Mapping[str, Any]) -> object:
             members, others = given.get("properties"), given.get("patternProperties")
@@ -47,7 +49,7 @@ class Schema:
                 return members[name]
             more = given.get("additionalProperties")
             if not isinstance(others, Mapping) or not others:
-                return more
+                return {} if typed and more is True else more
             # Any of them: a stranger's pattern is not tried, for it may take longer than anybody waits.
             return {"anyOf": [*others.values(), *([] if more is False else [more or {}])]}
 

@@ -45,7 +45,7 @@ def members(feed: Feed, write: Write, how: Tagged, schema: Schema) -> Waiting[No
         name, kind = yield from _head(feed, how.tag)
         write(f"{between}{json.dumps(name, ensure_ascii=False)}: ")
         between = ", "
-        yield from _value(feed, write, how, name, schema.member(name), kind)
+        yield from _value(feed, write, how, name, schema.member(name, typed=kind is not None), kind)
     write("}")
 
 
@@ -296,7 +296,7 @@ def _nested(feed: Feed, write: Write, how: Tagged, name: str, schema: Schema) ->
         between = ", "
         if ends == "}":
             write(f"{json.dumps(key, ensure_ascii=False)}: ")
-        part = schema.element(place) if ends == "]" else schema.member(key)
+        part = schema.element(place) if ends == "]" else schema.member(key, typed=kind is not None)
         place += 1
         yield from _value(feed, write, inner, key, part, kind)
     if found is None:

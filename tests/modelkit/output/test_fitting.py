@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.table import style_named
 from modelkit.output.reading.fitting import fits
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.reading.tags import typed
+from tests.support.answers import collected
+from tests.support.walks import events_of, words_of
 
 SCALARS = st.one_of(
     st.none(),
@@ -157,3 +161,32 @@ def test_what_is_as_deep_as_can_be_read_is_no_fault() -> None:
 def test_numbers_beyond_floats(value: int) -> None:
     assert fits(value, {"type": "integer", "multipleOf": 0.5}, {})
     assert not fits(value, {"maximum": 1.5, "minimum": -1.5}, {})
+
+
+OPEN_WAYS = {
+    "oneOf": [
+        {"properties": {"a": {"type": "number"}}, "required": ["a"], "additionalProperties": True},
+        {"properties": {"b": {"type": "string"}}, "required": ["b"], "additionalProperties": True},
+    ]
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "value"),
+    [("number", "3", 3), ("null", "null", None), ("array", "[1]", [1]), ("string", "3", "3")],
+)
+def test_what_a_call_says_of_a_type_holds_where_one_way_takes_anything(
+    kind: str, written: str, value: object
+) -> None:
+    """Of `{"a": 1, "b": "3"}` both ways would have been, and the call is of the first."""
+    style = style_named("kimi-k3")
+    assert style is not None
+    tag = '<|open|>argument key="{}" type="{}"<|sep|>{}<|close|>argument<|sep|>'
+    arguments = tag.format("a", "number", 1) + tag.format("b", kind, written)
+    call = f'<|open|>call tool="f" index="0"<|sep|>{arguments}<|close|>call<|sep|>'
+    words = words_of(style, tokens=True)
+    ids = words.tokenizer.encode(f"<|open|>tools<|sep|>{call}<|close|>tools<|sep|>", add_special=False)
+    tools = [{"name": "f", "parameters": OPEN_WAYS}]
+    (made,) = collected(events_of(style, Opening(), tools, words.pieces(ids))).tool_calls
+    assert dict(made.arguments) == {"a": 1, "b": value}
+    assert Schema(OPEN_WAYS).member("b").types == {"string"}
