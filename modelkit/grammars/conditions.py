@@ -9,12 +9,11 @@ together are those that do not contradict each other, and each case has all that
 so that objects can be closed one by one (`schema.as_meant`). Those that stand alone in an allOf are the
 schema's own. What has no such cases stays as it was written, and is refused for it by name and place.
 
-References may lead to the root and to definitions: what is inside a case has no pointer any more.
+References lead to the root and to definitions (`led`): what is inside a case has no pointer any more.
 """
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import combinations
@@ -33,6 +32,7 @@ from modelkit.grammars.cases import (
     schema_of,
 )
 from modelkit.grammars.forms import MOST_CHARACTERS
+from modelkit.grammars.led import stays
 from modelkit.grammars.opposites import LONGEST, MOST_PLACES, cases_of, none_of
 from modelkit.grammars.places import LETTER, Schema, escaped, places_in
 from modelkit.grammars.unlisted import NOTHING, alternatives, spell
@@ -45,7 +45,6 @@ _CONDITIONS = frozenset(
 _COUNTED = frozenset({"contains", "minContains", "maxContains"})
 _KEYS = _CONDITIONS | _COUNTED
 _AROUND = SAYS_NOTHING | {"$schema", "$id", "$anchor", "$defs", "definitions"}
-_WHOLE = re.compile(r"#(/(\$defs|definitions)/[^/]+)?")
 
 _Choice = tuple[str, Callable[[], list[Case]]]
 
@@ -67,7 +66,7 @@ def without_conditions(root: Schema) -> dict[str, str]:
     where = {id(schema): at for at, schema in places}
     _as_of_2020(root, places)
     lifted = {id(one) for _, schema in places for one in _alone(schema)}
-    astray = next((led for _, schema in places if not _kept(led := schema.get("$ref", "#"))), None)
+    astray = next((led for _, schema in places if not stays(led := schema.get("$ref", "#"))), None)
     writing = _Writing(root, astray)
     for at, schema in reversed(places):
         if id(schema) not in lifted:
@@ -103,11 +102,6 @@ def _alone(schema: Schema) -> list[Schema]:
     ]
 
 
-def _kept(reference: Any) -> bool:
-    """Does it lead where it did when schemas are written anew?"""
-    return isinstance(reference, str) and bool(_WHOLE.fullmatch(reference) or not reference.startswith("#/"))
-
-
 def _names(schema: Schema) -> bool:
     """Has it properties, and says nothing of others?"""
     return "properties" in schema and "additionalProperties" not in schema
@@ -138,7 +132,7 @@ class _Writing:
                         raise Beyond(f"it stands beside {min(beside)}, which depends on it")
                     if self._astray is not None:
                         led = str(self._astray)[:80]
-                        raise Beyond(f"{led!r} leads into the schema; put what it means into `$defs`")
+                        raise Beyond(f"{led!r} leads to nothing in the schema, or to too much")
                     cases = both(cases, choice(), self._work)
             self._replace(schema, cases, [holder.schema for holder in holders[1:]])
         except Beyond as why:

@@ -15,6 +15,7 @@ _CONDITIONS = (
     *('"if"', '"then"', '"else"', '"not"', '"contains"', '"minContains"', '"maxContains"'),
     *('"dependentRequired"', '"dependentSchemas"', '"dependencies"'),
 )
+_WRITTEN = re.compile(r'"\$ref"\s*:\s*"#/')
 _CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
 
 
@@ -22,7 +23,7 @@ def prepared(text: str) -> tuple[str, dict[str, str]]:
     """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
     object comes back as it is: whoever compiles it says what is wrong.
     """
-    text, refused = _without_conditions(_with_plain_lists(_without_letters(text)))
+    text, refused = _without_conditions(_with_plain_lists(_with_definitions(_without_letters(text))))
     text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
     return _without_circles(_with_names_apart(text)), refused
 
@@ -52,6 +53,15 @@ def _without_letters(text: str) -> str:
     for _, schema in places_in(root) if isinstance(root, dict) else ():
         schema.pop(LETTER, None)
     return json.dumps(root)
+
+
+def _with_definitions(text: str) -> str:
+    if not _WRITTEN.search(text) or not any(word in text for word in (*_CONDITIONS, *_CHOSEN)):
+        return text
+    from modelkit.grammars.led import with_definitions
+
+    root = json.loads(text)
+    return json.dumps(root) if isinstance(root, dict) and with_definitions(root) else text
 
 
 def _with_plain_lists(text: str) -> str:

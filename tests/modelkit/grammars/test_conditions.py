@@ -123,6 +123,30 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [[], [1], ["x"] * 20],
         [[1] * 4, [*["x"] * 20, 1]],
     ),
+    "beside references into the schema": (
+        {
+            **of(
+                a=NUMBER,
+                b={"$ref": "#/properties/a"},
+                c={"type": "array", "items": {"$ref": "#/properties/a"}},
+            ),
+            "if": {"properties": {"a": {"const": 1}}, "required": ["a"]},
+            "then": {"properties": {"d": {"anyOf": [{"$ref": "#/properties/c"}, {"const": "x"}]}}},
+        },
+        [{"a": 1, "b": 2}, {"a": 2, "c": []}],
+        [{"a": 1, "b": "x"}],
+    ),
+    "a reference into a choice": (
+        {
+            **of(a={"oneOf": [NUMBER, {"const": "x"}, {"type": "string", "maxLength": 1}]}),
+            "properties": {
+                "a": {"oneOf": [NUMBER, {"const": "x"}, {"type": "string", "maxLength": 1}]},
+                "b": {"$ref": "#/properties/a/oneOf/2"},
+            },
+        },
+        [{"a": 1, "b": "x"}, {"a": "y"}],
+        [{"a": "x"}, {"b": "xy"}],
+    ),
     "beside const and enum": ({"const": 1, "enum": [2, 1], "not": {"const": 2}}, [1], [2, 3]),
     "beside items of draft 7": (
         {
@@ -404,8 +428,8 @@ def test_properties_stay_in_their_order_and_closed() -> None:
         ({"not": {"additionalProperties": False}}, "`additionalProperties`", "#/not"),
         ({"not": {"const": {"a": 1}}}, "listed values of the type object", "#/not"),
         (
-            {"properties": {"a": {}, "b": {"$ref": "#/properties/a"}}, "not": {"required": ["a"]}},
-            "'#/properties/a' leads into the schema; put what it means into",
+            {"properties": {"b": {"$ref": "#/properties/a"}}, "not": {"required": ["a"]}},
+            "'#/properties/a' leads to nothing in the schema",
             "#/not",
         ),
         (
@@ -413,7 +437,11 @@ def test_properties_stay_in_their_order_and_closed() -> None:
             "unevaluatedProperties",
             "#/not",
         ),
-        ({"patternProperties": {"^x": {}}, "not": {"required": ["a"]}}, "patternProperties", "#/not"),
+        (
+            {"patternProperties": {"^x": TEXT}, "not": {"additionalProperties": NUMBER}},
+            "`additionalProperties`",
+            "#/not",
+        ),
         (
             {"allOf": [{"not": {"required": [f"a{n}", f"b{n}"]}} for n in range(9)]},
             "more than 64 cases",

@@ -1,0 +1,49 @@
+"""References into a schema (`#/properties/a`), led to definitions of their own.
+
+Conditions and choices are written anew (`conditions`, `exclusive`), and what a pointer leads to may be
+elsewhere then. So what is referred to is a definition before, as it stands there.
+"""
+
+import json
+import re
+from typing import Any
+
+from modelkit.grammars.forms import MOST_CHARACTERS
+from modelkit.grammars.places import Schema, places_in
+from modelkit.schema import target
+
+_WHOLE = re.compile(r"#(/(\$defs|definitions)/[^/]+)?")
+
+
+def stays(reference: Any) -> bool:
+    """Does it lead where it did when schemas are written anew?"""
+    return isinstance(reference, str) and bool(_WHOLE.fullmatch(reference) or not reference.startswith("#/"))
+
+
+def with_definitions(root: Schema) -> bool:
+    """Lead them there, in place, as far as they lead anywhere. Was there any?"""
+    left = MOST_CHARACTERS["schema"]
+    names, found = dict[str, str](), dict[str, Any]()
+    taken = root.get("$defs")
+    taken = taken if isinstance(taken, dict) else {}
+    waiting = [schema for _, schema in places_in(root)]
+    while waiting:
+        schema = waiting.pop()
+        led = schema.get("$ref")
+        if stays(led) or not isinstance(led, str):
+            continue
+        if led not in names:
+            there = target(led, root)
+            text = json.dumps(there)
+            left -= len(text)
+            if not isinstance(there, dict | bool) or left < 0:
+                continue
+            name = f"at {led[2:].replace('/', ' ')}"
+            while name in taken or name in found:
+                name += " again"
+            names[led], found[name] = name, json.loads(text)
+            waiting += [one for _, one in places_in(found[name])] if isinstance(there, dict) else []
+        schema["$ref"] = f"#/$defs/{names[led]}"
+    if found:
+        root["$defs"] = {**taken, **found}
+    return bool(found)
