@@ -25,6 +25,7 @@ from modelkit.grammars.expressions import (
 from runtime.records import dataclass
 
 MOST_STATES = 1_500
+_MOST_COMPARED = 200  # states, each with all others
 _MOST_NODES = 6_000  # of a pattern, its repeats counted out
 _LONGEST = 12_000  # characters of a pattern that is made
 
@@ -287,7 +288,31 @@ def _trimmed(one: Automaton) -> Automaton:
     steps = [_merged((low, high, name(there)) for low, high, there in one.steps[state]) for state in kept]
     sinks = [tuple((*ends, state) for ends in EVERY) for state in (never, always)]
     takes = {names[state] for state in one.ends if state in names} | {always}
-    return Automaton((*steps, *sinks), frozenset(takes))
+    return _least(Automaton((*steps, *sinks), frozenset(takes)))
+
+
+def _least(one: Automaton) -> Automaton:
+    """With one state in the place of all from which the same texts are taken; a large one stays as it is."""
+    if len(one.steps) > _MOST_COMPARED:
+        return one
+    group = [int(state in one.ends) for state in range(len(one.steps))]
+    while True:
+        known: dict[object, int] = {}
+        said = [
+            (group[state], _merged((low, high, group[there]) for low, high, there in steps))
+            for state, steps in enumerate(one.steps)
+        ]
+        refined = [known.setdefault(one_said, len(known)) for one_said in said]
+        if len(known) == len(set(group)):
+            break
+        group = refined
+    first = {its: state for state, its in reversed([*enumerate(group)])}
+    names = {its: place for place, its in enumerate(sorted(first, key=lambda its: first[its]))}
+    steps = [
+        _merged((low, high, names[group[there]]) for low, high, there in one.steps[first[its]])
+        for its in names
+    ]
+    return Automaton(tuple(steps), frozenset(names[group[state]] for state in one.ends))
 
 
 def _leading_to(one: Automaton, states: Collection[int]) -> set[int]:

@@ -1,7 +1,9 @@
 """References into a schema (`#/properties/a`), led to definitions of their own.
 
 Conditions and choices are written anew (`conditions`, `exclusive`), and what a pointer leads to may be
-elsewhere then. So what is referred to is a definition before, as it stands there.
+elsewhere then. It may also stand where no draft has schemas (`#/components/schemas/A`), and nobody else here
+looks.
+So what is referred to is a definition before, as it stands there.
 """
 
 import json

@@ -15,7 +15,7 @@ _CONDITIONS = (
     *('"if"', '"then"', '"else"', '"not"', '"contains"', '"minContains"', '"maxContains"'),
     *('"dependentRequired"', '"dependentSchemas"', '"dependencies"'),
 )
-_WRITTEN = re.compile(r'"\$ref"\s*:\s*"#/')
+_INTO = re.compile(r'"\$ref"\s*:\s*"#/(?!(?:\$defs|definitions)/[^/"]*")')
 _CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
 
 
@@ -56,7 +56,7 @@ def _without_letters(text: str) -> str:
 
 
 def _with_definitions(text: str) -> str:
-    if not _WRITTEN.search(text) or not any(word in text for word in (*_CONDITIONS, *_CHOSEN)):
+    if not _INTO.search(text):
         return text
     from modelkit.grammars.led import with_definitions
 

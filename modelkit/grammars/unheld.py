@@ -22,6 +22,7 @@ from modelkit.grammars.forms import Form
 from modelkit.grammars.loosening import parts_of
 from modelkit.grammars.once import lists_once
 from modelkit.grammars.patterns import FORMATS
+from modelkit.schema import target
 
 _UNIQUE = "uniqueItems"
 _CONTENT = ("contentEncoding", "contentMediaType")
@@ -52,9 +53,12 @@ def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
     """
     places: dict[str, str] = {}
     changed = False
-    left = [("$", root)]
+    left, seen = [("$", root)], set[int]()
     while left:
         at, schema = left.pop()
+        if id(schema) in seen:
+            continue
+        seen.add(id(schema))
         name = schema.get("format")
         if isinstance(name, str) and name not in FORMATS and _may_be(schema, "string"):
             places.setdefault(f"any text is taken for {name!r}", at)
@@ -68,6 +72,8 @@ def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
                 places.setdefault("an item may come twice, uniqueItems is not enforced", at)
             changed = True
         left += reversed([(f"{at}{name}", inner) for name, inner, _ in parts_of(schema)])
+        if isinstance(there := target(schema.get("$ref"), root), dict):  # wherever it stands
+            left.insert(0, (str(schema["$ref"]), there))
     return places if changed or places else None
 
 

@@ -151,6 +151,30 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{}, {"k": {"k2": {}}}],
         [{"k": 1}, {"k2": {"k": 1}}],
     ),
+    "schemas where no draft has any": (
+        {
+            "components": {
+                "schemas": {
+                    "P": {
+                        **of(
+                            c={**TEXT, "format": "color-hex"},
+                            k={**TEXT, "oneOf": [{"pattern": "^a"}, {"pattern": "b$"}]},
+                            n={"$ref": "#/components/schemas/P"},
+                        ),
+                        "additionalProperties": False,
+                    }
+                }
+            },
+            "$ref": "#/components/schemas/P",
+        },
+        [{"c": "x"}, {"k": "a"}, {"n": {"k": "b"}}],
+        [{"k": "ab"}, {"n": {"k": "ab"}}],
+    ),
+    "definitions in groups": (
+        {"definitions": {"g": {"P": {**NUMBER, "not": {"const": 1}}}}, "$ref": "#/definitions/g/P"},
+        [2],
+        [1],
+    ),
     "a definition with blanks and brackets": (
         {"$defs": {"My [T] é<int>": NUMBER}, "$ref": "#/$defs/My [T] é<int>"},
         [1],
