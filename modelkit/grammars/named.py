@@ -60,6 +60,7 @@ class _Writing:
     def __init__(self, root: Schema) -> None:
         self.changed = False
         self._root, self._looks, self._work = root, Looks(), Work()
+        self._known: dict[str, Automaton | ValueError] = {}
 
     def write_out(self, schema: Schema) -> None:
         """Raises Beyond and NotUnderstood."""
@@ -100,6 +101,18 @@ class _Writing:
 
     def _of_names(self, schema: Any) -> Automaton:
         """What it takes. Raises Beyond and NotUnderstood for what is more than texts."""
+        key = json.dumps(schema)
+        if key not in self._known:  # one may be referred to from everywhere
+            try:
+                self._known[key] = self._looked_through(schema)
+            except (Beyond, NotUnderstood) as why:
+                self._known[key] = why
+        known = self._known[key]
+        if isinstance(known, ValueError):
+            raise known.with_traceback(None)
+        return known
+
+    def _looked_through(self, schema: Any) -> Automaton:
         every = [self._of_case(case) for case in cases_of(schema, self._root, self._work)]
         return outside(at_once([outside(one) for one in every], self._looks)) if every else listed([])
 

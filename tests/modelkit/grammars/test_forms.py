@@ -169,7 +169,7 @@ def test_names_that_make_a_schema_too_long_are_refused() -> None:
     for schema in (
         {"anyOf": [inner] * 20_000},
         {"propertyNames": {"enum": [*names["enum"], *range(1000)]}},
-        {"propertyNames": {"pattern": "^n", "maxLength": 3}},
+        {"propertyNames": {"pattern": r"^\p{L}", "maxLength": 3}},
     ):
         started = time.process_time()
         with pytest.raises(RequestError, match="format is no usable JSON schema"):
