@@ -25,6 +25,7 @@ from modelkit.grammars.expressions import (
 from runtime.records import dataclass
 
 MOST_STATES = 1_500
+_NEVER = (-1, -1)
 _MOST_COMPARED = 200  # states, each with all others
 _MOST_NODES = 6_000  # of a pattern, its repeats counted out
 _LONGEST = 12_000  # characters of a pattern that is made
@@ -127,19 +128,34 @@ def takes(one: Automaton, text: str) -> bool:
 
 def _both(one: Automaton, other: Automaton, looks: Looks) -> Automaton:
     places = {(0, 0): 0}
+    never = _never(one), _never(other)
     left, steps = [(0, 0)], list[tuple[Step, ...]]()
     for here in left:
         made = list[Step]()
+        if here == _NEVER:
+            steps.append(tuple((*ends, places[_NEVER]) for ends in EVERY))
+            continue
         for low, high, there in _meeting(one.steps[here[0]], other.steps[here[1]]):
             looks.take(1)
+            if there[0] in never[0] or there[1] in never[1]:
+                there = _NEVER
             if there not in places:
                 places[there] = len(places)
                 left.append(there)
             made.append((low, high, places[there]))
         _refuse_large(len(places))
-        steps.append(tuple(made))
+        steps.append(_merged(made))
     takes = (at for (a, b), at in places.items() if a in one.ends and b in other.ends)
     return _trimmed(Automaton(tuple(steps), frozenset(takes)))
+
+
+def _never(one: Automaton) -> set[int]:
+    """States from which no text is taken any more, where they are one step from themselves."""
+    return {
+        state
+        for state, steps in enumerate(one.steps)
+        if state not in one.ends and all(there == state for _, _, there in steps)
+    }
 
 
 def _meeting(some: Sequence[Step], more: Sequence[Step]) -> Iterator[tuple[int, int, tuple[int, int]]]:

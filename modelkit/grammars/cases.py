@@ -9,6 +9,7 @@ are. Of two that contradict each other in a type, a listed value, a bound, or a 
 and must not, nothing is left: that keeps the cases of many conditions few.
 """
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -21,6 +22,7 @@ from modelkit.output.reading.fitting import fits, same
 from runtime.records import dataclass
 
 MOST_CASES = 64
+MOST_WRITTEN = 500_000  # characters of all that is written out in one schema
 MOST_WORK = 300_000  # for all cases of one schema, about a microsecond each
 _FEW = 8
 KINDS = ("string", "number", "boolean", "null", "object", "array")
@@ -53,7 +55,7 @@ class Work:
     """What is left of it: schemas come from anyone, and cases multiply."""
 
     def __init__(self) -> None:
-        self._left = MOST_WORK
+        self._left, self._characters = MOST_WORK, MOST_WRITTEN
         self.texts = Texts()
         self.narrowed = False
         """Has something been left out that a schema allows?"""
@@ -63,6 +65,13 @@ class Work:
         self._left -= count
         if self._left < 0:
             raise Beyond("its conditions are too many to be written as cases")
+
+    def write(self, schema: Any) -> None:
+        """Raises Beyond where too much was written before it."""
+        if self._characters > 0:
+            self._characters -= len(json.dumps(schema))
+        if self._characters <= 0:
+            raise Beyond("written out, its conditions are too long")
 
 
 def both(some: Sequence[Case], more: Sequence[Case], work: Work) -> list[Case]:
@@ -123,7 +132,7 @@ def sound(case: Case, texts: Texts | None = None) -> Case | None:
         left = [value for value in way["enum"] if not any(same(value, known) for known in no)]
         way["enum"], no = [value for value in left if fits(value, others, {})], ()
         way["enum"] = texts.among(way["enum"], way) if texts else way["enum"]
-    elif texts and len(way.get("pattern", ())) > 1:
+    elif texts and len(way.get("pattern", ())) > 1 and texts.any_of(way):
         way["pattern"] = texts.needed(way["pattern"])
     kinds = [kind for kind in way.get("type", ()) if not _empty(way, kind, texts)]
     if way.get("enum") == [] or ("type" in way and not kinds):

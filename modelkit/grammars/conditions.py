@@ -31,7 +31,6 @@ from modelkit.grammars.cases import (
     said_of,
     schema_of,
 )
-from modelkit.grammars.forms import MOST_CHARACTERS
 from modelkit.grammars.led import stays
 from modelkit.grammars.opposites import LONGEST, MOST_PLACES, cases_of, none_of
 from modelkit.grammars.places import LETTER, Schema, escaped, places_in
@@ -45,6 +44,8 @@ _CONDITIONS = frozenset(
 _COUNTED = frozenset({"contains", "minContains", "maxContains"})
 _KEYS = _CONDITIONS | _COUNTED
 _AROUND = SAYS_NOTHING | {"$schema", "$id", "$anchor", "$defs", "definitions"}
+
+_MOST_CONTAINED = 64
 
 _Choice = tuple[str, Callable[[], list[Case]]]
 
@@ -114,7 +115,6 @@ class _Writing:
         self.refused: dict[str, tuple[str, Any, str]] = {}
         """By JSON pointers: a keyword, what it says, and why that stays."""
         self._root, self._astray, self._work = root, astray, Work()
-        self._left = MOST_CHARACTERS["schema"]
 
     def write_out(self, schema: Schema, holders: list[_Holder]) -> None:
         if not any(holder.schema.keys() & _KEYS for holder in holders):
@@ -154,9 +154,7 @@ class _Writing:
         made = alternatives(cases, beside)
         if not schema.keys() & {"properties", "additionalProperties"}:  # an object of no names is an open one
             made = [{**one, "additionalProperties": True} if _names(one) else one for one in made]
-        self._left -= len(json.dumps(made))
-        if self._left < 0:
-            raise Beyond("written out, its conditions are too long")
+        self._work.write(made)
         schema.clear()
         schema |= around
         if len(made) == 1:
@@ -207,6 +205,8 @@ class _Writing:
             rest, counts = schema_of(none_of(item, self._root, self._work)), range(least, int(most) + 1)
         if not counts and rest is True:
             return [Case({})]
+        if least > _MOST_CONTAINED:
+            raise Beyond(f"so many items that fit are not counted; at most {_MOST_CONTAINED} are")
         long = len(json.dumps([item, rest]))
         places = max((n for n in range(free + 1) if _written(n, counts[: n + 1]) * long < LONGEST), default=0)
         self._work.narrowed |= longest > places

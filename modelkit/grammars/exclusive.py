@@ -56,6 +56,7 @@ class _Choice:
             return False
         letter = {key: value for key, value in self._schema.items() if key not in _DEFINITIONS}
         made = [self._alone(place) for place in range(len(self._ways))]
+        self._work.write(made)
         del self._schema["oneOf"]
         _add(self._schema, made)
         if self._work.narrowed:

@@ -81,9 +81,8 @@ class _Writing:
             said = _said_by(groups, name)
             named[name] = False if names and not takes(names, name) else _all([named[name], *said])
         if names is not None:
-            groups = self._with_others(groups, schema.pop("additionalProperties", True))
+            groups = self._with_others(groups, schema.get("additionalProperties", True))
             groups = [group for one in groups if (group := self._within(one, names)) is not None]
-            schema["additionalProperties"] = False
         taken = self._listed([*named])
         written = dict[str, Any]()
         for one in groups:
@@ -92,7 +91,10 @@ class _Writing:
         self._put(schema, named, written)
 
     def _put(self, schema: Schema, named: Mapping[str, Any], written: Mapping[str, Any]) -> None:
-        schema.pop(_NAMES, None)
+        self._work.write([named, written])
+        if _NAMES in schema:
+            del schema[_NAMES]
+            schema["additionalProperties"] = False
         for key, value in (("properties", named), (_PATTERNS, written)):
             schema.pop(key, None)
             if value:

@@ -39,6 +39,7 @@ _PARTS = ("allOf", "anyOf")
 _OF_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 """What depends on other keywords beside it, however they are written."""
 _DEEPEST = 16
+_A_LOOK = 20  # of work, at a schema
 MOST_PLACES = 16
 """Of a list, where an item that is asked for stands: behind them it may be any, and says nothing more."""
 LONGEST = 60_000
@@ -74,6 +75,7 @@ class _Reading:
     def cases(self, schema: Any, depth: int) -> list[Case]:
         if not isinstance(schema, Mapping):
             return [] if schema is False else [Case({})]
+        self._work.take(_A_LOOK)
         alone = [Case({}, (), (schema,))]
         if [*schema] == ["$ref"] and depth < _DEEPEST:
             found = target(schema["$ref"], self._root)
@@ -99,6 +101,7 @@ class _Reading:
             return [Case({})] if schema is False else []
         if depth > _DEEPEST:
             raise Beyond("it goes too deep")
+        self._work.take(_A_LOOK)
         schema = schema.get(LETTER, schema)
         found = list[Case]()
         for key, value in schema.items():
@@ -242,6 +245,8 @@ class _Reading:
             case _:
                 others = self._none_inside(value, depth)
                 self._work.narrowed = True
-                more = min(MOST_PLACES, max(LONGEST // len(json.dumps(schema_of(others))), 1))
+                long = len(json.dumps(schema_of(others)))
+                self._work.take(long // 100)
+                more = min(MOST_PLACES, max(LONGEST // long, 1))
                 wrong = [(len(front) + place, others) for place in range(more)]
         return [item_at(place, schema_of(cases)) for place, cases in wrong if cases]

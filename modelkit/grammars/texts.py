@@ -33,6 +33,7 @@ class Texts:
         self._looks = Looks()
         self._known: dict[str, Automaton | str] = {}
         self._others: dict[str, str] = {}
+        self._some: dict[tuple[str | float | None, ...], bool] = {}
 
     def other_than(self, pattern: str, beside: Mapping[str, Any]) -> str | None:
         """A pattern of the texts of a way (`ways`) that do not fit this one: "" where those are all of them,
@@ -52,9 +53,15 @@ class Texts:
 
     def any_of(self, way: Mapping[str, Any]) -> bool:
         """Is there one that fits a way (`ways`)?"""
+        patterns, least, most = (*patterns_in(way),), way.get("minLength", 0), way.get("maxLength")
+        key = (*sorted(patterns), least, most)
+        if key not in self._some:
+            self._some[key] = self._any(patterns, least, most)
+        return self._some[key]
+
+    def _any(self, patterns: Sequence[str], least: float, most: float | None) -> bool:
         try:
-            every = [*map(self._of, patterns_in(way))]
-            least, most = way.get("minLength", 0), way.get("maxLength")
+            every = [*map(self._of, patterns)]
             if least <= (_LONGEST if most is None else most) <= _LONGEST and (least or most is not None):
                 every.append(sized(int(least), None if most is None else int(most)))
             return len(every) < 2 or takes_any(at_once(every, self._looks))

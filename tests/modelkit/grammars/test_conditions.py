@@ -424,6 +424,7 @@ def test_properties_stay_in_their_order_and_closed() -> None:
             "#/dependentSchemas/a~1b/not",
         ),
         ({"\0letter": True, "not": {"\0letter": {}, "multipleOf": 2}}, "`multipleOf`", "#/not"),
+        ({"contains": NUMBER, "minContains": 100_000}, "not counted; at most 64", "#/contains"),
         ({"contains": NUMBER, "maxContains": 9}, "counted to 6 here", "#/contains"),
         ({"not": {"additionalProperties": False}}, "`additionalProperties`", "#/not"),
         ({"not": {"const": {"a": 1}}}, "listed values of the type object", "#/not"),
@@ -459,6 +460,19 @@ def test_conditions_that_multiply_end_in_a_moment() -> None:
     pairs = {f"p{number}": [f"p{number + 1}"] for number in range(999)}
     with pytest.raises(RequestError, match="too many to be written as cases"):
         check(Form("format", "schema", json.dumps({**of(**names), "dependentRequired": pairs})))
+
+
+def in_each_other(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"pattern": "b$"}
+    for _ in range(depth):
+        one = {"type": "string", "pattern": "^a"}
+        schema = {"oneOf": [{"type": "array", "contains": schema}, one, {"not": schema}]}
+    return schema
+
+
+def test_conditions_in_each_other_end_in_a_moment() -> None:
+    with pytest.raises(RequestError, match=r"oneOf|cannot be enforced"):
+        check(Form("format", "schema", json.dumps(in_each_other(5))))
 
 
 @pytest.mark.parametrize("value", [5, "x", [1], {"a": 1}, None, [[1]]], ids=repr)
