@@ -61,13 +61,55 @@ class Automaton:
 
 
 def automaton_of(pattern: str, looks: Looks) -> Automaton:
-    """Of all texts that the pattern is found in. Raises NotUnderstood."""
+    """Of all texts that the pattern is found in, which may look ahead from their beginning on. Raises
+    NotUnderstood.
+    """
+    ahead, rest = looks_ahead(pattern)
+    if ahead:
+        every = (automaton_of(f"^(?:{inner})", looks) for inner, _ in ahead)
+        held = [one if wanted else outside(one) for one, (_, wanted) in zip(every, ahead, strict=True)]
+        return at_once([automaton_of(rest, looks), *held], looks)
     net = _Net()
     start, end = net.node(), net.node()
     net.steps[start].append((EVERY, start))
     net.steps[end].append((EVERY, end))
     net.free[net.add(read(pattern), start)].append((None, end))
     return _determined(net, start, end, looks)
+
+
+def looks_ahead(pattern: str) -> tuple[list[tuple[str, bool]], str]:
+    """(patterns that it looks ahead for from its beginning on, and whether each is to be found, all else of
+    it).
+    """
+    found, at = list[tuple[str, bool]](), 1
+    while pattern.startswith("^") and pattern.startswith(("(?=", "(?!"), at):
+        if (end := _closed(pattern, at)) is None:
+            return [], pattern
+        found.append((pattern[at + 3 : end], pattern[at + 2] == "="))
+        at = end + 1
+    # Of `^(?!a)b|c` only the first choice looks ahead, and `(?!a)*` is no group.
+    rest = f"^{pattern[at:]}"
+    if not found or rest[1:2] in ("*", "+", "?", "{") or isinstance(read(rest), Choice):
+        return [], pattern
+    return found, rest
+
+
+def _closed(pattern: str, at: int) -> int | None:
+    """Where the group ends that begins there."""
+    depth, within = 0, False
+    while at < len(pattern):
+        char = pattern[at]
+        at += char == "\\"
+        if within:
+            within = char != "]"
+        elif char in "([":
+            within, depth = char == "[", depth + (char == "(")
+        elif char == ")":
+            depth -= 1
+            if not depth:
+                return at
+        at += 1
+    return None
 
 
 def sized(least: int, most: int | None) -> Automaton:

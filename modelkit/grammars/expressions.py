@@ -1,9 +1,9 @@
 """A pattern of a JSON schema (ECMA-262), read into its parts: characters, choices, repeats and anchors.
 
 What the language has and no grammar can hold, because whether it fits depends on the text around it, is
-refused by name: looks ahead and back, word boundaries, references to groups, flags. So are escapes that only
-other languages have (`\\A`, `\\z`) and those without a meaning. Escapes mean what ECMA-262 says: `\\d` and
-`\\w` are of ASCII, `\\s` is every blank.
+refused by name: looks ahead (but for those that a pattern begins with, `unfolded`) and back, word boundaries,
+references to groups, flags. So are escapes that only other languages have (`\\A`, `\\z`) and those without a
+meaning. Escapes mean what ECMA-262 says: `\\d` and `\\w` are of ASCII, `\\s` is every blank.
 """
 
 import re

@@ -23,8 +23,8 @@ from modelkit.grammars.expressions import (
     Range,
     Repeat,
     others,
-    read,
 )
+from modelkit.grammars.unfolded import understood
 from runtime.records import dataclass
 
 _OCTET = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -106,7 +106,7 @@ _EMPTY: _Ways = {_ANYWHERE: _Way("", empty=True)}
 
 def whole(pattern: str | Part) -> str:
     """A regular expression of all texts that the pattern is found in. Raises NotUnderstood."""
-    ways = _of(read(pattern) if isinstance(pattern, str) else pattern)
+    ways = _of(understood(pattern) if isinstance(pattern, str) else pattern)
     if not ways:
         raise NotUnderstood("it fits no text")
     return "|".join(

@@ -31,6 +31,7 @@ from modelkit.grammars.texts import MOST_PATTERNS
 _WARMTH = re.compile(r"\[[^\]]* temperature =")  # of an outline
 MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
 MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
+MOST_AHEAD = 64  # patterns: each takes up to a twentieth of a second to be written out
 LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states are kept
 LONGEST_STEP = 300_000  # without its factors of 10: so many states are made, 100 MB and half a second of them
 
@@ -72,6 +73,8 @@ def unsound_rules(text: str) -> str | None:
 
 
 def _unenforced(values: Values) -> Iterator[str]:
+    if (ahead := _looking_ahead(values)) > MOST_AHEAD:
+        yield f"it has {ahead:,} patterns that look ahead; at most {MOST_AHEAD} are written out"
     free = values.unnamed()
     if free is not None:
         yield (
@@ -104,6 +107,16 @@ def _unenforced(values: Values) -> Iterator[str]:
                 f"{at} is a multiple of {odd:,} (without factors of 2 and 5); at most {LARGEST_STEP:,} "
                 "can be enforced"
             )
+
+
+def _looking_ahead(values: Values) -> int:
+    """How many patterns do?"""
+    found = set[str]()
+    for part in (part for value in values.all for part in value.parts):
+        names = part.get("patternProperties")
+        every = [part.get("pattern"), *(names if isinstance(names, Mapping) else ())]
+        found.update(one for one in every if isinstance(one, str) and one.startswith(("^(?=", "^(?!")))
+    return len(found)
 
 
 def _optional(value: Value) -> int:

@@ -21,8 +21,9 @@ from decimal import Decimal
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
-from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, joined, others, read
+from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, joined, others
 from modelkit.grammars.patterns import FORMATS, whole
+from modelkit.grammars.unfolded import understood
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
 _ENDS = (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1))
@@ -152,7 +153,7 @@ def _member(key: str, value: Any) -> Any:
 
 def _pattern(pattern: str) -> str:
     try:
-        return f"^({whole(_without_numbers(read(pattern)))})$"
+        return f"^({whole(_without_numbers(understood(pattern)))})$"
     except NotUnderstood:
         return pattern
 

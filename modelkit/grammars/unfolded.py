@@ -4,14 +4,16 @@ that a chain of states is written once, from its end on.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
-from modelkit.grammars.automata import EVERY, Automaton
-from modelkit.grammars.expressions import NotUnderstood, Range, others
+from modelkit.grammars.automata import EVERY, Automaton, Looks, automaton_of, looks_ahead
+from modelkit.grammars.expressions import NotUnderstood, Part, Range, others, read
 
+_MOST_LOOKS = 30_000  # at a pattern that looks ahead
 _LONGEST = 12_000  # characters
 _MOST_STATES = 200
 _MOST_WRITTEN = 20 * _LONGEST  # on the way
-_TOO_LONG = "what does not fit it takes too long to write"
+_TOO_LONG = "it takes too long to write out"
 _ANY = "[^]*"
 _Ways = dict[str, None]
 """Patterns, any of which may stand there, in their order."""
@@ -25,6 +27,17 @@ def pattern_of(one: Automaton) -> str:
     if not ways:
         raise NotUnderstood("it fits no text")
     return f"^{_one(ways)}$"
+
+
+def understood(pattern: str) -> Part:
+    """A pattern as its parts, without looks ahead. Raises NotUnderstood."""
+    return read(_without_looks(pattern) if pattern.startswith(("^(?=", "^(?!")) else pattern)
+
+
+@lru_cache(256)
+def _without_looks(pattern: str) -> str:
+    ahead, _ = looks_ahead(pattern)
+    return pattern_of(automaton_of(pattern, Looks(_MOST_LOOKS))) if ahead else pattern
 
 
 class _Graph:

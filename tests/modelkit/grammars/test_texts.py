@@ -1,16 +1,21 @@
 """Patterns that are compared: an automaton takes what its pattern is found in, and the rest is another."""
 
+import json
 import random
 import re
 import time
 
 import pytest
 
+from modelkit.errors import RequestError
 from modelkit.grammars.automata import Looks, automaton_of, outside, sized, takes, takes_any
 from modelkit.grammars.expressions import NotUnderstood
-from modelkit.grammars.patterns import FORMATS
+from modelkit.grammars.forms import Form
+from modelkit.grammars.native import check
+from modelkit.grammars.patterns import FORMATS, whole
 from modelkit.grammars.texts import Texts, pattern_for
 from modelkit.grammars.unfolded import pattern_of
+from tests.modelkit.grammars.test_conditions import grammar_of, taken
 
 LETTERS = "abx-@\n"
 
@@ -76,6 +81,48 @@ def test_lengths_are_compared_with_patterns() -> None:
     assert takes(sized(2, None), "abc")
     assert not Texts().any_of({"pattern": ["^a{3}$"], "maxLength": 2})
     assert Texts().any_of({"pattern": ["^a{3}$"], "minLength": 3})
+
+
+LOOKING: list[tuple[str, list[str], list[str]]] = [
+    (  # pydantic's Decimal
+        r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$",
+        ["1.5", "+0.5", "5.", "0"],
+        ["", "-", ".", "x", "1.5.2"],
+    ),
+    (r"^(?=.*[A-Z])(?=.*\d)[A-Za-z\d]{8,}$", ["Abcdefg1"], ["abcdefg1", "Abcdefgh", "Ab1"]),
+    ("^(?!con$|aux$)[a-z]{1,9}$", ["cons", "a"], ["con", "aux", ""]),
+    (r"^(?!.*--)(?:[a-z-]|[(\])])+$", ["a-b", "(])"], ["a--b"]),
+    ("^(?=a)", ["a", "ab"], ["", "ba"]),
+]
+
+
+@pytest.mark.parametrize(("pattern", "good", "bad"), LOOKING)
+def test_a_pattern_may_look_ahead_from_its_beginning_on(
+    pattern: str, good: list[str], bad: list[str]
+) -> None:
+    assert [re.search(pattern.replace("$", r"\Z"), text) is not None for text in (*good, *bad)] == [
+        *[True] * len(good),
+        *[False] * len(bad),
+    ]
+    one = automaton_of(pattern, Looks())
+    assert [takes(one, text) for text in (*good, *bad)] == [*[True] * len(good), *[False] * len(bad)]
+    grammar = grammar_of({"type": "string", "pattern": pattern})
+    assert [text for text in good if not taken(grammar, text)] == []
+    assert [text for text in bad if taken(grammar, text)] == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["^(?!x)a|b$", "a(?!b)", "^(?=a)*b", "^(?=a", "^a(?=b)b$", "^(?!a)(?<!b)c"]
+)
+def test_other_looks_are_refused(pattern: str) -> None:
+    with pytest.raises(NotUnderstood):
+        whole(pattern)
+
+
+def test_many_patterns_that_look_ahead_are_refused() -> None:
+    properties = {f"p{number}": {"pattern": f"^(?!{number}).*a[^]{{14}}$"} for number in range(65)}
+    with pytest.raises(RequestError, match="65 patterns that look ahead; at most 64 are written out"):
+        check(Form("format", "schema", json.dumps({"properties": properties})))
 
 
 HOSTILE = [
