@@ -5,7 +5,8 @@ so any way to cut an allowed text into tokens is allowed; added tokens are not, 
 and those that a whole answer's grammar names (thinking, calls of tools, a form).
 
 All answers of one form share what the library has found of its texts, which grows with what is written and
-is bounded (`native.LIMITS`). Where that bound is met the form is compiled again, and the answer goes on.
+is bounded (`native.LIMITS`). Where that bound is met the form is compiled again, and the answer goes on. So
+it is where the library broke in one answer, which leaves what all share broken: only that answer ends.
 """
 
 import threading
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 _T = TypeVar("_T")
-_SPENT = "lexer error: too many states"  # the library's words
+_SPENT = "lexer error: too many states", "PoisonError", "has_pending_lexeme_bytes"  # the library's words
 
 
 class Grammar:
@@ -125,8 +126,8 @@ class GrammarMatcher:
         return found
 
     def _spent(self) -> bool:
-        """Did it fail for what all answers of this form have found together? Then it stands there anew."""
-        if not self._native.is_error() or _SPENT not in self._native.get_error():
+        """Did it fail for what all answers of this form share? Then it stands there anew."""
+        if not self._native.is_error() or not any(words in self._native.get_error() for words in _SPENT):
             return False
         self._start = self._grammar.renewed(self._start)
         self._native = self._start.deep_copy()

@@ -1,12 +1,16 @@
 """All answers of a form share what the library has found of its texts; where that is all, they go on."""
 
 import random
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.table import style_named
 from modelkit.grammars import native
 from modelkit.grammars.forms import Form
+from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import ConstraintFault, Matcher, allows
 from tests.support.walks import words_of
 
@@ -53,3 +57,21 @@ def test_answers_go_on_where_all_was_found() -> None:
 def test_an_answer_that_needs_too_much_by_itself_ends() -> None:
     with pytest.raises(ConstraintFault, match="too many states"):
         written(WORDS.grammars.compile(Form("regex", "regex", "[ab]*a[ab]{17}c")).matcher(), 0, 4_000)
+
+
+def test_where_the_library_breaks_in_one_answer_others_go_on() -> None:
+    """Behind a text that is as long as it may be, and the line end in front of its mark, it panics."""
+    style = style_named("qwen3-coder")
+    assert style is not None
+    words, asked = words_of(style, tokens=True), {"type": "string", "pattern": "b$", "maxLength": 4}
+    tool = {"name": "f", "parameters": {"properties": {"id": asked}, "required": ["id"]}}
+    shape = shape_of(style, Opening(), [tool], "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    begun = "\n<tool_call>\n<function=f>\n<parameter=id>\n"
+    for text in ("}<b\n", "a<cb\n"):
+        matcher = grammar.matcher()
+        with suppress(ConstraintFault) if text == "}<b\n" else nullcontext():
+            for token in words.tokenizer.encode(begun + text, add_special=False):
+                matcher.advance(token)
+            assert any(matcher.mask())
