@@ -4,9 +4,9 @@
     {"patternProperties": {"^a": A, "b$": B}}
         = names with a in front and no b behind: A  |  with b behind and no a in front: B  |  with both: both
 
-The library takes patterns that have no name in common, and no `propertyNames`. Of a name that is listed and
-fits a pattern it puts together what both say, which it cannot where that refers to something in a circle:
-then the name has both, and is none of the pattern's. What takes too long to write stays as it was, and is
+The library takes patterns that have no name in common, and no `propertyNames`. A name that is listed and fits
+a pattern has what both say, and is none of the pattern's: in calls nobody else puts them together, nor does
+the library where that refers to something in a circle. What takes too long to write stays as it was, and is
 refused.
 """
 
@@ -72,9 +72,9 @@ class _Writing:
         if len(groups) > _MOST_PATTERNS:
             raise NotUnderstood(f"more than {_MOST_PATTERNS} patterns")
         named = dict(schema.get("properties", {}))
-        met = {name: _said_by(groups, name) for name in named} if '"$ref"' in json.dumps(patterns) else {}
+        met = any(_said_by(groups, name) for name in named)
         overlap = any(map(self._meet, groups, [groups[:place] for place in range(len(groups))]))
-        if names is None and not overlap and not any(met.values()):
+        if names is None and not overlap and not met:
             return
         groups = self._told_apart(groups)
         for name in named:

@@ -7,10 +7,15 @@ from typing import Any
 import jsonschema
 import pytest
 
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.native import check
+from modelkit.grammars.shape import shape_of
 from tests.modelkit.grammars.test_conditions import NUMBER, TEXT, grammar_of, of, taken
+from tests.support.answers import collected
+from tests.support.walks import events_of, walk, words_of
 
 AGAIN = {"$ref": "#/$defs/N"}
 
@@ -234,3 +239,27 @@ def test_names_that_take_too_long_to_tell_apart_are_refused() -> None:
     }
     with pytest.raises(RequestError, match="no grammar holds `propertyNames`"):
         check(Form("format", "schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "kimi-k3", "gemma4"])
+def test_a_listed_name_has_what_patterns_say_in_calls(name: str) -> None:
+    style = style_named(name)
+    assert style is not None
+    words = words_of(style, tokens=True)
+    schema = {
+        **of("abc", abc=NUMBER),
+        "patternProperties": {"^a": {"maximum": 5}},
+        "additionalProperties": False,
+    }
+    asked = [{"name": "f", "parameters": schema, "strict": True}]
+    shape = shape_of(style, Opening(), asked, "f")
+    assert shape is not None
+    grammar, called = words.grammars.shaped(shape), 0
+    for seed in range(4):
+        ids, whole = walk(words, grammar.matcher(), random.Random(seed), most=400)
+        for call in (
+            collected(events_of(style, Opening(), asked, words.pieces(ids))).tool_calls if whole else ()
+        ):
+            jsonschema.validate(dict(call.arguments), schema)
+            called += 1
+    assert called > 1
