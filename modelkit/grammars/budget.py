@@ -18,7 +18,7 @@ from modelkit.grammars.again import Again, by_header, by_marks
 from modelkit.grammars.rules import Marks, Rules
 from modelkit.tokenizer import Tokenizer
 from runtime.records import dataclass
-from runtime.sampling.constraint import WORD, Constraint, Matcher, allows
+from runtime.sampling.constraint import WORD, Constraint, Matcher, allows, without
 
 _TAIL = 256  # bytes of the text that are kept to find marks in, at least
 
@@ -253,10 +253,8 @@ class BudgetedMatcher:
 
 def _without(mask: bytes, ids: Sequence[int]) -> bytes:
     """The mask without these, unless nothing would be left of it."""
-    less = bytearray(mask)
-    for one in (one for one in ids if one < 8 * len(less)):
-        less[one >> 3] &= ~(1 << (one & 7))
-    return bytes(less) if any(less) else mask
+    less = without(mask, ids)
+    return less if any(less) else mask
 
 
 def _unfinished(text: bytes) -> bool:

@@ -10,10 +10,7 @@ Source: transformers modeling_lara_mini.py.
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import StepCache
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
@@ -22,15 +19,11 @@ from runtime.models.family import RATES, Family
 from runtime.models.joined import parted_rows
 from runtime.models.mixture import MixtureConfig, MixtureSpec, softmax_mixture
 from runtime.models.tensor_names import respelled, without_spares
-from runtime.nn.block import Block, Place, PreNorm
+from runtime.nn.block import PreNorm, PreNormRecurrent
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.layer import FeedForward
-from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import HeadNormAttention
-from runtime.nn.sublayer import added
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,23 +101,6 @@ def layout(config: Config) -> list[LayerSpec]:
     ]
 
 
-class RecurrentBlock(Block):
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        norm = rms_norms(config)
-        self.linear_attn = GatedDeltaNet(config.hidden_size, config.delta)
-        self.mlp: FeedForward = softmax_mixture(config)
-        self.input_layernorm: Normalize = norm()
-        self.post_attention_layernorm: Normalize = norm()
-
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = added(x, self.linear_attn, step, cache, norm=self.input_layernorm)
-        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
-
-    def sublayers(self) -> tuple[Place, ...]:
-        return (self.linear_attn, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
-
-
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
 
@@ -133,8 +109,13 @@ def build(config: Config) -> CausalLM:
         attention = HeadNormAttention(config, rope, head_norms(config), qkv_bias=bias, output_bias=bias)
         return PreNorm(attention, softmax_mixture(config), norm)
 
+    def recurring() -> PreNormRecurrent:
+        return PreNormRecurrent(
+            GatedDeltaNet(config.hidden_size, config.delta), softmax_mixture(config), norm
+        )
+
     layers = [
-        RecurrentBlock(config) if recurrent else attending(rope)
+        recurring() if recurrent else attending(rope)
         for rope, recurrent in zip(layer_ropes(config), config.recurrent, strict=True)
     ]
     return CausalLM(config, layers, norm())

@@ -7,10 +7,7 @@ is stored with one matrix and one filter each for queries, keys and values, whic
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import StepCache
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
@@ -19,16 +16,12 @@ from runtime.models.experts import Weights
 from runtime.models.family import RATES, Family
 from runtime.models.joined import alike, joined_rows
 from runtime.models.tensor_names import without_spares
-from runtime.nn.block import Block, Place, PostNorm
+from runtime.nn.block import PostNorm, PreNormRecurrent
 from runtime.nn.conv import stored_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
-from runtime.nn.layer import FeedForward
-from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import WideNormAttention
-from runtime.nn.sublayer import added
 from runtime.records import dataclass
-from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +87,14 @@ def _attention(config: Config, rope: Rope | None) -> WideNormAttention:
     return WideNormAttention(config, rope, config.norm_eps, qkv_bias=bias, output_bias=bias)
 
 
-class RecurrentBlock(Block):
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        norm = rms_norms(config)
-        self.linear_attn = GatedDeltaNet(config.hidden_size, config.delta)
-        self.mlp: FeedForward = gated_mlp(config)
-        self.input_layernorm: Normalize = norm()
-        self.post_attention_layernorm: Normalize = norm()
-
-    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
-        x = added(x, self.linear_attn, step, cache, norm=self.input_layernorm)
-        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
-
-    def sublayers(self) -> tuple[Place, ...]:
-        return (self.linear_attn, self.input_layernorm, None), (self.mlp, self.post_attention_layernorm, None)
-
-
 def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
+
+    def recurring() -> PreNormRecurrent:
+        return PreNormRecurrent(GatedDeltaNet(config.hidden_size, config.delta), gated_mlp(config), norm)
+
     layers = [
-        RecurrentBlock(config) if recurrent else PostNorm(_attention(config, rope), gated_mlp(config), norm)
+        recurring() if recurrent else PostNorm(_attention(config, rope), gated_mlp(config), norm)
         for rope, recurrent in zip(layer_ropes(config), config.recurrent, strict=True)
     ]
     return CausalLM(config, layers, norm())

@@ -60,6 +60,27 @@ class PreNorm(Block):
         )
 
 
+class PreNormRecurrent(Block):
+    """As PreNorm, of a mixer that goes over the text and is called `linear_attn` (OLMo Hybrid)."""
+
+    def __init__(self, mixer: Mixer, mlp: FeedForward, norm: Norm) -> None:
+        super().__init__()
+        self.linear_attn: Mixer = mixer
+        self.mlp: FeedForward = mlp
+        self.input_layernorm: Normalize = norm()
+        self.post_attention_layernorm: Normalize = norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: StepCache) -> mx.array:
+        x = added(x, self.linear_attn, step, cache, norm=self.input_layernorm)
+        return added(x, self.mlp, step, norm=self.post_attention_layernorm)
+
+    def sublayers(self) -> tuple[Place, Place]:
+        return (
+            (self.linear_attn, self.input_layernorm, None),
+            (self.mlp, self.post_attention_layernorm, None),
+        )
+
+
 class Scaled(PreNorm):
     """What each sublayer adds is multiplied by a number (Granite)."""
 
