@@ -3,7 +3,6 @@ letter none.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator
 
 _PART = re.compile(r"\s+|\S+")
@@ -64,6 +63,6 @@ def _parts(text: str, longest: int | None) -> Iterator[str]:
 def _columns_of(char: str) -> int:
     if char < "\u0300":
         return 1
-    if unicodedata.combining(char) or unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+    from wcwidth import wcwidth  # only here: most texts are ASCII
+
+    return max(wcwidth(char), 0)
