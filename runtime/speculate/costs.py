@@ -37,7 +37,7 @@ AGE = 0.003  # what a depth costs: contexts grow
 NOISE, LEAST_NOISE, MOST_NOISE = 0.15, 0.03, 0.6  # one time: at first, and the bounds of what is learned
 NOISE_WEIGHT = 0.05
 REMEMBERED = 0.15  # a cost that an earlier run measured
-FAR = 2.0  # deviations from which on a time counts no further: machines stall
+FAR = 2.0  # deviations from which on a time counts no further, and ever less: machines stall
 RUN = 3  # far times on one side in a row, after which the speed has changed, or costs were wrong
 JUMP, COST_JUMP = 0.5, 0.25  # by so much
 
@@ -171,14 +171,15 @@ class Costs:
             return  # a shape's first time is long: kernels, buffers and views are made for it
         towards = self._towards(summed)
         spread = math.sqrt(sum(towards[i] for i in summed) + self._noise)
-        if abs(surprise) > FAR * spread:
+        off = max(abs(surprise) / (FAR * spread), 1.0)
+        if off > 1:
             self._jumped(surprise)
-            surprise = math.copysign(FAR * spread, surprise)
+            surprise /= off
         else:
             self._far = 0
         self._noise += NOISE_WEIGHT * (surprise**2 * self._noise / spread**2 - self._noise)
         self._noise = min(max(self._noise, LEAST_NOISE**2), MOST_NOISE**2)
-        self._update(summed, surprise, self._noise)
+        self._update(summed, surprise, self._noise * off**2)
 
     def _pass_over(self, at: int, seconds: float) -> None:
         """A depth's first time, where it is far from what was expected."""

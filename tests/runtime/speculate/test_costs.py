@@ -87,6 +87,17 @@ def test_stalls_move_a_cost_by_a_bounded_share() -> None:
     assert cost(known, 4) < 2.2
 
 
+def test_two_stalls_of_a_draft_that_is_hardly_known_make_it_no_dearer() -> None:
+    """Drafted rounds are waited for, so that other programs hold up these rather than plain ones."""
+    known = drafted(costs(), 4, 2.5, times=12)
+    before = cost(known, 4)
+    for times in (6, 8):
+        drafted(known, 4, 2.5, times=3)
+        known.record("draft", 4, times * 2.5 * PLAIN_S)
+        plain(known, 10)
+    assert cost(known, 4) < 1.1 * before
+
+
 def test_the_first_time_of_a_depth_may_be_long() -> None:
     known = costs()
     drafted(known, 4, 1.0, times=1)
