@@ -56,10 +56,16 @@ Files of DBRX say the base of its rotation in `attn_config`, where its authors' 
 read it, and modelkit does. transformers 5.24 reads it there no longer and takes 10000 instead; a file that
 says one base there and another beside it is refused.
 
+Layers of Ouro are passed four times, with memories of their own in each pass: a token takes four times the
+memory and the work that its size says. A gate beside them says after each pass whether it is enough; in the
+authors' class a token ends early where the probabilities up to there reach early_exit_threshold. That is 1 in
+published files, which only rounding can reach, and modelkit makes all passes, as llama.cpp and vLLM do; a
+lower threshold is refused.
+
 Rows whose architecture is followed by * are of kinds that transformers has no class for: their code came with
-their checkpoints. They are compared with mlx-lm's classes in float32, Baichuan 1 and 2 with their authors',
-and each was read beside a second program: its authors', vLLM's or llama.cpp's. Where those differ, the
-authors' counts: a tied head of MiniCPM reads what is scaled, DeepSeekMoE divides the weights of chosen
+their checkpoints. They are compared with mlx-lm's classes in float32, Baichuan 1 and 2 and Ouro with their
+authors', and each was read beside a second program: its authors', vLLM's or llama.cpp's. Where those differ,
+the authors' counts: a tied head of MiniCPM reads what is scaled, DeepSeekMoE divides the weights of chosen
 experts by their sum if it is told so (norm_topk_prob), the first Qwen ends at seq_length, behind which its
 class rescales rotation and scores, and Phi-3-small's sparse layers see blocks of the past alone, where
 mlx-lm's see later tokens of a block too.

@@ -18,7 +18,7 @@ def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]
 
 def masks(inventory: Inventory) -> list[str]:
     """Attention masks and rotary tables that old checkpoints store, Phi-4's adapters for images and sound,
-    and DeepSeek V4's choice of experts for images; MLX has no module for them.
+    DeepSeek V4's choice of experts for images, and Ouro's gates; MLX has no module for them.
     """
     endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
     return [name for name in inventory.tensors if name.endswith(endings)]
@@ -57,12 +57,15 @@ def _unread(inventory: Inventory) -> list[str]:
 def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ...]:
     spare = masks(inventory)
     pairs = [name for name in spare if ".lora_" in name or name.endswith(".bias_vl")]
-    buffers = [name for name in spare if name not in pairs]
+    gates = [name for name in spare if "exit_gate." in name]
+    buffers = [name for name in spare if name not in (*pairs, *gates)]
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]
     if buffers:
         notes.append(f"{counted(len(buffers), 'stored buffer')} left out: positions say the same")
     if pairs:
         notes.append(f"{counted(len(pairs), 'tensor')} left out: what images and sound have besides")
+    if gates:
+        notes.append(f"{counted(len(gates), 'tensor')} left out: gates of fewer passes, and all are made")
     doubles = len(_doubles(inventory)) - sum(inventory.tensors[name].dtype == "F64" for name in buffers)
     if doubles:
         notes.append(f"{counted(doubles, 'tensor')} float64, and float32 here, the widest that MLX computes")

@@ -21,3 +21,15 @@ def test_adapters_of_phi4_for_images_and_sound_are_left_out(inventory_of: Make) 
     masks, pairs = left_out_notes(inventory, ())
     assert masks == "1 stored buffer is left out: positions say the same"
     assert pairs == "2 tensors are left out: what images and sound have besides"
+
+
+def test_gates_of_ouro_are_left_out(inventory_of: Make) -> None:
+    tensors = {
+        "model.norm.weight": ("BF16", (64,)),
+        "model.early_exit_gate.weight": ("BF16", (1, 64)),
+        "model.early_exit_gate.bias": ("BF16", (1,)),
+    }
+    inventory = inventory_of(tensors, {"model_type": "ouro", "architectures": ["OuroForCausalLM"]})
+    assert [tensor.name for tensor in to_decide(inventory, ())] == ["model.norm.weight"]
+    (gates,) = left_out_notes(inventory, ())
+    assert gates == "2 tensors are left out: gates of fewer passes, and all are made"
