@@ -1,5 +1,5 @@
-"""Ouro: a Llama in sandwich norms whose layers are passed several times, each time with memories of their own.
-Behind each pass comes the last norm, and what it gives enters the next one.
+"""Ouro: a Llama in sandwich norms whose layers are passed several times, each time with memories of their
+own. Behind each pass comes the last norm, and what it gives enters the next one.
 
 A gate says after each pass how likely it is the last. As published (early_exit_threshold 1) all are made, so
 it is not computed; a lower threshold is refused.
@@ -121,8 +121,9 @@ class Trunk(Module):
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         memories, x = by_layout(caches), step.embedded(self.embed)
-        for self._turn in range(self._passes):
-            x = self.norm(ops.table.layers(self.layers, x, step, memories[self._turn :: self._passes]))
+        for turn in range(self._passes):
+            self._turn = turn
+            x = self.norm(ops.table.layers(self.layers, x, step, memories[turn :: self._passes]))
         return x
 
     def goes_round(self, given: Sequence[Any]) -> bool:

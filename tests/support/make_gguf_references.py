@@ -120,7 +120,11 @@ def _stored(base: str, changes: Mapping[str, Any], folder: Path) -> dict[str, li
         for layer in range(config["num_hidden_layers"]) if inside else ():
             shapes[f"{before}layers.{layer}.{after}"] = shape
         shapes |= {} if ".layers." in key else {key: shape}
-    shapes = {key: shape for key, shape in shapes.items() if not key.endswith("inv_freq")}
+    shapes = {
+        key: shape
+        for key, shape in shapes.items()
+        if not key.endswith("inv_freq") and "early_exit_gate" not in key
+    }
     _write_stored(config, shapes, folder)
     return shapes
 

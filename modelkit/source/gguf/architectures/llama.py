@@ -104,6 +104,36 @@ NANBEIGE = Architecture(
     TOP,
     (*NORMS, *PAIRED_ATTENTION, *MLP),
 )
+
+
+def _every_pass_ends_in_the_norm(file: Reading) -> None:
+    if file.get("skip_loop_final_norm"):
+        file.unsupported("passes do not end in the last norm, which is not computed for this family")
+
+
+OURO = Architecture(
+    "ouro",
+    (Kind("ouro", "OuroForCausalLM"),),
+    decoder(
+        Rope(),
+        VOCAB,
+        NO_WINDOW,
+        Same("num_loops", ("total_ut_steps",), default=4, absent=1),
+        Special(_every_pass_ends_in_the_norm),
+        Written("skip_loop_final_norm", lambda _: False),
+        Always("hidden_act", "silu"),
+    ),
+    TOP,
+    (
+        *NORMS,
+        *rules("""
+            post_attention_norm.* = input_layernorm_2.*
+            post_ffw_norm.* = post_attention_layernorm_2.*
+        """),
+        *PAIRED_ATTENTION,
+        *MLP,
+    ),
+)
 # Files of these are read as the Llamas that they are but for names.
 EXAONE = Architecture(
     "exaone",

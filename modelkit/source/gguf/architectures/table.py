@@ -55,6 +55,7 @@ ROWS: tuple[Architecture, ...] = (
     llama.XVERSE,
     baichuan.BAICHUAN,
     llama.NANBEIGE,
+    llama.OURO,
     llama.ARCEE,
     llama.EXAONE,
     llama.INTERNLM2,

@@ -119,3 +119,11 @@ def test_a_matrix_for_all_three_of_glm_with_axes_is_refused() -> None:
     shapes["blk.0.attn_qkv.weight"] = (sum(rows for rows, _ in parts), parts[0][1])
     with pytest.raises(UnsupportedSource, match="attn_qkv"):
         read(reference.metadata, shapes, reference.exported, "model")
+
+
+def test_passes_of_ouro_end_in_the_norm() -> None:
+    reference = GgufReference("ouro")
+    assert reference.imported.config["total_ut_steps"] == 4
+    told = {**reference.metadata, "ouro.skip_loop_final_norm": True}
+    with pytest.raises(UnsupportedSource, match="passes do not end in the last norm"):
+        read(told, reference.shapes, reference.exported, "model")
