@@ -83,6 +83,7 @@ FAMILIES = (
     "falcon_mamba",
     "rwkv7",
     "zamba2",
+    "ouro",
     ASSISTED,
 )
 NEAR = 0.02

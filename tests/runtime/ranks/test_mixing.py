@@ -34,7 +34,7 @@ REFUSED = {
     (4, "shards"): {mixing.ASSISTED},
     (4, "stages"): {
         *("gemma4_text", mixing.ASSISTED, *mixing.READERS),
-        *("deepseek_v3", "kimi_linear", "falcon_h1", "iquest_loop", "falcon_mamba", "rwkv7"),
+        *("deepseek_v3", "kimi_linear", "falcon_h1", "iquest_loop", "falcon_mamba", "rwkv7", "ouro"),
     },
 }
 
