@@ -57,9 +57,8 @@ def holds_input_first(described: Described, name: str) -> bool:
 
 
 def is_table(name: str) -> bool:
-    return (
-        re.search(r"(embed\w*(\.\d+)?|embeddings|wte|wpe|shared|attention_bias)\.weight$", name) is not None
-    )
+    own = r"(embed\w*|embedders\.\d+|embeddings|wte|wpe|shared|attention_bias)\.weight$"
+    return re.search(own, name) is not None
 
 
 def pair_for(name: str, shape: Shape, rank: int, *, input_first: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -97,6 +97,7 @@ def test_models_are_loaded_and_unloaded(tab: Tab, fake: Fake) -> None:
 
 def test_a_package_that_takes_a_models_name_brings_its_own_parameters(tab: Tab, fake: Fake) -> None:
     temperature = tab.page.get_by_label("Temperature")
+    tab.page.locator("[placeholder='0.7']").wait_for(state="attached")
     assert temperature.get_attribute("placeholder") == "0.7"
     fake.temperature = 0.9
     tab.button("Models").click()
