@@ -274,7 +274,8 @@ def _edges(parts: Parts, rooms: Sequence[int], before: Sequence[int]) -> list[in
     """
     layers, stages = len(parts.layers), len(rooms)
     if layers < stages:
-        raise CannotCut(f"{parts.architecture} has {layers} layers, too few for {stages} stages")
+        has = f"{layers} layer{'s' * (layers != 1)}"
+        raise CannotCut(f"{parts.architecture} has {has}, too few for {stages} stages")
     same = [taken + parts.same_bytes for taken in before]
     taken = [0, *accumulate(map(parts.most_bytes, range(layers)))]
     first = same[0] + parts.around_bytes
