@@ -28,7 +28,6 @@ MOST_STATES = 1_500
 _NEVER = (-1, -1)
 _MOST_COMPARED = 200  # states, each with all others
 _MOST_NODES = 6_000  # of a pattern, its repeats counted out
-_LONGEST = 12_000  # characters of a pattern that is made
 
 EVERY = others(())
 """All characters."""
