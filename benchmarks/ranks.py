@@ -4,11 +4,12 @@ would do.
     python benchmarks/ranks.py [--ranks 2] [--layers 8] [--width 2048] [--tokens 64] [--peer PYTHON]
     python benchmarks/ranks.py --simulate [--step-ms 40] [--head-ms 2] [--layers 64] [--width 6144]
 
-The model is a made-up llama in 4 bits. Each rank is a process on loopback with one thread for products. Per
-way: tokens per second of one sequence, of eight together, and of a prompt of 1024 that is read, both by an
-engine; milliseconds of all processes' processor time per token of one sequence, what the fullest one holds
-once weights are loaded, and what the plan said. --peer: a Python with mlx-lm, whose
-tensor-parallel llama is measured on the same ranks. A decoded token is fed back by rank 0, as an engine does.
+The model is a made-up llama in 4 bits. Each rank is a process on loopback with one thread for products.
+Beside them: one process with as many threads, and one with one thread, as each of several machines is alone.
+Per way: tokens per second of one sequence, of eight together, and of a prompt of 1024 that is read, both by
+an engine; milliseconds of all processes' processor time per token of one sequence, what the fullest one holds
+once weights are loaded, and what the plan said. --peer: a Python with mlx-lm, whose tensor-parallel llama is
+measured on the same ranks. A decoded token is fed back by rank 0, as an engine does.
 "pairs" are two stages, each of them shared by --ranks processes, so twice as many.
 
 Then the goals (`ranks_goals`), each with its bar, what was found, and whether it is met; speeds say something
@@ -23,8 +24,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -35,8 +37,10 @@ from benchmarks.ranks_traffic import crowd  # noqa: E402
 from tests.support.ranks import environments  # noqa: E402
 
 GROUP_SIZE, BITS, PROMPT = 64, 4, 32
-WAYS = ("one", "stages", "shards", "pairs")
-ALONE = 5
+ALONE = ("one", "one thread")
+"""Ways that are a single process."""
+WAYS = (*ALONE, "stages", "shards", "pairs")
+BEFORE = 5
 """Steps before those that are timed."""
 
 
@@ -78,7 +82,7 @@ def measure(options: argparse.Namespace) -> None:
         print(f"{'way':<16}" + "".join(f"{name:>{12 if name == names[-1] else 10}}" for name in names))
         found: dict[str, list[list[Rank]]] = {}
         for way, command in ways.items():
-            size = {"one": 1, "pairs": 2 * options.ranks}.get(way, options.ranks)
+            size = 1 if way in ALONE else 2 * options.ranks if way == "pairs" else options.ranks
             found[way] = [at_once(folder, size, command, options.ranks) for _ in range(options.rounds)]
             show(way, found[way])
         print()
@@ -100,7 +104,7 @@ def show(way: str, rounds: list[list[Rank]]) -> None:
 
 
 def at_once(folder: Path, size: int, command: list[str], threads: int) -> list[Rank]:
-    """What each of these ranks says. One process alone has as many threads as there are ranks."""
+    """What each of these ranks says. threads: of one process alone, for large products of floats."""
     given = environments(folder, size) if size > 1 else [dict(os.environ)]
     own = {"OPENBLAS_NUM_THREADS": "1" if size > 1 else str(threads), "PYTHONPATH": str(ROOT)}
     started = [
@@ -141,36 +145,63 @@ def answer(way: str, folder: Path, ranks: int, tokens: int) -> Rank:
     from runtime.ranks.group import Group
 
     ops.settle()
-    set_threads(ranks if way == "one" else 1)
-    group = Group.alone() if way == "one" else Group.join("ring", kernels=native.kernels)
+    threads = ranks if way == "one" else 1
+    set_threads(threads)
+    group = Group.alone() if way in ALONE else Group.join("ring", kernels=native.kernels)
     calls = counting(group)
     model, own = loaded(folder, group, {"shards": group.size, "pairs": ranks}.get(way, 1))
     held = mx.get_active_memory()
+    group.keep_apart()  # as an engine does: both loops compute on the same processors
+    first = bare(model, group, tokens)
+    engine = led(group, model, PROMPT, tokens, threads)
+    group.keep_apart()
+    again = bare(model, group, tokens)
+    found: Rank = {
+        "rate": max(tokens / sum(loop.took_s) for loop in (first, again)),
+        "cpu_ms": min(first.cpu_ms, again.cpu_ms),
+        "held": held,
+        "planned": own.weight_bytes,
+        "layers": own.stop - own.start,
+        "step_ms": step_of([*first.took_s, *again.took_s]),
+        "thread_ms": (first.thread_ms + again.thread_ms) / 2,
+    }
+    if group.size > 1:
+        forward = decoding(model, group)
+        token = forward(mx.zeros((1, PROMPT), mx.int32))
+        before = dict(calls())
+        forward(token)
+        broadcast = group.rank + 1 < group.size  # of the token that was drawn
+        found["sums"] = calls()["sums"] - before["sums"]
+        found["hops"] = calls()["sends"] - before["sends"] - broadcast
+    return found | engine | crowd(group, model, threads)
+
+
+class Loop(NamedTuple):
+    """What steps took that nobody but a loop asked for."""
+
+    took_s: list[float]
+    """Seconds of each."""
+    cpu_ms: float
+    """Of the process, for a token."""
+    thread_ms: float
+    """Of the calling thread."""
+
+
+def bare(model: Any, group: Any, tokens: int) -> Loop:
+    """So many tokens behind a prompt, one sequence."""
+    import mlx.core as mx
+
     forward = decoding(model, group)
     token = forward(mx.zeros((1, PROMPT), mx.int32))
-    for _ in range(ALONE - 1):
+    for _ in range(BEFORE - 1):
         token = forward(token)
     used, own_s, at = time.process_time(), time.thread_time(), [time.perf_counter()]
     for _ in range(tokens):
         token = forward(token)
         at.append(time.perf_counter())
-    found: Rank = {
-        "rate": tokens / (at[-1] - at[0]),
-        "cpu_ms": (time.process_time() - used) / tokens * 1e3,
-        "held": held,
-        "planned": own.weight_bytes,
-        "layers": own.stop - own.start,
-        "step_ms": step_of(at),
-        "thread_ms": (time.thread_time() - own_s) / tokens * 1e3,
-    }
-    if group.size == 1:
-        return found | led(group, model, PROMPT, tokens, ranks) | crowd(group, model, ranks)
-    before = dict(calls())
-    forward(token)
-    broadcast = group.rank + 1 < group.size  # of the token that was drawn
-    found["sums"] = calls()["sums"] - before["sums"]
-    found["hops"] = calls()["sends"] - before["sends"] - broadcast
-    return found | led(group, model, PROMPT, tokens, 1) | crowd(group, model, 1)
+    cpu_ms, thread_ms = ((time.process_time() - used) * 1e3, (time.thread_time() - own_s) * 1e3)
+    took_s = [after - before for before, after in pairwise(at)]
+    return Loop(took_s, cpu_ms / tokens, thread_ms / tokens)
 
 
 def loaded(folder: Path, group: Any, shards: int) -> tuple[Any, Any]:
