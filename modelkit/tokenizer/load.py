@@ -53,6 +53,7 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
         keeps_end=config.get("truncation_side") == "left",
         decoder=document["decoder"],
         vocab_size=1 + max(_largest_id(document["model"]["vocab"]), *native.get_added_tokens_decoder(), 0),
+        cleans=cleans if isinstance(cleans := config.get("clean_up_tokenization_spaces"), bool) else None,
     )
 
 

@@ -37,6 +37,7 @@ class Tokenizer:
         keeps_end: bool,
         decoder: Mapping[str, Any] | None,
         vocab_size: int,
+        cleans: bool | None = None,
     ) -> None:
         self._native = native
         self.specials = specials
@@ -44,6 +45,8 @@ class Tokenizer:
         self._cut_side = "left" if keeps_end else "right"
         self.vocab_size = vocab_size
         """One more than the largest id. A model's embedding may have more rows, never fewer."""
+        self.cleans = cleans
+        """`clean_up_tokenization_spaces` of its files; None: they do not say. Nothing is cleaned here."""
         self.bos_id = self._id_of(specials.bos)
         self.eos_id = self._id_of(specials.eos)
         own = native.num_special_tokens_to_add(False) > 0

@@ -78,7 +78,7 @@ def vocabulary_metadata(
     made = dict(stated.metadata)
     notes = list(stated.notes)
     if kind == BYTES:
-        name, said = recognised(document, label)
+        name, said = recognised(document, label, tokenizer.cleans)
         made[KEY + "pre"] = name
         notes += said
     before, after = _frame(tokenizer)
@@ -107,12 +107,14 @@ def vocabulary_metadata(
     return Vocabulary(made, tuple(notes))
 
 
-def recognised(document: Mapping[str, Any], label: str) -> tuple[str, list[str]]:
-    """(`tokenizer.ggml.pre`, notes). Raises UnsupportedSource where no known way cuts texts like this one."""
+def recognised(document: Mapping[str, Any], label: str, cleans: bool | None = None) -> tuple[str, list[str]]:
+    """(`tokenizer.ggml.pre`, notes). cleans: as in Tokenizer; of names that cut alike it tells the right one.
+    Raises UnsupportedSource where no known way cuts texts like this one.
+    """
     whole, nfc = bool(document["model"].get("ignore_merges")), "NFC" in str(document.get("normalizer"))
     stated = _stated_patterns(document["pre_tokenizer"])
     wanted = None
-    found: list[tuple[bool, bool, bool, str]] = []
+    found: list[tuple[bool, bool, bool, bool, str]] = []
     for name, row in SPLITTINGS.items():
         if row.raw:
             continue
@@ -120,12 +122,13 @@ def recognised(document: Mapping[str, Any], label: str) -> tuple[str, list[str]]
             wanted = wanted if wanted is not None else _cuts(document["pre_tokenizer"])
             if wanted != _row_cuts(row.patterns):
                 continue
-        found.append((row.whole_first != whole, row.patterns != stated, row.nfc != nfc, name))
+        cleaned = cleans is not None and row.cleans != cleans
+        found.append((row.whole_first != whole, row.patterns != stated, row.nfc != nfc, cleaned, name))
     if not found:
         raise UnsupportedSource(
             f"{label} cuts text in a way that llama.cpp has no name for, so its ids would be others there"
         )
-    flag, _, normal, name = min(found, key=lambda row: row[:3])
+    flag, _, normal, _, name = min(found, key=lambda row: row[:4])  # of equals the first
     if flag:
         first = "takes" if whole else "does not take"
         raise UnsupportedSource(

@@ -80,6 +80,18 @@ def test_every_name_is_recognised_by_what_it_does(pre: str) -> None:
     assert not notes
 
 
+@pytest.mark.parametrize(("cleans", "name"), [(None, "starcoder"), (True, "starcoder"), (False, "smollm")])
+def test_of_names_that_cut_alike_it_is_the_one_that_cleans_alike(cleans: bool | None, name: str) -> None:
+    assert recognised(document("smollm"), "it", cleans) == (name, [])
+
+
+@pytest.mark.parametrize("cleans", [True, False])
+def test_whether_it_cleans_is_read_from_its_files(cleans: bool) -> None:
+    config = {"clean_up_tokenization_spaces": cleans}
+    made = stated(of_files(tokenizer=document("smollm"), tokenizer_config=config))
+    assert SPLITTINGS[made.metadata["tokenizer.ggml.pre"]].cleans is cleans
+
+
 @pytest.mark.parametrize(
     ("steps", "name"),
     [
