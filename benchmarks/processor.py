@@ -2,6 +2,7 @@
 
     python benchmarks/processor.py --llama PYTHON [--rounds 3] [--shapes "llama 125M"] [--formats q4,q8]
                                    [--jobs "decode,prefill 512"] [--threads 2] [--place DIR] [--svg FILE]
+                                   [--file FILE.gguf]
 
 PYTHON is an interpreter with llama-cpp-python, built for this machine. Each engine runs in fresh processes,
 both in turn, `--rounds` times; a figure is the median of rounds, and a ratio the median of the rounds'
@@ -14,6 +15,8 @@ and whoever comes behind them waits). verify N: how many times as long as a step
 takes, the logits of all asked for. first: seconds from the process's start to its first token; load peak:
 MB held by then; peak: MB at the end. "behind" once more with keys and values in q8, and in f16, as llama.cpp
 keeps them anyway, with the peak of a process that does nothing else.
+
+--file measures a model as people have it in place of these random ones, in its own formats on both sides.
 
 formats: q4 and q8 plain; q4_k_m, which is llama.cpp's own file on both sides; bf16 as the checkpoint is.
 
@@ -40,7 +43,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.processor_models import FORMATS, SHAPES, Pair, make  # noqa: E402
+from benchmarks.processor_models import FORMATS, SHAPES, Pair, make, of_file  # noqa: E402
 
 JOBS = (
     "decode",
@@ -125,9 +128,16 @@ def main() -> None:
         place = options.place or Path(spare)
         place.mkdir(parents=True, exist_ok=True)
         measured = [
-            Measured(make(shape, packed, place, options.llama))
-            for shape in options.shapes
-            for packed in options.formats
+            Measured(pair)
+            for pair in (
+                [of_file(options.file, place, options.llama)]
+                if options.file
+                else [
+                    make(shape, packed, place, options.llama)
+                    for shape in options.shapes
+                    for packed in options.formats
+                ]
+            )
         ]
         for _ in range(options.rounds):
             for one in measured:
@@ -153,6 +163,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--place", type=Path)
     parser.add_argument("--svg", type=Path)
+    parser.add_argument("--file", type=Path, help="a GGUF file")
     return parser.parse_args()
 
 

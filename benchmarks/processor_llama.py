@@ -16,7 +16,7 @@ import llama_cpp.llama_cpp as lc  # noqa: E402
 import numpy as np  # noqa: E402
 from processor_held import peak_mb  # noqa: E402
 
-DECODED, BEHIND, ROWS_DECODED, VERIFIED, VOCAB = 128, 48, 48, 128, 32000
+DECODED, BEHIND, ROWS_DECODED, VERIFIED = 128, 48, 48, 128
 
 
 class Llama:
@@ -32,6 +32,7 @@ class Llama:
         if packed_keys:
             wanted.type_k = wanted.type_v = lc.GGML_TYPE_Q8_0
             wanted.flash_attn_type = 1
+        self._vocabulary = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(self._model))
         self._context = lc.llama_init_from_model(self._model, wanted)
         assert self._context
         self._memory = lc.llama_get_memory(self._context)
@@ -50,7 +51,9 @@ class Llama:
         assert lc.llama_decode(self._context, batch) == 0
         lc.llama_batch_free(batch)
         return [
-            int(np.ctypeslib.as_array(lc.llama_get_logits_ith(self._context, i), (VOCAB,)).argmax())
+            int(
+                np.ctypeslib.as_array(lc.llama_get_logits_ith(self._context, i), (self._vocabulary,)).argmax()
+            )
             for i in sorted(wanted)
         ]
 

@@ -8,6 +8,7 @@ file of llama.cpp's, ours imported.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -286,7 +287,6 @@ class Pair:
 def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
     """In the folder `place`, where the store is too. llama: an interpreter with llama-cpp-python."""
     import modelkit
-    from modelkit.store.store import Store
 
     folder = place / shape.split()[-1].strip("()")
     if not (folder / "config.json").is_file():
@@ -305,9 +305,25 @@ def make(shape: str, packed: str, place: Path, llama: str | None) -> Pair:
         modelkit.create(recipe, name=name, home=home)
     else:
         sys.exit(f"{packed} is made by llama.cpp: give --llama an interpreter with llama-cpp-python")
+    return Pair(shape, packed, name, gguf, _weight_bytes(home, name))
+
+
+def of_file(gguf: Path, place: Path, llama: str | None) -> Pair:
+    """The model that is in this file, in the formats that it has, on both sides."""
+    import modelkit
+
+    recipe, name = place / "Modelfile", re.sub(r"[^a-z0-9]+", "-", gguf.stem.lower())
+    recipe.write_text(f'FROM "{gguf.resolve()}"\n', encoding="utf-8")
+    modelkit.create(recipe, name=name, home=place / "home")
+    size = _weight_bytes(place / "home", name)
+    return Pair(gguf.stem, "as it is", name, None if llama is None else gguf.resolve(), size)
+
+
+def _weight_bytes(home: Path, name: str) -> int:
+    from modelkit.store.store import Store
+
     files = Store(home).resolve(name).files
-    size = sum(path.stat().st_size for inside, path in files.items() if inside.endswith(".safetensors"))
-    return Pair(shape, packed, name, gguf, size)
+    return sum(path.stat().st_size for inside, path in files.items() if inside.endswith(".safetensors"))
 
 
 def write(folder: Path, config: dict[str, Any]) -> None:

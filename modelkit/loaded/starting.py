@@ -60,9 +60,9 @@ def start(
 
 def _ends(prompter: Prompter) -> frozenset[int]:
     """Tokens that end an answer in the model's style, besides those that its files name."""
-    pieces = prompter.tokenizer.pieces
     texts = () if prompter.style is None else prompter.style.stops
-    return frozenset(pieces[text] for text in texts if text in pieces)
+    ids = map(prompter.tokenizer.piece_to_id, texts)
+    return frozenset(one for one in ids if one is not None)
 
 
 def _notes(label: str, prompter: Prompter, defaults: Parameters) -> tuple[str, ...]:

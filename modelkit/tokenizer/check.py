@@ -5,8 +5,8 @@ to 2^31 or a short character map each end the process in a way no `except` can c
 accepted. So everything that can multiply, index or allocate is bounded here, in Python.
 
 Invariants of a checked file: every component is of a known type; texts that normalization inserts cannot
-make a text more than GROWTH times longer; ids are unique and dense; every merge joins two known pieces into
-a known piece; no text is cut or padded.
+make a text more than GROWTH times longer; ids are unique and dense; no text is cut or padded. That every
+merge joins two known pieces into a known one is what the library looks for by itself.
 """
 
 import base64
@@ -55,11 +55,15 @@ def check_document(document: dict[str, Any], name: str) -> dict[str, Any]:
             if key in ("normalizer", "decoder"):
                 _check_growth(key, components)
     except ValueError as error:
-        raise TokenizerError(
-            f"{name} is refused: {error}",
-            hint="Fetch the file again; if it is whole, report it to its maker.",
-        ) from error
+        raise refused(name, error) from error
     return checked
+
+
+def refused(name: str, fault: object) -> TokenizerError:
+    """For a file that breaks a bound; fault: a sentence's end."""
+    return TokenizerError(
+        f"{name} is refused: {fault}", hint="Fetch the file again; if it is whole, report it to its maker."
+    )
 
 
 def _components(key: str, value: object, types: frozenset[str]) -> Iterator[dict[str, Any]]:

@@ -10,18 +10,19 @@ Last, special tokens in a text are known as such even where `split_special_token
 prompt is one text, with the marks that its chat template writes.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import TokenizerError
-from modelkit.tokenizer.check import LIMIT_BYTES, check_document
+from modelkit.tokenizer.building import built
+from modelkit.tokenizer.check import LIMIT_BYTES, check_document, refused
 from modelkit.tokenizer.native import guarded
 from modelkit.tokenizer.read import parse_object, read_object, read_text
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 from modelkit.tokenizer.tokenizer import Tokenizer
 from modelkit.tokenizer.told import as_told
+from modelkit.tokenizer.vocabulary import merge_fault
 
 if TYPE_CHECKING:
     import tokenizers
@@ -87,10 +88,13 @@ def _native(document: dict[str, Any], text: str | None) -> "tokenizers.Tokenizer
 
     text: the document as it was read; None where it is another one than was checked.
     """
-    import tokenizers
-
-    text = json.dumps(document, ensure_ascii=False) if text is None else text
-    native = guarded("reading tokenizer.json", lambda: tokenizers.Tokenizer.from_str(text))
+    try:
+        native = guarded("reading tokenizer.json", lambda: built(document, text))
+    except TokenizerError as error:
+        fault = merge_fault(document["model"]) if document["model"]["type"] == "BPE" else None
+        if fault is None:
+            raise
+        raise refused("tokenizer.json", fault) from error
     for token in document["added_tokens"]:
         _expect_id(native, token["content"], token["id"])
     return native

@@ -4,7 +4,7 @@ Errors are ValueErrors that complete the sentence "tokenizer.json is refused: ..
 """
 
 import math
-from operator import add
+from collections.abc import Mapping
 from typing import Any
 
 PIECE_BYTES = 4096
@@ -24,7 +24,7 @@ def check_vocabulary(model: object, added: object) -> tuple[dict[str, Any], dict
         _check_short(checked, field)
     if kind == "BPE":
         ids = _pieces(checked.get("vocab"))
-        _check_merges(checked, ids)
+        _check_merges(checked)
         _check_dropout(checked.get("dropout"))
     elif kind == "Unigram":
         ids = _scored_pieces(checked)
@@ -78,36 +78,31 @@ def _scored_pieces(model: dict[str, Any]) -> dict[str, int]:
     return ids
 
 
-def _check_merges(model: dict[str, Any], ids: dict[str, int]) -> None:
+def _check_merges(model: dict[str, Any]) -> None:
+    """That each joins known pieces into a known one is for the library to find, which looks them all up; but
+    behind a prefix that later pieces have, it cuts what it has not measured.
+    """
     merges = model.get("merges")
     if not isinstance(merges, list) or len(merges) > MOST_MERGES:
         raise ValueError(f"its merges must be a list of at most {MOST_MERGES:,}")
-    prefix = len(model.get("continuing_subword_prefix") or "")
-    if _all_known(merges, ids, prefix):
-        return
-    for number, merge in enumerate(merges):
+    fault = merge_fault(model) if model.get("continuing_subword_prefix") else None
+    if fault is not None:
+        raise ValueError(fault)
+
+
+def merge_fault(model: Mapping[str, Any]) -> str | None:
+    """What is wrong with the first merge that does not join two known pieces into a known one; None for none.
+    model: one that was checked.
+    """
+    ids, prefix = model["vocab"], len(model.get("continuing_subword_prefix") or "")
+    for number, merge in enumerate(model["merges"]):
         parts = merge.split(" ") if isinstance(merge, str) else merge
         if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(part, str) for part in parts):
-            raise ValueError(f"merge {number} does not name two pieces")
+            return f"merge {number} does not name two pieces"
         left, right = parts
         if left not in ids or right not in ids or left + right[prefix:] not in ids:
-            raise ValueError(f"merge {number} joins or makes a piece that is not in the vocabulary")
-
-
-def _all_known(merges: list[Any], ids: dict[str, int], prefix: int) -> bool:
-    """Does each merge join two known pieces into a known one? A vocabulary has a hundred thousand of them, so
-    they are compared as sets; which one is wrong is looked for where one is.
-    """
-    spelled = set(map(type, merges)) == {str}
-    pairs = [merge.split(" ") for merge in merges] if spelled else merges
-    if set(map(type, pairs)) != {list} or set(map(len, pairs)) != {2}:
-        return False
-    lefts, rights = zip(*pairs, strict=True)
-    if set(map(type, lefts)) != {str} or set(map(type, rights)) != {str}:
-        return False
-    known = ids.keys()
-    ends = (right[prefix:] for right in rights) if prefix else rights
-    return set(lefts) <= known and set(rights) <= known and set(map(add, lefts, ends)) <= known
+            return f"merge {number} joins or makes a piece that is not in the vocabulary"
+    return None
 
 
 def _check_dropout(dropout: object) -> None:
