@@ -50,12 +50,8 @@ class Llama:
             batch.logits[i] = i in wanted
         assert lc.llama_decode(self._context, batch) == 0
         lc.llama_batch_free(batch)
-        return [
-            int(
-                np.ctypeslib.as_array(lc.llama_get_logits_ith(self._context, i), (self._vocabulary,)).argmax()
-            )
-            for i in sorted(wanted)
-        ]
+        rows = [lc.llama_get_logits_ith(self._context, i) for i in sorted(wanted)]
+        return [int(np.ctypeslib.as_array(row, (self._vocabulary,)).argmax()) for row in rows]
 
     def read(self, ids: list[int], sequence: int = 0) -> int:
         for start in range(0, len(ids), 512):
