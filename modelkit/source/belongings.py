@@ -14,6 +14,7 @@ from modelkit.source.tree import Files, is_own, is_safe_relative, open_regular
 
 LIMIT_BYTES = 64_000_000
 
+_TEKKEN, _TOKENIZER = "tekken.json", "tokenizer.json"
 _KEPT = (
     "config.json",
     "generation_config.json",
@@ -24,6 +25,7 @@ _KEPT = (
     "tiktoken.model",
     "qwen.tiktoken",
     "hy.tiktoken",
+    _TEKKEN,
     "tokenizer.jsonl",
     "rwkv_vocab_v20230424.txt",
     "special_tokens_map.json",
@@ -70,8 +72,11 @@ def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tupl
 
 
 def kept_of(names: Iterable[str]) -> list[str]:
-    """Those that belong to a model whose weights are safetensors, in name order."""
-    return _apart(filter(is_kept, names))
+    """Those that belong to a model whose weights are safetensors, in name order. Of tekken.json and a
+    tokenizer.json the second: the first is as large as an adapter, and says the same.
+    """
+    found = _apart(filter(is_kept, names))
+    return [name for name in found if name != _TEKKEN or _TOKENIZER not in found]
 
 
 def documents_of(names: Iterable[str]) -> list[str]:
@@ -135,6 +140,8 @@ def _check(name: str, path: Path, origin: str) -> None:
 def _reason(name: str) -> str:
     if not _is_safe(name):
         return "not a safe file name"
+    if name == _TEKKEN:
+        return f"{_TOKENIZER} says the same"
     if is_kept(name):
         return "the name of another but for capitals"
     other = weights_kind(name)

@@ -1,4 +1,4 @@
-"""Ids of texts by the libraries that vocabularies come from (run by hand, with the three of them).
+"""Ids of texts by the libraries that vocabularies come from (run by hand, with the four of them).
 
     python -m tests.support.make_vocabulary_references
 
@@ -20,6 +20,7 @@ from typing import Any
 import sentencepiece
 import tiktoken
 import transformers
+from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,6 +29,11 @@ MERGES = 300
 QWEN = (
     r"""(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|"""
     r"""\s*[\r\n]+|\s+(?!\S)|\s+"""
+)
+TEKKEN = (
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"""
+    r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|"""
+    r""" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 )
 KIMI = "|".join(
     [
@@ -107,6 +113,39 @@ def tiktoken_cases(mergeable: dict[bytes, int]) -> dict[str, Any]:
             ]
             for text in texts([*list(special)[:4], list(special)[-1]])
         ]
+    return made
+
+
+def tekken_cases(mergeable: dict[bytes, int]) -> dict[str, Any]:
+    """Files of two versions, and of each the ids of texts with what begins them. In a text it looks for no
+    special token.
+    """
+    made: dict[str, Any] = {}
+    vocab = [
+        {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
+        for token, rank in mergeable.items()
+    ]
+    names = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[THINK]"]
+    named = [{"rank": rank, "token_str": name, "is_control": True} for rank, name in enumerate(names)]
+    for version, more in (("v3", {}), ("v11", {"special_tokens": named})):
+        file = {
+            "config": {
+                "pattern": TEKKEN,
+                "num_vocab_tokens": len(vocab),
+                "default_vocab_size": 24 + len(vocab) - 20,  # the last twenty are not used
+                "default_num_special_tokens": 24,
+                "version": version,
+            },
+            "vocab": vocab,
+            **more,
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "tekken.json"
+            path.write_text(json.dumps(file), encoding="utf-8")
+            tokenizer = Tekkenizer.from_file(path)
+        cases = [[text, tokenizer.encode(text, bos=True, eos=False)] for text in texts([])]
+        pieces = [tokenizer.id_to_piece(one) for one in range(24)]
+        made[version] = {"config": file["config"], **more, "cases": cases, "special": pieces}
     return made
 
 
@@ -201,6 +240,7 @@ def main() -> None:
         "ranks": file,
         "names": {"tiktoken.model": DECLARED, "tokenizer.model": LLAMA},
         "tiktoken": tiktoken_cases(mergeable),
+        "tekken": tekken_cases(mergeable),
         "sentencepiece": sentencepiece_cases(lines),
         "merges": merges_cases(mergeable),
         "words": words_cases(lines),

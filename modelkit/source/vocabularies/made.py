@@ -11,6 +11,7 @@ from modelkit.source.belongings import LIMIT_BYTES
 from modelkit.source.inventory import Inventory
 from modelkit.source.strict_json import read_json
 from modelkit.source.tree import Files, open_regular
+from modelkit.source.vocabularies import tekken
 from modelkit.source.vocabularies.sentencepiece import agrees, sentencepiece_document
 from modelkit.source.vocabularies.tiktoken import BY_TYPE, FAMILIES, is_tiktoken, tiktoken_document
 from modelkit.source.vocabularies.words import merges_document, words_document
@@ -20,6 +21,8 @@ _MADE = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 _VOCAB, _MERGES, _WORDS = "vocab.json", "merges.txt", "vocab.txt"
+_NAMES = (*FAMILIES, tekken.NAME, *_SENTENCEPIECE, _VOCAB, _WORDS)
+"""The first that is there is taken."""
 _CONVERT = "`AutoTokenizer.from_pretrained(folder, use_fast=True).save_pretrained(folder)`"
 _REFUSED = {
     "tokenizer.jsonl": "PLaMo's vocabulary, whose search takes the longest beginning of those as good",
@@ -68,8 +71,7 @@ def require_tokenizer(inventory: Inventory) -> None:
             )
     raise SourceError(
         f"{inventory.origin} has no {_MADE}",
-        hint="Copy it from the repository that the model came from; where that has tekken.json, "
-        f"write it with transformers: {_CONVERT}.",
+        hint="Copy it from the repository that the model came from.",
     )
 
 
@@ -80,7 +82,9 @@ def _made(inventory: Inventory) -> tuple[str, dict[str, Any], dict[str, Any]] | 
     Raises SourceError where none can be made.
     """
     files = inventory.files
-    name = next((one for one in (*FAMILIES, *_SENTENCEPIECE, _VOCAB, _WORDS) if one in files), None)
+    name = next(
+        (one for one in (*FAMILIES, tekken.NAME, *_SENTENCEPIECE, _VOCAB, _WORDS) if one in files), None
+    )
     if _MADE in files or name is None:
         return None
     label = f"{inventory.origin}/{name}"
@@ -106,6 +110,8 @@ def _document(
     """A tokenizer.json, and special tokens that the vocabulary's file names. model: config.json; config:
     tokenizer_config.json.
     """
+    if name == tekken.NAME:
+        return tekken.tekken_document(read_json(files[name], limit=LIMIT_BYTES, label=label), label)
     if name in _SENTENCEPIECE and not is_tiktoken(data := _read(files[name], label)):
         return sentencepiece_document(data, config, label)
     return _of_others(name, files, model, config, label), {}

@@ -62,15 +62,13 @@ def tiktoken_document(data: bytes, family: Family, config: Mapping[str, Any], la
     is not whole, UnsupportedSource where special tokens have no names.
     """
     ranks = _ranks(data, label, renumbers=family.renumbers)
-    letters = [chr(code) for code in _letters()]
-    vocab = {"".join(map(letters.__getitem__, token)): rank for token, rank in ranks.items()}
+    vocab = spelled(ranks)
     special = [*family.special, *_declared(family, len(ranks), config, label)]
-    merges = _merges(vocab, label)
     bos = config.get("bos_token")
     return document(
         normalizer={"type": "NFC"} if family.nfc else None,
         pre_tokenizer=sequence("pretokenizers", [*map(split, family.patterns), byte_level()]),
-        model=byte_pairs(vocab, merges, whole_first=True),
+        model=byte_pairs(vocab, merges(vocab, label), whole_first=True),
         decoder=byte_level(),
         added_tokens=[added(len(vocab) + number, text, special=True) for number, text in enumerate(special)],
         first=bos if family.begins and isinstance(bos, str) and bos in special else None,
@@ -105,6 +103,12 @@ def _ranks(data: bytes, label: str, *, renumbers: bool) -> dict[bytes, int]:
     return found
 
 
+def spelled(ranks: Mapping[bytes, int]) -> dict[str, int]:
+    """Tokens in letters that stand for bytes."""
+    letters = [chr(code) for code in _letters()]
+    return {"".join(map(letters.__getitem__, token)): rank for token, rank in ranks.items()}
+
+
 def _letters() -> list[int]:
     """Of each byte, in the vocabularies of GPT-2's kind: printable ones of Latin-1 are themselves."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
@@ -129,8 +133,10 @@ def _declared(family: Family, first: int, config: Mapping[str, Any], label: str)
     return named
 
 
-def _merges(vocab: Mapping[str, int], label: str) -> list[tuple[str, str]]:
-    """In the order of their ranks; of one token's, the longest beginning first, as runs are joined so."""
+def merges(vocab: Mapping[str, int], label: str) -> list[tuple[str, str]]:
+    """In the order of their ranks, which is that of `vocab`; of one token's, the longest beginning first, as
+    runs are joined so. Raises MalformedFile where there are too many.
+    """
     found: list[tuple[str, str]] = []
     if sum(len(token) ** 2 for token in vocab) > MOST_WORK:
         raise MalformedFile(f"{label} has tokens so long that there are too many ways to join them")

@@ -1,6 +1,7 @@
 """Vocabularies that come in other files than tokenizer.json: the ids are those of their own libraries.
 
-The references are tiktoken's and sentencepiece's (tests/support/make_vocabulary_references.py).
+The references are tiktoken's, mistral_common's and sentencepiece's
+(tests/support/make_vocabulary_references.py).
 """
 
 import base64
@@ -47,6 +48,76 @@ def test_ranks_give_the_ids_of_tiktoken(tmp_path: Path, name: str) -> None:
     tokenizer = rebuilt(source(tmp_path, name, REFERENCES["ranks"].encode(), config if names else {}))
     for text, ids in REFERENCES["tiktoken"][name]:
         assert tokenizer.encode(text, add_special=False) == ids, text
+
+
+TEKKEN: dict[str, Any] = REFERENCES["tekken"]
+
+
+def tekken(version: str, **parts: Any) -> dict[str, Any]:
+    """As a file says it; parts take the place of its own, None takes one away."""
+    lines = [line.split() for line in REFERENCES["ranks"].splitlines()]
+    vocab = [{"rank": int(rank), "token_bytes": token, "token_str": None} for token, rank in lines]
+    said = {key: TEKKEN[version][key] for key in ("config", "special_tokens") if key in TEKKEN[version]}
+    return {key: part for key, part in ({"vocab": vocab} | said | parts).items() if part is not None}
+
+
+@pytest.mark.parametrize("version", list(TEKKEN))
+def test_tekken_gives_the_ids_of_mistral_common(tmp_path: Path, version: str) -> None:
+    data = json.dumps(tekken(version)).encode()
+    tokenizer = rebuilt(source(tmp_path, "tekken.json", data))
+    for text, ids in TEKKEN[version]["cases"]:
+        assert tokenizer.encode(text, add_special=True) == ids, text
+        assert tokenizer.decode(ids) == text
+    assert tokenizer.ids_to_pieces(range(24)) == TEKKEN[version]["special"]
+    assert (tokenizer.bos_id, tokenizer.eos_ids()) == (1, {2})
+    assert tokenizer.encode("[INST]", add_special=False) == [3]
+
+
+def changed(version: str = "v11", **config: Any) -> dict[str, Any]:
+    return {**TEKKEN[version]["config"], **config}
+
+
+VOCAB: list[dict[str, Any]] = tekken("v11")["vocab"]
+NAMED: list[dict[str, Any]] = TEKKEN["v11"]["special_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"config": None}, "does not say how many tokens"),
+        ({"config": changed(default_vocab_size="many")}, "does not say how many tokens"),
+        ({"config": changed(default_num_special_tokens=0)}, "does not say how many tokens"),
+        ({"config": changed(default_num_special_tokens=10**9)}, "does not say how many tokens"),
+        ({"config": changed(pattern=None)}, "how a text is cut"),
+        ({"config": changed(default_vocab_size=10**6)}, "no list of the 999,976 tokens"),
+        ({"config": changed(default_vocab_size=100)}, "no list of the 76 tokens"),
+        ({"vocab": {}}, "no list of the"),
+        ({"vocab": [None, *VOCAB[1:]]}, "the rank 0 and a new token's bytes"),
+        ({"vocab": [*VOCAB[:256], {**VOCAB[256], "rank": 257}, *VOCAB[257:]]}, "the rank 256"),
+        ({"vocab": [*VOCAB[:256], {**VOCAB[256], "token_bytes": "AA=="}, *VOCAB[257:]]}, "the rank 256"),
+        ({"vocab": [*VOCAB[:256], {**VOCAB[256], "token_bytes": 7}, *VOCAB[257:]]}, "the rank 256"),
+        ({"vocab": [VOCAB[1], *VOCAB[1:]]}, "the rank 0"),
+        ({"special_tokens": None}, "names no special tokens"),
+        ({"special_tokens": "many"}, "the rank 0 and a name"),
+        ({"special_tokens": [{**NAMED[0], "token_str": ""}]}, "the rank 0 and a name"),
+        ({"special_tokens": [NAMED[1]]}, "the rank 0 and a name"),
+        ({"special_tokens": [NAMED[0], {**NAMED[0], "rank": 1}]}, "some twice"),
+        ({"special_tokens": [{"rank": one, "token_str": f"<{one}>"} for one in range(25)]}, "more than 24"),
+        ({"special_tokens": [{"rank": 0, "token_str": "a"}]}, "'a' twice"),
+    ],
+)
+def test_a_tekken_file_that_is_not_whole_is_refused(parts: dict[str, Any], said: str, tmp_path: Path) -> None:
+    made = source(tmp_path, "tekken.json", json.dumps(tekken("v11", **parts)).encode())
+    with pytest.raises(MalformedFile, match=said):
+        require_tokenizer(made)
+
+
+def test_beside_a_tokenizer_a_tekken_file_is_not_kept(tmp_path: Path) -> None:
+    write_source(tmp_path)
+    (tmp_path / "tekken.json").write_text(json.dumps(tekken("v11")))
+    inventory = read_inventory(read_directory(tmp_path), "source")
+    assert "tekken.json" not in inventory.files
+    assert "not kept: tekken.json (tokenizer.json says the same)" in inventory.notes
 
 
 @pytest.mark.parametrize("name", list(MODELS))
