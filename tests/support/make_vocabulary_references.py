@@ -20,6 +20,8 @@ from typing import Any
 import sentencepiece
 import tiktoken
 import transformers
+from mistral_common.protocol.instruct.request import ChatCompletionRequest
+from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -35,6 +37,8 @@ TEKKEN = (
     r"""[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}|"""
     r""" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
 )
+ROLES = (("system", "Be brief."), ("user", "Hi"), ("user", "More"))
+SPECIAL = [token["token_str"] for token in Tekkenizer.DEPRECATED_SPECIAL_TOKENS]
 KIMI = "|".join(
     [
         r"""[\p{Han}]+""",
@@ -149,6 +153,62 @@ def tekken_cases(mergeable: dict[bytes, int]) -> dict[str, Any]:
     return made
 
 
+def conversations() -> dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]] | None]]:
+    """Messages and tools."""
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    tools = [
+        {"type": "function", "function": {"name": "f", "description": "It does f", "parameters": parameters}}
+    ]
+    system, user, more = ({"role": role, "content": text} for role, text in ROLES)
+    answer = {"role": "assistant", "content": "Hello"}
+
+    def call(text: str, *ids: str) -> dict[str, Any]:
+        function = {"name": "f", "arguments": '{"a": "\u00e9\\"<"}'}
+        calls = [{"id": one, "type": "function", "function": function} for one in ids]
+        return {"role": "assistant", "content": text, "tool_calls": calls}
+
+    def result(one: str) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": one, "name": "f", "content": '{"x": 2}'}
+
+    first, second = "abcdefgh1", "abcdefgh2"
+    return {
+        "user": ([user], None),
+        "system": ([system, user, answer, more], None),
+        "twice": ([user, more], None),
+        "tools": ([system, user, answer, more], tools),
+        "call": ([user, call("", first), result(first)], tools),
+        "calls": (
+            [system, user, call("Let me see", first, second), result(first), result(second), answer, more],
+            tools,
+        ),
+    }
+
+
+def tekken_chats() -> dict[str, dict[str, str]]:
+    """Of each version the prompts of conversations."""
+    marks = [*SPECIAL, *(f"[{one}]" for one in ("CALL_ID", "ARGS", "THINK", "/THINK"))]
+    special = [{"rank": rank, "token_str": mark, "is_control": True} for rank, mark in enumerate(marks)]
+    vocab = [
+        {"rank": byte, "token_bytes": base64.b64encode(bytes([byte])).decode(), "token_str": None}
+        for byte in range(256)
+    ]
+    made: dict[str, dict[str, str]] = {}
+    for version in ("v7", "v11", "v13"):
+        config = {
+            "pattern": TEKKEN, "num_vocab_tokens": 256, "default_vocab_size": 286,
+            "default_num_special_tokens": 30, "version": version,
+        }  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "tekken.json"
+            path.write_text(json.dumps({"config": config, "vocab": vocab, "special_tokens": special}))
+            tokenizer = MistralTokenizer.from_file(str(path))
+        made[version] = {
+            name: tokenizer.encode_chat_completion(ChatCompletionRequest(messages=said, tools=tools)).text
+            for name, (said, tools) in conversations().items()
+        }
+    return made
+
+
 def sentencepiece_cases(lines: list[str]) -> dict[str, Any]:
     plain = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
     kinds: dict[str, dict[str, Any]] = {
@@ -241,6 +301,7 @@ def main() -> None:
         "names": {"tiktoken.model": DECLARED, "tokenizer.model": LLAMA},
         "tiktoken": tiktoken_cases(mergeable),
         "tekken": tekken_cases(mergeable),
+        "chats": {"conversations": conversations(), "tekken": tekken_chats()},
         "sentencepiece": sentencepiece_cases(lines),
         "merges": merges_cases(mergeable),
         "words": words_cases(lines),

@@ -1,7 +1,7 @@
 """A tokenizer.json for models that bring their vocabulary in another file: made of it, or refused.
 
     tiktoken        bytes and their ranks (`qwen.tiktoken`, `hy.tiktoken`, `tiktoken.model`)
-    tekken          Mistral's (`tekken.json`)
+    tekken          Mistral's (`tekken.json`); `tekken_chat` how it writes a conversation
     sentencepiece   a model of that library (`tokenizer.model`, `spiece.model`); `wire` reads its coding
     words           what transformers' older classes read (`vocab.json` and `merges.txt`, `vocab.txt`)
     made            which file a source has, and its inventory with the tokenizer.json

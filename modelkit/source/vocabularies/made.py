@@ -16,9 +16,11 @@ from modelkit.source.vocabularies.sentencepiece import agrees, sentencepiece_doc
 from modelkit.source.vocabularies.tiktoken import BY_TYPE, FAMILIES, is_tiktoken, tiktoken_document
 from modelkit.source.vocabularies.words import merges_document, words_document
 from modelkit.temporary import TemporaryFolder
+from runtime.records import dataclass
 
 _MADE = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
+_TEMPLATES = ("chat_template.jinja", "chat_template.json")
 _SENTENCEPIECE = ("tokenizer.model", "spiece.model")
 _VOCAB, _MERGES, _WORDS = "vocab.json", "merges.txt", "vocab.txt"
 _NAMES = (*FAMILIES, tekken.NAME, *_SENTENCEPIECE, _VOCAB, _WORDS)
@@ -41,17 +43,18 @@ def with_tokenizer(inventory: Inventory) -> tuple[Inventory, tuple[str, ...]]:
         made = None
     if made is None:
         return inventory, ()
-    name, document, config = made
     folder = TemporaryFolder("tokenizer", "the files of a tokenizer")
     files = dict(inventory.files)
     with folder.writing():
-        for file, content in ((_MADE, document), (_CONFIG, config)):
+        for file, content in ((_MADE, made.document), (_CONFIG, made.config)):
             if content:
                 files[file] = folder.path / file
                 text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
                 files[file].write_text(text, encoding="utf-8")
-    note = f"{_MADE} is made of {name}"
-    if name in _SENTENCEPIECE and not agrees(document):
+    note = f"{_MADE} is made of {made.name}"
+    if "chat_template" in made.completes and not {*_TEMPLATES} & {*inventory.files}:
+        note += ", and the chat template is that of its version, as mistral_common writes it"
+    if made.name in _SENTENCEPIECE and not agrees(made.document):
         note += (
             "; runs of one letter, and letters combined of several, may get other ids than in SentencePiece"
         )
@@ -75,40 +78,48 @@ def require_tokenizer(inventory: Inventory) -> None:
     )
 
 
-def _made(inventory: Inventory) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
-    """The file that it is made of, a tokenizer.json, and a tokenizer_config.json where the source's leaves
-    out what that file says ({}: nothing); None where there is a tokenizer.json, or no such file.
+@dataclass(frozen=True, slots=True)
+class _Tokenizer:
+    name: str
+    """Of the file that it is made of."""
+    document: dict[str, Any]
+    """tokenizer.json"""
+    config: dict[str, Any]
+    """tokenizer_config.json, where the source's leaves out what that file says; {}: it does not."""
+    completes: frozenset[str]
+    """What the source's leaves out."""
 
-    Raises SourceError where none can be made.
-    """
+
+def _made(inventory: Inventory) -> _Tokenizer | None:
+    """None where there is a tokenizer.json, or no such file. Raises SourceError where none can be made."""
     files = inventory.files
-    name = next(
-        (one for one in (*FAMILIES, tekken.NAME, *_SENTENCEPIECE, _VOCAB, _WORDS) if one in files), None
-    )
+    name = next((one for one in _NAMES if one in files), None)
     if _MADE in files or name is None:
         return None
     label = f"{inventory.origin}/{name}"
     config = read_json(files[_CONFIG], label=f"{inventory.origin}/{_CONFIG}") if _CONFIG in files else {}
     try:
-        document, roles = _document(name, files, inventory.config, config, label)
-        return name, document, _completed(config, roles, inventory)
+        document, said = _document(name, files, inventory.config, config, label)
     except UnsupportedSource as error:
         hint = f"Convert it with transformers: {_CONVERT}."
         raise UnsupportedSource(f"{error.message}; tokenizer.json is needed", hint=hint) from error
+    unsaid = _unsaid(config, said, inventory)
+    return _Tokenizer(name, document, {**config, **unsaid} if unsaid else {}, frozenset(unsaid))
 
 
-def _completed(config: Mapping[str, Any], roles: Mapping[str, str], inventory: Inventory) -> dict[str, Any]:
-    """What begins and ends texts, of which transformers' classes know by themselves."""
+def _unsaid(config: Mapping[str, Any], said: Mapping[str, str], inventory: Inventory) -> dict[str, str]:
+    """Of what the vocabulary's file says, such as what begins and ends texts: transformers' classes know that
+    by themselves.
+    """
     beside = _MAP in inventory.files and read_json(inventory.files[_MAP], label=f"{inventory.origin}/{_MAP}")
-    missing = {role: piece for role, piece in roles.items() if role not in {*config, *(beside or ())}}
-    return {**config, **missing} if missing else {}
+    return {key: value for key, value in said.items() if key not in {*config, *(beside or ())}}
 
 
 def _document(
     name: str, files: Files, model: Mapping[str, Any], config: Mapping[str, Any], label: str
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """A tokenizer.json, and special tokens that the vocabulary's file names. model: config.json; config:
-    tokenizer_config.json.
+    """A tokenizer.json, and what the vocabulary's file says of special tokens and conversations, as a
+    tokenizer_config.json does. model: config.json; config: the source's tokenizer_config.json.
     """
     if name == tekken.NAME:
         return tekken.tekken_document(read_json(files[name], limit=LIMIT_BYTES, label=label), label)

@@ -15,6 +15,7 @@ from modelkit.source.display import shown
 from modelkit.source.gguf.vocabulary.merged import byte_level, sequence, split
 from modelkit.source.gguf.vocabulary.pieces import MOST_PIECES
 from modelkit.source.vocabularies.document import added, byte_pairs, document
+from modelkit.source.vocabularies.tekken_chat import VERSIONS, chat_template
 from modelkit.source.vocabularies.tiktoken import merges, spelled
 
 NAME = "tekken.json"
@@ -25,12 +26,13 @@ _USUAL = (
     *("[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]"),
     *("[PREFIX]", "[MIDDLE]", "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"),
 )
+_TURN, _THOUGHT = "[INST]", "[THINK]"
 _ROLES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 
 
 def tekken_document(file: Mapping[str, Any], label: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """A tokenizer.json, and the special tokens that have a role. file: what tekken.json says. Raises
-    MalformedFile for one that is not whole.
+    """A tokenizer.json, and what a tokenizer_config.json says beside it: special tokens that have a role, and
+    the chat template. file: what tekken.json says. Raises MalformedFile for one that is not whole.
     """
     config = file.get("config")
     config = cast("Mapping[str, Any]", config) if isinstance(config, Mapping) else {}
@@ -58,6 +60,8 @@ def tekken_document(file: Mapping[str, Any], label: str) -> tuple[dict[str, Any]
         added_tokens=[added(one, text, special=True) for one, text in enumerate(special)],
         first=roles.get("bos_token"),
     )
+    if _number(config.get("version")) in VERSIONS and _TURN in special:
+        roles["chat_template"] = chat_template(_number(config["version"]), thinks=_THOUGHT in special)
     return made, roles
 
 

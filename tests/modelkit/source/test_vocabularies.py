@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 
+from modelkit.chat.find import find_template
+from modelkit.chat.message import Message
+from modelkit.chat.template import ChatTemplate
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.tree import read_directory
 from modelkit.source.vocabularies.made import require_tokenizer, with_tokenizer
+from modelkit.source.vocabularies.tekken_chat import chat_template
 from modelkit.tokenizer import Tokenizer, load_tokenizer
 from tests.modelkit.source.files import write_source
 
@@ -73,8 +77,43 @@ def test_tekken_gives_the_ids_of_mistral_common(tmp_path: Path, version: str) ->
     assert tokenizer.encode("[INST]", add_special=False) == [3]
 
 
-def changed(version: str = "v11", **config: Any) -> dict[str, Any]:
-    return {**TEKKEN[version]["config"], **config}
+CHATS: dict[str, Any] = REFERENCES["chats"]
+
+
+@pytest.mark.parametrize("version", list(CHATS["tekken"]))
+@pytest.mark.parametrize("name", list(CHATS["conversations"]))
+def test_its_template_writes_conversations_as_mistral_common_does(version: str, name: str) -> None:
+    template = ChatTemplate(
+        chat_template(int(version[1:]), thinks=True), bos_token="<s>", eos_token="</s>", unk_token=None
+    )
+    messages, tools = CHATS["conversations"][name]
+    prompt = template.render([Message.read(one, "it") for one in messages], tools=tools)
+    assert prompt == CHATS["tekken"][version][name]
+
+
+def test_what_was_thought_is_given_back_where_there_are_marks_for_it() -> None:
+    said = [Message("user", "Hi"), Message("assistant", "Hello", thinking="Hm"), Message("user", "More")]
+    for thinks, thought in ((True, "[THINK]Hm[/THINK]"), (False, "")):
+        template = ChatTemplate(chat_template(13, thinks=thinks), bos_token="<s>", eos_token="</s>")
+        assert template.render(said) == f"<s>[INST]Hi[/INST]{thought}Hello</s>[INST]More[/INST]"
+
+
+@pytest.mark.parametrize(
+    ("version", "config", "template"),
+    [("v3", {}, None), ("v11", {}, "made"), ("v15", {}, None), ("v11", {"chat_template": "own"}, "own")],
+)
+def test_the_template_is_that_of_the_version_where_there_is_no_other(
+    tmp_path: Path, version: str, config: dict[str, str], template: str | None
+) -> None:
+    said = tekken("v11", config=changed(version=version))
+    made, (note,) = with_tokenizer(source(tmp_path, "tekken.json", json.dumps(said).encode(), config))
+    expected = chat_template(11, thinks=True) if template == "made" else template
+    assert find_template(made.files) == expected
+    assert ("as mistral_common writes it" in note) == (template == "made")
+
+
+def changed(**config: Any) -> dict[str, Any]:
+    return {**TEKKEN["v11"]["config"], **config}
 
 
 VOCAB: list[dict[str, Any]] = tekken("v11")["vocab"]
