@@ -142,7 +142,8 @@ class Fake:
         return self.refusal(request) or JSONResponse({"models": models})
 
     async def show(self, request: Request) -> Response:
-        said = {"capabilities": ["completion", "tools", "thinking"], "model_info": {}}
+        said: dict[str, Any] = {"capabilities": ["completion", "tools", "thinking"], "model_info": {}}
+        said |= {"system": "You are terse.", "adapters": ["law", "verse"]}
         parameters = f'temperature {self.temperature}\nstop "<end>"'
         return self.refusal(request) or JSONResponse({**said, "parameters": parameters})
 

@@ -56,6 +56,7 @@ def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> di
         "renderer": facts["renderer"],
         "parser": facts["parser"],
         "messages": facts["messages"],
+        "adapters": [one["name"] for one in facts["adapters"]],  # ours: the page lets a person choose
         "requires": facts["requires"],
     }
     tensors = [
@@ -118,7 +119,7 @@ def _details(package: Package) -> dict[str, Any]:
         **_NO_DETAILS,
         "family": family,
         "families": [family] if family else [],
-        "parameter_size": row["parameter_size"] or "",
+        "parameter_size": (row["parameter_size"] or "").upper(),  # 8B there, and 8b in ModelPack's config
         "quantization_level": row["format"] or "",
     }
 

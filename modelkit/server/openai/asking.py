@@ -76,7 +76,7 @@ def chat(
     left = able(model, options)
     stream = model.chat(messages, stream=True, **left)
     if left is not options:
-        stream.note(f"{name or model.name} does not think: how hard to was left out")
+        stream.note(f"{name or model.name} does not think; the effort that was asked of it was left out")
     for note in notes:
         stream.note(note)
     return stream

@@ -170,6 +170,7 @@ def test_models_are_shown_and_leave_by_names_with_adapters(folder: Path, tmp_pat
     with TestClient(make_app(serving), base_url="http://localhost") as client:
         shown = [client.post("/api/show", json={"model": name}) for name in ("it", "it+llama_lora")]
         assert shown[0].json() == shown[1].json()
+        assert shown[0].json()["adapters"] == list(NAMES)
         other = client.post("/api/show", json={"model": "it+other"})
         assert other.status_code == 400
         assert "no adapter 'other'" in other.json()["error"]

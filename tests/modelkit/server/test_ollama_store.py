@@ -63,6 +63,7 @@ def test_tags_list_what_is_there(client: ollama.Client, home: Path, address: str
     assert (found.digest, found.size) == (package.digest.hex, package.size_bytes)
     assert found.details is not None
     assert (found.details.format, found.details.family) == ("safetensors", "llama")
+    assert (found.details.parameter_size or "")[-1] == "K"
     raw = {one["name"]: one for one in httpx.get(f"{address}/api/tags").json()["models"]}["amy/story:q4"]
     assert raw["capabilities"] == ["completion"]
     assert datetime.fromisoformat(raw["modified_at"]).tzinfo == UTC

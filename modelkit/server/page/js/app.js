@@ -73,6 +73,7 @@ class Page {
     document.title = this.chat.empty ? "modelkit" : `${title} · modelkit`;
     for (const id of ["rename", "export-markdown", "export-json", "delete"]) $(`#${id}`).disabled = this.chat.empty;
     this.sidebar.current = this.chat.id;
+    this.composer.at(this.chat.id, this.chat.empty);
     this.composer.show(Boolean(running));
     this.log.show(this.chat, running?.message ?? null);
     showContext(this.chat, this.models.state(this.chat.record.model));
@@ -220,6 +221,7 @@ class Page {
     running?.stop();
     if (running) running.conversation.gone = true; // the end of its answer must not bring it back
     if (record.id === this.chat.id) this.chat.gone = true;
+    this.composer.forget(record.id);
     await this.store.remove(record.id);
     if (record.id === this.chat.id) await this.fresh();
     else await this.sidebar.show();

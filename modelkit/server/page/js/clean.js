@@ -10,7 +10,8 @@ const TAGS = (
 const ATTRIBUTES = ["href", "title", "class", "align", "start", "colspan", "rowspan", "lang", "dir"];
 // Only the classes that our own renderers write. With others an answer could look like a part of the page.
 const CLASS = /^(?:language-[\w.+#-]{1,40}|math-(?:inline|display)|hljs-[\w-]{1,40}(?: [a-z]{1,20}_)?)$/;
-const WEB = /^(?:https?:\/\/|mailto:)/i;
+/** Addresses that links may lead to. */
+export const WEB = /^(?:https?:\/\/|mailto:)/i;
 
 DOMPurify.addHook("uponSanitizeAttribute", (node, attribute) => {
   if (attribute.attrName === "class" && !CLASS.test(attribute.attrValue)) attribute.keepAttr = false;

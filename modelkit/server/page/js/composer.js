@@ -1,12 +1,16 @@
 // Where a message is written: text, and files of text that are attached, pasted or dropped.
 
 import { $, h, icon, iconButton } from "./dom.js";
+import { Drafts } from "./drafts.js";
 import { bytes } from "./numbers.js";
 
 const LARGEST_BYTES = 1_000_000;
 const MOST_FILES = 20;
 
 export class Composer {
+  #drafts = new Drafts();
+  #place = null;
+  #fresh = null;
   #files = [];
 
   /** send: called with (text, files); stop: called while an answer runs; say: tells the person something. */
@@ -31,6 +35,43 @@ export class Composer {
       event.target.value = "";
     });
     this.#dropping(document.body);
+    addEventListener("pagehide", () => {
+      this.#putAway();
+      this.#drafts.write();
+    });
+  }
+
+  /** Show what was typed for this conversation. empty: nothing was said in it yet, so that it has no name of its own. */
+  at(id, empty) {
+    const place = empty ? "" : id;
+    const begun = this.#place === "" && place === this.#fresh; // what is typed behind its first message stays
+    const early = this.#place === null && this.text.value !== ""; // typed before the page was ready
+    if (empty) this.#fresh = id;
+    if (place === this.#place) return;
+    if (!begun) this.#putAway();
+    this.#place = place;
+    if (!begun && !early) this.#fill();
+  }
+
+  /** The conversation is deleted, and so is what was typed for it. */
+  forget(id) {
+    if (id === this.#place) {
+      this.text.value = "";
+      this.#files = [];
+    }
+    this.#drafts.keep(id, "", []);
+  }
+
+  #putAway() {
+    if (this.#place !== null) this.#drafts.keep(this.#place, this.text.value, this.#files);
+  }
+
+  #fill() {
+    const { text, files } = this.#drafts.of(this.#place);
+    this.text.value = text;
+    this.#files = files;
+    this.#list();
+    this.#fit();
   }
 
   focus() {
@@ -90,10 +131,12 @@ export class Composer {
 
   /** Attach these files, if they are text. */
   async add(files) {
+    const refused = [];
     for (const file of files) {
-      const refused = await this.#read(file);
-      if (refused) this.say(`${file.name}: ${refused}`);
+      const reason = await this.#read(file);
+      if (reason) refused.push(`${file.name}: ${reason}`);
     }
+    if (refused.length) this.say(refused.join(" · "));
     this.#list();
     this.focus();
   }

@@ -13,6 +13,8 @@ export const SETTINGS = {
   toolChoice: "auto",
   format: "",
   probabilities: false,
+  /** Of each model whose adapters were chosen: which of them answer. Of any other, all do. */
+  adapters: {},
 };
 const LONGEST_TITLE = 80;
 
@@ -84,7 +86,7 @@ export class Conversation {
 
   /** What to send for an answer behind these messages. goOn: the last one is an answer to be continued. */
   request(messages, goOn) {
-    const { system, parameters, think, toolChoice, probabilities } = this.settings;
+    const { system, parameters, think, toolChoice, probabilities, adapters } = this.settings;
     const tools = readTools(this.settings.tools);
     const format = readFormat(this.settings.format);
     if (tools.error) throw new Error(`Tools: ${tools.error}`);
@@ -95,6 +97,7 @@ export class Conversation {
     if (tools.value) Object.assign(body, { tools: tools.value, tool_choice: toolChoice || "auto" });
     if (format.value !== undefined) body.format = format.value;
     if (probabilities) body.top_logprobs = 5;
+    if (Object.hasOwn(adapters, this.record.model)) body.adapters = adapters[this.record.model];
     if (goOn) body.continue_final = true;
     return { ...body, parameters: think ? { ...parameters, think } : parameters };
   }

@@ -65,12 +65,42 @@ export function drawIcons(root = document) {
 /** Where the page is not served over HTTPS nor from this machine, browsers give no clipboard: then by selection. */
 export async function copyText(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
   const box = h("textarea", { class: "hidden-text", "aria-hidden": "true" });
   box.value = text;
   document.body.append(box);
   box.select();
-  document.execCommand("copy");
+  const copied = document.execCommand("copy");
   box.remove();
+  focused?.focus({ preventScroll: true });
+  if (!copied) throw new Error("The browser does not allow it.");
+}
+
+const FOCUSABLE = "button, summary, textarea, input, select, [tabindex]";
+const nameOf = (element) => element.dataset.act ?? element.getAttribute("aria-label") ?? element.textContent;
+const able = (element) => !element.disabled;
+
+/** Draw anew inside of `root`, whose rows have `data-id`. The focus stays where it was: at the same element, or at the one
+ * of that name (`data-act`, else its label) in that row, or in the row that has its place now, or at another one of its group.
+ * Where there is none, `instead(had)` is focused: a keyboard that has lost its place begins at the top of the page. */
+export function keepingFocus(root, draw, instead) {
+  const had = root.contains(document.activeElement) ? document.activeElement : null;
+  if (!had) return draw();
+  const rows = () => [...root.querySelectorAll("[data-id]")];
+  const row = had.closest("[data-id]");
+  const place = rows().indexOf(row);
+  draw();
+  if (document.activeElement === had) return;
+  const now = rows().find((one) => one.dataset.id === row?.dataset.id) ?? rows()[Math.min(place, rows().length - 1)];
+  const found = had.isConnected ? had : now && standIn(now, had);
+  (found ?? instead(had))?.focus({ preventScroll: true });
+}
+
+function standIn(row, had) {
+  const group = had.closest("[role=group]")?.getAttribute("aria-label");
+  const all = [...row.querySelectorAll(FOCUSABLE)].filter(able);
+  const beside = (one) => group && one.closest("[role=group]")?.getAttribute("aria-label") === group;
+  return all.find((one) => nameOf(one) === nameOf(had)) ?? all.find(beside) ?? null;
 }
 
 /** 128 random bits. crypto.randomUUID is kept from pages that come over plain HTTP from another machine. */

@@ -1,7 +1,7 @@
 // The list of messages that are shown, and where it is scrolled to: at its end it follows an answer, anywhere else it
 // stays where the reader is.
 
-import { $ } from "./dom.js";
+import { $, keepingFocus } from "./dom.js";
 import { MessageView } from "./message.js";
 
 const NEAR_PX = 60;
@@ -35,6 +35,11 @@ export class Log {
 
   /** Draw the conversation. running: the message that is being answered, or null. */
   show(conversation, running) {
+    keepingFocus(this.list, () => this.#draw(conversation, running), (had) => $(had.matches("textarea") ? "#message" : "#send"));
+    if (this.follows) this.end();
+  }
+
+  #draw(conversation, running) {
     const path = conversation.tree.path();
     const views = new Map();
     path.forEach((message, place) => {
@@ -45,11 +50,18 @@ export class Log {
       view.show(around(conversation.tree, path, place, running));
     });
     this.#views = views;
-    const focused = document.activeElement;
-    this.list.replaceChildren(...[...views.values()].map((view) => view.element));
-    if (this.list.contains(focused)) focused.focus({ preventScroll: true });
+    this.#place([...views.values()].map((view) => view.element));
     $("#welcome").hidden = path.length > 0;
-    if (this.follows) this.end();
+  }
+
+  /** Elements that stand where they should are not touched: they would lose what is selected and scrolled in them. */
+  #place(elements) {
+    const wanted = new Set(elements);
+    for (const one of [...this.list.children]) if (!wanted.has(one)) one.remove();
+    elements.forEach((element, place) => {
+      const there = this.list.children[place] ?? null;
+      if (there !== element) this.list.insertBefore(element, there);
+    });
   }
 
   /** An answer has grown. */

@@ -1,7 +1,7 @@
 // Markdown to nodes, in this order: marked, clean.js, then code, formulas and tables inside the nodes. While an answer
 // comes, only its last block is read again: everything before it stands still.
 
-import { clean } from "./clean.js";
+import { clean, WEB } from "./clean.js";
 import { dressCode } from "./code.js";
 import { h } from "./dom.js";
 import { marked } from "./libraries.js";
@@ -31,6 +31,15 @@ const parser = new marked.Marked({
     checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
   },
 });
+// "[Alice]: Hello" is what somebody says, and "[^1]: So it was" a note. Read as definitions of links they would not be shown.
+parser.use({
+  tokenizer: {
+    def(source) {
+      const found = marked.Tokenizer.prototype.def.call(this, source);
+      return found && WEB.test(found.href) ? found : undefined;
+    },
+  },
+});
 parser.use({ extensions: MATH });
 
 /** The nodes of one piece of Markdown. settled: no more of it comes, so code gets its colours. */
@@ -45,6 +54,7 @@ function nodesOf(tokens, settled) {
 function drawn(tokens, settled) {
   const fragment = clean(parser.parser(tokens));
   if (depth(fragment) > DEEPEST) throw new RangeError("too deep");
+  for (const block of fragment.children) block.dir = "auto"; // each is read from the side on which its own first letter begins
   drawFormulas(fragment, settled);
   dressCode(fragment, settled);
   for (const table of fragment.querySelectorAll("table")) {

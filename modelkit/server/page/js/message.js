@@ -6,7 +6,7 @@ import { copyButton } from "./code.js";
 import { withFiles } from "./conversation.js";
 import { h, icon, iconButton } from "./dom.js";
 import { Growing, showMarkdown } from "./markdown.js";
-import { count, seconds } from "./numbers.js";
+import { count, plural, seconds, sentence } from "./numbers.js";
 import { coloured } from "./probabilities.js";
 import { reuseNote, statsLine } from "./stats.js";
 
@@ -15,6 +15,7 @@ const WAITS = { queue: "Waiting for the modelâ€¦", reading: "Reading the promptâ
 export class MessageView {
   #growing = null;
   #thoughts = null;
+  #shown = null;
 
   /** act: what the buttons do, see app.js; each gets the message first. */
   constructor(message, act) {
@@ -25,6 +26,9 @@ export class MessageView {
   /** around: {siblings, results, resultSiblings, last, running, stats}, what the message has around it. */
   show(around) {
     this.around = around;
+    const state = around.running ? null : this.#state();
+    if (state && this.#shown?.length === state.length && state.every((value, place) => value === this.#shown[place])) return;
+    this.#shown = state;
     this.#growing = this.#thoughts = null;
     if (this.element.querySelector(".editor") && this.editing) return; // what was typed stays, and the caret in it
     const { message } = this;
@@ -34,12 +38,20 @@ export class MessageView {
     this.element.replaceChildren(...parts.filter(Boolean));
   }
 
+  /** All that it is drawn from. Where nothing of it is another, the message stays as it is: with what is selected in it, and
+   * without reading its Markdown again, for each message of a long conversation whenever an answer begins or ends. */
+  #state() {
+    const { message, around, editing, colours, answering } = this;
+    const { siblings, results, resultSiblings, last, stats } = around;
+    return [...Object.entries(message).flat(), ...siblings, "results", ...results, resultSiblings?.shown, ...(resultSiblings?.all ?? []), last, stats, editing, colours, answering];
+  }
+
   #asked() {
     const { content, files = [] } = this.message;
     const attached = files.map(({ name, text }) =>
       h("details", { class: "file" }, h("summary", {}, icon("clip"), name), h("pre", { tabindex: "0", role: "group", "aria-label": name, text })),
     );
-    const bubble = h("div", { class: "bubble" }, content && h("p", { class: "asked", text: content }), attached);
+    const bubble = h("div", { class: "bubble" }, content && h("p", { class: "asked", dir: "auto", text: content }), attached);
     return [bubble, this.#foot([this.#copy(() => withFiles(this.message)), this.#button("pencil", "Edit", () => this.#edit())])];
   }
 
@@ -103,9 +115,9 @@ export class MessageView {
     const left = wasLeft(this.message, this.around.running);
     const error = left ? { message: "The page was left in the middle of this answer.", retryAfter: null } : this.message.error;
     if (!error) return null;
-    const again = error.retryAfter !== null ? ` Try again in ${seconds(error.retryAfter)}.` : "";
+    const again = error.retryAfter !== null ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
     const retry = h("button", { type: "button", on: { click: () => this.act.again(this.message) } }, icon("again"), "Try again");
-    return h("div", { class: "error", role: "alert" }, h("p", { text: error.message + again }), retry);
+    return h("div", { class: "error", role: "alert" }, h("p", { text: sentence(error.message) + again }), retry);
   }
 
   #buttons() {
@@ -177,7 +189,7 @@ export class MessageView {
   #editor() {
     const { message } = this;
     const asked = message.role === "user";
-    const text = h("textarea", { "aria-label": asked ? "Edit the message" : "Edit the answer", rows: "3" });
+    const text = h("textarea", { "aria-label": asked ? "Edit the message" : "Edit the answer", rows: "3", dir: "auto" });
     text.value = message.content;
     const leave = () => {
       this.editing = false;

@@ -1,6 +1,6 @@
 // Models: which there are, which are in memory and what they take there, which one answers.
 
-import { $, h } from "./dom.js";
+import { $, h, keepingFocus } from "./dom.js";
 import { recall, remember } from "./local.js";
 import { bytes, count, taken } from "./numbers.js";
 import * as wire from "./wire.js";
@@ -90,7 +90,8 @@ export class Models {
 
   #list() {
     $("#models-note").textContent = this.all.length ? "" : "There is no model yet. `modelkit create` or `modelkit pull` makes one.";
-    $("#model-list").replaceChildren(...this.all.map((model) => this.#row(model)));
+    const rows = this.all.map((model) => this.#row(model));
+    keepingFocus($("#model-list"), () => $("#model-list").replaceChildren(...rows), () => $("#models button"));
   }
 
   #row({ name, size, details, capabilities }) {
@@ -102,10 +103,11 @@ export class Models {
     const busy = this.busy.has(name) || (state && state.state !== "ready");
     const goes = this.busy.has(name) ? state : state?.state === "leaving";
     const label = busy ? (goes ? "Unloading…" : "Loading…") : state ? "Unload" : "Load";
-    const button = h("button", { type: "button", text: label, "aria-label": `${label} ${name}`, disabled: busy, on: { click: () => this.#switch(name, state) } });
+    const named = { "aria-label": `${label} ${name}`, "aria-disabled": busy ? "true" : null, data: { act: "switch" } };
+    const button = h("button", { type: "button", text: label, ...named, on: { click: () => busy || this.#switch(name, state) } });
     return h(
       "li",
-      { class: state ? "loaded" : "" },
+      { class: state ? "loaded" : "", data: { id: name } },
       h("span", { class: "dot", title: state ? "in memory" : "on disk" }),
       h("div", {}, h("strong", { text: name }), h("p", { text: [state ? STATES[state.state] : "not loaded", ...said].filter(Boolean).join(" · ") })),
       button,

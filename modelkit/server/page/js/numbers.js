@@ -1,4 +1,4 @@
-// Numbers as people read them, in the reader's own language's style.
+// Numbers and sentences as people read them, in the reader's own language's style.
 
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat(undefined, { minimumFractionDigits: 1, maximumFractionDigits: 1 });
@@ -28,3 +28,9 @@ export const taken = (state) => state.size_bytes - state.prefix_limit_bytes + st
 
 /** One of them, several of them. */
 export const plural = (value, one, more = `${one}s`) => `${count(value)} ${value === 1 ? one : more}`;
+
+/** What a server says, with a capital and a full stop: `the model is busy` is a part of JSON, not a text. */
+export function sentence(text) {
+  const said = text.trim();
+  return said.charAt(0).toUpperCase() + said.slice(1) + (/[.!?…)\]]$/.test(said) ? "" : ".");
+}

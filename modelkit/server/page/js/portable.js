@@ -91,6 +91,7 @@ function readSettings(given) {
   settings.probabilities = given.probabilities === true;
   for (const [name, value] of Object.entries(object(given.parameters)))
     if (Number.isFinite(value) || (name === "stop" && list(value).every((one) => typeof one === "string"))) settings.parameters[name] = value;
+  for (const [model, names] of Object.entries(object(given.adapters))) if (Array.isArray(names)) settings.adapters[model] = names.map((name) => text(name));
   return settings;
 }
 

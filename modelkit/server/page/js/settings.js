@@ -62,12 +62,35 @@ export class Settings {
     $("#stop-texts").value = [settings.parameters.stop ?? []].flat().join("\n");
     $("#stop-texts").placeholder = own.stop?.join("\n") ?? "";
     $("#system").value = settings.system;
+    $("#system").placeholder = about?.system || "How the model shall answer";
+    this.#showAdapters(about?.adapters ?? []);
     $("#format").value = settings.format;
     $("#tools").value = settings.tools;
     $("#probabilities").checked = settings.probabilities;
     $("#think").value = settings.think;
     $("#think-choice").hidden = !about?.capabilities?.includes("thinking") && !settings.think;
     this.#check();
+  }
+
+  /** All that a package has answer together, unless some of them are chosen. */
+  #showAdapters(names) {
+    const chosen = this.conversation.settings.adapters[this.conversation.record.model] ?? names;
+    $("#adapters").hidden = !names.length;
+    const boxes = names.map((name) => {
+      const box = h("input", { type: "checkbox", value: name, on: { change: () => this.#take() } });
+      box.checked = chosen.includes(name);
+      return h("label", { class: "line" }, box, name);
+    });
+    $("#adapter-list").replaceChildren(...boxes);
+  }
+
+  #takeAdapters() {
+    const { settings, record } = this.conversation;
+    const boxes = [...$("#adapter-list").querySelectorAll("input")];
+    if (!boxes.length) return; // what the model has is not known yet
+    const { [record.model]: _, ...others } = settings.adapters;
+    const all = boxes.every((box) => box.checked);
+    settings.adapters = all ? others : { ...others, [record.model]: boxes.filter((box) => box.checked).map((box) => box.value) };
   }
 
   /** What holds where neither the package nor the person says anything. */
@@ -91,6 +114,7 @@ export class Settings {
     settings.tools = $("#tools").value;
     settings.probabilities = $("#probabilities").checked;
     settings.think = $("#think").value;
+    this.#takeAdapters();
     this.#check();
     settings.toolChoice = $("#tool-choice").value;
     this.changed();
@@ -131,6 +155,7 @@ export class Settings {
     for (const field of this.fields.values()) field.value = "";
     for (const id of ["system", "stop-texts", "format", "tools", "think"]) $(`#${id}`).value = "";
     $("#probabilities").checked = false;
+    for (const box of $("#adapter-list").querySelectorAll("input")) box.checked = true;
     this.#take();
   }
 }

@@ -1,6 +1,6 @@
 // The list of conversations: by day, searched by title and by what was said.
 
-import { $, h, iconButton } from "./dom.js";
+import { $, h, iconButton, keepingFocus } from "./dom.js";
 
 const DAY_MS = 86_400_000;
 const SEARCH_AFTER_MS = 150;
@@ -29,7 +29,7 @@ export class Sidebar {
     $("#toggle-sidebar").addEventListener("click", () => this.toggle());
     $("#close-sidebar").addEventListener("click", () => this.toggle(false));
     $("#veil").addEventListener("click", () => this.toggle(false));
-    this.narrow.addEventListener("change", () => this.toggle(!this.narrow.matches));
+    this.narrow.addEventListener("change", () => this.toggle(!this.narrow.matches, $("#sidebar").contains(document.activeElement)));
     this.toggle(!this.narrow.matches, false);
   }
 
@@ -61,13 +61,16 @@ export class Sidebar {
     }
     const lists = [...groups].map(([name, rows]) => [h("h2", { text: name }), h("ul", {}, rows)]);
     const none = wanted ? "Nothing found" : "No conversations yet";
-    $("#chats").replaceChildren(...(found.length ? lists.flat() : [h("p", { class: "none", text: none })]));
+    const shown = found.length ? lists.flat() : [h("p", { class: "none", text: none })];
+    keepingFocus($("#chats"), () => $("#chats").replaceChildren(...shown), () => $("#new-chat"));
   }
 
   #row(record) {
     const open = h("button", {
       type: "button",
       class: "chat",
+      dir: "auto",
+      data: { act: "open" },
       text: record.title,
       title: record.title,
       "aria-current": record.id === this.current ? "page" : null,
@@ -76,8 +79,8 @@ export class Sidebar {
     const tools = h(
       "span",
       { class: "row-tools" },
-      iconButton("pencil", `Rename ${record.title}`, () => this.act.rename(record)),
-      iconButton("trash", `Delete ${record.title}`, () => this.act.remove(record)),
+      iconButton("pencil", `Rename ${record.title}`, () => this.act.rename(record), { data: { act: "rename" } }),
+      iconButton("trash", `Delete ${record.title}`, () => this.act.remove(record), { data: { act: "remove" } }),
     );
     return h("li", { data: { id: record.id } }, open, tools);
   }

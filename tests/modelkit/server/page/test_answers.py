@@ -124,7 +124,7 @@ def test_tokens_show_how_sure_the_model_was(tab: Tab, fake: Fake) -> None:
 def test_what_fails_is_said_and_can_be_tried_again(tab: Tab, fake: Fake) -> None:
     fake.pause_s = 0.02  # what is still on its way when a connection breaks is lost
     failures: list[tuple[list[Event], str]] = [
-        ([*text("Half"), HOLD, {"error": {"message": "it broke"}}], "it broke"),
+        ([*text("Half"), HOLD, {"error": {"message": "it broke"}}], "It broke."),
         ([*text("Half"), HOLD, {"type": "break"}], "broke off"),
         ([*text("Half"), HOLD], "broke off"),
     ]
@@ -142,7 +142,7 @@ def test_what_fails_is_said_and_can_be_tried_again(tab: Tab, fake: Fake) -> None
         tab.answered()
     fake.status = 503
     answer = tab.ask("Hi")
-    assert "all places are taken Try again in 7.0 s." in answer.get_by_role("alert").inner_text()
+    assert "All places are taken. Try again in 7 seconds." in answer.get_by_role("alert").inner_text()
     tab.noise = [one for one in tab.noise if not re.search("503|ERR_INCOMPLETE_CHUNKED", one)]
 
 
@@ -155,3 +155,16 @@ def test_a_server_that_is_away_is_said_and_found_again(tab: Tab, fake: Fake) -> 
     tab.said("Hello there.").nth(1).wait_for()
     assert tab.page.locator(".branches").count() == 0
     tab.noise = [one for one in tab.noise if "ERR_INTERNET_DISCONNECTED" not in one]
+
+
+def test_what_looks_like_the_address_of_a_link_and_is_none_is_shown(tab: Tab, fake: Fake) -> None:
+    words = "[Alice]: Hello\n\nSo it was[^1].\n\n[^1]: Indeed.\n\nA [place].\n\n[place]: https://a.b/c"
+    fake.answers = [[*text(words), finish()]]
+    answer = tab.ask("Hi")
+    assert answer.locator(".prose").inner_text().split("\n\n") == [
+        "[Alice]: Hello",
+        "So it was[^1].",
+        "[^1]: Indeed.",
+        "A place.",
+    ]
+    assert answer.get_by_role("link").get_attribute("href") == "https://a.b/c"

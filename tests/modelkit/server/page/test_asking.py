@@ -137,3 +137,21 @@ def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
     sent = fake.asked[0]["messages"][0]["content"]
     assert sent == "Read\n\na.py:\n````\nx = '''```'''\n````\n\nd.txt:\n```\npasted\n```"
     assert page.locator(".file summary").all_inner_texts() == ["a.py", "d.txt"]
+
+
+def test_adapters_of_a_package_are_chosen(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    tab.ask("All")
+    tab.button("Settings of this conversation").click()
+    assert page.locator("#system").get_attribute("placeholder") == "You are terse."
+    page.get_by_label("law").uncheck()
+    page.keyboard.press("Escape")
+    tab.ask("One")
+    page.locator("#model").select_option("a-model-with-a-rather-long-name:70b")
+    tab.ask("Another model's")
+    page.locator("#model").select_option("island:latest")
+    tab.button("Settings of this conversation").click()
+    page.get_by_label("verse").uncheck()
+    page.keyboard.press("Escape")
+    tab.ask("None")
+    assert [body.get("adapters") for body in fake.asked] == [None, ["verse"], None, []]

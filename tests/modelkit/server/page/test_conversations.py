@@ -303,3 +303,46 @@ def rename(tab: Tab, old: str, new: str) -> None:
     tab.page.get_by_role("button", name=f"Rename {old}").click()
     tab.page.get_by_label("Title").fill(new)
     tab.page.get_by_role("button", name="Rename", exact=True).click()
+
+
+def test_what_is_typed_and_not_sent_stays_with_its_conversation(tab: Tab, fake: Fake) -> None:
+    page, box = tab.page, tab.page.locator("#message")
+    tab.ask("One")
+    box.fill("about one")
+    tab.button("New conversation").click()
+    page.locator("#welcome").wait_for()
+    assert box.input_value() == ""
+    box.fill("a new one")
+    page.reload()
+    page.wait_for_selector(":root[data-ready]")
+    assert box.input_value() == "a new one"
+    page.locator(".chat").click()
+    tab.said("One").wait_for()
+    assert box.input_value() == "about one"
+    page.reload()
+    page.wait_for_selector(":root[data-ready]")
+    assert box.input_value() == "about one"
+    tab.ask("Two")
+    page.reload()
+    page.wait_for_selector(":root[data-ready]")
+    assert box.input_value() == ""
+    box.fill("about one, again")
+    tab.button("Delete One").press("Enter")
+    page.locator("#ask-ok").click()
+    page.locator("#welcome").wait_for()
+    assert box.input_value() == "a new one"
+    page.reload()
+    assert "about one" not in page.evaluate("sessionStorage['modelkit.drafts']")
+
+
+def test_messages_that_stay_as_they_are_are_not_drawn_anew(tab: Tab, fake: Fake) -> None:
+    """What is selected in them would be lost, and a long conversation would stand still at each end."""
+    tab.ask("One")
+    fake.answers = [[*text("Well "), HOLD, *text("then."), finish()]]
+    tab.say("Two")
+    tab.said("Well").wait_for()
+    first = tab.said("Hello there.").element_handle()
+    first.evaluate("e => getSelection().selectAllChildren(e)")
+    fake.let_go(1)
+    tab.answered()
+    assert first.evaluate("e => e.isConnected && getSelection().toString()") == "Hello there."

@@ -1,7 +1,9 @@
 """The page without a mouse, on a phone, with a screen reader, and as an audit sees it."""
 
+from typing import Any
+
 from tests.support.browser import NEEDS_BROWSER, Tab
-from tests.support.fake_chat import Fake, call, finish, text
+from tests.support.fake_chat import HELLO, Fake, call, finish, text
 
 pytestmark = NEEDS_BROWSER
 
@@ -118,3 +120,67 @@ def test_a_screen_reader_finds_its_way(tab: Tab) -> None:
         assert line in tree, tree
     assert tab.page.locator("#log").get_attribute("aria-live") == "off"
     assert tab.page.locator("#announcer").inner_text() == "Hello there."
+
+
+FOCUSED = """() => {
+    const one = document.activeElement;
+    return one.getAttribute("aria-label") ?? (one.id || one.textContent);
+}"""
+
+
+def test_the_focus_stays_where_it_was_when_something_is_drawn_anew(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+
+    def pressed(button: Any, key: str = "Enter") -> None:
+        button.focus()
+        page.keyboard.press(key)
+
+    tab.ask("One")
+    tab.button("New conversation").click()
+    fake.answers = [[*text("Well "), {"type": "hold"}, *text("then."), finish()], HELLO]
+    tab.say("Two")
+    tab.said("Well").wait_for()
+    page.locator(".chat", has_text="One").focus()
+    fake.let_go(1)
+    tab.answered()
+    assert page.evaluate(FOCUSED) == "One"
+    pressed(tab.button("Regenerate"))
+    tab.said("Hello there.").wait_for()
+    tab.answered()
+    assert page.evaluate(FOCUSED) == "Send"
+    pressed(tab.button("Earlier version"))
+    tab.said("Well then.").wait_for()
+    assert page.evaluate(FOCUSED) == "Later version"
+    pressed(tab.button("Rename Two"))
+    page.locator("#ask-text").fill("Three")
+    page.keyboard.press("Enter")
+    tab.button("Rename Three").wait_for()
+    assert page.evaluate(FOCUSED) == "Rename Three"
+    pressed(tab.button("Delete One"))
+    page.locator("#ask-ok").press("Enter")
+    tab.button("Delete One").wait_for(state="detached")
+    assert page.evaluate(FOCUSED) == "Delete Three"
+    pressed(tab.button("Models"))
+    pressed(tab.button("Unload island:latest"))
+    tab.button("Load island:latest").wait_for()
+    assert page.evaluate(FOCUSED) == "Load island:latest"
+
+
+def test_a_phone_that_is_turned_leaves_the_focus_alone(tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 400, "height": 700})
+    tab.page.locator("#sidebar").wait_for(state="hidden")
+    assert tab.page.evaluate(FOCUSED) == "message"
+
+
+def test_a_text_is_read_from_the_side_where_its_first_letter_begins(tab: Tab, fake: Fake) -> None:
+    words = "مرحبا `code`!\n\n- واحد\n\n| عمود | b |\n|--|--|\n| 1 | 2 |\n\nAnd English.\n\n```\nx = 1\n```"
+    fake.answers = [[*text(words), finish()]]
+    answer = tab.ask("שלום, you")
+    way = "e => getComputedStyle(e).direction"
+    for selector in ("p >> nth=0", ".prose li", "table"):
+        assert answer.locator(selector).evaluate(way) == "rtl", selector
+    assert answer.locator("pre").evaluate(way) == "ltr"
+    assert answer.locator("p", has_text="English").evaluate(way) == "ltr"
+    assert answer.locator("p code").evaluate(way) == "ltr"
+    for selector in (".asked", "#title", ".chat"):
+        assert tab.page.locator(selector).evaluate(way) == "rtl", selector
