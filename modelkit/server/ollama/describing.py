@@ -50,7 +50,7 @@ def show(home: Path, name: str, adapters: Sequence[str], *, verbose: bool) -> di
     parts = {
         "license": "\n".join(facts["licenses"].values()),
         "modelfile": texts.modelfile(package, store),
-        "parameters": texts.parameters(package),
+        "parameters": texts.parameters(package).rstrip("\n"),  # Continue fails at an empty line
         "template": facts["template"] or "",
         "system": facts["system"],
         "renderer": facts["renderer"],

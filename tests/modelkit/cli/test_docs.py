@@ -34,6 +34,27 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+def _anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings: a second one of the same name has a number."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    found = set[str]()
+    for heading in re.findall(r"^#+ (.*)", prose, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found.add(next(one for n in range(99) if (one := f"{name}-{n}" if n else name) not in found))
+    return found
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*ROOT.glob("*.md"), ROOT / "examples/README.md", *sorted(DOCS.glob("*.md"))],
+    ids=lambda page: page.name,
+)
+def test_links_lead_to_headings_that_are_there(page: Path) -> None:
+    for path, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        assert anchor in _anchors(page.parent / path if path else page), f"{path}#{anchor}"
+
+
 def test_the_readme_leads_to_every_page() -> None:
     linked = set(re.findall(r"\]\(docs/([^)#/]+)[)#]", README.read_text(encoding="utf-8")))
     assert linked == {page.name for page in DOCS.glob("*.md")}

@@ -99,7 +99,8 @@ def test_show_tells_what_a_package_holds(client: ollama.Client, address: str) ->
     assert found.capabilities == ["completion"]
     assert (found.modelinfo or {})["llama.context_length"] == 256
     assert found.template == TEMPLATE
-    assert "top_k 7" in (found.parameters or "")
+    assert "top_k 7" in (found.parameters or "").split("\n")
+    assert "" not in (found.parameters or "").split("\n")
     assert "SYSTEM Be brief." in (found.modelfile or "")
     more = httpx.post(f"{address}/api/show", json={"name": "amy/story:q4", "verbose": True}).json()
     assert {"name", "type", "shape"} == more["tensors"][0].keys()
