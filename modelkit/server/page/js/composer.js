@@ -1,6 +1,6 @@
 // Where a message is written: text, and files of text that are attached, pasted or dropped.
 
-import { $, h, icon, iconButton } from "./dom.js";
+import { $, composes, directionOf, h, icon, iconButton } from "./dom.js";
 import { Drafts } from "./drafts.js";
 import { bytes } from "./numbers.js";
 
@@ -23,7 +23,7 @@ export class Composer {
       this.#submit();
     });
     this.text.addEventListener("keydown", (event) => {
-      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      if (event.key !== "Enter" || event.shiftKey || composes(event)) return;
       event.preventDefault();
       if (!this.running) this.#submit();
     });
@@ -102,6 +102,7 @@ export class Composer {
   }
 
   #fit() {
+    this.text.dir = directionOf(this.text.value);
     this.text.style.height = "auto";
     this.text.style.height = `${this.text.scrollHeight}px`;
   }

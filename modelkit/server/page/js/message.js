@@ -4,9 +4,9 @@ import { wasLeft } from "./answering.js";
 import { callCards } from "./calls.js";
 import { copyButton } from "./code.js";
 import { withFiles } from "./conversation.js";
-import { h, icon, iconButton } from "./dom.js";
+import { composes, directionOf, h, icon, iconButton } from "./dom.js";
 import { Growing, showMarkdown } from "./markdown.js";
-import { count, plural, seconds, sentence } from "./numbers.js";
+import { count, plural, seconds, sentences } from "./numbers.js";
 import { coloured } from "./probabilities.js";
 import { reuseNote, statsLine } from "./stats.js";
 
@@ -51,7 +51,7 @@ export class MessageView {
     const attached = files.map(({ name, text }) =>
       h("details", { class: "file" }, h("summary", {}, icon("clip"), name), h("pre", { tabindex: "0", role: "group", "aria-label": name, text })),
     );
-    const bubble = h("div", { class: "bubble" }, content && h("p", { class: "asked", dir: "auto", text: content }), attached);
+    const bubble = h("div", { class: "bubble" }, content && h("p", { class: "asked", dir: directionOf(content), text: content }), attached);
     return [bubble, this.#foot([this.#copy(() => withFiles(this.message)), this.#button("pencil", "Edit", () => this.#edit())])];
   }
 
@@ -117,7 +117,7 @@ export class MessageView {
     if (!error) return null;
     const again = error.retryAfter !== null ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";
     const retry = h("button", { type: "button", on: { click: () => this.act.again(this.message) } }, icon("again"), "Try again");
-    return h("div", { class: "error", role: "alert" }, h("p", { text: sentence(error.message) + again }), retry);
+    return h("div", { class: "error", role: "alert" }, h("p", { text: sentences(error.message) + again }), retry);
   }
 
   #buttons() {
@@ -189,7 +189,7 @@ export class MessageView {
   #editor() {
     const { message } = this;
     const asked = message.role === "user";
-    const text = h("textarea", { "aria-label": asked ? "Edit the message" : "Edit the answer", rows: "3", dir: "auto" });
+    const text = h("textarea", { "aria-label": asked ? "Edit the message" : "Edit the answer", rows: "3", dir: directionOf(message.content) });
     text.value = message.content;
     const leave = () => {
       this.editing = false;
@@ -199,7 +199,7 @@ export class MessageView {
     const done = () => (this.editing = !this.act.edited(message, text.value));
     text.addEventListener("keydown", (event) => {
       if (event.key === "Escape") leave();
-      else if (event.key === "Enter" && !event.shiftKey && asked && !event.isComposing) done();
+      else if (event.key === "Enter" && !event.shiftKey && asked && !composes(event)) done();
       else return;
       event.preventDefault();
       event.stopPropagation();

@@ -29,8 +29,8 @@ export const taken = (state) => state.size_bytes - state.prefix_limit_bytes + st
 /** One of them, several of them. */
 export const plural = (value, one, more = `${one}s`) => `${count(value)} ${value === 1 ? one : more}`;
 
-/** What a server says, with a capital and a full stop: `the model is busy` is a part of JSON, not a text. */
-export function sentence(text) {
-  const said = text.trim();
-  return said.charAt(0).toUpperCase() + said.slice(1) + (/[.!?…)\]]$/.test(said) ? "" : ".");
+/** What a server says, each line with a capital and a full stop: `the model is busy` is a part of JSON, not a text. */
+export function sentences(text) {
+  const lines = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  return lines.map((line) => line.charAt(0).toUpperCase() + line.slice(1) + (/[.!?…)\]]$/.test(line) ? "" : ".")).join(" ");
 }

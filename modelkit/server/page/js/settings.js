@@ -69,7 +69,7 @@ export class Settings {
     $("#probabilities").checked = settings.probabilities;
     $("#think").value = settings.think;
     $("#think-choice").hidden = !about?.capabilities?.includes("thinking") && !settings.think;
-    this.#check();
+    this.#check(settings.toolChoice);
   }
 
   /** All that a package has answer together, unless some of them are chosen. */
@@ -115,20 +115,19 @@ export class Settings {
     settings.probabilities = $("#probabilities").checked;
     settings.think = $("#think").value;
     this.#takeAdapters();
-    this.#check();
+    this.#check($("#tool-choice").value);
     settings.toolChoice = $("#tool-choice").value;
     this.changed();
   }
 
-  /** Say what is wrong with the form and the tools, and offer what can be chosen. */
-  #check() {
+  /** Say what is wrong with the form and the tools, and offer what can be chosen. wanted: the use of tools that is. */
+  #check(wanted) {
     const format = readFormat($("#format").value);
     this.#note("format", format, format.value === "json" ? "Any JSON object" : "The answer follows this schema");
     const tools = readTools($("#tools").value);
     const names = (tools.value ?? []).map((tool) => tool.function.name);
     this.#note("tools", tools, `The model may call ${names.join(", ")}`);
     const choice = $("#tool-choice");
-    const wanted = choice.value || this.conversation.settings.toolChoice;
     const fixed = { auto: "as the model likes", none: "none", required: "at least one" };
     const options = [...Object.entries(fixed), ...names.map((name) => [name, `always ${name}`])];
     choice.replaceChildren(...options.map(([value, text]) => h("option", { value, text })));
@@ -154,6 +153,7 @@ export class Settings {
     forget(DEFAULTS);
     for (const field of this.fields.values()) field.value = "";
     for (const id of ["system", "stop-texts", "format", "tools", "think"]) $(`#${id}`).value = "";
+    $("#tool-choice").value = "auto";
     $("#probabilities").checked = false;
     for (const box of $("#adapter-list").querySelectorAll("input")) box.checked = true;
     this.#take();

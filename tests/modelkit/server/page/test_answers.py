@@ -124,7 +124,7 @@ def test_tokens_show_how_sure_the_model_was(tab: Tab, fake: Fake) -> None:
 def test_what_fails_is_said_and_can_be_tried_again(tab: Tab, fake: Fake) -> None:
     fake.pause_s = 0.02  # what is still on its way when a connection breaks is lost
     failures: list[tuple[list[Event], str]] = [
-        ([*text("Half"), HOLD, {"error": {"message": "it broke"}}], "It broke."),
+        ([*text("Half"), HOLD, {"error": {"message": "it broke\nSay less"}}], "It broke. Say less."),
         ([*text("Half"), HOLD, {"type": "break"}], "broke off"),
         ([*text("Half"), HOLD], "broke off"),
     ]

@@ -139,6 +139,26 @@ def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
     assert page.locator(".file summary").all_inner_texts() == ["a.py", "d.txt"]
 
 
+def test_how_tools_are_used_is_each_conversations_own(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+
+    def settings(choice: str = "") -> str:
+        tab.button("Settings of this conversation").click()
+        page.locator("#tools").fill('[{"name": "weather"}]')
+        if choice:
+            page.locator("#tool-choice").select_option(choice)
+        page.keyboard.press("Escape")
+        return page.locator("#tool-choice").input_value()
+
+    settings("required")
+    tab.ask("One")
+    tab.button("New conversation").click()
+    page.locator("#welcome").wait_for()
+    assert settings() == "auto"
+    tab.ask("Two")
+    assert [body["tool_choice"] for body in fake.asked] == ["required", "auto"]
+
+
 def test_adapters_of_a_package_are_chosen(tab: Tab, fake: Fake) -> None:
     page = tab.page
     tab.ask("All")

@@ -40,6 +40,14 @@ def test_the_keyboard_is_enough(tab: Tab, fake: Fake) -> None:
     page.locator("#sidebar").wait_for(state="hidden")
 
 
+def test_an_enter_that_ends_a_word_sends_nothing(tab: Tab, fake: Fake) -> None:
+    tab.page.locator("#message").fill("にほん")
+    enter = "new KeyboardEvent('keydown', { key: 'Enter', keyCode: 229, bubbles: true, cancelable: true })"
+    tab.page.evaluate(f"document.querySelector('#message').dispatchEvent({enter})")
+    assert tab.page.locator("#message").input_value() == "にほん"
+    assert fake.asked == []
+
+
 def test_a_phone_has_the_list_over_the_page(tab: Tab, fake: Fake) -> None:
     code = "```\n" + "long line " * 40 + "\n```\n\n"
     fake.answers = [[*text(code + "| a | b | c |\n|-|-|-|\n" + "| wide cell | " * 9), finish()]]
@@ -184,3 +192,6 @@ def test_a_text_is_read_from_the_side_where_its_first_letter_begins(tab: Tab, fa
     assert answer.locator("p code").evaluate(way) == "ltr"
     for selector in (".asked", "#title", ".chat"):
         assert tab.page.locator(selector).evaluate(way) == "rtl", selector
+    for typed, direction in (("1. שלום", "rtl"), ("a שלום", "ltr"), ("", "ltr")):
+        tab.page.locator("#message").fill(typed)
+        assert tab.page.locator("#message").evaluate(way) == direction
