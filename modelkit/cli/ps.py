@@ -20,9 +20,9 @@ _PARTS = (("weights", "weight_bytes"), ("draft", "draft_bytes"), ("adapters", "a
 def command(as_json: bool) -> None:
     """List the models that the running server has in memory.
 
-    SIZE is what is set aside for a model: weights, those of its draft, conversations, and how much of
-    earlier prompts it may keep. ROWS are answers under way and requests that wait. UNTIL is when it leaves
-    unless it is used.
+    SIZE is what a model takes: weights, those of its draft, room for conversations, and what is kept of
+    earlier prompts; a line below says how much of these may be kept. ROWS are answers under way and
+    requests that wait. UNTIL is when it leaves unless it is used.
     """
     from modelkit.client.fields import Said
 
@@ -46,7 +46,7 @@ def _cells(one: "Said") -> tuple[str, ...]:
     digest = one.text("digest").removeprefix("sha256:")[:12]
     drafts = ", ".join(one.texts("drafters")) or "off"
     known = bool(one.whole("weight_bytes"))
-    total, context = size(one.whole("size_bytes")), f"{one.whole('context_tokens'):,}"
+    total, context = size(one.whole("taken_bytes")), f"{one.whole('context_tokens'):,}"
     return (
         one.text("name"),
         digest,

@@ -60,6 +60,11 @@ class Shown:
         weights = self.weight_bytes + self.draft_bytes + self.adapter_bytes
         return weights + self.context_bytes + self.prefix_limit_bytes
 
+    @property
+    def taken_bytes(self) -> int:
+        """What it takes of the memory: of what is set aside for earlier prompts, only what is filled."""
+        return self.size_bytes - self.prefix_limit_bytes + self.prefix_bytes
+
 
 class Standing:
     """Changed by the pool alone, on the event loop's thread."""

@@ -93,11 +93,11 @@ def _running(one: Shown, details: Mapping[str, dict[str, Any]], idle_s: float) -
     return {
         "name": one.name,
         "model": one.name,
-        "size": one.size_bytes,
+        "size": one.taken_bytes,
         "digest": _hex(one.digest),
         "details": details.get(one.digest, _NO_DETAILS),
         "expires_at": moment(expires_s),
-        "size_vram": one.size_bytes,
+        "size_vram": one.taken_bytes,
         "context_length": one.context_tokens,
     }
 

@@ -112,7 +112,8 @@ def row(shown: Shown, now_s: float) -> dict[str, Any]:
         expires: str | None = None if left_s is None else "never"
     else:
         expires = datetime.fromtimestamp(now_s + left_s, UTC).isoformat(timespec="seconds")
-    fields = {**asdict(shown), "size_bytes": shown.size_bytes, "expires_at": expires}
+    sizes = {"size_bytes": shown.size_bytes, "taken_bytes": shown.taken_bytes}
+    fields = {**asdict(shown), **sizes, "expires_at": expires}
     return {**fields, "expires_in_s": None if left_s == FOR_EVER else left_s}
 
 

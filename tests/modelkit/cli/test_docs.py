@@ -60,6 +60,15 @@ def test_the_readme_leads_to_every_page() -> None:
     assert linked == {page.name for page in DOCS.glob("*.md")}
 
 
+def test_the_page_on_commands_has_every_variable_of_the_environment() -> None:
+    """But for those that our own processes tell each other."""
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    files = [path for room in ("modelkit", "runtime") for path in (ROOT / room).rglob("*.py")]
+    read = {name for path in files for name in re.findall(r"\bMODELKIT_[A-Z_]+", path.read_text("utf-8"))}
+    assert len(read) > 10
+    assert read - set(re.findall(r"`(\w+)", page)) == {"MODELKIT_RANKS_LEADER"}
+
+
 def test_the_page_on_python_has_every_public_name() -> None:
     text = (DOCS / "python.md").read_text(encoding="utf-8")
     missing = [
