@@ -77,6 +77,11 @@ class Served:
         given = prompt if isinstance(prompt, str) else list(prompt)
         return self._ask("/modelkit/v1/generate", {"prompt": given}, options)
 
+    def can_think(self) -> bool:
+        """Does it think before it answers, as far as the server can tell?"""
+        said = self._connection.post("/api/show", {"model": self._asked})
+        return "thinking" in Said(said).texts("capabilities")
+
     def prefixes(self) -> list[Prefix]:
         """What the server keeps in memory of earlier prompts for this model."""
         said = self._connection.post("/modelkit/v1/prefixes", {"model": self._asked})

@@ -20,6 +20,7 @@ from modelkit.requests.attached import read_adapters, read_texts, texts_of
 
 if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
+    from modelkit.client.offers import Offers
 
 _LISTED = "/? lists it."
 
@@ -91,10 +92,17 @@ def _show_parameter(session: "Session", name: str) -> None:
 
 
 def _set_think(session: "Session", value: str) -> None:
-    offered = getattr(session.model, "thinking", None)  # a server's model tells at the next question
-    if offered is not None and offered.on is None and value in ("on", "true", *LEVELS):
+    if value in ("on", "true", *LEVELS) and not _can_think(session.model):
         raise no_thinking(f"think cannot be {value}")
     set_parameter(session, f"think {value}")
+
+
+def _can_think(model: "Offers") -> bool:
+    """Can it be told to? True for a model of which that is not known."""
+    if ask := getattr(model, "can_think", None):  # one in a server
+        return bool(ask())
+    offered = getattr(model, "thinking", None)
+    return offered is None or offered.on is not None
 
 
 def _set_thinking(session: "Session", value: str) -> None:

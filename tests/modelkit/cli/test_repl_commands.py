@@ -137,11 +137,16 @@ def test_a_hint_says_what_can_be_typed(line: str, meant: str, capsys: pytest.Cap
 def test_thinking_that_the_model_does_not_offer_is_refused_at_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    model = Model()
-    model.thinking = Offered()
-    talk(model, "/set think high", "/set think off", "one")
-    assert "think cannot be high" in capsys.readouterr().err
-    assert [options.get("think") for options in model.options] == ["off"]
+    class Served(Model):
+        def can_think(self) -> bool:
+            return False
+
+    here, there = Model(), Served()
+    here.thinking = Offered()
+    for model in (here, there):
+        talk(model, "/set think high", "/set think off", "one")
+        assert "think cannot be high" in capsys.readouterr().err
+        assert [options.get("think") for options in model.options] == ["off"]
 
 
 def test_files_come_with_a_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,7 @@ def test_it_has_the_facts_of_a_model_that_is_loaded_here(server: Running, served
         assert served.decode(ours.ids) == here.decode(ours.ids)
         assert served.generate([5, 6, 7], stream=True).whole().ids == here.generate([5, 6, 7]).ids
         assert sum(one.size_bytes for one in served.prefixes()) > 0
+        assert served.can_think() is here.thinking.can is False
 
 
 def test_leaving_stops_the_answer_within_a_moment(server: Running, served: Served) -> None:
