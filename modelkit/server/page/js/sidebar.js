@@ -29,7 +29,7 @@ export class Sidebar {
     $("#toggle-sidebar").addEventListener("click", () => this.toggle());
     $("#close-sidebar").addEventListener("click", () => this.toggle(false));
     $("#veil").addEventListener("click", () => this.toggle(false));
-    this.narrow.addEventListener("change", () => this.toggle(!this.narrow.matches, $("#sidebar").contains(document.activeElement)));
+    this.narrow.addEventListener("change", () => this.toggle(!this.narrow.matches, false));
     this.toggle(!this.narrow.matches, false);
   }
 
@@ -40,11 +40,12 @@ export class Sidebar {
   /** On a narrow page the list lies over the rest, which then cannot be reached. */
   toggle(open = !this.isOpen, focus = true) {
     const over = open && this.narrow.matches;
+    const leaves = !open && $("#sidebar").contains(document.activeElement);
     $("#sidebar").hidden = !open;
     $("#veil").hidden = !over;
     $("#main").inert = over;
     $("#toggle-sidebar").setAttribute("aria-expanded", String(open));
-    if (focus && this.narrow.matches) $(open ? "#close-sidebar" : "#toggle-sidebar").focus();
+    if (leaves || (focus && this.narrow.matches)) $(open ? "#close-sidebar" : "#toggle-sidebar").focus();
   }
 
   /** Read the list anew. */

@@ -36,8 +36,10 @@ def test_the_keyboard_is_enough(tab: Tab, fake: Fake) -> None:
     assert page.evaluate("document.activeElement.id") == "search"
     press("Control+Shift+O")
     page.locator("#welcome").wait_for()
+    page.locator("#search").focus()
     press("Control+b")
     page.locator("#sidebar").wait_for(state="hidden")
+    assert page.evaluate("document.activeElement.id") == "toggle-sidebar"
 
 
 def test_an_enter_that_ends_a_word_sends_nothing(tab: Tab, fake: Fake) -> None:
