@@ -175,3 +175,12 @@ def test_adapters_of_a_package_are_chosen(tab: Tab, fake: Fake) -> None:
     page.keyboard.press("Escape")
     tab.ask("None")
     assert [body.get("adapters") for body in fake.asked] == [None, ["verse"], None, []]
+    there_and_back = """async () => {
+        const { Conversations } = await import("/page/js/database.js");
+        const { fromFile, toJson } = await import("/page/js/portable.js");
+        const store = await Conversations.open();
+        const [record] = await store.list();
+        const text = toJson([{ record, messages: await store.messages(record.id) }]);
+        return (await fromFile(new File([text], "a.json")))[0].record.settings.adapters;
+    }"""
+    assert page.evaluate(there_and_back) == {"island:latest": []}
