@@ -72,6 +72,27 @@ def test_a_line_of_a_megabyte_is_shown_as_it_is(tab: Tab, fake: Fake) -> None:
     assert answer.locator(".plain").evaluate("e => e.textContent.length") == len(line)
 
 
+def test_what_takes_long_to_draw_is_drawn_seldom(tab: Tab, fake: Fake) -> None:
+    """Whoever types while an answer comes must not wait for each of its frames."""
+    fake.answers, fake.pause_s = [[*text("x" * 60, 1), finish()]], 0.02
+    drawn = """async () => {
+        const { Answering } = await import("/page/js/answering.js");
+        const messages = [{ role: "user", content: "Hi" }];
+        const request = { model: "island:latest", messages, parameters: {} };
+        const conversation = { tree: { before: () => [] }, request: () => request, keep: async () => {} };
+        let count = 0;
+        const slow = () => {
+            count += 1;
+            for (const end = performance.now() + 50; performance.now() < end; );
+        };
+        const answering = new Answering(conversation, { id: "m", content: "" }, slow);
+        answering.begin(false);
+        await answering.run();
+        return count;
+    }"""
+    assert 2 <= tab.page.evaluate(drawn) <= 11
+
+
 def test_many_formulas_are_drawn_in_pieces_and_a_paragraph_has_so_many(tab: Tab, fake: Fake) -> None:
     lines = "\n\n".join(f"$a_{{{number}}}$" for number in range(250))
     paragraph = " ".join(f"$b_{{{number}}}$" for number in range(700))
