@@ -90,8 +90,10 @@ def ago(modified_s: float, now_s: float | None = None) -> str:
 
 
 def until(left_s: float) -> str:
-    """How long from now, roughly, and never less: `in 4 minutes`."""
+    """How long from now, roughly, and never less: `in 4 minutes`. Below two of a unit in the smaller one: an
+    hour and a minute is no two hours.
+    """
     for name, length_s in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if left_s > length_s:
+        if left_s >= 2 * length_s:
             return f"in {count(math.ceil(left_s / length_s), name)}"
     return f"in {count(math.ceil(left_s), 'second')}"
