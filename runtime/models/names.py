@@ -267,6 +267,8 @@ ARCHITECTURES: dict[str, str] = {
     "gear": "gear",
     "IQuestLoopCoderForCausalLM": "iquest_loop",
     "iquestloopcoder": "iquest_loop",
+    "TalkieForCausalLM": "talkie",
+    "talkie": "talkie",
     "OuroForCausalLM": "ouro",
     "ouro": "ouro",
     "Kolibri1ForCausalLM": "kolibri1",

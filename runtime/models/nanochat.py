@@ -19,7 +19,7 @@ from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
 from runtime.nn.norm import Normalize, PlainRMS
 from runtime.nn.rope import Rope
-from runtime.nn.rope_spec import RopeSpec
+from runtime.nn.rope_spec import turned_back
 from runtime.nn.self_attention import SelfAttention
 from runtime.records import dataclass
 from runtime.step import Step
@@ -40,18 +40,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return Config(
         **shape,
         windows=(None,) * layers,
-        ropes=(_turned_back(one_rope(fields, shape)),) * layers,
+        ropes=(turned_back(one_rope(fields, shape)),) * layers,
         bias=fields.flag("attention_bias"),
         softcap=read_softcap(fields, "final_logit_softcapping", 15.0),
-    )
-
-
-def _turned_back(spec: RopeSpec) -> RopeSpec:
-    long = spec.long_wavelengths
-    return replace(
-        spec,
-        wavelengths=tuple(-length for length in spec.wavelengths),
-        long_wavelengths=None if long is None else tuple(-length for length in long),
     )
 
 

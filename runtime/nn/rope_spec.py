@@ -10,7 +10,7 @@ Sources: RoFormer (arXiv 2104.09864); position interpolation (2306.15595); YaRN 
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, cast
 
 from runtime.errors import UnsupportedModel, shown
@@ -33,6 +33,16 @@ class RopeSpec:
     """LongRoPE: these hold in sequences of more than `long_after` tokens, for all of their tokens."""
     long_after: int = 0
     """In tokens."""
+
+
+def turned_back(spec: RopeSpec) -> RopeSpec:
+    """The other way than everybody's: a pair's angle falls with its position."""
+    long = spec.long_wavelengths
+    return replace(
+        spec,
+        wavelengths=tuple(-length for length in spec.wavelengths),
+        long_wavelengths=None if long is None else tuple(-length for length in long),
+    )
 
 
 def long_after(config: object) -> int | None:

@@ -37,7 +37,7 @@ OPENS = "gate_proj", "up_proj", "wi", "wi_0", "wi_1"
 CLOSES = "down_proj", "wo"
 BIASES = "relative_attention_bias"
 """By distance: a number for each head in every row."""
-BY_HEAD = "sinks", "head_gate"
+BY_HEAD = "sinks", "head_gate", "head_gain"
 """What has one axis first, of the heads of queries."""
 DENSE = GatedMLP, FusedGatedMLP, MLP, OwnGateMLP
 """Feed-forward blocks without experts."""

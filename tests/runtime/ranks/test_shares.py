@@ -35,7 +35,7 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
-    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "ouro", "rwkv7", "zamba2", "mllama"),
+    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "ouro", "rwkv7", "talkie", "zamba2", "mllama"),
 )
 READERS = "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
@@ -64,7 +64,16 @@ SHARED = (
     *ALIBI,
     *READERS,
     *("afmoe", "dbrx", "granitemoe_swa", "hy_v3", "minicpm3", "nanochat", "persimmon", "xglm"),
-    *("hy_v4", "minimax_m3", "iquest_loop", "ouro_window", "inkling2_text", "inkling_text", "starcoder2"),
+    *(
+        "hy_v4",
+        "minimax_m3",
+        "iquest_loop",
+        "ouro_window",
+        "talkie",
+        "inkling2_text",
+        "inkling_text",
+        "starcoder2",
+    ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
