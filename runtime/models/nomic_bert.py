@@ -26,25 +26,27 @@ _PUBLISHED = {
     "rotary_emb_base": "rope_theta",
 }
 # Others of it, with the one value that is computed here; null is that, too.
-_ONLY: dict[str, Any] = {
-    "activation_function": "swiglu",
+SHARED: dict[str, Any] = {
     "causal": False,
-    "mlp_fc1_bias": False,
-    "mlp_fc2_bias": False,
-    "moe_every_n_layers": 0,
     "parallel_block": False,
     "prenorm": False,
-    "qkv_proj_bias": False,
     "rotary_emb_fraction": 1.0,
     "rotary_emb_interleaved": False,
     "rotary_emb_scale_base": None,
     "rotary_scaling_factor": None,
     "use_rms_norm": False,
 }
+_ONLY: dict[str, Any] = SHARED | {
+    "activation_function": "swiglu",
+    "mlp_fc1_bias": False,
+    "mlp_fc2_bias": False,
+    "moe_every_n_layers": 0,
+    "qkv_proj_bias": False,
+}
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
-    fields = Fields(_respelled(raw))
+    fields = Fields(respelled(raw, _ONLY))
     sizes = read_sizes(
         fields,
         theta=1000.0,
@@ -61,9 +63,11 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return Config(**sizes)
 
 
-def _respelled(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """In transformers' names. UnsupportedModel for what Nomic's form can say and nothing here computes."""
-    for name, value in _ONLY.items():
+def respelled(raw: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:
+    """In transformers' names. UnsupportedModel for what Nomic's form can say and nothing here computes.
+    only: fields of it with the one value that is computed.
+    """
+    for name, value in only.items():
         if raw.get(name) is not None and raw[name] != value:
             raise UnsupportedModel(
                 f"config.json: {name} is {shown(raw[name])}, and only {shown(value)} is computed here"
@@ -78,23 +82,31 @@ def _respelled(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {**raw, **found}
 
 
-_PREFIXES = ("nomic_bert.", "bert.")
-_RENAMED = (
+PREFIXES = ("nomic_bert.", "bert.")
+AROUND = (
     (re.compile(r"^encoder\.layers\."), "layers."),
     (re.compile(r"^emb_ln\."), "embeddings.LayerNorm."),
     (re.compile(r"\.attn\.out_proj\."), ".self_attn.o_proj."),
-    (re.compile(r"\.mlp\.fc11\."), ".mlp.up_proj."),
-    (re.compile(r"\.mlp\.fc12\."), ".mlp.gate_proj."),
-    (re.compile(r"\.mlp\.fc2\."), ".mlp.down_proj."),
     (re.compile(r"\.norm1\."), ".post_attention_layernorm."),
     (re.compile(r"\.norm2\."), ".post_mlp_layernorm."),
 )
-_FUSED = ((re.compile(r"(.*\.)attn\.Wqkv(\.\w+)"), QKV),)
+_RENAMED = (
+    *AROUND,
+    (re.compile(r"\.mlp\.fc11\."), ".mlp.up_proj."),
+    (re.compile(r"\.mlp\.fc12\."), ".mlp.gate_proj."),
+    (re.compile(r"\.mlp\.fc2\."), ".mlp.down_proj."),
+)
+FUSED = ((re.compile(r"(.*\.)attn\.Wqkv(\.\w+)"), QKV),)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """Either form's names, and a matrix for each of queries, keys and values."""
-    return plainly(weights, _PREFIXES, _RENAMED, _FUSED)
+    return plainly(weights, PREFIXES, _RENAMED, FUSED)
 
 
-FAMILY = family(parse, adapt, ".attn.Wqkv.", ".k_proj.", ".v_proj.", ".fc2.", ".down_proj.")
+def _variant(raw: Mapping[str, Any]) -> str | None:
+    return "nomic_bert_moe" if raw.get("moe_every_n_layers") else None
+
+
+SENSITIVE = ".attn.Wqkv.", ".k_proj.", ".v_proj.", ".fc2.", ".down_proj."
+FAMILY = family(parse, adapt, *SENSITIVE, variant=_variant)

@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Stateless
 from runtime.cache.protocol import Caches
-from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields, whole_heads
 from runtime.models.encoder import Encoder
 from runtime.models.family import Family
@@ -21,6 +21,7 @@ from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
 from runtime.nn.bidirectional import attend_both_ways
+from runtime.nn.layer import FeedForward
 from runtime.nn.linear import embed, linear
 from runtime.nn.mlp import ACTIVATIONS, MLP, GatedMLP
 from runtime.nn.module import Module
@@ -130,7 +131,7 @@ class Attention(Module):
         return linear(self.o_proj, seen, step)
 
 
-def _feed_forward(config: Config) -> GatedMLP | MLP:
+def feed_forward(config: Config) -> GatedMLP | MLP:
     hidden, inner = config.hidden_size, config.intermediate_size
     if not config.gated:
         return MLP(hidden, inner, ACTIVATIONS[config.activation], bias=config.biased)
@@ -141,11 +142,11 @@ def _feed_forward(config: Config) -> GatedMLP | MLP:
 
 
 class Layer(Module):
-    def __init__(self, config: Config, rope: Rope) -> None:
+    def __init__(self, config: Config, rope: Rope, mlp: FeedForward) -> None:
         super().__init__()
         self.self_attn = Attention(config, rope)
         self.post_attention_layernorm = _norm(config)
-        self.mlp = _feed_forward(config)
+        self.mlp: FeedForward = mlp
         self.post_mlp_layernorm = _norm(config)
 
     def __call__(self, x: mx.array, step: Step) -> mx.array:
@@ -156,11 +157,13 @@ class Layer(Module):
 class RotaryEncoder(Encoder):
     shifts: ClassVar[tuple[()]] = ()
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, mlps: Iterable[FeedForward] | None = None) -> None:
+        """mlps: of each layer; None: what the config says, in all of them."""
         super().__init__()
         rope = Rope(config.rope)
         self.embeddings = Embeddings(config)
-        self.layers = [Layer(config, rope) for _ in range(config.layers)]
+        mlps = (feed_forward(config) for _ in range(config.layers)) if mlps is None else mlps
+        self.layers = [Layer(config, rope, mlp) for mlp in mlps]
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = self.embeddings(step.embedded(self.embed), step)
@@ -204,10 +207,15 @@ QKV = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 
 def family(
     parse: Callable[[Mapping[str, Any]], Config],
-    adapt: Callable[[Config, dict[str, mx.array]], dict[str, mx.array]],
+    adapt: Callable[[Any, dict[str, mx.array]], dict[str, mx.array]],
     *sensitive: str,
+    build: Callable[[Any], Encoder] = RotaryEncoder,
+    experts: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _: {},
+    **more: Any,
 ) -> Family:
-    """sensitive: what names of matrices have that get more bits."""
+    """sensitive: what names of matrices have that get more bits. experts: what is particular to those of
+    files, as fields of `Checkpoint`. more: other fields of the family.
+    """
     rows = (
         Row(lambda t, _: t.ends("token_type_embeddings.weight"), SOURCE, "table of types"),
         Row(lambda t, r: r.promotes and t.has(*sensitive), EIGHT_ELSE, "sensitive matrix"),
@@ -215,8 +223,9 @@ def family(
     return Family(
         parse=parse,
         layout=layout,
-        build=RotaryEncoder,
+        build=build,
         adapt=adapt,
         writes=False,
-        checkpoint=always(Checkpoint(rows=rows, unread=_UNREAD)),
+        checkpoint=lambda text: Checkpoint(rows=rows, unread=_UNREAD, **experts(text)),
+        **more,
     )

@@ -1,5 +1,5 @@
-"""Talkie: a Llama whose norms have no weights. Answers have learned shares instead: each sublayer's, each head's
-of queries, the head's, and that of the embeddings, which enter the stream again behind each layer.
+"""Talkie: a Llama whose norms have no weights. Answers have learned shares instead: each sublayer's, each
+head's of queries, the head's, and that of the embeddings, which enter the stream again behind each layer.
 
 Heads turn the other way than everybody's and are normed behind that, as nanochat's.
 

@@ -202,10 +202,27 @@ def test_as_nomic_published_it() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("prenorm", True), ("rotary_emb_fraction", 0.5), ("moe_every_n_layers", 2), ("n_embd", 128)],
+    [("prenorm", True), ("rotary_emb_fraction", 0.5), ("qkv_proj_bias", True), ("n_embd", 128)],
 )
 def test_what_nomics_form_can_say_besides_is_refused(field: str, value: object) -> None:
     config = {**as_nomic()[0], "hidden_size": 64, field: value}
+    with pytest.raises(UnsupportedModel, match=field):
+        describe(config)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("activation_function", "swiglu"),
+        ("hidden_act", "silu"),
+        ("mlp_fc1_bias", False),
+        ("moe_normalize_expert_weights", True),
+        ("num_shared_experts", 1),
+        ("qkv_proj_bias", False),
+    ],
+)
+def test_what_nomics_mixtures_are_not_is_refused(field: str, value: object) -> None:
+    config = {**Reference.called("nomic_bert_moe").record["config"], field: value}
     with pytest.raises(UnsupportedModel, match=field):
         describe(config)
 

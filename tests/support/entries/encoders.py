@@ -11,6 +11,33 @@ _SMALL: dict[str, Any] = {
     "max_position_embeddings": 66,
 }
 
+_NOMIC_MOE: dict[str, Any] = {
+    "architectures": ["NomicBertModel"],
+    "activation_function": "gelu",
+    "causal": False,
+    "layer_norm_epsilon": 1e-5,
+    "mlp_fc1_bias": True,
+    "mlp_fc2_bias": True,
+    "moe_every_n_layers": 2,
+    "moe_normalize_expert_weights": False,
+    "moe_top_k": 2,
+    "n_embd": 64,
+    "n_head": 4,
+    "n_inner": 96,
+    "n_layer": 3,
+    "n_positions": 64,
+    "num_experts": 8,
+    "num_shared_experts": 0,
+    "parallel_block": False,
+    "prenorm": False,
+    "qkv_proj_bias": True,
+    "rotary_emb_base": 700.0,
+    "rotary_emb_fraction": 1.0,
+    "rotary_emb_interleaved": False,
+    "type_vocab_size": 1,
+    "use_rms_norm": False,
+    "vocab_size": 160,
+}
 _SMALL_T5: dict[str, Any] = {
     "vocab_size": 160,
     "d_model": 64,
@@ -42,6 +69,11 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "nomic_bert": (
         "nomic_bert",
         {**_SMALL, "head_dim": 24, "rope_parameters": {"rope_type": "default", "rope_theta": 700.0}},
+    ),
+    "nomic_bert_moe": ("nomic_bert", _NOMIC_MOE),
+    "nomic_bert_moe_every": (
+        "nomic_bert",
+        {**_NOMIC_MOE, "n_layer": 4, "moe_every_n_layers": 3, "num_experts": 5, "moe_top_k": 1, "n_head": 2},
     ),
     "gte": (
         "gte",

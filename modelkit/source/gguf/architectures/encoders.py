@@ -261,6 +261,48 @@ NOMIC_BERT = Architecture(
     """),
     home="encoder.layers.{}.",
     looks_ahead=True,
+    condition=lambda config: not config.get("moe_every_n_layers"),
+)
+
+
+def _read_bias(file: Reading) -> None:
+    """Of each mixture's answers; the converter leaves it out, as llama.cpp has no place for it."""
+    width = file.config["hidden_size"]
+    for layer, sparse in enumerate(file.layers_with("ffn_gate_inp")):
+        if sparse:
+            file.constants[f"encoder.layers.{layer}.mlp.experts.bias"] = (width,), (0.0,) * width
+
+
+NOMIC_BERT_MOE = Architecture(
+    "nomic-bert-moe",
+    (Kind("nomic_bert", "NomicBertModel"),),
+    (
+        *NOMIC_BERT.settings[:-1],
+        Same("moe_every_n_layers", ("moe_every_n_layers",), needed=True),
+        Same("expert_count", ("num_experts",), needed=True),
+        Same("expert_used_count", ("moe_top_k",), needed=True),
+        Always("activation_function", "gelu"),
+        Special(_read_bias),
+    ),
+    NOMIC_BERT.top,
+    rules("""
+        attn_qkv.* = attn.Wqkv.*
+        attn_q.* = self_attn.q_proj.*
+        attn_k.* = self_attn.k_proj.*
+        attn_v.* = self_attn.v_proj.*
+        attn_output.* = attn.out_proj.*
+        attn_output_norm.* = norm1.*
+        ffn_up.* = mlp.fc1.*
+        ffn_down.* = mlp.fc2.*
+        ffn_gate_inp.weight = mlp.router.layer.weight
+        ffn_up_exps.weight = mlp.switch_mlp.up_proj.weight
+        ffn_down_exps.weight = mlp.switch_mlp.down_proj.weight
+        layer_output_norm.* = norm2.*
+    """),
+    home="encoder.layers.{}.",
+    looks_ahead=True,
+    written=False,
+    exact="bits; a mixture's bias is not in the file",
 )
 
 

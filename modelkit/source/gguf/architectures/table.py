@@ -169,6 +169,7 @@ ROWS: tuple[Architecture, ...] = (
     encoders.DISTILBERT,
     encoders.JINA_BERT_V3,
     encoders.NOMIC_BERT,
+    encoders.NOMIC_BERT_MOE,
     encoders.EUROBERT,
     modern_bert.MODERN_BERT,
 )

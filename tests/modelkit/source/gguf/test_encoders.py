@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -14,11 +15,12 @@ from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.settings import settings_at
 from modelkit.showing.facts import facts_of
 from modelkit.store import Store
+from runtime.loaded import load_model
 from tests.support.checkpoints import random_state
 from tests.support.encoder_folders import CLS, MARKS, SEP, WORDS
 from tests.support.gguf import Gguf, Tensor, Typed
 from tests.support.gguf_llama import llama
-from tests.support.parity import Reference
+from tests.support.parity import Reference, full_logits
 
 INTS = 5
 BERT = {
@@ -141,6 +143,76 @@ def test_the_references_vectors(tmp_path: Path, kind: str, packed: str | None) -
         assert off < {None: 1e-5, "q8_0": 0.02, "q4_0": 0.4}[packed]
     store = Store(settings_at(tmp_path).home)
     assert facts_of(store, store.resolve("it"))["capabilities"] == ["embedding"]
+
+
+MIXTURES = {
+    "token_embd": "embeddings.word_embeddings",
+    "token_types": "embeddings.token_type_embeddings",
+    "token_embd_norm": "emb_ln",
+    "attn_qkv": "attn.Wqkv",
+    "attn_output": "attn.out_proj",
+    "attn_output_norm": "norm1",
+    "ffn_up": "mlp.fc1",
+    "ffn_down": "mlp.fc2",
+    "ffn_gate_inp": "mlp.router.layer",
+    "ffn_up_exps": "mlp.experts.mlp.w1",
+    "ffn_down_exps": "mlp.experts.mlp.w2",
+    "layer_output_norm": "norm2",
+}
+
+
+def mixtures(state: dict[str, np.ndarray]) -> list[Tensor]:
+    """Nomic's as the converter writes them: stacks output first, without the bias of a mixture."""
+    found: list[Tensor] = []
+    for own, array in state.items():
+        if own.endswith("experts.bias"):
+            continue
+        stem, leaf = (own, "weight") if own.endswith((".w1", ".w2")) else own.rsplit(".", 1)
+        _, inside, rest = stem.partition("encoder.layers.")
+        layer, _, part = rest.partition(".")
+        theirs = next(one for one, ours in MIXTURES.items() if ours == (part if inside else stem))
+        if part.endswith((".w1", ".w2")):
+            array = array.reshape(8, -1, 64)
+            array = np.ascontiguousarray(array.swapaxes(1, 2)) if part.endswith("w2") else array
+        full = f"blk.{layer}.{theirs}.{leaf}" if inside else f"{theirs}.{leaf}"
+        found.append(Tensor(full, "f32", array.shape, array.tobytes()))
+    return found
+
+
+def test_nomics_mixtures(tmp_path: Path) -> None:
+    """A file has no place for the bias of a mixture's answers: it counts as zeros."""
+    reference = Reference.called("nomic_bert_moe")
+    state = random_state(reference.record["tensors"])
+    state |= {name: 0 * array for name, array in state.items() if name.endswith("experts.bias")}
+    sizes = {
+        "block_count": 3,
+        "context_length": 64,
+        "embedding_length": 64,
+        "feed_forward_length": 96,
+        "attention.head_count": 4,
+        "attention.layer_norm_epsilon": 1e-5,
+        "attention.causal": False,
+        "pooling_type": 1,
+        "rope.freq_base": 700.0,
+        "moe_every_n_layers": 2,
+        "expert_count": 8,
+        "expert_used_count": 2,
+    }
+    words = {**vocabulary(160), "tokenizer.ggml.token_type_count": 1}
+    metadata = {
+        "general.architecture": "nomic-bert-moe",
+        **{f"nomic-bert-moe.{key}": value for key, value in sizes.items()},
+        **words,
+    }
+    (tmp_path / "model.gguf").write_bytes(bytes(Gguf(metadata, mixtures(state))))
+    (tmp_path / "Modelfile").write_text("FROM ./model.gguf\n", encoding="utf-8")
+    modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
+    tensors = {name: mx.array(array) for name, array in state.items()}
+    ids = reference.answers["ids"]
+    wanted = full_logits(load_model(reference.record["config"], tensors), ids).mean(0)
+    with modelkit.load("it", home=tmp_path) as model:
+        found = model.embed([ids.tolist()], normalize=False).vectors[0]
+    assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
 @pytest.mark.parametrize(

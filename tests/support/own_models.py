@@ -1,0 +1,148 @@
+"""Classes written here after other programs' code, in PyTorch, for kinds that no class in Python is at hand
+for; with the face that makers of references ask of transformers' models (run by hand, where torch is
+installed).
+
+    nomic_bert with experts    huggingface/text-embeddings-inference, nomic.rs
+
+Names of tensors are those of published files.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import nn
+
+from tests.support.mlx_models import MlxConfig
+
+
+class OwnConfig(MlxConfig):
+    """The fields of a file whose class is one of these."""
+
+    @property
+    def asked(self) -> set[str]:
+        return set(self._fields) - {"architectures", "model_type"}
+
+    def made(self) -> Any:
+        return own_class(self._fields)(self)
+
+
+def own_class(fields: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+    """None: other programs have one."""
+    if fields.get("moe_every_n_layers"):
+        return NomicMoE
+    return None
+
+
+class Own(nn.Module):
+    """What makers of references ask besides."""
+
+    source: ClassVar[Mapping[str, str]]
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__()
+        self.config, self.fields = config, SimpleNamespace(**config.to_dict())
+
+    def save_pretrained(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(self.config.to_dict()), encoding="utf-8")
+        tensors = {name: tensor.contiguous() for name, tensor in self.state_dict().items()}
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def get_output_embeddings(self) -> None: ...
+
+    def get_input_embeddings(self) -> None: ...
+
+    def tie_weights(self) -> None: ...
+
+
+def turned(x: torch.Tensor, theta: float) -> torch.Tensor:
+    """[B, H, L, K], halves of heads turned by their positions."""
+    length, size = x.shape[-2:]
+    frequencies = theta ** (-torch.arange(0, size, 2).float() / size)
+    angles = torch.arange(length).float()[:, None] * frequencies
+    cos, sin = angles.cos(), angles.sin()
+    one, other = x.chunk(2, -1)
+    return torch.cat([one * cos - other * sin, other * cos + one * sin], -1)
+
+
+def by_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+
+
+class NomicMoE(Own):
+    source: ClassVar[Mapping[str, str]] = {"text-embeddings-inference": "nomic.rs"}
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        raw = self.fields
+        self.embeddings = nn.Module()
+        self.embeddings.word_embeddings = nn.Embedding(raw.vocab_size, raw.n_embd)
+        self.embeddings.token_type_embeddings = nn.Embedding(raw.type_vocab_size, raw.n_embd)
+        self.emb_ln = nn.LayerNorm(raw.n_embd, eps=raw.layer_norm_epsilon)
+        self.encoder = nn.Module()
+        self.encoder.layers = nn.ModuleList(_NomicLayer(raw, place) for place in range(raw.n_layer))
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        table = self.embeddings
+        x = table.word_embeddings(input_ids) + table.token_type_embeddings(torch.zeros_like(input_ids))
+        x = self.emb_ln(x)
+        for layer in self.encoder.layers:
+            x = layer(x)
+        return SimpleNamespace(last_hidden_state=x)
+
+
+class _NomicLayer(nn.Module):
+    def __init__(self, raw: Any, place: int) -> None:
+        super().__init__()
+        self.raw = raw
+        self.attn = nn.Module()
+        self.attn.Wqkv = nn.Linear(raw.n_embd, 3 * raw.n_embd)
+        self.attn.out_proj = nn.Linear(raw.n_embd, raw.n_embd)
+        self.norm1, self.norm2 = (nn.LayerNorm(raw.n_embd, eps=raw.layer_norm_epsilon) for _ in range(2))
+        self.mlp = _NomicExperts(raw) if place % raw.moe_every_n_layers == 1 else _NomicMLP(raw)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (by_heads(part, self.raw.n_head) for part in self.attn.Wqkv(x).chunk(3, -1))
+        theta = self.raw.rotary_emb_base
+        seen = F.scaled_dot_product_attention(turned(q, theta), turned(k, theta), v)
+        x = self.norm1(x + self.attn.out_proj(seen.transpose(1, 2).flatten(2)))
+        return self.norm2(x + self.mlp(x))
+
+
+class _NomicMLP(nn.Module):
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(raw.n_embd, raw.n_inner), nn.Linear(raw.n_inner, raw.n_embd)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class _NomicExperts(nn.Module):
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.raw = raw
+        self.router, self.experts = nn.Module(), nn.Module()
+        self.router.layer = nn.Linear(raw.n_embd, raw.num_experts, bias=False)
+        self.experts.mlp = nn.Module()
+        for name in ("w1", "w2"):
+            stack = nn.Parameter(torch.empty(raw.num_experts * raw.n_inner, raw.n_embd))
+            setattr(self.experts.mlp, name, stack)
+        self.experts.bias = nn.Parameter(torch.empty(raw.n_embd))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shares, chosen = self.router.layer(x).softmax(-1).topk(self.raw.moe_top_k, -1)
+        size = self.raw.n_inner
+        answer = torch.zeros_like(x)
+        for expert in range(self.raw.num_experts):
+            share = (shares * (chosen == expert)).sum(-1, keepdim=True)
+            rows = slice(expert * size, (expert + 1) * size)
+            inner = F.gelu(x @ self.experts.mlp.w1[rows].T)
+            answer = answer + share * (inner @ self.experts.mlp.w2[rows])
+        return answer + self.experts.bias
