@@ -10,7 +10,8 @@ modeling_roberta.py, modeling_distilbert.py, modeling_mpnet.py.
 """
 
 import re
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -21,6 +22,7 @@ from runtime.models.bert_config import BUCKETS, Config, parse
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.encoder import Encoder
 from runtime.models.family import Family
+from runtime.models.names import architecture_name
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.models.tensor_names import renamed
 from runtime.nn.attend import split_heads
@@ -234,12 +236,18 @@ ROWS: tuple[Row, ...] = (
     ),
 )
 
+
+def _variant(raw: Mapping[str, Any]) -> str | None:
+    return "jina_bert_v2" if architecture_name(raw).startswith("JinaBert") else None
+
+
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
     adapt=adapt,
     writes=False,
+    variant=_variant,
     checkpoint=always(
         Checkpoint(
             rows=ROWS,

@@ -429,6 +429,8 @@ ARCHITECTURES: dict[str, str] = {
     "t5gemma": "t5gemma",
     "BertModel": "bert",
     "BertForMaskedLM": "bert",
+    "JinaBertModel": "bert",
+    "JinaBertForMaskedLM": "bert",
     "RobertaModel": "bert",
     "RobertaForMaskedLM": "bert",
     "XLMRobertaModel": "bert",

@@ -3,11 +3,13 @@ for; with the face that makers of references ask of transformers' models (run by
 installed).
 
     nomic_bert with experts    huggingface/text-embeddings-inference, nomic.rs
+    bert of JinaBert...        the same, jina.rs and jina_code.rs
 
 Names of tensors are those of published files.
 """
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +38,8 @@ def own_class(fields: Mapping[str, Any]) -> Callable[[Any], Any] | None:
     """None: other programs have one."""
     if fields.get("moe_every_n_layers"):
         return NomicMoE
+    if str(fields.get("architectures")).startswith("['JinaBert"):
+        return JinaBert
     return None
 
 
@@ -146,3 +150,93 @@ class _NomicExperts(nn.Module):
             inner = F.gelu(x @ self.experts.mlp.w1[rows].T)
             answer = answer + share * (inner @ self.experts.mlp.w2[rows])
         return answer + self.experts.bias
+
+
+def falling(heads: int, length: int) -> torch.Tensor:
+    """[heads, length, length]: scores fall with the distance, on both sides."""
+
+    def powers(count: int) -> list[float]:
+        start = 2.0 ** -(2.0 ** -(math.log2(count) - 3))
+        return [start * start**place for place in range(count)]
+
+    least = 2 ** int(math.log2(heads))
+    slopes = torch.tensor([*powers(least), *powers(2 * least)[::2][: heads - least]])
+    places = torch.arange(length)
+    return -slopes[:, None, None] * (places[:, None] - places).abs()
+
+
+class JinaBert(Own):
+    source: ClassVar[Mapping[str, str]] = {"text-embeddings-inference": "jina.rs, jina_code.rs"}
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        raw = self.fields
+        self.embeddings = nn.Module()
+        self.embeddings.word_embeddings = nn.Embedding(raw.vocab_size, raw.hidden_size)
+        self.embeddings.token_type_embeddings = nn.Embedding(raw.type_vocab_size, raw.hidden_size)
+        self.embeddings.LayerNorm = _norm(raw)
+        kind = _JinaCodeLayer if "post-norm" in raw.auto_map["AutoModel"] else _JinaLayer
+        self.encoder = nn.Module()
+        self.encoder.layer = nn.ModuleList(kind(raw) for _ in range(raw.num_hidden_layers))
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        table = self.embeddings
+        x = table.word_embeddings(input_ids) + table.token_type_embeddings(torch.zeros_like(input_ids))
+        x = table.LayerNorm(x)
+        bias = falling(self.fields.num_attention_heads, input_ids.shape[1])
+        for layer in self.encoder.layer:
+            x = layer(x, bias)
+        return SimpleNamespace(last_hidden_state=x)
+
+
+def _norm(raw: Any) -> nn.LayerNorm:
+    return nn.LayerNorm(raw.hidden_size, eps=raw.layer_norm_eps)
+
+
+class _JinaLayer(nn.Module):
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.raw, hidden, inner = raw, raw.hidden_size, raw.intermediate_size
+        self.attention, self.attention.output, self.mlp = nn.Module(), nn.Module(), nn.Module()
+        self.attention.self = nn.Module()
+        for part in ("query", "key", "value"):
+            setattr(self.attention.self, part, nn.Linear(hidden, hidden))
+        self.attention.output.dense, self.attention.output.LayerNorm = nn.Linear(hidden, hidden), _norm(raw)
+        self.more(hidden, inner)
+
+    def more(self, hidden: int, inner: int) -> None:
+        self.mlp.gated_layers = nn.Linear(hidden, 2 * inner, bias=False)
+        self.mlp.wo, self.mlp.layernorm = nn.Linear(inner, hidden), _norm(self.raw)
+
+    def seen(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        own = self.attention.self
+        q, k, v = self.normed(own.query(x), own.key(x), own.value(x))
+        q, k, v = (by_heads(part, self.raw.num_attention_heads) for part in (q, k, v))
+        scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5 + bias
+        seen = (scores.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return self.attention.output.LayerNorm(self.attention.output.dense(seen) + x)
+
+    def normed(self, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return parts
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x = self.seen(x, bias)
+        gate, up = self.mlp.gated_layers(x).chunk(2, -1)
+        return self.mlp.layernorm(self.mlp.wo(F.gelu(gate) * up) + x)
+
+
+class _JinaCodeLayer(_JinaLayer):
+    def more(self, hidden: int, inner: int) -> None:
+        self.attention.self.layer_norm_q, self.attention.self.layer_norm_k = _norm(self.raw), _norm(self.raw)
+        self.mlp.up_gated_layer = nn.Linear(hidden, 2 * inner, bias=False)
+        self.mlp.down_layer = nn.Linear(inner, hidden)
+        self.layer_norm_1, self.layer_norm_2 = _norm(self.raw), _norm(self.raw)
+
+    def normed(self, *parts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        own = self.attention.self
+        return own.layer_norm_q(parts[0]), own.layer_norm_k(parts[1]), parts[2]
+
+    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        x = self.layer_norm_1(self.seen(x, bias) + x)
+        up, gate = self.mlp.up_gated_layer(x).chunk(2, -1)
+        return self.layer_norm_2(self.mlp.down_layer(up * F.gelu(gate)) + x)

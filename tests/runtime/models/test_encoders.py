@@ -227,6 +227,24 @@ def test_what_nomics_mixtures_are_not_is_refused(field: str, value: object) -> N
         describe(config)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("auto_map", None),
+        ("auto_map", {"AutoModel": "modeling_bert.JinaBertModel"}),
+        ("feed_forward_type", "original"),
+        ("feed_forward_type", None),
+        ("hidden_act", "relu"),
+        ("is_decoder", True),
+        ("position_embedding_type", "absolute"),
+    ],
+)
+def test_what_jinas_second_is_not_is_refused(field: str, value: object) -> None:
+    config = {**Reference.called("jina_bert_v2").record["config"], field: value}
+    with pytest.raises(UnsupportedModel, match=field):
+        describe(config)
+
+
 def as_alibaba() -> tuple[dict[str, Any], dict[str, mx.array]]:
     """The reference's config and tensors in the form that Alibaba published."""
     record = Reference.called("gte").record

@@ -90,7 +90,7 @@ def test_every_name_leads_to_a_record(module: str) -> None:
     assert isinstance(import_module(f"runtime.models.{module}").FAMILY, Family)
 
 
-_BECOME = {"gemma_encoder", "nomic_bert_moe", "t5_encoder"}
+_BECOME = {"gemma_encoder", "jina_bert_v2", "nomic_bert_moe", "t5_encoder"}
 """What others become."""
 
 

@@ -38,6 +38,16 @@ _NOMIC_MOE: dict[str, Any] = {
     "use_rms_norm": False,
     "vocab_size": 160,
 }
+_JINA_V2: dict[str, Any] = {
+    **_SMALL,
+    "architectures": ["JinaBertForMaskedLM"],
+    "auto_map": {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"},
+    "feed_forward_type": "geglu",
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "position_embedding_type": "alibi",
+    "type_vocab_size": 2,
+}
 _SMALL_T5: dict[str, Any] = {
     "vocab_size": 160,
     "d_model": 64,
@@ -74,6 +84,17 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "nomic_bert_moe_every": (
         "nomic_bert",
         {**_NOMIC_MOE, "n_layer": 4, "moe_every_n_layers": 3, "num_experts": 5, "moe_top_k": 1, "n_head": 2},
+    ),
+    "jina_bert_v2": ("bert", _JINA_V2),
+    "jina_bert_v2_code": (
+        "bert",
+        {
+            **_JINA_V2,
+            "auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--modeling_bert.JinaBertModel"},
+            "hidden_size": 192,
+            "layer_norm_eps": 1e-5,
+            "num_attention_heads": 6,
+        },
     ),
     "gte": (
         "gte",

@@ -5,6 +5,9 @@ Positions of RoBERTa's kin begin behind the row of padding. llama.cpp counts fro
 first are left out of a file, and what comes back is BERT with a table that begins there.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
@@ -22,8 +25,9 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.rules import Kept, Members, Rule
+from modelkit.source.gguf.architectures.rules import Joined, Kept, Members, Parted, Rule
 from modelkit.source.gguf.architectures.settings import Always, Same, Setting, Special
+from runtime.models.names import architecture_name
 from runtime.records import dataclass
 
 _ROBERTAS = ("roberta", "camembert", "xlm-roberta")
@@ -134,6 +138,11 @@ def _has_types(file: Reading) -> bool:
     return "token_types.weight" in file.shapes
 
 
+def _is_jinas(config: Mapping[str, Any]) -> bool:
+    """Its second embeddings are of the model_type bert, too."""
+    return architecture_name(config).startswith("JinaBert")
+
+
 BERT = Architecture(
     "bert",
     (Kind("bert", "BertModel", _has_types, aliases=_ROBERTAS),),
@@ -157,6 +166,7 @@ BERT = Architecture(
     home="encoder.layer.{}.",
     exact="bits; roberta, camembert and xlm-roberta are written as bert, positions from the first on",
     otherwise=("padding",),
+    condition=lambda config: not _is_jinas(config),
     looks_ahead=True,
 )
 
@@ -303,6 +313,64 @@ NOMIC_BERT_MOE = Architecture(
     looks_ahead=True,
     written=False,
     exact="bits; a mixture's bias is not in the file",
+)
+
+
+def _gated_rows(facts: Facts, _: int) -> tuple[int, ...]:
+    return (facts.count("intermediate_size"),) * 2
+
+
+def _of_the_plain_class(file: Reading) -> None:
+    """Files of the other class have a gate's rows behind, where its code has them, and llama.cpp takes the
+    first for the gate.
+    """
+    if any(file.layers_with("attn_q_norm")):
+        file.unsupported(
+            "queries and keys have norms, as in jina-embeddings-v2-base-code: what llama.cpp computes of "
+            "such files is not what the model's own code does"
+        )
+    file.config["auto_map"] = {"AutoModel": "jinaai/jina-bert-implementation--modeling_bert.JinaBertModel"}
+
+
+def _write_the_plain_class(out: Writing) -> None:
+    if "post-norm" in str(out.facts.get("auto_map")):
+        out.refuse("llama.cpp takes the wrong half for the gate of jina-bert-v2-qk-post-norm")
+
+
+JINA_BERT_V2 = Architecture(
+    "jina-bert-v2",
+    (Kind("bert", "JinaBertModel"),),
+    (
+        Same("context_length", ("max_position_embeddings",)),
+        *_sizes(hidden="hidden_size", inner="intermediate_size", heads="num_attention_heads", eps=_EPS),
+        _TYPES,
+        Special(_of_the_plain_class, _write_the_plain_class),
+        Always("position_embedding_type", "alibi"),
+        Always("feed_forward_type", "geglu"),
+        Always("hidden_act", "gelu"),
+    ),
+    (_TOP[0], _TOP[-1], _TYPE_ROWS),
+    (
+        *rules("""
+            attn_q.* = attention.self.query.*
+            attn_k.* = attention.self.key.*
+            attn_v.* = attention.self.value.*
+            attn_output.* = attention.output.dense.*
+            attn_output_norm.* = attention.output.LayerNorm.*
+            ffn_down.* = mlp.wo.*
+            layer_output_norm.* = mlp.layernorm.*
+        """),
+        rule(
+            ("ffn_gate.weight", "ffn_up.weight"),
+            "mlp.gated_layers.weight",
+            Joined(Parted(_gated_rows)),
+            written=False,
+        ),
+        rule("ffn_up.weight", "mlp.gated_layers.weight"),
+    ),
+    home="encoder.layer.{}.",
+    condition=_is_jinas,
+    looks_ahead=True,
 )
 
 

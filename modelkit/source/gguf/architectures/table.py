@@ -167,6 +167,7 @@ ROWS: tuple[Architecture, ...] = (
     dflash.DFLASH,
     encoders.BERT,
     encoders.DISTILBERT,
+    encoders.JINA_BERT_V2,
     encoders.JINA_BERT_V3,
     encoders.NOMIC_BERT,
     encoders.NOMIC_BERT_MOE,

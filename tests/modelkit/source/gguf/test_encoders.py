@@ -20,6 +20,7 @@ from tests.support.checkpoints import random_state
 from tests.support.encoder_folders import CLS, MARKS, SEP, WORDS
 from tests.support.gguf import Gguf, Tensor, Typed
 from tests.support.gguf_llama import llama
+from tests.support.gguf_references import GgufReference, describe, read
 from tests.support.parity import Reference, full_logits
 
 INTS = 5
@@ -143,6 +144,17 @@ def test_the_references_vectors(tmp_path: Path, kind: str, packed: str | None) -
         assert off < {None: 1e-5, "q8_0": 0.02, "q4_0": 0.4}[packed]
     store = Store(settings_at(tmp_path).home)
     assert facts_of(store, store.resolve("it"))["capabilities"] == ["embedding"]
+
+
+def test_jinas_code_model_is_refused() -> None:
+    """Whose gate's rows stand behind, where llama.cpp looks for what is gated."""
+    reference = GgufReference("jina_bert_v2")
+    shapes = {**reference.shapes, "blk.0.attn_q_norm.weight": (64,)}
+    with pytest.raises(UnsupportedSource, match="queries and keys have norms"):
+        read(reference.metadata, shapes, reference.exported, "model")
+    config = {**reference.config, "auto_map": {"AutoModel": "jinaai/jina-bert-v2-qk-post-norm--a.B"}}
+    with pytest.raises(UnsupportedSource, match="the wrong half"):
+        describe(config, reference.package, "model")
 
 
 MIXTURES = {
