@@ -267,6 +267,8 @@ ARCHITECTURES: dict[str, str] = {
     "gear": "gear",
     "IQuestLoopCoderForCausalLM": "iquest_loop",
     "iquestloopcoder": "iquest_loop",
+    "ZayaForCausalLM": "zaya",
+    "zaya": "zaya",
     "TalkieForCausalLM": "talkie",
     "talkie": "talkie",
     "OuroForCausalLM": "ouro",

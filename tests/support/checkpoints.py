@@ -26,6 +26,8 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"softmax_scaling\.scale$", 0.3, 0.1),  # Mistral Large 4's, as the next two
     (r"softmax_scaling\.bias$", 0.5, 0.2),
     (r"rotary_emb\.alpha$", 0.0, 0.3),
+    (r"states_scale$|residual_scale$|qk_norm\.temp$", 1.0, 0.2),  # ZAYA's, as the next one
+    (r"balancing_biases$", 0.0, 0.05),
     (r"bias$", 0.0, 0.1),
     (r"embed\w*\.weight$|embeddings\.weight$|^shared\.weight$", 0.0, 1.0),
     (r"Attention\.q\.weight$", 0.0, 0.05),  # T5's scores are not scaled
