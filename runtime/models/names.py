@@ -427,6 +427,8 @@ ARCHITECTURES: dict[str, str] = {
     "T5EncoderModel": "t5",
     "MT5EncoderModel": "t5",
     "UMT5EncoderModel": "t5",
+    "BartForConditionalGeneration": "bart",
+    "bart": "bart",
     "T5GemmaForConditionalGeneration": "t5gemma",
     "t5gemma": "t5gemma",
     "BertModel": "bert",

@@ -70,6 +70,11 @@ ALIASES: dict[str, dict[str, str]] = {
     "axk1": {"num_local_experts": "n_routed_experts"},
     "axk2": {"num_local_experts": "n_routed_experts"},
     "bailing_hybrid": {**_KIMI, "num_mtp_layers": "num_nextn_predict_layers"},
+    "bart": {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
     "bloom": {
         "hidden_size": "n_embed",
         "num_hidden_layers": "n_layer",

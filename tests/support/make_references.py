@@ -46,7 +46,7 @@ SOURCE = 29  # tokens that an encoder reads
 _WITH_POOLERS = ("bert", "roberta", "camembert", "xlm-roberta", "mpnet", "gte", "jina_embeddings_v3")
 OF_ENCODERS = (*_WITH_POOLERS, "distilbert", "modernbert", "nomic_bert", "eurobert")
 _BOTH_WAYS = "use_bidirectional_attention"
-WHOLE = ("t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
+WHOLE = ("bart", "t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 _COMPUTED = (
     *(".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"),  # of MiniMax

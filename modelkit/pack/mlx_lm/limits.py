@@ -20,7 +20,7 @@ _BARE = [[name] for name in HEADLESS.values()]
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
     apertus1p5 apertus1p5_text arcee aria aria_text audioflamingo3 axk1 axk2 aya_vision baichuan bamba beam
-    bert bloom camembert codegen cohere2_moe cohere2_vision cohere_compass cohere_compass_text cwm deci
+    bart bert bloom camembert codegen cohere2_moe cohere2_vision cohere_compass cohere_compass_text cwm deci
     deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert emu3 eurobert exaone4_5 falcon fast_vlm
     flex_olmo flint fuyu gemma3n_text gemma4_assistant gemma4_unified_assistant gemma4_unified_text glm46v
     glm4v glm4v_moe glm4v_moe_text glm4v_text glm5_next glm5_next_text glm_ocr glm_ocr_text glmasr glmga

@@ -40,7 +40,7 @@ WITHOUT_POSITIONS = {
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""
 
 ABSOLUTE = {
-    *("beam", "gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "iquest_loop", "llama4", "ministral3"),
+    *("bart", "beam", "gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "iquest_loop", "llama4", "ministral3"),
     "mistral4",
     *("mistral_large4", "opt", "opt_350m", "recurrent_gemma", "xglm"),
 }

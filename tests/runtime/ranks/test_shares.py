@@ -35,9 +35,19 @@ ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
 HALVED = (
     *("deepseek_v3", "falcon_h1", "mamba", "kimi_linear", "gemma4_text", "gemma3n", "glm_moe_dsa_shared"),
-    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "ouro", "rwkv7", "talkie", "zamba2", "mllama", "zaya"),
+    *(
+        "deepseek_v4",
+        "mistral_large4_plain",
+        "iquest_loop",
+        "ouro",
+        "rwkv7",
+        "talkie",
+        "zamba2",
+        "mllama",
+        "zaya",
+    ),
 )
-READERS = "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
+READERS = "bart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
 DEEPER = "rwkv7 of 4", "t5 of 4"
 """With as many layers."""

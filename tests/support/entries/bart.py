@@ -1,0 +1,36 @@
+"""BART: stacks of unlike sizes; scaled embeddings, one layer each."""
+
+from typing import Any
+
+_BART: dict[str, Any] = {
+    "vocab_size": 160,
+    "d_model": 64,
+    "encoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 96,
+    "decoder_layers": 4,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 128,
+    "max_position_embeddings": 128,
+    "activation_function": "gelu",
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 2,
+}
+
+ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "bart": ("bart", _BART),
+    "bart_scaled": (
+        "bart",
+        {
+            **_BART,
+            "encoder_layers": 1,
+            "encoder_attention_heads": 2,
+            "decoder_layers": 1,
+            "decoder_attention_heads": 8,
+            "activation_function": "relu",
+            "scale_embedding": True,
+        },
+    ),
+}
