@@ -93,7 +93,10 @@ Gemma 4 assistant. Block: a block diffusion draft (DFlash).
 ENCODERS = """
 Encoders for embeddings (`modelkit embed`, `Model.embed`, `/v1/embeddings`, `/api/embed`) write no text and
 remember nothing. Their hidden states are compared in the same way, of texts read whole, alone and side by
-side; on a processor with kernels a text's vector is the same bits in any company.
+side; on a processor with kernels a text's vector is the same bits in any company. transformers has no class
+for Jina's second embeddings and for Nomic's with experts (jina_bert_v2, nomic_bert_moe): theirs are written
+in tests/support after text-embeddings-inference. Which of two classes Jina's are of, `auto_map` says alone,
+by the name jina-bert-implementation or jina-bert-v2-qk-post-norm; a file that says neither is refused.
 
 | reference | architecture | f32 | bf16 | f16 |
 |---|---|---|---|---|

@@ -84,7 +84,7 @@ SHARED = (
         "inkling_text",
         "starcoder2",
     ),
-    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
+    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", "zaya", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
     "t5",
