@@ -177,6 +177,8 @@ ARCHITECTURES: dict[str, str] = {
     "falcon": "falcon",
     "RefinedWeb": "falcon",
     "RefinedWebModel": "falcon",
+    "RwkvForCausalLM": "rwkv",
+    "rwkv": "rwkv",
     "RWKV7ForCausalLM": "rwkv7",
     "rwkv7": "rwkv7",
     "FalconH1ForCausalLM": "falcon_h1",

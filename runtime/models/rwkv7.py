@@ -138,7 +138,7 @@ class Bottleneck(Module):
         return linear(self.up, low if self._activation is None else self._activation(low), step)
 
 
-def _before(
+def one_earlier(
     states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
 ) -> tuple[mx.array, dict[str, mx.array]]:
     """x [B, L, D] -> what stood one token earlier, and each row's last real token."""
@@ -182,7 +182,7 @@ class TimeMix(Module):
         return {"_own": (start, stop)}
 
     def __call__(self, x: mx.array, step: Step, shift: ScanningCache, fold: ScanningCache) -> mx.array:
-        gap = shift.scan(step, _before, x) - x
+        gap = shift.scan(step, one_earlier, x) - x
         mixed = {part: x + gap * self[f"x_{part}"].astype(x.dtype) for part in _MIXED}
         queries, keys = linear(self.r_proj, mixed["r"], step), linear(self.k_proj, mixed["k"], step)
         values = self._values(mixed["v"], step)
@@ -249,7 +249,7 @@ class ChannelMix(Module):
         self.value = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def __call__(self, x: mx.array, step: Step, shift: ScanningCache) -> mx.array:
-        mixed = x + (shift.scan(step, _before, x) - x) * self.x_k.astype(x.dtype)
+        mixed = x + (shift.scan(step, one_earlier, x) - x) * self.x_k.astype(x.dtype)
         return linear(self.value, relu2(linear(self.key, mixed, step)), step)
 
 

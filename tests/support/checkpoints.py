@@ -22,6 +22,9 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"_norm_weight$|\.[qk]_weight$", 1.0, 0.1),  # PLaMo 2's
     (r"\.x_[rwkvag]$", 0.5, 0.3),  # RWKV-7's, as the next two
     (r"\.k_[ka]$", 0.8, 0.2),
+    (r"\.time_(?:mix_\w+)$", 0.5, 0.3),  # RWKV-4's, as the next two
+    (r"\.time_decay$", -1.0, 1.0),
+    (r"\.time_first$", 0.5, 0.5),
     (r"w_lora\.lora\.2\.bias$", -2.0, 1.5),
     (r"softmax_scaling\.scale$", 0.3, 0.1),  # Mistral Large 4's, as the next two
     (r"softmax_scaling\.bias$", 0.5, 0.2),

@@ -109,7 +109,17 @@ def _made(config: Any) -> Any:
         _turn_part_of_heads(made)
     if kind == "hy_v4":
         _as_multimodal(made)
+    if kind == "rwkv":
+        _halve_outputs(made.rwkv, config.rescale_every)
     return made.float().eval()
+
+
+def _halve_outputs(trunk: Any, every: int) -> None:
+    """What its class does to weights once, when it is first asked; those here are filled again and again."""
+    trunk._rescale_layers, trunk.layers_are_rescaled = lambda: None, True
+    for place, block in enumerate(trunk.blocks if every > 0 else ()):
+        for part in (block.attention.output, block.feed_forward.value):
+            part.register_forward_hook(lambda _part, _given, out, by=2 ** (place // every): out / by)
 
 
 def _as_multimodal(made: Any) -> None:

@@ -35,6 +35,7 @@ WITHOUT_POSITIONS = {
     "qwen4_exp",
     "inkling_plain",
     "inkling2_loop_text",
+    "rwkv",
     "rwkv7",
 }
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""

@@ -1,0 +1,206 @@
+"""RWKV-4 (Dove, Raven): no attention; every layer mixes each token with the one before it, and sums values by
+weights that fall with every token, channel by channel (`runtime.nn.wkv4`).
+
+A layer has three memories: the last token before the sum, the sum, and the last token before the
+feed-forward block. The stream is halved behind every few layers (`rescale_every`), and what is added to it,
+too: it changes nothing but what norms add to the spread.
+
+Sources: arXiv 2305.13048; transformers modeling_rwkv.py.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.cache.layout import LayerSpec, Recurrent, State
+from runtime.cache.protocol import Caches, ScanningCache, by_layout
+from runtime.models.config import Fields
+from runtime.models.decoder_config import layer_count
+from runtime.models.experts import Weights
+from runtime.models.family import Family
+from runtime.models.headed import Headed, untied_head
+from runtime.models.rwkv7 import one_earlier
+from runtime.nn import ops
+from runtime.nn.activation import relu2, sigmoid
+from runtime.nn.linear import embed, linear
+from runtime.nn.module import Module
+from runtime.nn.norm import LayerNorm
+from runtime.nn.wkv4 import wkv4
+from runtime.records import dataclass
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    norm_eps: float
+    halved_every: int
+    """Behind so many layers the stream is halved; 0: never."""
+    tied: bool
+    context_length: int
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("rwkv",))
+    hidden = fields.count("hidden_size", 4096, high=1 << 20)
+    if fields.count("attention_hidden_size", hidden, high=1 << 20) != hidden:
+        fields.refuse("attention_hidden_size", f"hidden_size, {hidden}: no class computes another")
+    every = fields.raw.get("rescale_every", 6)
+    if type(every) is not int or every > 4096:
+        fields.refuse("rescale_every", "a number of layers")
+    return Config(
+        vocab_size=fields.count("vocab_size", 50277, high=1 << 24),
+        hidden_size=hidden,
+        intermediate_size=fields.count("intermediate_size", 4 * hidden, high=1 << 22),
+        layers=layer_count(fields, 32),
+        norm_eps=fields.number("layer_norm_epsilon", 1e-5, low=1e-30),
+        halved_every=max(every, 0),
+        tied=fields.flag("tie_word_embeddings"),
+        context_length=fields.count("context_length", 1024),
+    )
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    shift = Recurrent({"shift": State((1, config.hidden_size))})
+    sums = Recurrent({name: State((config.hidden_size,), "float32") for name in ("top", "sum", "weight")})
+    return [shift, sums, shift] * config.layers
+
+
+class Shares(Module):
+    """How much of each token is mixed with what is left of the one before it, in each channel."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.weight = mx.zeros((hidden,))
+
+    def __call__(self, x: mx.array, before: mx.array) -> mx.array:
+        share = self.weight.astype(x.dtype)
+        return x * share + before * (1 - share)
+
+
+class Sums(Module):
+    """[B, L, D] -> [B, L, D]"""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden = config.hidden_size
+        self.time_decay, self.time_first = mx.zeros((hidden,)), mx.zeros((hidden,))
+        self.mix_key, self.mix_value, self.mix_receptance = (Shares(hidden) for _ in range(3))
+        self.key, self.value, self.receptance, self.output = (
+            nn.Linear(hidden, hidden, bias=False) for _ in range(4)
+        )
+
+    def __call__(self, x: mx.array, step: Step, shift: ScanningCache, sums: ScanningCache) -> mx.array:
+        before = shift.scan(step, one_earlier, x)
+        keys = linear(self.key, self.mix_key(x, before), step)
+        values = linear(self.value, self.mix_value(x, before), step)
+        opened = sigmoid(linear(self.receptance, self.mix_receptance(x, before), step))
+        summed = sums.scan(step, self._scan, keys, values).astype(x.dtype)
+        return linear(self.output, opened * summed, step)
+
+    def _scan(
+        self, states: dict[str, mx.array], keys: mx.array, values: mx.array, *, counts: mx.array | None
+    ) -> tuple[mx.array, dict[str, mx.array]]:
+        decay, first = -mx.exp(self.time_decay.astype(mx.float32)), self.time_first.astype(mx.float32)
+        state = states["top"], states["sum"], states["weight"]
+        y, (top, total, weight) = wkv4(
+            decay, first, keys, values, state, counts=counts, one_by_one=ops.table.steady
+        )
+        return y, {"top": top, "sum": total, "weight": weight}
+
+
+class FeedForward(Module):
+    """[B, L, D] -> [B, L, D]"""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.mix_key, self.mix_receptance = Shares(hidden), Shares(hidden)
+        self.key, self.value = nn.Linear(hidden, inner, bias=False), nn.Linear(inner, hidden, bias=False)
+        self.receptance = nn.Linear(hidden, hidden, bias=False)
+
+    def __call__(self, x: mx.array, step: Step, shift: ScanningCache) -> mx.array:
+        before = shift.scan(step, one_earlier, x)
+        inner = relu2(linear(self.key, self.mix_key(x, before), step))
+        opened = sigmoid(linear(self.receptance, self.mix_receptance(x, before), step))
+        return opened * linear(self.value, inner, step)
+
+
+class Block(Module):
+    def __init__(self, config: Config, place: int) -> None:
+        super().__init__()
+
+        def norm() -> LayerNorm:
+            return LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+        if place == 0:
+            self.pre_ln = norm()
+        self.ln1, self.ln2 = norm(), norm()
+        self.attention, self.feed_forward = Sums(config), FeedForward(config)
+        every = config.halved_every
+        self._share = 0.5 ** (place // every) if every else 1.0
+        self._halves = every > 0 and (place + 1) % every == 0
+
+    def __call__(
+        self, x: mx.array, step: Step, caches: tuple[ScanningCache, ScanningCache, ScanningCache]
+    ) -> mx.array:
+        shift, sums, shift_behind = caches
+        x = self.pre_ln(x) if "pre_ln" in self else x
+        x = x + self.attention(self.ln1(x), step, shift, sums) * self._share
+        x = x + self.feed_forward(self.ln2(x), step, shift_behind) * self._share
+        return x * 0.5 if self._halves else x
+
+
+class Trunk(Module):
+    in_turn: ClassVar[str] = "layers"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = [Block(config, place) for place in range(config.layers)]
+        self.norm = LayerNorm(config.hidden_size, eps=config.norm_eps)
+
+    def __call__(self, step: Step, caches: Caches) -> mx.array:
+        step.refuse_positions("no layer of this network goes by positions")
+        memories = by_layout(caches)
+        own: Any = list(zip(memories[::3], memories[1::3], memories[2::3], strict=True))
+        return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, own))
+
+    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
+        return embed(self.embeddings, ids, step)
+
+
+class RWKV4(Headed):
+    table_name = "embeddings"
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(Trunk(config), untied_head(config))
+
+
+def build(config: Config) -> RWKV4:
+    return RWKV4(config)
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    """Shares of tokens flat, and under a module of their own."""
+    adapted: Weights = {}
+    for name, array in weights.items():
+        name = name.removeprefix("rwkv.")
+        if name.startswith("head."):
+            name = f"lm_head.{name.removeprefix('head.')}"
+        else:
+            name = "model." + name.replace("blocks.", "layers.", 1).replace("ln_out.", "norm.")
+        if config.tied and name.startswith("lm_head."):
+            continue
+        stem, mixed, part = name.partition(".time_mix_")
+        adapted[f"{stem}.mix_{part}.weight" if mixed else name] = array.flatten() if mixed else array
+    return adapted
+
+
+FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=(".time_decay", ".time_first"))
