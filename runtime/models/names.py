@@ -345,6 +345,8 @@ ARCHITECTURES: dict[str, str] = {
     "Glm4MoeForCausalLM": "glm4_moe",
     "glm4_moe": "glm4_moe",
     "glm4v_moe_text": "glm4_moe",
+    "OpenAIGPTLMHeadModel": "openai_gpt",
+    "openai-gpt": "openai_gpt",
     "GPT2LMHeadModel": "gpt2",
     "gpt2": "gpt2",
     "GPTNeoXForCausalLM": "gpt_neox",

@@ -149,6 +149,7 @@ ALIASES: dict[str, dict[str, str]] = {
     },
     "nemotron_h": {"layer_types": "layers_block_type", "num_local_experts": "n_routed_experts"},
     "olmoe": {"num_local_experts": "num_experts"},
+    "openai-gpt": _GPT,
     "openelm": {
         "hidden_size": "model_dim",
         "num_hidden_layers": "num_transformer_layers",

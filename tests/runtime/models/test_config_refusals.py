@@ -117,6 +117,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("bart", {"d_model": 66}, "d_model is 66"),
     ("rwkv", {"attention_hidden_size": 96}, "attention_hidden_size is 96"),
     ("rwkv", {"rescale_every": 0.5}, "rescale_every is 0.5"),
+    ("openai_gpt", {"afn": "gelu_pytorch_tanh"}, "afn is 'gelu_pytorch_tanh'"),
+    ("openai_gpt", {"n_head": 3, "num_attention_heads": 3}, "n_embd is 64"),
     ("talkie", {"num_key_value_heads": 2}, "num_key_value_heads is 2"),
     ("talkie", {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
     ("talkie", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rotation of this family is not"),

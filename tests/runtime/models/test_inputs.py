@@ -43,7 +43,7 @@ WITHOUT_POSITIONS = {
 ABSOLUTE = {
     *("bart", "beam", "gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "iquest_loop", "llama4", "ministral3"),
     "mistral4",
-    *("mistral_large4", "opt", "opt_350m", "recurrent_gemma", "xglm"),
+    *("mistral_large4", "openai_gpt", "opt", "opt_350m", "recurrent_gemma", "xglm"),
 }
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""
 

@@ -29,7 +29,7 @@ STAGED = (
     "lfm2_moe",
     "inkling2_loop_text",
 )
-OLDER = "bloom", "mpt", "gpt_bigcode", "gpt_neo", "opt_350m"
+OLDER = "bloom", "mpt", "gpt_bigcode", "gpt_neo", "openai_gpt", "opt_350m"
 """With ALiBi, learned positions, projected embeddings."""
 ALIBI = "bloom", "mpt_clipped", "falcon_rw_parallel"
 # Of three layers, or with layers that take more than the stream of earlier ones: too few for four stages.
