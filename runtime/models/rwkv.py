@@ -157,6 +157,10 @@ class Block(Module):
         return x * 0.5 if self._halves else x
 
 
+_LAST_EPS = 1e-5
+"""Of the last norm, whatever a file says of the others."""
+
+
 class Trunk(Module):
     in_turn: ClassVar[str] = "layers"
 
@@ -164,7 +168,7 @@ class Trunk(Module):
         super().__init__()
         self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = [Block(config, place) for place in range(config.layers)]
-        self.norm = LayerNorm(config.hidden_size, eps=config.norm_eps)
+        self.norm = LayerNorm(config.hidden_size, eps=_LAST_EPS)
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")

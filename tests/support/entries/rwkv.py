@@ -20,6 +20,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             **_RWKV,
             "num_hidden_layers": 5,
             "rescale_every": 2,
+            "layer_norm_epsilon": 1e-3,
             "tie_word_embeddings": True,
         },
     ),
