@@ -29,6 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "distilbert": {},
     "roberta": {},
     "xlm_roberta": {"pad_token_id": 1},
+    "jina_bert_v2": {},
     "jina_embeddings_v3": {"pad_token_id": 1},
     "nomic_bert": {},
     "modernbert": {},
