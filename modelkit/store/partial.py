@@ -13,6 +13,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -57,29 +58,29 @@ class PartialBlob:
         self._adopt = adopt
         self._path = layout.partial / expect.digest.hex
         self._journal = layout.partial / (expect.digest.hex + _DONE)
+        self._opened = ExitStack()
         self._fd = self._done_fd = -1
         self._starts: list[int] = []
 
     def __enter__(self) -> Self:
         """Waits while another process fetches the same blob."""
-        with storing(self._path):
+        with ExitStack() as opened, storing(self._path):
+            # A file that stayed open here would keep its lock, and every later attempt waiting for it.
             self._fd = _open_locked(self._layout, self._path)
-            try:
-                self._done_fd = os.open(self._journal, _FLAGS, 0o600)
-            except OSError:
-                os.close(self._fd)
-                raise
+            opened.callback(os.close, self._fd)
+            self._done_fd = os.open(self._journal, _FLAGS, 0o600)
+            opened.callback(os.close, self._done_fd)
             count = os.fstat(self._done_fd).st_size // 8
-        self._starts = _starts(self._expect.size_bytes, count)
-        if not count or any(not 0 <= one.done_bytes <= one.stop - one.start for one in self.stretches()):
-            self.restart(1)
+            self._starts = _starts(self._expect.size_bytes, count)
+            if not count or any(not 0 <= one.done_bytes <= one.stop - one.start for one in self.stretches()):
+                self.restart(1)
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._done_fd)
-        os.close(self._fd)
+        self._opened.close()
 
     @property
     def here_bytes(self) -> int:

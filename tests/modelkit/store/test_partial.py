@@ -1,5 +1,6 @@
 """Blobs that come in pieces: what is there survives, what is wrong never counts."""
 
+import errno
 import os
 import threading
 from itertools import pairwise
@@ -9,6 +10,7 @@ import pytest
 
 from modelkit.errors import StoreError
 from modelkit.store import Blob, Digest, Store
+from modelkit.store.lock import is_held
 from modelkit.store.partial import MOST_STRETCHES, PartialBlob
 from tests.modelkit.store.packages import blobs_on_disk
 
@@ -47,6 +49,18 @@ def test_what_was_written_is_there_for_the_next_one(store: Store) -> None:
         assert [one.done_bytes for one in part.stretches()] == [3000, 0]
         fill(part)
         assert part.commit()
+
+
+def test_one_that_cannot_be_begun_is_let_go(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with store.begin() as new:
+        with monkeypatch.context() as patch, pytest.raises(StoreError, match="No space"):
+            patch.setattr(os, "pwrite", full)
+            new.fetch_blob(BLOB).__enter__()
+        path = store.root / "partial" / BLOB.digest.hex
+        assert not is_held(path), "the next attempt would wait for ever"
 
 
 def test_of_what_was_begun_the_rest_is_left(store: Store) -> None:
