@@ -130,6 +130,11 @@ def create(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
+def open_plain(path: Path) -> int:
+    """Open a file for reading. Never follows a link, never waits on a pipe."""
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
 def write_all(fd: int, data: memoryview) -> None:
     while data:
         data = data[os.write(fd, data) :]
@@ -213,8 +218,8 @@ def replace(path: Path, data: bytes, temp: Path, *, durable: bool = True) -> Non
 
 
 def read_small(path: Path, limit_bytes: int) -> bytes:
-    """The bytes of a regular file of at most `limit_bytes`; never follows a link, never waits on a pipe."""
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    """The bytes of a regular file of at most `limit_bytes`."""
+    fd = open_plain(path)
     with open(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
@@ -277,9 +282,12 @@ def _clone_darwin(source: int, target: Path) -> bool:
 
 def room_of(path: Path) -> int:
     """Bytes that the file takes on disk, at most those that it has: one may have holes. Small ones may lie
-    where no blocks are counted.
+    where no blocks are counted. 0 for one that is gone.
     """
-    its = path.lstat()
+    try:
+        its = path.lstat()
+    except FileNotFoundError:
+        return 0
     return min(its.st_size, its.st_blocks * 512 or its.st_size)
 
 

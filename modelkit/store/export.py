@@ -18,7 +18,7 @@ from typing import Protocol
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
-from modelkit.store.disk import chunks, require_space, storing, write_all
+from modelkit.store.disk import chunks, open_plain, require_space, storing, write_all
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.soundness import Progress
@@ -181,7 +181,7 @@ def _link(blob: Path, target: Path) -> bool:
 
 
 def _in_order(blob: Path) -> Iterator[tuple[int, Piece]]:
-    source = os.open(blob, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    source = open_plain(blob)
     at = 0
     try:
         for piece in chunks(source):

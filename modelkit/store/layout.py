@@ -6,6 +6,7 @@
     ingest/                 what running operations are writing (see ingest.py)
     partial/                blobs that come from the network (see partial.py)
     conversions/            what earlier operations can save later ones (see memo.py)
+    slices/                 parts of tensors that a rank was given (see slices.py)
     sources.json            digests of files outside (see memo.py)
     checked.json            which large blobs were found sound, and when (see soundness.py)
     lock                    shared: adding a blob, reading; exclusive: changing names, deleting blobs
@@ -43,6 +44,7 @@ class Layout:
         self.partial = root / "partial"
         self.conversions = root / "conversions"
         self.slices = root / "slices"
+        self._cleared = (self.ingest, self.partial, self.conversions, self.slices)
 
     def prepare(self) -> None:
         """Make ready for writing: create what is missing. Raises StoreError where the folder is somebody
@@ -50,15 +52,7 @@ class Layout:
         """
         with storing(self.root):
             _make_folders(self.root.parent)
-            for folder in (
-                self.root,
-                self.blobs.parent,
-                self.blobs,
-                self.ingest,
-                self.partial,
-                self.conversions,
-                self.slices,
-            ):
+            for folder in (self.root, self.blobs.parent, self.blobs, *self._cleared):
                 make_folder(folder)
             self.check_own_folders()
             self._check_owner()
@@ -69,6 +63,10 @@ class Layout:
     def reading(self) -> AbstractContextManager[None]:
         """Within: no name changes and no blob goes."""
         return self._guarded(locked_for_reading(self.root / "lock"))
+
+    def looking(self) -> AbstractContextManager[None]:
+        """As `changing`, for who only looks: nobody else adds or deletes, and nothing has to be writable."""
+        return self._guarded(locked_for_reading(self.root / "lock", exclusive=True))
 
     def adding(self) -> AbstractContextManager[None]:
         """As `reading`, on a prepared layout: what a writer holds while it pins or adds a blob."""
@@ -164,7 +162,7 @@ class Layout:
 
     def check_own_folders(self) -> None:
         """What lies in these and is nobody's is removed; behind a link it may be the user's."""
-        for folder in (self.ingest, self.partial, self.conversions, self.slices):
+        for folder in self._cleared:
             if folder.is_symlink():
                 raise StoreError(
                     f"{folder} is a link to {folder.readlink()}, where files of others would be cleared away",

@@ -13,7 +13,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,6 +22,7 @@ from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
 from modelkit.store.disk import blank_pages, chunks, storing, sync
 from modelkit.store.layout import Layout
+from modelkit.store.lock import is_held
 from modelkit.store.soundness import Progress
 from runtime.records import dataclass
 
@@ -169,7 +170,7 @@ def abandoned(layout: Layout) -> list[Path]:
     if not layout.partial.exists():
         return []
     held = {
-        path.name for path in layout.partial.iterdir() if not path.name.endswith(_DONE) and _is_locked(path)
+        path.name for path in layout.partial.iterdir() if not path.name.endswith(_DONE) and _is_fetched(path)
     }
     return [path for path in sorted(layout.partial.iterdir()) if path.name.removesuffix(_DONE) not in held]
 
@@ -219,12 +220,8 @@ def _is_still(path: Path, fd: int) -> bool:
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
-def _is_locked(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        return not _lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.close(fd)
+def _is_fetched(path: Path) -> bool:
+    """Is somebody at it? Not at what is no file, or cannot be opened."""
+    with suppress(OSError):
+        return is_held(path)
+    return False

@@ -20,7 +20,7 @@ from typing import Any
 from modelkit.errors import StoreError
 from modelkit.store.canonical import canonical, parse_object
 from modelkit.store.digest import Blob, Digest
-from modelkit.store.disk import chunks, read_small, replace, storing
+from modelkit.store.disk import chunks, open_plain, read_small, replace, storing
 from modelkit.store.layout import Layout
 
 SMALL_BYTES = 1 << 20
@@ -72,7 +72,7 @@ class Soundness:
         Raises StoreError where it cannot be read.
         """
         path = self._layout.blob_path(digest)
-        with storing(path), open(_open(path), "rb", buffering=0) as file:
+        with storing(path), open(open_plain(path), "rb", buffering=0) as file:
             before, state, size_bytes = os.fstat(file.fileno()), hashlib.sha256(), 0
             for piece in chunks(file.fileno()):
                 state.update(piece)
@@ -131,10 +131,6 @@ class Soundness:
             return {Digest(name).hex: row for name, row in rows.get("blobs", {}).items() if _is_row(row)}
         except (OSError, StoreError, AttributeError):
             return {}
-
-
-def _open(path: os.PathLike[str]) -> int:
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _is_row(row: object) -> bool:

@@ -186,7 +186,7 @@ class Store:
 
     def prune(self, *, dry_run: bool = False) -> Pruned:
         """Remove what nothing needs: see Pruned. A dry run writes nothing, so it needs no store that can be
-        written; it may name what a command begins at that moment.
+        written.
 
         Raises StoreError, and removes no blob, while any manifest cannot be read.
         """
@@ -196,7 +196,7 @@ class Store:
             self._layout.check_own_folders()
         else:
             self._layout.prepare()
-        with self._layout.reading() if dry_run else self._layout.changing():
+        with self._layout.looking() if dry_run else self._layout.changing():
             temp = [*leftovers(self._layout), *abandoned(self._layout)]
             temp += loose_slices(self._layout, live_pins(self._layout))
             temp_files = [file for path in temp for file in _files(path)]
@@ -263,7 +263,7 @@ class Store:
         on a full disk, too.
         """
         if not os.access(self._layout.root, os.W_OK):
-            yield lambda digests: [Blob(d, self._layout.blob_size(d) or 0) for d in digests]
+            yield lambda digests: [self._look(digest) for digest in digests]
             return
         ingest = Ingest(self._layout)
         try:

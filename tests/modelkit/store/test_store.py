@@ -1,6 +1,7 @@
 """The store's commands: resolve, list, copy, remove, prune, verify."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ import pytest
 from modelkit.errors import InvalidName, ModelNotFound, StoreError
 from modelkit.store import BrokenPackage, Digest, Package, Store, build_artifact, layout
 from modelkit.store.disk import read_small
+from modelkit.store.layout import Layout
+from modelkit.store.lock import is_held
 from tests.modelkit.store.packages import TREE, blob, blobs_named, blobs_on_disk, put, read
 
 
@@ -312,6 +315,41 @@ def test_what_would_be_pruned_is_told_of_a_store_that_cannot_be_written(
     assert [path.name for path in store.prune(dry_run=True).temp_files] == ["single"]
     with pytest.raises(StoreError, match="Read-only"):
         store.prune()
+
+
+def test_nothing_comes_or_goes_while_a_dry_run_looks(store: Store, monkeypatch: pytest.MonkeyPatch):
+    put(store, "story")
+    alone: list[bool] = []
+
+    def look(layout: Layout) -> list[Path]:
+        alone.append(is_held(layout.root / "lock"))
+        return []
+
+    monkeypatch.setattr("modelkit.store.store.leftovers", look)
+    store.prune(dry_run=True)
+    assert alone == [True]
+
+
+def test_a_dry_run_does_without_a_lock_that_readers_cannot_have(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    put(store, "story")
+    locked = fcntl.flock
+
+    def as_nfs(fd: int, how: int) -> None:
+        if how == fcntl.LOCK_EX and fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        locked(fd, how)
+
+    monkeypatch.setattr(fcntl, "flock", as_nfs)
+    assert store.prune(dry_run=True).blobs == ()
+
+
+def test_what_goes_while_prune_counts_is_no_fault(store: Store, monkeypatch: pytest.MonkeyPatch):
+    put(store, "story")
+    gone = store.root / "partial" / "gone.done"  # the journal of a blob that is whole goes without a lock
+    monkeypatch.setattr("modelkit.store.store.abandoned", lambda _layout: [gone])
+    assert store.prune().temp_bytes == 0
 
 
 def test_prune_removes_orphans_and_temporary_files_of_the_dead(store: Store):
