@@ -12,7 +12,10 @@ WORKERS = 8
 _GRACE_S = 2.0
 
 
-def side_by_side(tasks: Iterable[Callable[[], None]], stop: Callable[[], None]) -> None:
+Task = Callable[[], None]
+
+
+def side_by_side(tasks: Iterable[Task], stop: Callable[[], None]) -> None:
     """Run the tasks, in their order. stop: ends what is under way, as far as that can be.
 
     Raises the first error.
@@ -21,8 +24,8 @@ def side_by_side(tasks: Iterable[Callable[[], None]], stop: Callable[[], None]) 
 
     def work() -> None:
         try:
-            while waiting and not failed:
-                waiting.popleft()()
+            while not failed and (task := _next(waiting)):
+                task()
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             failed.append(error)
         finally:
@@ -42,3 +45,11 @@ def side_by_side(tasks: Iterable[Callable[[], None]], stop: Callable[[], None]) 
         until = monotonic() + _GRACE_S
         for one in threads:
             one.join(max(until - monotonic(), 0))
+
+
+def _next(waiting: deque[Task]) -> Task | None:
+    """Taken in one step: between a look and the taking, another thread may take the last one."""
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
