@@ -20,15 +20,17 @@ from modelkit.modelfile.go import is_go
 from modelkit.modelfile.parameters import parse_parameter
 from modelkit.modelfile.syntax import Directive
 from modelkit.store.canonical import parse_object
-from modelkit.store.digest import Blob, Digest
-from modelkit.store.manifest import LAYER_LIMIT, MANIFEST_LIMIT_BYTES, parse_descriptor
+from modelkit.store.digest import Blob
+from modelkit.store.manifest import LAYER_LIMIT, MANIFEST_LIMIT_BYTES, check_sizes, parse_descriptor
 from runtime.records import dataclass
 
 LAYER_PREFIX = "application/vnd.ollama.image."
 TEXT_LIMIT_BYTES = 1 << 20
 
-_LARGE = ("model", "adapter", "projector", "draft", "tensor")
-_SMALL = ("template", "system", "license", "params", "messages", "json", "prompt")
+_KINDS = (
+    *("model", "adapter", "projector", "draft", "tensor"),
+    *("template", "system", "license", "params", "messages", "json", "prompt"),
+)
 
 Read = Callable[[Blob], bytes]  # the bytes of a small layer, checked against its digest
 
@@ -40,8 +42,6 @@ class OllamaLayer:
     kind: str
     """What its media type ends in: `model`, `template`."""
     blob: Blob
-    name: str | None = None
-    """Of a tensor or a file; as it came, so it is no path yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +61,16 @@ class OllamaManifest:
         if not 1 <= len(layers) <= LAYER_LIMIT:
             raise StoreError(f"a model has 1 to {LAYER_LIMIT} layers, not {len(layers)}")
         found = tuple(_layer(one) for one in layers)
-        sizes: dict[Digest, int] = {}
-        for layer in found:
-            if sizes.setdefault(layer.blob.digest, layer.blob.size_bytes) != layer.blob.size_bytes:
-                raise StoreError(f"a manifest gives two sizes for {layer.blob.digest}")
+        check_sizes(layer.blob for layer in found)
         return cls(parse_descriptor(value.get("config")), found)
 
     def all(self, kind: str) -> list[Blob]:
         """The layers of a kind, in their order."""
         return [layer.blob for layer in self.layers if layer.kind == kind]
+
+    def texts(self) -> list[Blob]:
+        """The small layers that `belongings` reads."""
+        return [layer.blob for layer in self.layers if layer.kind in _READERS]
 
     def adapters(self) -> dict[str, Blob]:
         """Adapters in GGUF by the names that they get, which Ollama keeps none of, in their order."""
@@ -131,10 +132,9 @@ def _layer(value: object) -> OllamaLayer:
     blob = parse_descriptor(value)
     media_type: Any = value.get("mediaType") if isinstance(value, dict) else None
     kind = media_type.removeprefix(LAYER_PREFIX) if isinstance(media_type, str) else ""
-    if kind == media_type or kind not in (*_LARGE, *_SMALL):
+    if kind == media_type or kind not in _KINDS:
         raise StoreError(f"a layer of the kind {ascii(media_type)[:100]} is none of Ollama's")
-    name: Any = value.get("name") if isinstance(value, dict) else None
-    return OllamaLayer(kind, blob, name if isinstance(name, str) else None)
+    return OllamaLayer(kind, blob)
 
 
 def _text(kind: str, raw: bytes) -> str:

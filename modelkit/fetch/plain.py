@@ -15,6 +15,7 @@ from modelkit.errors import ModelkitError, SourceError
 from modelkit.fetch.hub.choose import choose_model
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.local import Local
+from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.shards import INDEX, read_index, weight_names
 from modelkit.source.tree import Files, read_directory
 
@@ -35,7 +36,7 @@ def find_in_llama_cpp(owner: str, repository: str, folders: Iterable[Path]) -> L
     label, start = f"{owner}/{repository}", f"{owner}_{repository}_".casefold()
 
     def is_its(name: str) -> bool:
-        return name.casefold().startswith(start) and name.endswith(".gguf")
+        return name.casefold().startswith(start) and is_gguf(name)
 
     for folder in folders:
         others = dict[str, SourceError]()

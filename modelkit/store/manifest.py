@@ -5,11 +5,11 @@ file, its path in the annotation `org.cncf.model.filepath`. Nothing in it depend
 made: the same files give the same bytes.
 
 `Manifest.parse` takes bytes from anywhere and checks everything before anything is used: kinds, counts,
-sizes, digests, paths. Bounds: 4 MiB (what registries take) and 4096 layers.
+sizes, digests, paths. Bounds: 4 MiB (what registries take), for the config too, and 4096 layers.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Self
 
 from modelkit.errors import StoreError
@@ -55,10 +55,12 @@ class Manifest:
 
     def __post_init__(self) -> None:
         check_files([layer.path for layer in self.layers])
-        sizes: dict[Digest, int] = {}
-        for blob in (self.config, *(layer.blob for layer in self.layers)):
-            if sizes.setdefault(blob.digest, blob.size_bytes) != blob.size_bytes:
-                raise StoreError(f"a manifest gives two sizes for {blob.digest}")
+        check_sizes((self.config, *(layer.blob for layer in self.layers)))
+        if self.config.size_bytes > MANIFEST_LIMIT_BYTES:
+            raise StoreError(
+                f"the package's config has {self.config.size_bytes} bytes; at most {MANIFEST_LIMIT_BYTES} are"
+                " expected"
+            )
 
     @property
     def blobs(self) -> frozenset[Blob]:
@@ -107,6 +109,14 @@ def check_files(paths: Collection[str]) -> None:
     if not 1 <= len(paths) <= LAYER_LIMIT:
         raise StoreError(f"a package has 1 to {LAYER_LIMIT:,} files, not {len(paths):,}")
     check_tree(check_path(path) for path in paths)
+
+
+def check_sizes(blobs: Iterable[Blob]) -> None:
+    """Raise StoreError where a manifest gives one digest two sizes."""
+    sizes: dict[Digest, int] = {}
+    for blob in blobs:
+        if sizes.setdefault(blob.digest, blob.size_bytes) != blob.size_bytes:
+            raise StoreError(f"a manifest gives two sizes for {blob.digest}")
 
 
 def layers_of(files: Mapping[str, Blob]) -> tuple[Layer, ...]:

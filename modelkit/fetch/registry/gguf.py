@@ -15,13 +15,11 @@ from modelkit.fetch.pull import Make, Pulled
 from modelkit.fetch.registry.source import Source, fetch
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Recipe, Reference
-from modelkit.source.gguf.folder import is_later_shard
+from modelkit.source.gguf.folder import is_gguf, is_later_shard
 from modelkit.store.digest import Blob
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from modelkit.temporary import TemporaryFolder
-
-_TEXT_KINDS = ("template", "system", "license", "params", "messages")
 
 
 def pull_ollama(
@@ -37,9 +35,8 @@ def pull_ollama(
     """A package of Ollama's: its GGUF file, adapters, and what a Modelfile says beside them."""
     files = {"model.gguf": manifest.gguf(str(source.address))}
     adapters = manifest.adapters()
-    texts = [blob for kind in _TEXT_KINDS for blob in manifest.all(kind)]
     with store.begin() as new:
-        fetch(source, [*texts, *files.values(), *adapters.values()], store, new, access)
+        fetch(source, [*manifest.texts(), *files.values(), *adapters.values()], store, new, access)
         said = belongings(manifest, lambda blob: store.blob_path(blob.digest).read_bytes())
         return make_package(
             source, files, name, store, access, make, quantize=quantize, said=said, adapters=adapters
@@ -64,7 +61,7 @@ def make_package(
 
     Raises FetchError where there are several, and what `create` raises.
     """
-    weights = [path for path in sorted(files) if path.lower().endswith(".gguf")]
+    weights = [path for path in sorted(files) if is_gguf(path)]
     images = [path for path in weights if "mmproj" in path.lower()]
     models = [path for path in weights if path not in images]
     first = [path for path in models if not is_later_shard(path)]

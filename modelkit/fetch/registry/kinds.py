@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from modelkit.errors import FetchError, StoreError
+from modelkit.source.gguf.folder import is_gguf
 from modelkit.store.canonical import JsonObject
-from modelkit.store.digest import Blob, Digest
+from modelkit.store.digest import Blob
 from modelkit.store.manifest import (
     CONFIG_TYPE,
     FILEPATH,
     LAYER_LIMIT,
     MANIFEST_LIMIT_BYTES,
+    check_sizes,
     parse_descriptor,
 )
 from modelkit.store.paths import check_path, check_tree
@@ -75,6 +77,16 @@ class RemotePackage:
     def blobs(self) -> list[Blob]:
         return [self.config, *(layer.blob for layer in self.layers)]
 
+    @property
+    def files(self) -> list[str]:
+        """Paths of those that come as they are."""
+        return [layer.path for layer in self.layers if layer.packing == "raw"]
+
+    @property
+    def has_archives(self) -> bool:
+        """Are there any? What is in them is known when they are here."""
+        return any(layer.packing != "raw" for layer in self.layers)
+
 
 def read_package(value: JsonObject) -> RemotePackage:
     """Read an untrusted manifest. Raises FetchError, which names the kind of what is not read."""
@@ -90,15 +102,14 @@ def read_package(value: JsonObject) -> RemotePackage:
             if layer is not None:
                 wanted.append(layer)
         package = RemotePackage(parse_descriptor(config), _numbered(wanted), tuple(dict.fromkeys(notes)))
-        check_tree(layer.path for layer in package.layers if layer.packing == "raw")
+        check_tree(package.files)
+        check_sizes(package.blobs)
     except StoreError as error:
         raise FetchError(error.message, hint=error.hint) from error
-    _check_sizes(package.blobs)
     if package.config.size_bytes > MANIFEST_LIMIT_BYTES:
         raise FetchError(f"the package's config has {package.config.size_bytes} bytes; that is refused")
-    names = {layer.path for layer in package.layers if layer.packing == "raw"}
-    archives = any(layer.packing != "raw" for layer in package.layers)
-    if not archives and "config.json" not in names and not any(name.endswith(".gguf") for name in names):
+    known = "config.json" in package.files or any(map(is_gguf, package.files))
+    if not (package.has_archives or known):
         raise FetchError(
             "the package has no config.json and no GGUF file, so it is no model that can run here"
         )
@@ -161,10 +172,3 @@ def _numbered(layers: list[RemoteLayer]) -> tuple[RemoteLayer, ...]:
     return tuple(
         RemoteLayer(one.blob, one.packing, names[id(one)]) if id(one) in names else one for one in layers
     )
-
-
-def _check_sizes(blobs: list[Blob]) -> None:
-    sizes: dict[Digest, int] = {}
-    for blob in blobs:
-        if sizes.setdefault(blob.digest, blob.size_bytes) != blob.size_bytes:
-            raise FetchError(f"the manifest gives two sizes for {blob.digest}")

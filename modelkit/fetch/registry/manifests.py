@@ -14,10 +14,10 @@ from modelkit.fetch.registry.client import NotThere, Registry, Request, pull_sco
 from modelkit.fetch.registry.url import Url
 from modelkit.store.canonical import JsonObject, parse_object
 from modelkit.store.digest import Blob, Digest
+from modelkit.store.index import INDEX_TYPE
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, MANIFEST_TYPE, parse_descriptor
 from runtime.records import dataclass
 
-INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
 DOCKER_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_LIST_TYPE = "application/vnd.docker.distribution.manifest.list.v2+json"
 INDEX_TYPES = (INDEX_TYPE, DOCKER_LIST_TYPE)
@@ -127,8 +127,7 @@ def tags(registry: Registry, repository: str) -> list[str]:
     """The tags of a repository, page after page. Raises FetchError."""
     found: list[str] = []
     for value in _pages(registry, repository, registry.at(repository, "tags/list?n=1000"), "the tags"):
-        names: Any = value.get("tags")
-        found += [one for one in names or [] if isinstance(one, str) and _TAG.fullmatch(one)]
+        found += [one for one in _listed(value, "tags") if isinstance(one, str) and _TAG.fullmatch(one)]
         if len(found) > _MOST_TAGS:
             break
     return found[:_MOST_TAGS]
@@ -147,9 +146,15 @@ def referrers(registry: Registry, repository: str, digest: Digest) -> list[str]:
             values = [get_manifest(registry, repository, f"sha256-{digest.hex}").value]
         except FetchError:
             return []
-    entries: list[Any] = [one for value in values for one in value.get("manifests") or []]
+    entries = [one for value in values for one in _listed(value, "manifests")]
     kinds = [one.get("artifactType") or one.get("mediaType") for one in entries if isinstance(one, dict)]
     return sorted({kind[:200] for kind in kinds if isinstance(kind, str) and kind.isprintable()})
+
+
+def _listed(value: JsonObject, key: str) -> list[Any]:
+    """What a stranger's answer lists under that name; nothing where that is no list."""
+    found: Any = value.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _pages(registry: Registry, repository: str, url: Url, what: str) -> Iterator[JsonObject]:

@@ -40,17 +40,15 @@ def pull_outline(
     access.require(str(address))
     with open_registry(address, insecure=access.insecure, limits=limits) as registry:
         registry.ping()
-        reference = address.reference
-        document = model_of(
-            registry, address.repository, get_manifest(registry, address.repository, reference)
-        )
-        source = Source(address, registry, document)
-        raw = document.raw
+        named = get_manifest(registry, address.repository, address.reference)
+        document = model_of(registry, address.repository, named)
+        source, raw = Source(address, registry, document), document.raw
         try:
             manifest = Manifest.parse(raw)
         except StoreError as error:
             raise FetchError(
-                f"{address} is none of modelkit's packages, and has no outline: {error}"
+                f"{address} is none of modelkit's packages, and has no outline: {error.message}",
+                hint=error.hint,
             ) from error
         lacking = apart(manifest)
         if not lacking:

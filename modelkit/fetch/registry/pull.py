@@ -21,6 +21,7 @@ from modelkit.fetch.registry.origin import keep_origin
 from modelkit.fetch.registry.source import Source, fetch, open_registry
 from modelkit.fetch.registry.unpack import unpack
 from modelkit.fetch.registry.wire import Limits
+from modelkit.source.gguf.folder import is_gguf
 from modelkit.store.artifact import Artifact, build_artifact, parse_config
 from modelkit.store.canonical import JsonObject, parse_object
 from modelkit.store.digest import Blob, Digest
@@ -84,11 +85,13 @@ def _pull_package(
     make: Make,
     quantize: str | None,
 ) -> Pulled:
+    if quantize is not None and not (package.has_archives or any(map(is_gguf, package.files))):
+        raise _made_already(source, name)
     with store.begin() as new:
         fetch(source, package.blobs, store, new, access)
         config = store.blob_path(package.config.digest).read_bytes()
         files = unpack(package, new, store)
-        weights = [path for path in files if path.lower().endswith(".gguf")]
+        weights = [path for path in files if is_gguf(path)]
         if weights:
             return make_package(
                 source, files, name, store, access, make, quantize=quantize, notes=package.notes
@@ -103,10 +106,7 @@ def _pull_package(
         if "config.json" not in files:
             raise FetchError(f"{source.address} holds no config.json, so it is no model that can be run here")
         if quantize is not None:
-            raise FetchError(
-                f"{source.address} is a package already, which a pull does not quantize",
-                hint=f"Pull it without --quantize, and create another one with FROM {name} and --quantize.",
-            )
+            raise _made_already(source, name)
         digest = new.commit(name, artifact)
     notes = list(package.notes)
     if own is not None:
@@ -115,6 +115,13 @@ def _pull_package(
         there = source.document.blob.digest
         notes.append(f"its files are stored in a manifest of modelkit's; there it is {there}")
     return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))
+
+
+def _made_already(source: Source, name: Name) -> FetchError:
+    return FetchError(
+        f"{source.address} is a package already, which a pull does not quantize",
+        hint=f"Pull it without --quantize, and create another one with FROM {name} and --quantize.",
+    )
 
 
 def _as_it_is(raw: bytes, config: bytes) -> Artifact | None:

@@ -11,7 +11,7 @@ from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.adapters import mlx, peft
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.display import shown
-from modelkit.source.gguf.folder import is_gguf_file
+from modelkit.source.gguf.folder import is_gguf, is_gguf_file
 from modelkit.source.sniff import weights_kind
 from modelkit.source.tree import Files, read_directory
 
@@ -43,7 +43,7 @@ def read_adapter(path: Path, config: Mapping[str, Any] | None = None) -> Adapter
 
 def read_folder(files: Files, label: str, config: Mapping[str, Any] | None = None) -> AdapterSource:
     """The same for files that lie together."""
-    models = [name for name in files if name.endswith(".gguf")]
+    models = list(filter(is_gguf, files))
     found = [reader for name, reader in _READERS.items() if name in files]
     if peft.CONFIG not in files and found:
         raise SourceError(f"{label} has no {peft.CONFIG}", hint="Copy it from where the adapter came from.")

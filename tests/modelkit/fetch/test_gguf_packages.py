@@ -116,6 +116,19 @@ def test_a_model_of_dockers_in_gguf(store: Store, registry: FakeRegistry, builde
     assert builder.seen["files"] == {"model.gguf": MODEL, "LICENSE": b"MIT"}
 
 
+def test_gguf_is_told_in_capitals_too(store: Store, registry: FakeRegistry, builder: Builder) -> None:
+    kind = "application/vnd.cncf.model."
+    layer = {
+        "mediaType": kind + "weight.v1.raw",
+        **registry.put_blob("amy/story", MODEL),
+        "annotations": {"org.cncf.model.filepath": "STORY.GGUF"},
+    }
+    config = {"mediaType": kind + "config.v1+json", **registry.put_blob("amy/story", b"{}")}
+    registry.put_manifest("amy/story", "q4", {"schemaVersion": 2, "config": config, "layers": [layer]})
+    pull(at(registry), NAME, store, Access(), builder, limits=QUICK)
+    assert builder.seen["files"] == {"STORY.GGUF": MODEL}
+
+
 def test_two_models_are_one_too_many(store: Store, registry: FakeRegistry, builder: Builder) -> None:
     kind = "application/vnd.cncf.model."
     layers = [

@@ -13,7 +13,10 @@ from modelkit.fetch.access import Access
 from modelkit.fetch.hub.library import CONNECT_S, READ_S
 from modelkit.fetch.hub.transfer import ATTEMPTS
 from modelkit.fetch.registry import sockets
+from modelkit.fetch.registry.manifests import referrers
+from modelkit.fetch.registry.outline import pull_outline
 from modelkit.fetch.registry.push import push
+from modelkit.fetch.registry.source import open_registry
 from modelkit.fetch.registry.wire import Limits
 from modelkit.store import Digest, Name, Store
 from tests.modelkit.fetch.conftest import QUICK, SHORT, at, pull
@@ -84,6 +87,25 @@ def test_layers_that_lie(layers: Any, store: Store, registry: FakeRegistry) -> N
     refused(registry, store)
     assert registry.count("GET", "/blobs/") == 0
     assert blobs_on_disk(store) == set()
+
+
+def test_a_config_without_an_end_is_not_fetched(store: Store, registry: FakeRegistry) -> None:
+    """Nor for an outline, which is read as one of our own packages."""
+    config = {"mediaType": PACK + "config.v1+json", "digest": digest_of(b"more"), "size": 8 << 20}
+    offer(registry, manifest(config=config, layers=[layer(b"{}"), layer(b"data", "model.safetensors")]))
+    refused(registry, store)
+    with pytest.raises(FetchError, match="config has 8388608 bytes"):
+        pull_outline(at(registry), NAME, store, Access(), lambda _: None, limits=SHORT)
+    assert registry.count("GET", "/blobs/") == 0
+
+
+@pytest.mark.parametrize("lists", [5, "x", {"a": 1}, True])
+def test_lists_that_are_none(lists: Any, store: Store, registry: FakeRegistry) -> None:
+    digest = str(put(store, "story"))
+    push("story", at(registry), store, Access(), limits=QUICK)
+    registry.referrers = {digest: lists}
+    with open_registry(at(registry), insecure=False, limits=QUICK) as asked:
+        assert referrers(asked, "amy/story", Digest.parse(digest)) == []
 
 
 KINDS = {

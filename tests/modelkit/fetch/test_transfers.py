@@ -358,6 +358,17 @@ def test_what_refers_to_a_package_is_said(
     )
 
 
+def test_what_is_made_already_is_not_fetched_to_be_quantized(
+    store: Store, registry: FakeRegistry, tmp_path: Path
+) -> None:
+    put(store, "story")
+    push("story", at(registry), store, Access(), limits=QUICK)
+    registry.log.clear()
+    with pytest.raises(FetchError, match="a package already, which a pull does not quantize"):
+        pull(at(registry), NAME, Store(tmp_path / "other"), Access(), limits=QUICK, quantize="q4")
+    assert registry.count("GET", "/blobs/") == 0
+
+
 def test_a_registry_that_does_not_answer_is_told_in_the_systems_words() -> None:
     nobody = RegistryAddress("127.0.0.1:1", "amy/story", "q4")
     with open_registry(nobody, insecure=True, limits=SHORT) as asked, pytest.raises(FetchError) as raised:
