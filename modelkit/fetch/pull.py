@@ -1,7 +1,7 @@
 """An address -> a package in the store: what a room that fetches packages gives, and what they are called."""
 
 import re
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from modelkit.address import Address, HubAddress, OllamaAddress
 from modelkit.fetch.access import Access, Told
@@ -10,8 +10,6 @@ from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.store import Store
 from runtime.records import dataclass
-
-AddressT = TypeVar("AddressT", bound=Address, contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +51,6 @@ class Make(Protocol):
         progress: Told,
         access: Access,
     ) -> Made: ...
-
-
-class Pull(Protocol[AddressT]):
-    """What fetches packages of one kind of address: `name` stands for the package when it returns, and
-    before that nothing has changed. Raises FetchError, StoreError and what `create` raises.
-    """
-
-    def __call__(self, address: AddressT, name: Name, store: Store, access: Access) -> Pulled: ...
 
 
 def name_for(address: Address, quantize: str | None = None) -> Name:
