@@ -27,11 +27,11 @@ _MOST_WAITING = 1_000_000
 _MOST_RANKS = 1024
 
 if TYPE_CHECKING:
+    from modelkit.bars import Progress
     from modelkit.fetch.pull import Pulled
     from modelkit.fetch.registry.push import Pushed
     from modelkit.opening import Opened
     from modelkit.pack.build import Created
-    from modelkit.pack.writing.conversion import Progress
 
 
 def create(

@@ -55,6 +55,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.units",
             "modelkit.durations",
             "modelkit.arguments",
+            "modelkit.bars",
             "modelkit.bound",
             "modelkit.faults",
             "modelkit.python_faults",

@@ -5,6 +5,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from modelkit.address import Address
+from modelkit.bars import Progress, Silent
 from modelkit.errors import FetchError
 from runtime.records import dataclass
 
@@ -14,33 +15,18 @@ if TYPE_CHECKING:
     from modelkit.temporary import TemporaryFolder
 
 
-class Told(Protocol):
-    """Who hears what is fetched. Calls come one at a time, though perhaps from several threads."""
+class Told(Progress, Protocol):
+    """Who hears what is fetched."""
 
     def say(self, sentence: str) -> None:
         """A sentence, before anything large moves."""
         ...
 
-    def begin(self, label: str, total_bytes: int) -> None:
-        """A bar begins."""
-        ...
 
-    def advance(self, done_bytes: int) -> None:
-        """Bytes since the last call; fewer than none where some have to come again."""
-        ...
-
-    def finish(self) -> None:
-        """The bar ends, whether all came or not."""
-        ...
-
-
-class Untold:
+class Untold(Silent):
     """Nobody listens."""
 
     def say(self, sentence: str) -> None: ...
-    def begin(self, label: str, total_bytes: int) -> None: ...
-    def advance(self, done_bytes: int) -> None: ...
-    def finish(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from modelkit.bars import bar
 from modelkit.errors import SourceError
 from modelkit.fetch.access import Told
 from modelkit.fetch.hub.listing import Listed
@@ -68,14 +69,11 @@ def _has(path: Path, size_bytes: int) -> bool:
 def _is(path: Path, file: Listed, told: Told) -> bool:
     """Are the bytes those that are wanted?"""
     state = hashlib.sha256()
-    told.begin(f"check {path.name}", file.size_bytes)
     try:
-        with open_regular(path, str(path)) as opened:
+        with bar(told, f"check {path.name}", file.size_bytes), open_regular(path, str(path)) as opened:
             while piece := opened.read(_CHUNK_BYTES):
                 state.update(piece)
                 told.advance(len(piece))
     except SourceError:
         return False
-    finally:
-        told.finish()
     return state.hexdigest() == file.sha256

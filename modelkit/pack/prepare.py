@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.address import HubAddress
+from modelkit.bars import Progress, Silent
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import FetchError, LoadError, ModelkitError, PlanError, TemplateError
@@ -39,7 +40,7 @@ from modelkit.pack.planning.planned import Role
 from modelkit.pack.ready import Ready, Unfit, make_ready
 from modelkit.pack.sources import DRAFT_FOLDER, Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
-from modelkit.pack.writing.conversion import Progress, Silent, memo_key, recall, source_digests
+from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
 from modelkit.store.ingest import broken_promise

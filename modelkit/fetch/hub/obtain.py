@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Lock
 
 from modelkit.address import HubAddress
+from modelkit.bars import bar
 from modelkit.errors import FetchError, SourceError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.beside import Folders, find_beside
@@ -170,15 +171,12 @@ class _Fetcher:
         transfer = Transfer(self._address, self._hub.endpoint, advance)
 
         unique = _unique(files)
-        told.begin(f"fetch {self._address.model}", sum(file.size_bytes for file in unique))
-        try:
-            ordered = sorted(unique, key=lambda file: -file.size_bytes)
+        ordered = sorted(unique, key=lambda file: -file.size_bytes)
+        with bar(told, f"fetch {self._address.model}", sum(file.size_bytes for file in unique)):
             side_by_side(
                 [partial(transfer.fetch, self._listing.commit, file, self._blob(file)) for file in ordered],
                 transfer.stop,
             )
-        finally:
-            told.finish()
 
     def _blob(self, file: Listed) -> Path:
         return self._cache.blob(file.blob_name)

@@ -6,6 +6,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 
 from modelkit.address import RegistryAddress, read_pullable
+from modelkit.bars import bar
 from modelkit.errors import FetchError, InvalidName, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
@@ -21,7 +22,6 @@ from modelkit.store.name import Name
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
-from modelkit.store.transaction import Transaction
 from runtime.records import dataclass
 
 _AT_ONCE = 4
@@ -107,34 +107,22 @@ def _send(
 ) -> _Sent:
     blobs = sorted(package.manifest.blobs, key=lambda blob: (blob.size_bytes, blob.digest))
     _check(package, blobs, store, access)
-    access.told.begin("push", sum(blob.size_bytes for blob in blobs))
-    try:
+    with bar(access.told, "push", sum(blob.size_bytes for blob in blobs)):
         uploads = Uploads(registry, repository, remembered, access.told.advance, chunk_bytes=chunk_bytes)
         _side_by_side(registry, uploads, [(blob, store.blob_path(blob.digest)) for blob in blobs])
-    finally:
-        access.told.finish()
     return _Sent(uploads.sent_bytes, len(uploads.mounted))
 
 
 def _check(package: Package, blobs: list[Blob], store: Store, access: Access) -> None:
     """What is damaged here is not sent. Raises StoreError."""
-    with store.begin() as new:
-        unknown_bytes = new.unknown_bytes(blob.digest for blob in blobs)
-        if unknown_bytes:
-            access.told.begin("check", unknown_bytes)
-        try:
-            for blob in blobs:
-                _check_one(package, blob, new, access)
-        finally:
-            access.told.finish()
-
-
-def _check_one(package: Package, blob: Blob, new: Transaction, access: Access) -> None:
-    if new.sound(blob.digest, access.told.advance) != blob:
-        raise StoreError(
-            f"{package.name} is damaged (blob {blob.digest.short}), so it is not sent",
-            hint="Create it again, which writes the file anew, or see `modelkit verify`.",
-        )
+    told = access.told
+    with store.begin() as new, bar(told, "check", new.unknown_bytes(blob.digest for blob in blobs)):
+        for blob in blobs:
+            if new.sound(blob.digest, told.advance) != blob:
+                raise StoreError(
+                    f"{package.name} is damaged (blob {blob.digest.short}), so it is not sent",
+                    hint="Create it again, which writes the file anew, or see `modelkit verify`.",
+                )
 
 
 def _side_by_side(registry: Registry, uploads: Uploads, tasks: list[tuple[Blob, Path]]) -> None:

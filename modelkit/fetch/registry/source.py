@@ -1,6 +1,7 @@
 """Where a package comes from, and its blobs brought into the store."""
 
 from modelkit.address import RegistryAddress
+from modelkit.bars import bar
 from modelkit.fetch.access import Access
 from modelkit.fetch.registry.client import Registry
 from modelkit.fetch.registry.credentials import find
@@ -45,9 +46,6 @@ def fetch(source: Source, blobs: list[Blob], store: Store, new: Transaction, acc
     told = access.told
     if missing_bytes:
         told.say(f"{source.address}: {size(missing_bytes)} of {size(total_bytes)} to fetch")
-    told.begin("pull", total_bytes)
-    try:
+    with bar(told, "pull", total_bytes):
         downloads = Downloads(source.registry, source.address.repository, new, told.advance)
         downloads.fetch_all(wanted.values())
-    finally:
-        told.finish()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from modelkit.bars import Progress, bar
 from modelkit.errors import PlanError
 from modelkit.modelfile import Quantizing
 from modelkit.pack.accept import decide
@@ -22,7 +23,6 @@ from modelkit.pack.quality.reading import Reading, load, read
 from modelkit.pack.quality.report import Report, matrices
 from modelkit.pack.quality.search import Found, groups_of
 from modelkit.pack.quality.student import compare, packed_student
-from modelkit.pack.writing.conversion import Progress
 from runtime.quant import find_format
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def _offers(
     texts = reading.calibration
     known = {tuple(text): reader(reading.model)(text) for text in texts}
     offers: list[dict[str, Any]] = []
-    progress.begin("draft: trying tokens", len(plans) * sum(map(len, texts)))
-    try:
+    with bar(progress, "draft: trying tokens", len(plans) * sum(map(len, texts))):
         for name, plan in plans.items():
             groups, _ = groups_of(beside, plan)
             student = packed_student(beside, groups, _options(plan, groups))
@@ -91,8 +90,6 @@ def _offers(
             row = {"format": name, "acceptance": kept, "cost": cost, "speed": speed}
             rounded = {key: float(f"{row[key]:.4g}") for key in ("acceptance", "cost", "speed")}
             offers.append({"format": name, **rounded, "depth": depth, "size_bytes": plan.nbytes})
-    finally:
-        progress.finish()
     return offers
 
 

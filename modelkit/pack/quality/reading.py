@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from modelkit.bars import Progress, bar
 from modelkit.errors import ModelkitError, PlanError
 from modelkit.pack.part import Part
 from modelkit.pack.planning.left_out import is_in_the_way
 from modelkit.pack.planning.plan import plan
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.planning.policy import Choice
-from modelkit.pack.writing.conversion import Progress
 from modelkit.python_faults import unread
 from modelkit.source.display import UTF_8
 from modelkit.source.prequantized import (
@@ -202,13 +202,10 @@ def _written(
     never = {one for one in (*ready.stop_ids, *ready.suppressed) if one < model.vocab_size}
     never.update(range(width or model.vocab_size, model.vocab_size))
     asked = None if sources is None else np.array(sources, np.int32).reshape(count, -1)
-    progress.begin(f"{part.plan.role}: writing tokens", count * (tokens - 1))
-    try:
+    with bar(progress, f"{part.plan.role}: writing tokens", count * (tokens - 1)):
         found = own_text.write(
             model, start, count, tokens, never=never, sources=asked, advance=progress.advance
         )
-    finally:
-        progress.finish()
     return [tuple(row) for row in found.tolist()]
 
 

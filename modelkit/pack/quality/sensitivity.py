@@ -7,10 +7,10 @@ operation without a gradient keeps from it, is measured: that one matrix stored 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from modelkit.bars import Progress, bar
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import KEEP, Group
 from modelkit.pack.quality.reading import Reading
-from modelkit.pack.writing.conversion import Progress
 from runtime.quant import Format
 from runtime.records import dataclass
 
@@ -34,9 +34,8 @@ class Costs:
 
 def find_costs(reading: Reading, groups: Sequence[Group], progress: Progress) -> Costs:
     seen = _moments(reading, progress)
-    progress.begin("formats: weights", sum(group.elements for group in groups))
-    try:
-        options, measured = [], []
+    options, measured = [], []
+    with bar(progress, "formats: weights", sum(group.elements for group in groups)):
         for group in groups:
             reached = all(path in seen for path in group.modules)
             costs = _foreseen(reading, group, seen) if reached else _found(reading, group)
@@ -46,8 +45,6 @@ def find_costs(reading: Reading, groups: Sequence[Group], progress: Progress) ->
             sizes = [*(group.nbytes(how) for how in group.formats()), group.nbytes(None)]
             options.append(tuple(map(Option, names, sizes, [*costs, 0.0])))
             progress.advance(group.elements)
-    finally:
-        progress.finish()
     return Costs(tuple(options), tuple(measured))
 
 
@@ -87,13 +84,11 @@ def _references(reading: Reading, texts: Sequence[Sequence[int]]) -> "Read":
 def _moments(reading: Reading, progress: Progress) -> "dict[str, tuple[Moments, ...]]":
     from runtime.quality.fisher import moments
 
-    progress.begin("formats: gradient tokens", sum(map(len, reading.calibration)))
     try:
-        return moments(reading.model, reading.calibration, progress.advance)
+        with bar(progress, "formats: gradient tokens", sum(map(len, reading.calibration))):
+            return moments(reading.model, reading.calibration, progress.advance)
     except (ValueError, RuntimeError, NotImplementedError):  # what MLX raises where there is no gradient
         return {}
-    finally:
-        progress.finish()
 
 
 def _foreseen(reading: Reading, group: Group, seen: "dict[str, tuple[Moments, ...]]") -> list[float]:

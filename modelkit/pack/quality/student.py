@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from modelkit.bars import Progress, bar
 from modelkit.pack.planning.planned import Tuned
 from modelkit.pack.quality.allocate import Option
 from modelkit.pack.quality.options import Group
 from modelkit.pack.quality.reading import Reading
-from modelkit.pack.writing.conversion import Progress
 from modelkit.pack.writing.tuned import tuned_of
 from runtime.quant import find_format
 
@@ -37,15 +37,12 @@ def compare(reading: Reading, student: "LoadedModel", progress: Progress) -> "tu
 
     compared = likeness if reading.vectors else divergence
     every = (*reading.calibration, *reading.held_out)
-    progress.begin("formats: comparing tokens", sum(map(len, every)))
-    try:
+    with bar(progress, "formats: comparing tokens", sum(map(len, every))):
         first, second = reader(reading.model), reader(student)
         return (
             compared(first, second, reading.calibration, progress.advance),
             compared(first, second, reading.held_out, progress.advance),
         )
-    finally:
-        progress.finish()
 
 
 def tune_student(
@@ -66,12 +63,9 @@ def tune_student(
         and "biases" in modules[one.modules[0]]
         and modules[one.modules[0]]["scales"].shape[:-1] == one.tensors[0].shape[:-1]
     }
-    tokens = len(reading.training[0])
-    progress.begin("formats: tuning tokens", reading.steps * min(4, len(reading.training)) * tokens)
-    try:
+    tokens = reading.steps * min(4, len(reading.training)) * len(reading.training[0])
+    with bar(progress, "formats: tuning tokens", tokens):
         found = tune(reading.model, student, reading.training, reading.steps, progress.advance)
-    finally:
-        progress.finish()
     found = {path: pair for path, pair in found.items() if path in own}
     before = {path: np.array(modules[path]["scales"].astype(mx.float32)) for path in found}
     put(student, found, {path: one.stored_dtype() for path, one in own.items()})

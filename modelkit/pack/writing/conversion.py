@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from threading import Event
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
+from modelkit.bars import Progress, bar
 from modelkit.errors import StoreError
 from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan
@@ -29,24 +30,6 @@ from modelkit.store.store import Store
 from modelkit.store.transaction import Transaction
 
 _REVISION = 2  # raise it when the same plan begins to give other bytes
-
-
-class Progress(Protocol):
-    """Told about the bytes of source files, from one thread. `begin` opens a bar, `finish` closes it. Where a
-    model is read to find formats, labels end in what is counted instead: tokens, weights.
-    """
-
-    def begin(self, label: str, total_bytes: int) -> None: ...
-    def advance(self, done_bytes: int) -> None: ...
-    def finish(self) -> None: ...
-
-
-class Silent:
-    """Progress that is not shown."""
-
-    def begin(self, label: str, total_bytes: int) -> None: ...
-    def advance(self, done_bytes: int) -> None: ...
-    def finish(self) -> None: ...
 
 
 def source_digests(source: Source, store: Store, *, read: bool = True) -> dict[str, Digest] | None:
@@ -109,13 +92,8 @@ def checking(
 ) -> Generator[Callable[[int], None]]:
     """A bar, where any of these blobs has to be read to know that it is sound."""
     unknown = new.unknown_bytes(digests)
-    if unknown:
-        progress.begin(f"{part.plan.role}: checking", unknown)
-    try:
+    with bar(progress, f"{part.plan.role}: checking", unknown):
         yield progress.advance if unknown else lambda _: None
-    finally:
-        if unknown:
-            progress.finish()
 
 
 def write_weights(
@@ -128,13 +106,10 @@ def write_weights(
         found = {path: blob for path, blob in kept.items() if blob is not None}
         if len(found) == len(kept):
             return found, None
-    progress.begin(_label(part.plan), _read_bytes(part.plan))
-    try:
+    with bar(progress, _label(part.plan), _read_bytes(part.plan)):
         if part.plan.converts:
             return _convert(part, new, store, progress.advance)
         return _copy(part, new, progress.advance)
-    finally:
-        progress.finish()
 
 
 def _read_bytes(plan: Plan) -> int:

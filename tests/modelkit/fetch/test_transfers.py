@@ -11,7 +11,7 @@ import pytest
 
 from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, StoreError
-from modelkit.fetch.access import Access
+from modelkit.fetch.access import Access, Untold
 from modelkit.fetch.registry import download
 from modelkit.fetch.registry.manifests import tags
 from modelkit.fetch.registry.push import push
@@ -356,6 +356,25 @@ def test_what_refers_to_a_package_is_said(
     assert pulled.notes == (
         "others have attached to it: application/vnd.example.signature; signatures are not checked here",
     )
+
+
+class Bars(Untold):
+    """Those that begin and end."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def begin(self, label: str, total_bytes: int) -> None:
+        self.heard.append(label)
+
+    def finish(self) -> None:
+        self.heard.append("end")
+
+
+def test_a_bar_that_has_not_begun_does_not_end(store: Store, registry: FakeRegistry) -> None:
+    put(store, "story")  # written a moment ago, so there is nothing to check
+    push("story", at(registry), store, Access(told=(bars := Bars())), limits=QUICK)
+    assert bars.heard == ["push", "end"]
 
 
 def test_what_is_made_already_is_not_fetched_to_be_quantized(
