@@ -14,7 +14,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import LoadError
-from modelkit.fetch.registry import ranges
+from modelkit.fetch.registry import blobs
 from modelkit.opening.read import open_model, open_outline
 from modelkit.ranks import slicing, streaming
 from modelkit.ranks.bringing import bring
@@ -267,7 +267,7 @@ def scenes(group: Group, name: str, *words: str) -> Any:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(streaming, "PIECE_BYTES", 3000)
         patched.setattr(slicing, "ROUND_BYTES", 20_000)
-        patched.setattr(ranges, "PROGRESS_BYTES", 3000)
+        patched.setattr(blobs, "PROGRESS_BYTES", 3000)
         patched.setattr(os, "fsync", lambda fd: None)
         return done[name](Scene(group), *words)
 

@@ -13,13 +13,13 @@ What a server may do, and what becomes of it:
                                              came in an earlier attempt, else an error
 """
 
-import re
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from modelkit.errors import FetchError
-from modelkit.fetch.registry.client import LATER, Registry, Request, pull_scope
+from modelkit.fetch.registry.blobs import Attempts, ask_blob, is_part
+from modelkit.fetch.registry.client import Registry
+from modelkit.fetch.registry.together import side_by_side
 from modelkit.fetch.registry.wire import Answer, Interrupted
 from modelkit.store.digest import Blob
 from modelkit.store.partial import PartialBlob, Stretch
@@ -27,10 +27,7 @@ from modelkit.store.transaction import Transaction
 
 LARGE_BYTES = 256 << 20
 STREAMS = 4
-PROGRESS_BYTES = 64 << 10  # what an attempt must bring to count as one that went on
 _STARTS = 3  # from the first byte, before a server without ranges is given up
-
-_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 
 Advance = Callable[[int], None]  # called with bytes that came; fewer than none where some must come again
 
@@ -113,29 +110,21 @@ class Downloads:
         )
 
     def _side_by_side(self, tasks: list[Callable[[], None]], over: threading.Event | None = None) -> None:
-        """Run the tasks, some at a time. The first error ends the others, and is raised."""
-        if len(tasks) <= 1:
-            for task in tasks:
-                task()
-            return
-        with ThreadPoolExecutor(STREAMS, thread_name_prefix="fetch") as pool:
-            running = [pool.submit(task) for task in tasks]
-            try:
-                done, _ = wait(running, return_when=FIRST_EXCEPTION)
-                for one in done:
-                    one.result()
-            except BaseException as error:
-                pool.shutdown(wait=False, cancel_futures=True)
-                if over:
-                    over.set()
-                self._registry.abort(for_good=not isinstance(error, _StartOver))
-                raise
+        """over: set where one of them fails."""
+
+        def stop(error: BaseException) -> None:
+            if over:
+                over.set()
+            self._registry.abort(for_good=not isinstance(error, _StartOver))
+
+        side_by_side(tasks, STREAMS, stop)
 
     def _stretch(
         self, blob: Blob, partial: PartialBlob, stretch: Stretch, single: bool, over: threading.Event
     ) -> None:
         """Fetch what a stretch lacks, in as many attempts as bring something."""
-        done_bytes, failures, end = stretch.done_bytes, 0, stretch.stop - stretch.start
+        done_bytes, end = stretch.done_bytes, stretch.stop - stretch.start
+        attempts = Attempts(self._registry)
         while done_bytes < end and not over.is_set():
             before, failed = done_bytes, None
             try:
@@ -150,41 +139,17 @@ class Downloads:
             except Interrupted as error:
                 failed = error
             if done_bytes < end:
-                failures = 0 if done_bytes - before >= PROGRESS_BYTES else failures + 1
-                if failures >= self._registry.limits.attempts:
-                    raise failed or Interrupted(f"{self._registry.host} breaks off before the blob's end")
-                if failures:
-                    self._registry.pause(failures - 1)
+                attempts.ended(done_bytes - before, failed)
 
     def _asked(self, blob: Blob, stretch: Stretch, done_bytes: int, single: bool) -> Answer:
         """The answer that has the stretch from `done_bytes` on."""
         first, last = stretch.start + done_bytes, stretch.stop - 1
-        whole = first == 0 and single
-        answer = self._registry.call(
-            Request(
-                "GET",
-                self._registry.at(self._repository, f"blobs/{blob.digest}"),
-                (pull_scope(self._repository),),
-                headers=() if whole else (("Range", f"bytes={first}-{last}"),),
-                expected=(*LATER, 200) if whole else (*LATER, 200, 206, 416),
-                repeat=False,
-                what=f"the blob {blob.digest.short} of {self._repository}",
-            )
-        )
-        try:
-            if answer.status in LATER:
-                self._registry.pause(0, answer)
-                raise Interrupted(f"{self._registry.host} cannot send a blob now (status {answer.status})")
-            if not whole and not (answer.status == 206 and has_range(answer, blob, first, last)):
-                raise _StartOver
-            if whole and answer.length not in (None, blob.size_bytes):
-                raise FetchError(
-                    f"{self._registry.host} has {answer.length} bytes for the blob {blob.digest.short}, whose"
-                    f" manifest says {blob.size_bytes}"
-                )
-        except BaseException:
+        if first == 0 and single:
+            return ask_blob(self._registry, self._repository, blob)
+        answer = ask_blob(self._registry, self._repository, blob, (first, last))
+        if not is_part(answer, blob, first, last):
             answer.close()
-            raise
+            raise _StartOver
         return answer
 
     def _tell(self, count: int, *, fetched: bool = False) -> None:
@@ -193,11 +158,3 @@ class Downloads:
                 self.fetched_bytes += count
             if count:
                 self._advance(count)
-
-
-def has_range(answer: Answer, blob: Blob, first: int, last: int) -> bool:
-    """Does the answer begin where it was asked to, and end no later?"""
-    found = _RANGE.fullmatch(answer.header("content-range") or "")
-    if found is None or found[3] not in ("*", str(blob.size_bytes)):
-        return False
-    return int(found[1]) == first <= int(found[2]) <= last

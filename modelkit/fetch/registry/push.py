@@ -2,8 +2,7 @@
 finds a part of one there. What was sent before a failure need not be sent again.
 """
 
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from pathlib import Path
+from functools import partial
 
 from modelkit.address import RegistryAddress, read_pullable
 from modelkit.bars import bar
@@ -14,6 +13,7 @@ from modelkit.fetch.registry.manifests import has_manifest, put_manifest
 from modelkit.fetch.registry.origin import keep_origin
 from modelkit.fetch.registry.remembered import Remembered
 from modelkit.fetch.registry.source import open_registry
+from modelkit.fetch.registry.together import side_by_side
 from modelkit.fetch.registry.upload import CHUNK_BYTES, Uploads
 from modelkit.fetch.registry.wire import Limits
 from modelkit.store.digest import Blob, Digest
@@ -109,7 +109,8 @@ def _send(
     _check(package, blobs, store, access)
     with bar(access.told, "push", sum(blob.size_bytes for blob in blobs)):
         uploads = Uploads(registry, repository, remembered, access.told.advance, chunk_bytes=chunk_bytes)
-        _side_by_side(registry, uploads, [(blob, store.blob_path(blob.digest)) for blob in blobs])
+        tasks = [partial(uploads.send, blob, store.blob_path(blob.digest)) for blob in blobs]
+        side_by_side(tasks, _AT_ONCE, lambda _: registry.abort())
     return _Sent(uploads.sent_bytes, len(uploads.mounted))
 
 
@@ -123,17 +124,3 @@ def _check(package: Package, blobs: list[Blob], store: Store, access: Access) ->
                     f"{package.name} is damaged (blob {blob.digest.short}), so it is not sent",
                     hint="Create it again, which writes the file anew, or see `modelkit verify`.",
                 )
-
-
-def _side_by_side(registry: Registry, uploads: Uploads, tasks: list[tuple[Blob, Path]]) -> None:
-    """Send the blobs, some at a time. The first error ends the others, and is raised."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="push") as pool:
-        running = [pool.submit(uploads.send, blob, path) for blob, path in tasks]
-        try:
-            done, _ = wait(running, return_when=FIRST_EXCEPTION)
-            for one in done:
-                one.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            registry.abort()
-            raise
