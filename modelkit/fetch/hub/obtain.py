@@ -7,7 +7,6 @@ is used, and a note says which commit and how old.
 
 import hashlib
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -34,6 +33,7 @@ from modelkit.source.display import shown
 from modelkit.source.shards import INDEX, read_index, weight_names
 from modelkit.source.tree import open_regular
 from modelkit.store.digest import Blob, Digest
+from modelkit.store.disk import free_bytes
 from modelkit.units import size
 
 _SPARE = 1.02
@@ -311,8 +311,7 @@ def _licence(paths: Mapping[str, Path]) -> str | None:
 
 def _require_space(folder: Path, needed_bytes: int) -> None:
     """Refuse what would fill the disk."""
-    present = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(present).free
+    free = free_bytes(folder)
     if needed_bytes * _SPARE > free:
         raise StoreError(
             f"{size(needed_bytes)} have to be fetched to {shown(str(folder))}, where {size(free)} are free",
