@@ -2,7 +2,6 @@
 
 import os
 import platform
-import shutil
 import sys
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -56,13 +55,14 @@ def command(ctx: click.Context, hosts: bool, as_json: bool) -> None:
 def examine() -> dict[str, Any]:
     """All that is reported, as JSON."""
     from modelkit.store import Package
+    from modelkit.store.disk import free_bytes, nearest
 
     store = open_store()
     try:
         packages, problem = store.packages(), None
     except StoreError as error:  # here above all, the rest is wanted then
         packages, problem = [], error.message
-    existing = next(folder for folder in (store.root, *store.root.parents) if folder.exists())
+    existing = nearest(store.root)
     return {
         "modelkit": __version__,
         "python": platform.python_version(),
@@ -75,7 +75,7 @@ def examine() -> dict[str, Any]:
             "packages": len(packages),
             "broken": sum(not isinstance(package, Package) for package in packages),
             "size_bytes": bytes_under(store.root),
-            "free_bytes": shutil.disk_usage(existing).free,
+            "free_bytes": free_bytes(existing),
             "writable": existing.is_dir() and os.access(existing, os.W_OK | os.X_OK),
         },
         "packages": {name: _installed(name) for name in _PACKAGES},

@@ -1,5 +1,7 @@
 """The store as commands meet it: opened where the settings say, its names completed by the shell."""
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +21,15 @@ def open_store() -> "Store":
 
 
 def bytes_under(folder: Path) -> int:
-    """What the files in a folder of the store take, whether a package needs them or not."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+    """What the files in a folder of the store take, whether a package needs them or not; as far as it can be
+    looked at, and without what others take away meanwhile.
+    """
+    total = 0
+    for above, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(above, name)).st_size
+    return total
 
 
 def complete_name(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

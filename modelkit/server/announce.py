@@ -11,6 +11,8 @@ from pathlib import Path
 from secrets import token_hex
 from urllib.parse import urlsplit
 
+from modelkit.store.disk import replace
+
 _PATIENCE_S = 0.5
 
 
@@ -22,11 +24,7 @@ def announce(home: Path, address: str) -> Path | None:
         return None
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh = path.with_name(f"serve.json.{token_hex(8)}")
-    with os.fdopen(
-        os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-    ) as file:
-        json.dump({"pid": os.getpid(), "url": address}, file)
-    fresh.replace(path)
+    replace(path, json.dumps({"pid": os.getpid(), "url": address}).encode(), fresh, durable=False)
     return path
 
 

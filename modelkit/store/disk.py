@@ -27,6 +27,10 @@ _AHEAD_BYTES = 4 * PAGE_BYTES
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h: begin to write, and wait for nothing
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOTTY)  # pipes and some network mounts
+_CANNOT_LINK = (
+    *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),
+    *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
+)
 _SPARE = 1.05  # file systems need a little more than the files' bytes
 
 _HINTS = {
@@ -204,15 +208,16 @@ def replace(path: Path, data: bytes, temp: Path, *, durable: bool = True) -> Non
     """
     fd = create(temp)
     try:
-        write_all(fd, memoryview(data))
-        if durable:
-            sync(fd)
+        try:
+            write_all(fd, memoryview(data))
+            if durable:
+                sync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temp, path)
     except BaseException:
-        temp.unlink()
+        temp.unlink(missing_ok=True)
         raise
-    finally:
-        os.close(fd)
-    os.rename(temp, path)
     if durable:
         sync_folder(path.parent)
 
@@ -256,6 +261,19 @@ def clone(source: int, target: Path) -> bool:
     return True
 
 
+def hard_link(path: Path, target: Path) -> bool:
+    """Make `target` a second name of the file at `path`. False, and no file, where that cannot be, as on
+    another disk. Raises FileExistsError.
+    """
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno in _CANNOT_LINK:
+            return False
+        raise
+    return True
+
+
 def link_file(source: int, path: Path, target: Path) -> bool:
     """Make `target` a second name of an open file, found at `path` or at the end of the links there. False,
     and no file, where it is another's, on another disk, or not there any more.
@@ -291,11 +309,20 @@ def room_of(path: Path) -> int:
     return min(its.st_size, its.st_blocks * 512 or its.st_size)
 
 
+def nearest(folder: Path) -> Path:
+    """The folder, or the first above it that is there; one that cannot be looked at is not."""
+    return next(place for place in (folder, *folder.parents) if os.path.exists(place))
+
+
+def free_bytes(folder: Path) -> int:
+    """What the disk has room for on which the folder is, or will be. Raises OSError."""
+    return shutil.disk_usage(nearest(folder)).free
+
+
 def require_space(folder: Path, needed_bytes: int, *, exported: bool = False) -> None:
     """Refuse what would fill the disk. `folder` need not exist yet. exported: as for `storing`."""
-    present = next(place for place in (folder, *folder.parents) if place.exists())
-    with storing(present, exported=exported):
-        free = shutil.disk_usage(present).free
+    with storing(folder, exported=exported):
+        free = free_bytes(folder)
     if needed_bytes * _SPARE > free:
         raise StoreError(
             f"{size(needed_bytes)} must be written to {folder}, where {size(free)} are free",

@@ -18,17 +18,11 @@ from typing import Protocol
 
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
-from modelkit.store.disk import chunks, open_plain, require_space, storing, write_all
+from modelkit.store.disk import chunks, hard_link, open_plain, require_space, storing, write_all
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.soundness import Progress
 from runtime.records import dataclass
-
-_CANNOT_LINK = (
-    *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),
-    *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
-)
-
 
 Piece = bytes | bytearray | memoryview
 
@@ -79,7 +73,7 @@ def export_package(
                 continue
             target = folder / layer.path
             target.parent.mkdir(parents=True, exist_ok=True)
-            if fresh is None and link and _link(package.files[layer.path], target):
+            if fresh is None and link and hard_link(package.files[layer.path], target):
                 ways.append("linked")
                 advance(size_bytes)
             else:
@@ -168,16 +162,6 @@ def _is_made(path: Path, made: Made) -> bool:
         return False
     with path.open("rb") as file:
         return all(os.pread(file.fileno(), len(piece), at) == piece for at, piece in made.pieces())
-
-
-def _link(blob: Path, target: Path) -> bool:
-    try:
-        os.link(blob, target)
-    except OSError as error:
-        if error.errno in _CANNOT_LINK:
-            return False
-        raise
-    return True
 
 
 def _in_order(blob: Path) -> Iterator[tuple[int, Piece]]:

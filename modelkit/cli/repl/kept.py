@@ -8,15 +8,16 @@ latest MOST_KEPT stay.
 import calendar
 import json
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from modelkit.chat.message import Message, read_messages
 from modelkit.errors import RequestError
+from modelkit.store.disk import replace
 from runtime.records import dataclass
 
 FOLDER = "sessions"
@@ -54,7 +55,8 @@ class Kept:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path = self._path or self._folder / _new_name(self._folder)
-            _put("\n".join(lines) + "\n", self._path)
+            part = self._folder / f".{token_hex(8)}.part"
+            replace(self._path, ("\n".join(lines) + "\n").encode(), part, durable=False)
             _prune(self._folder, self._path)
         except OSError as error:
             self.fault = f"this conversation is not kept: {error.strerror or error}"
@@ -105,18 +107,6 @@ def _read(path: Path) -> str:
     if path.stat().st_size > _MOST_BYTES:
         raise ValueError("too large")
     return path.read_text()
-
-
-def _put(text: str, path: Path) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")  # mode 0600
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def _prune(folder: Path, written: Path) -> None:

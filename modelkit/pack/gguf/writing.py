@@ -2,7 +2,6 @@
 ever overwritten.
 """
 
-import errno
 import fcntl
 import os
 from collections.abc import Callable, Generator, Mapping
@@ -18,7 +17,7 @@ from modelkit.pack.gguf.rows import blocks
 from modelkit.pack.gguf.stored import Stored
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.gguf.header_bytes import header_bytes, padded
-from modelkit.store.disk import require_space, storing, sync, sync_folder, write_all
+from modelkit.store.disk import hard_link, require_space, storing, sync, sync_folder, write_all
 from modelkit.store.export import refuse_place
 
 Progress = Callable[[int], None]
@@ -114,17 +113,15 @@ def _is_still(part: Path, file: int) -> bool:
 def _name(part: Path, target: Path) -> None:
     """Give the file its name, unless it was taken meanwhile."""
     try:
-        os.link(part, target)
+        linked = hard_link(part, target)
     except FileExistsError:
         raise _exists(target) from None
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
-            raise
-        if target.exists():
-            raise _exists(target) from None
-        os.rename(part, target)
+    if linked:
+        part.unlink()
         return
-    part.unlink()
+    if target.exists():
+        raise _exists(target)
+    os.rename(part, target)
 
 
 def _exists(target: Path) -> StoreError:

@@ -8,10 +8,8 @@ Modelfile can hold: code has lines that end in three quotes. A path that a clien
 import errno
 import os
 import shutil
-import tempfile
-import time
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -29,8 +27,9 @@ from modelkit.errors import (
 from modelkit.modelfile import ROLES, Directive, Modelfile, Recipe
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
-from modelkit.server.ollama.staging import DAYS, Staging
-from modelkit.store.disk import storing
+from modelkit.server.ollama.staging import Staging
+from modelkit.source.gguf.folder import is_gguf
+from modelkit.store.disk import hard_link, storing
 from modelkit.store.name import Name
 from runtime.records import dataclass
 
@@ -48,11 +47,6 @@ _KNOWN = frozenset(
         *_REMOTE,
         "system",
     }
-)
-_SINGLE = (".gguf", ".safetensors")
-_CANNOT_LINK = (
-    *(errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK),
-    *(errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS),
 )
 _NO_NAME = (errno.ENAMETOOLONG, errno.EEXIST, errno.ENOTDIR, errno.EISDIR)  # too long, or a folder's, too
 _OF_FILES = (SourceError, TokenizerError, LoadError, PlanError, ModelfileError)
@@ -110,7 +104,7 @@ def laid_out(wanted: Wanted, home: Path) -> Generator[Recipe]:
     StoreError.
     """
     staging = Staging(home)
-    with _folder(home / "staging") as folder:
+    with staging.folder() as folder:
         found: list[Directive] = []
         for keyword, files in wanted.files.items():
             place = Path(folder, keyword.lower())
@@ -131,13 +125,6 @@ def laid_out(wanted: Wanted, home: Path) -> Generator[Recipe]:
             yield replace(made.recipe(check_template=check_explicit), **wanted.texts)
 
 
-def _folder(above: Path) -> "tempfile.TemporaryDirectory[str]":
-    """For the files of one package, to be entered. Raises StoreError."""
-    with storing(above):
-        _clear(above)
-        return tempfile.TemporaryDirectory(dir=above, prefix="use-")
-
-
 def _put(source: Path, target: Path, field: str) -> None:
     """A second name for a file, or a copy where the disk knows none. Raises Refused where none can lie, and
     StoreError.
@@ -145,11 +132,7 @@ def _put(source: Path, target: Path, field: str) -> None:
     with storing(target):
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(source, target)
-            except OSError as error:
-                if error.errno not in _CANNOT_LINK:
-                    raise
+            if not hard_link(source, target):
                 shutil.copyfile(source, target)
         except OSError as error:
             if error.errno not in _NO_NAME:
@@ -173,7 +156,7 @@ def _worded(folder: str) -> Generator[None]:
 def _alone(files: Iterable[str]) -> str:
     """A single file is named itself: a folder of one would be searched for what makes it whole."""
     (name, *others) = files
-    return f"/{name}" if not others and name.endswith(_SINGLE) else ""
+    return f"/{name}" if not others and (is_gguf(name) or name.endswith(".safetensors")) else ""
 
 
 def _adapters(files: Iterable[str]) -> list[str]:
@@ -181,7 +164,7 @@ def _adapters(files: Iterable[str]) -> list[str]:
     folders: dict[str, list[str]] = {}
     for name in files:
         above = name.rpartition("/")[0]
-        own = name if name.endswith(".gguf") else above
+        own = name if is_gguf(name) else above
         folders.setdefault(own, []).append(name)
     return [_alone(inside) or (f"/{folder}" if folder else "") for folder, inside in folders.items()]
 
@@ -242,12 +225,3 @@ def _parameters(given: Fields) -> list[Directive]:
                 one = int(one)
             found.append(Directive("PARAMETER", str(one), name=name))
     return found
-
-
-def _clear(folder: Path) -> None:
-    """Without what killed servers have left."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for one in folder.glob("use-*"):
-        with suppress(OSError):  # another's may end in this moment
-            if one.lstat().st_mtime < time.time() - DAYS * 86400:
-                shutil.rmtree(one)

@@ -7,6 +7,9 @@ there once its bytes are right. How many there may be is bounded, and some space
 import hashlib
 import os
 import secrets
+import shutil
+import stat
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +17,7 @@ from pathlib import Path
 from modelkit.errors import StoreError
 from modelkit.server.faults import refused
 from modelkit.store.digest import Digest
-from modelkit.store.disk import require_space, storing
+from modelkit.store.disk import require_space, storing, sync
 
 DAYS = 2
 MOST_FILES = 4096
@@ -42,14 +45,21 @@ class Staging:
             require_space(self._folder, (size_bytes or 0) + _FREE_BYTES)
             return Incoming(self._folder, _parsed(digest))
 
+    def folder(self) -> "tempfile.TemporaryDirectory[str]":
+        """For the files of one package, to be entered. Raises StoreError."""
+        with storing(self._folder):
+            self._clear()
+            return tempfile.TemporaryDirectory(dir=self._folder, prefix="use-")
+
     def _clear(self) -> None:
-        """Without what nobody has come back for."""
+        """Without what nobody has come back for, and what killed servers have left."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         oldest_s = time.time() - DAYS * 86400
         for one in self._folder.iterdir():
-            with suppress(OSError):
-                if one.lstat().st_mtime < oldest_s:
-                    one.unlink()
+            with suppress(OSError):  # another's may end in this moment
+                its = one.lstat()
+                if its.st_mtime < oldest_s:
+                    shutil.rmtree(one) if stat.S_ISDIR(its.st_mode) else one.unlink()
 
 
 class Incoming:
@@ -74,6 +84,8 @@ class Incoming:
     def finish(self) -> None:
         """Raises Refused for other bytes than were promised, and StoreError."""
         with storing(self._part):
+            self._file.flush()
+            sync(self._file.fileno())  # its name vouches for its bytes, and nobody hashes them again
             self._file.close()
         found = self._hash.hexdigest()
         if found != self._digest.hex:

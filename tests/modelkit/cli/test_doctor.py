@@ -40,6 +40,14 @@ def test_it_says_where_nothing_can_be_written(
     assert asked == [home.parent]  # the home itself is not there yet
 
 
+def test_a_store_that_cannot_be_looked_at_does_not_keep_the_facts_back(
+    modelkit: Callable[..., Result], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELKIT_HOME", str(home / ("x" * 300)))
+    store = json.loads(modelkit("doctor", "--json").stdout)["store"]
+    assert (store["size_bytes"], store["free_bytes"] > 0) == (0, True)
+
+
 def test_words(modelkit: Callable[..., Result]) -> None:
     shown = modelkit("doctor").stdout
     assert all(f"  {title}\n" in shown for title in ("modelkit", "MLX", "Store", "Packages"))

@@ -287,10 +287,31 @@ def test_a_full_disk_is_told_by_the_last_bytes_of_a_file(
     assert not list((tmp_path / "staging").iterdir())
 
 
+def test_what_a_file_holds_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name says which bytes it has, and nobody looks again: a power cut must not leave others there."""
+    held: list[bytes] = []
+
+    def synced(_: int) -> None:
+        held.extend(path.read_bytes() for path in (tmp_path / "staging").iterdir())
+
+    monkeypatch.setattr("modelkit.server.ollama.staging.require_space", lambda *_: None)
+    monkeypatch.setattr("modelkit.server.ollama.staging.sync", synced)
+    digest = f"sha256:{hashlib.sha256(b'abc').hexdigest()}"
+    incoming = Staging(tmp_path).begin(digest, 3)
+    incoming.write(b"abc")
+    assert Staging(tmp_path).find(digest) is None
+    incoming.finish()
+    assert held == [b"abc"]
+    assert Staging(tmp_path).find(digest)
+
+
 def test_a_package_is_made_while_another_ones_files_go(
     client: ollama.Client, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "glob", lambda self, _: [self / "use-that-has-gone"])
+    there = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter([*there(self), self / "use-that-has-gone"]))
     assert client.create("beside", from_="amy/story:q4").status == "success"
     client.delete("beside")
 

@@ -22,6 +22,11 @@ def test_too_little_room_is_refused_beforehand(store: Store):
     assert not store.root.exists()
 
 
+def test_room_is_counted_where_the_folder_will_be(tmp_path: Path):
+    """One that cannot be looked at, for its name or its owner, is not there; writing it says why."""
+    Store(tmp_path / ("x" * 300) / "store").require_space(1)
+
+
 def test_a_full_disk_is_one_clear_error_and_no_change(store: Store, monkeypatch: pytest.MonkeyPatch):
     put(store, "a")
     before = sorted(store.root.rglob("*"))
