@@ -1,8 +1,11 @@
 """Bars of progress, for what takes long: a terminal draws them, a server tells of them."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Protocol
+
+Advance = Callable[[int], None]
+"""Called with the bytes done since the last call; fewer than none where some have to come again."""
 
 
 class Progress(Protocol):
@@ -16,7 +19,7 @@ class Progress(Protocol):
         ...
 
     def advance(self, done_bytes: int) -> None:
-        """Bytes since the last call; fewer than none where some have to come again."""
+        """As an `Advance`."""
         ...
 
     def finish(self) -> None:

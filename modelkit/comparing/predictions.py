@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit import arguments
+from modelkit.bars import Advance
 from modelkit.comparing.models import Side, load_side, open_sides
 from modelkit.comparing.texts import again_behind, texts_for
 from modelkit.errors import LoadError, ModelkitError
@@ -90,7 +91,7 @@ def compared(
     text: str | None,
     *,
     speed: bool,
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> Comparison:
     """As `compare`. advance: told the tokens read."""
     with ExitStack() as stack:
@@ -139,7 +140,7 @@ def _read(
     models: "tuple[LoadedModel, LoadedModel]",
     texts: Sequence[Sequence[int]],
     width: int,
-    advance: Callable[[int], None],
+    advance: Advance,
 ) -> tuple[Any, Any]:
     """Divergence there and back, over the ids that both have: vocabularies may be padded differently."""
     from runtime.quality.divergence import divergence, reader

@@ -9,13 +9,14 @@ but only forms of one model, quantized or adapted, have vectors that point the s
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from modelkit import arguments
+from modelkit.bars import Advance
 from modelkit.comparing.models import Name, Side, open_sides
 from modelkit.errors import RequestError
 from modelkit.faults import translated
@@ -91,7 +92,7 @@ def vectors_compared(
     texts: Sequence[str],
     *,
     speed: bool,
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Advance = lambda _: None,
 ) -> EmbeddingComparison:
     """As `compare_embeddings`. advance: told the texts read, of each model."""
     texts = _different(texts)
@@ -137,9 +138,7 @@ def _different(texts: Sequence[str]) -> list[str]:
     return found
 
 
-def _vectors(
-    model: Model, side: Side, texts: Sequence[str], advance: Callable[[int], None]
-) -> "tuple[np.ndarray, int]":
+def _vectors(model: Model, side: Side, texts: Sequence[str], advance: Advance) -> "tuple[np.ndarray, int]":
     """Float64 [N, D] of length 1, and how many texts were cut."""
     import numpy as np
 

@@ -6,8 +6,10 @@ specification, descriptor.md (only sha256 is stored here).
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Self
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from runtime.records import dataclass
 
@@ -60,6 +62,17 @@ class Blob:
 
     digest: Digest
     size_bytes: int
+
+    @classmethod
+    def of(cls, pieces: Iterable[memoryview], progress: Advance | None = None) -> Self:
+        """What all of the pieces are together. progress: told of each."""
+        state, size_bytes = hashlib.sha256(), 0
+        for piece in pieces:
+            state.update(piece)
+            size_bytes += len(piece)
+            if progress:
+                progress(len(piece))
+        return cls(Digest(state.hexdigest()), size_bytes)
 
 
 def _shown(value: object) -> str:

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
 from modelkit.store.disk import chunks, hard_link, open_plain, require_space, storing, write_all
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
-from modelkit.store.soundness import Progress
 from runtime.records import dataclass
 
 Piece = bytes | bytearray | memoryview
@@ -53,7 +53,7 @@ def export_package(
     folder: Path,
     *,
     link: bool,
-    progress: Progress | None,
+    progress: Advance | None,
     made: Mapping[str, Made] | None = None,
 ) -> Exported:
     """Lay out `package`, whose blobs the caller holds, in `folder`, created if need be. `made`: by path."""
@@ -175,7 +175,7 @@ def _in_order(blob: Path) -> Iterator[tuple[int, Piece]]:
         os.close(source)
 
 
-def _write(pieces: Iterator[tuple[int, Piece]], target: Path, part: Path, advance: Progress) -> None:
+def _write(pieces: Iterator[tuple[int, Piece]], target: Path, part: Path, advance: Advance) -> None:
     """A file that gets its name when all of it is there."""
     file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:

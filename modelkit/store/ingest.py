@@ -25,6 +25,7 @@ from secrets import token_hex
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from modelkit.bars import Advance
 from modelkit.errors import SourceError, StoreError
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import (
@@ -40,7 +41,7 @@ from modelkit.store.disk import (
 )
 from modelkit.store.layout import Layout
 from modelkit.store.lock import is_held
-from modelkit.store.soundness import Progress, Soundness
+from modelkit.store.soundness import Soundness
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -102,7 +103,7 @@ class Ingest:
         size_bytes = self.layout.blob_size(digest)
         return None if size_bytes is None else Blob(digest, size_bytes)
 
-    def sound(self, digest: Digest, progress: Progress | None = None) -> Blob | None:
+    def sound(self, digest: Digest, progress: Advance | None = None) -> Blob | None:
         """`pin`, for a blob whose bytes are known to be right. A large one may have to be read for that."""
         blob = self.pin(digest)
         return blob if blob and self.soundness.is_sound(blob, progress) else None
@@ -130,7 +131,7 @@ class Ingest:
         *,
         known: Digest | None,
         expect: Digest | None,
-        progress: Progress | None,
+        progress: Advance | None,
         look: Look | None = None,
     ) -> Blob:
         """Store the bytes of the open file `source`: not at all if a sound blob of the digest `known` is

@@ -14,13 +14,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.canonical import JsonObject, canonical, parse_object
-from modelkit.store.digest import Digest
+from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import read_small, replace, storing
 from modelkit.store.ingest import changed, open_source, source_chunks
 from modelkit.store.layout import Layout
-from modelkit.store.soundness import Progress, fingerprint
+from modelkit.store.soundness import fingerprint
 
 _LIMIT_BYTES = 16 << 20
 _SOURCES = 4096
@@ -72,7 +73,7 @@ class SourceDigests:
         self._layout = layout
         self._path = layout.root / "sources.json"
 
-    def of(self, path: Path, progress: Progress | None) -> Digest:
+    def of(self, path: Path, progress: Advance | None) -> Digest:
         """The SHA-256 of a file, read only if it is not known. Raises SourceError."""
         known = self.known(path)
         if known:
@@ -80,7 +81,7 @@ class SourceDigests:
         fd = open_source(path)
         with open(fd, "rb", buffering=0):
             before = os.fstat(fd)
-            digest = _hash(fd, before.st_size, path, progress)
+            digest = Blob.of(source_chunks(fd, before.st_size, path), progress).digest
             after = os.fstat(fd)
         if fingerprint(before) != fingerprint(after):
             raise changed(path)
@@ -111,15 +112,6 @@ class SourceDigests:
         return [
             (row[0], row[1]) for row in pairs if isinstance(row, list) and len(row) == 2 and _all_text(row)
         ]
-
-
-def _hash(fd: int, size_bytes: int, path: Path, progress: Progress | None) -> Digest:
-    state = hashlib.sha256()
-    for piece in source_chunks(fd, size_bytes, path):
-        state.update(piece)
-        if progress:
-            progress(len(piece))
-    return Digest(state.hexdigest())
 
 
 def _read(path: Path) -> JsonObject:

@@ -9,7 +9,6 @@ cut left ahead of the data costs a second fetch and nothing else. What no proces
 """
 
 import fcntl
-import hashlib
 import os
 import struct
 from collections.abc import Callable
@@ -18,12 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
 from modelkit.store.disk import blank_pages, chunks, storing, sync
 from modelkit.store.layout import Layout
 from modelkit.store.lock import is_held
-from modelkit.store.soundness import Progress
 from runtime.records import dataclass
 
 MOST_STRETCHES = 16
@@ -124,19 +123,13 @@ class PartialBlob:
             os.pwrite(self._done_fd, struct.pack("<q", done_bytes), 8 * stretch.number)
         return done_bytes
 
-    def commit(self, progress: Progress | None = None) -> bool:
+    def commit(self, progress: Advance | None = None) -> bool:
         """Hash what is on the disk and put the blob in its place. False, and the bytes forgotten, where they
         are other ones.
         """
-        state, size_bytes = hashlib.sha256(), 0
         with storing(self._path):
             os.lseek(self._fd, 0, os.SEEK_SET)
-            for piece in chunks(self._fd, self._expect.size_bytes):
-                state.update(piece)
-                size_bytes += len(piece)
-                if progress:
-                    progress(len(piece))
-            if (state.hexdigest(), size_bytes) != (self._expect.digest.hex, self._expect.size_bytes):
+            if Blob.of(chunks(self._fd, self._expect.size_bytes), progress) != self._expect:
                 self.restart(1)
                 return False
             os.fchmod(self._fd, 0o444)

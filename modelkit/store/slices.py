@@ -19,12 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.canonical import canonical
-from modelkit.store.digest import Digest
+from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import PageWriter, chunks, create, make_folder, storing, sync
 from modelkit.store.layout import Layout
-from modelkit.store.soundness import Progress
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def sliced_blobs(layout: Layout) -> set[Digest]:
     return found
 
 
-def damaged_slices(layout: Layout, progress: Progress) -> list[Path]:
+def damaged_slices(layout: Layout, progress: Advance) -> list[Path]:
     """Those that are not what was written. progress: of the bytes that are read for it."""
     files = [
         path
@@ -160,16 +160,12 @@ def _folders(layout: Layout) -> list[Path]:
     return sorted(layout.slices.iterdir()) if layout.slices.exists() else []
 
 
-def _is_sound(path: Path, progress: Progress) -> bool:
-    state = hashlib.sha256()
+def _is_sound(path: Path, progress: Advance) -> bool:
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(_LENGTH), "little")
             told = json.loads(file.read(min(length, _HEADER_LIMIT_BYTES)))["__metadata__"]["sha256"]
             os.lseek(file.fileno(), _LENGTH + length, os.SEEK_SET)
-            for piece in chunks(file.fileno()):
-                state.update(piece)
-                progress(len(piece))
+            return Blob.of(chunks(file.fileno()), progress).digest.hex == told
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    return state.hexdigest() == told

@@ -8,15 +8,15 @@ Otherwise it is hashed, at about a gigabyte a second.
 What was found is kept in checked.json. It is a cache: anything wrong with it reads as nothing known.
 """
 
-import hashlib
 import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.canonical import canonical, parse_object
 from modelkit.store.digest import Blob, Digest
@@ -28,8 +28,6 @@ TRUSTED_S = 7 * 24 * 3600.0
 
 _LIMIT_BYTES = 16 << 20
 _SECOND_NS = 1_000_000_000
-
-Progress = Callable[[int], None]  # called with the bytes done since the last call
 
 
 def fingerprint(status: os.stat_result) -> str:
@@ -57,7 +55,7 @@ class Soundness:
         known = set(digests)
         return sum(self._layout.blob_size(one) or 0 for one in known if not self.is_known(one))
 
-    def is_sound(self, blob: Blob, progress: Progress | None = None) -> bool:
+    def is_sound(self, blob: Blob, progress: Advance | None = None) -> bool:
         """Is this blob stored, of that size and with the right bytes?"""
         status = self._status(blob.digest)
         if status is None or status.st_size != blob.size_bytes:
@@ -66,26 +64,22 @@ class Soundness:
             return True
         return self.read(blob.digest, progress)[1]
 
-    def read(self, digest: Digest, progress: Progress | None = None) -> tuple[int, bool]:
+    def read(self, digest: Digest, progress: Advance | None = None) -> tuple[int, bool]:
         """Hash a stored blob, and learn from it. Returns its bytes, and whether they are the right ones.
 
         Raises StoreError where it cannot be read.
         """
         path = self._layout.blob_path(digest)
         with storing(path), open(open_plain(path), "rb", buffering=0) as file:
-            before, state, size_bytes = os.fstat(file.fileno()), hashlib.sha256(), 0
-            for piece in chunks(file.fileno()):
-                state.update(piece)
-                size_bytes += len(piece)
-                if progress:
-                    progress(len(piece))
+            before = os.fstat(file.fileno())
+            found = Blob.of(chunks(file.fileno()), progress)
             unchanged = fingerprint(before) == fingerprint(os.fstat(file.fileno()))
-        sound = state.hexdigest() == digest.hex
+        sound = found.digest == digest
         if sound and unchanged:
             self.learn(digest, before)
         elif not sound:
             self.forget(digest)
-        return size_bytes, sound
+        return found.size_bytes, sound
 
     def learn(self, digest: Digest, status: os.stat_result | None = None) -> None:
         """The blob has just been written or hashed, and was whole then."""

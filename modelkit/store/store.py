@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from modelkit.bars import Advance
 from modelkit.errors import ModelNotFound, StoreError
 from modelkit.store.canonical import JsonObject
 from modelkit.store.digest import Blob, Digest
@@ -30,7 +31,6 @@ from modelkit.store.name import Name, as_name
 from modelkit.store.package import BrokenPackage, Package, check_small_files, open_or_explain, open_package
 from modelkit.store.partial import abandoned
 from modelkit.store.slices import loose_slices, sliced_blobs
-from modelkit.store.soundness import Progress
 from modelkit.store.sweep import Freed, delete, free, reached_by, unneeded
 from modelkit.store.transaction import Transaction, release, rename
 from modelkit.store.verify import VerifyReport, blobs_of, strangers, verify_packages, verify_slices
@@ -118,7 +118,7 @@ class Store:
             yield package
 
     def export(
-        self, name: Name | str, folder: Path, *, link: bool = True, progress: Progress | None = None
+        self, name: Name | str, folder: Path, *, link: bool = True, progress: Advance | None = None
     ) -> Exported:
         """Lay the package out in `folder`: by hard links to the store's read-only blobs where the disk allows
         it, unless `link` is false, else by copies. Files of this package already there are kept; any other
@@ -132,7 +132,7 @@ class Store:
         names: Iterable[Name | str] | None = None,
         *,
         read_data: bool = True,
-        progress: Progress | None = None,
+        progress: Advance | None = None,
     ) -> VerifyReport:
         """Check the named packages, or the whole store. `read_data` re-hashes every blob; otherwise presence
         and sizes count. `progress` is called with the bytes read since its last call.
@@ -231,7 +231,7 @@ class Store:
         """Remember a JSON object. Every string in it that spells a digest names a blob it depends on."""
         self._conversions.put(key, value)
 
-    def source_digest(self, path: Path, *, progress: Progress | None = None) -> Digest:
+    def source_digest(self, path: Path, *, progress: Advance | None = None) -> Digest:
         """The SHA-256 of a file outside the store; not read again while it is unchanged."""
         return self._sources.of(path, progress)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.artifact import Artifact, parse_config
 from modelkit.store.digest import Blob, Digest
@@ -26,7 +27,6 @@ from modelkit.store.memo import SourceDigests
 from modelkit.store.name import Name, as_name
 from modelkit.store.partial import PartialBlob, here_bytes
 from modelkit.store.slices import Sliced, SliceWriter
-from modelkit.store.soundness import Progress
 from modelkit.store.sweep import free, reached_by
 
 
@@ -53,7 +53,7 @@ class Transaction:
         path: Path,
         *,
         expect: Digest | None = None,
-        progress: Progress | None = None,
+        progress: Advance | None = None,
         look: Look | None = None,
         same: Callable[[os.stat_result], bool] | None = None,
     ) -> Blob:
@@ -111,7 +111,7 @@ class Transaction:
         """The stored blob of that digest, kept from now until the transaction ends; None if there is none."""
         return self._ingest.pin(digest)
 
-    def sound(self, digest: Digest, progress: Progress | None = None) -> Blob | None:
+    def sound(self, digest: Digest, progress: Advance | None = None) -> Blob | None:
         """`has`, where the bytes are the right ones too; `progress` hears of those that have to be read."""
         return self._ingest.sound(digest, progress)
 

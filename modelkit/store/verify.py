@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.digest import Digest
 from modelkit.store.layout import Layout
 from modelkit.store.package import BrokenPackage, Package
 from modelkit.store.slices import damaged_slices
-from modelkit.store.soundness import Progress, Soundness
+from modelkit.store.soundness import Soundness
 from runtime.records import dataclass
 
 DAMAGED_SLICE = "the numbers are not those that came: `modelkit prune`, and the next start brings it again"
@@ -44,7 +45,7 @@ def verify_packages(
     layout: Layout,
     packages: Iterable[Package | BrokenPackage],
     digests: list[Digest],
-    progress: Progress | None,
+    progress: Advance | None,
 ) -> VerifyReport:
     """Check the packages, and re-hash `digests` (which may be none). What is found is remembered: what is
     damaged is written anew by the next create.
@@ -64,7 +65,7 @@ def verify_packages(
     return VerifyReport(tuple(problems), len(packages), len(users.keys() | set(digests)), read_bytes)
 
 
-def verify_slices(layout: Layout, report: VerifyReport, progress: Progress | None) -> VerifyReport:
+def verify_slices(layout: Layout, report: VerifyReport, progress: Advance | None) -> VerifyReport:
     """The report, with what is wrong with slices of weights."""
     read_bytes = report.read_bytes
 
@@ -102,7 +103,7 @@ def _users(packages: list[Package | BrokenPackage]) -> dict[Digest, list[str]]:
 
 
 def _check(
-    layout: Layout, soundness: Soundness, digest: Digest, progress: Progress | None
+    layout: Layout, soundness: Soundness, digest: Digest, progress: Advance | None
 ) -> tuple[int, str | None]:
     """Hash one blob. Returns the bytes read, and what is wrong, if anything."""
     if layout.blob_size(digest) is None:

@@ -1,11 +1,12 @@
 """Progress bars by bytes with time left, on standard error; silent where that is no terminal."""
 
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from modelkit.bars import Advance
 from modelkit.cli.terminal.screen import note
 from modelkit.cli.terminal.ui import one_line
 
@@ -55,7 +56,7 @@ class Bars:
 
 
 @contextmanager
-def bar(label: str, total_bytes: int, *, enabled: bool = True) -> Generator[Callable[[int], None]]:
+def bar(label: str, total_bytes: int, *, enabled: bool = True) -> Generator[Advance]:
     """One bar, as a function to call with the bytes done since its last call."""
     bars = Bars(enabled=enabled)
     bars.begin(label, total_bytes)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from modelkit.address import HubAddress
+from modelkit.bars import Advance
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.hub.cache import HINT
 from modelkit.fetch.hub.library import (
@@ -45,8 +46,6 @@ _REDIRECTS = 5
 _WAIT_S = 0.25
 LONGEST_WAIT_S = 60.0  # that a server may ask for; who wants more is not waited for
 _FRONT_BYTES = 64 << 20  # so many are read and dropped where a server knows no ranges, not more
-
-Advance = Callable[[int], None]
 
 
 class Transfer:

@@ -16,6 +16,7 @@ What a server may do, and what becomes of it:
 import threading
 from collections.abc import Callable, Iterable
 
+from modelkit.bars import Advance
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.blobs import Attempts, ask_blob, is_part
 from modelkit.fetch.registry.client import Registry
@@ -28,8 +29,6 @@ from modelkit.store.transaction import Transaction
 LARGE_BYTES = 256 << 20
 STREAMS = 4
 _STARTS = 3  # from the first byte, before a server without ranges is given up
-
-Advance = Callable[[int], None]  # called with bytes that came; fewer than none where some must come again
 
 
 class _StartOver(Exception):

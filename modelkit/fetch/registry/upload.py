@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from modelkit.bars import Advance
 from modelkit.errors import FetchError
 from modelkit.fetch.registry.client import Registry, Request, pull_scope
 from modelkit.fetch.registry.remembered import Remembered
@@ -18,8 +19,6 @@ from modelkit.store.digest import Blob
 CHUNK_BYTES = 64 << 20
 _PIECE_BYTES = 1 << 20
 _SESSIONS = 5  # begun for one blob before it is given up
-
-Advance = Callable[[int], None]  # called with bytes that went; fewer than none where some must go again
 
 
 class Uploads:

@@ -4,12 +4,13 @@ ever overwritten.
 
 import fcntl
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
+from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.pack.gguf.export import Planned
 from modelkit.pack.gguf.plan import Written
@@ -20,10 +21,8 @@ from modelkit.source.gguf.header_bytes import header_bytes, padded
 from modelkit.store.disk import hard_link, require_space, storing, sync, sync_folder, write_all
 from modelkit.store.export import refuse_place
 
-Progress = Callable[[int], None]
 
-
-def write_gguf(planned: Planned, target: Path, progress: Progress | None = None) -> int:
+def write_gguf(planned: Planned, target: Path, progress: Advance | None = None) -> int:
     """Write the file and return its size. Raises StoreError where a file of that name is there already, or
     the disk has no room, SourceError for weights that change while they are read.
     """
@@ -53,7 +52,7 @@ def refuse_taken(target: Path) -> None:
 
 
 def _write_tensor(
-    file: int, one: Written, tensors: Mapping[str, Stored], reader: Reader, progress: Progress | None
+    file: int, one: Written, tensors: Mapping[str, Stored], reader: Reader, progress: Advance | None
 ) -> None:
     count = 0
     for piece in blocks(one.origin, one.fit, tensors, reader):

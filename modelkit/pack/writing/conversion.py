@@ -7,7 +7,7 @@ creating a package again mends a damaged one.
 """
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,7 +16,7 @@ from threading import Event
 from types import TracebackType
 from typing import Self
 
-from modelkit.bars import Progress, bar
+from modelkit.bars import Advance, Progress, bar
 from modelkit.errors import StoreError
 from modelkit.pack.part import Part
 from modelkit.pack.planning.planned import Plan
@@ -89,7 +89,7 @@ def remember(store: Store, key: str, files: Mapping[str, Blob]) -> None:
 @contextmanager
 def checking(
     part: Part, new: Transaction, digests: Iterable[Digest], progress: Progress
-) -> Generator[Callable[[int], None]]:
+) -> Generator[Advance]:
     """A bar, where any of these blobs has to be read to know that it is sound."""
     unknown = new.unknown_bytes(digests)
     with bar(progress, f"{part.plan.role}: checking", unknown):
@@ -126,9 +126,7 @@ def _label(plan: Plan) -> str:
     return f"{plan.role}: {plan.label}" if plan.converts else f"{plan.role}: copy"
 
 
-def _copy(
-    part: Part, new: Transaction, advance: Callable[[int], None]
-) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
+def _copy(part: Part, new: Transaction, advance: Advance) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
     from modelkit.pack.writing.numbers import Passing  # loads NumPy
 
     blobs: dict[str, Blob] = {}
@@ -149,7 +147,7 @@ def _copy(
 
 
 def _convert(
-    part: Part, new: Transaction, store: Store, advance: Callable[[int], None]
+    part: Part, new: Transaction, store: Store, advance: Advance
 ) -> tuple[dict[str, Blob], dict[str, Digest] | None]:
     weights = part.source.inventory.weights
     with _Hasher(part.source, store) as hasher, Reader(weights) as reader:
@@ -160,7 +158,7 @@ def _convert(
     return blobs, digests
 
 
-def _written(part: Part, new: Transaction, reader: Reader, advance: Callable[[int], None]) -> dict[str, Blob]:
+def _written(part: Part, new: Transaction, reader: Reader, advance: Advance) -> dict[str, Blob]:
     """The converted weight files by path."""
     from modelkit.pack.writing.reach import Reach  # these load MLX
     from modelkit.pack.writing.transform import release_memory, transform

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from modelkit.bars import Advance
 from modelkit.pack.planning.planned import Output, Planned, PlannedFile
 from modelkit.pack.planning.slabs import Piece
 from modelkit.pack.writing.reader import Reader
@@ -62,7 +63,7 @@ def write_file(
     sink: Sink,
     reader: Reader,
     transform: Transform,
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Advance = lambda _: None,
     begins: Callable[[], object] | None = None,
 ) -> None:
     """Write `file`. `advance` is told the source bytes of every finished block; `begins` is called by each
@@ -116,7 +117,7 @@ def _write_tensor(
     tensor: Planned,
     sink: Sink,
     done: "Iterator[tuple[memoryview | bytearray, ...]]",
-    advance: Callable[[int], None],
+    advance: Advance,
 ) -> None:
     """The outputs one after the other; a by-product is collected while the output before it is written."""
     held: list[tuple[memoryview | bytearray, ...]] = []
