@@ -1,6 +1,5 @@
 """From a body to a response: what a dialect's routes have in common."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -14,7 +13,7 @@ from modelkit.server.fields import Fields
 from modelkit.server.http.body import read_json
 from modelkit.server.http.own_headers import with_ignored, with_notes
 from modelkit.server.http.writing import written
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import apart
 from modelkit.server.streaming import Formatter, Wire, stream
 from modelkit.server.underway import Underway
 
@@ -46,7 +45,7 @@ async def read(request: Request, reader: Callable[[Fields], T]) -> T:
 
     if size.isdecimal() and len(size) < 9 and int(size) < _QUICK_BYTES:
         return looked_at(body)
-    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, looked_at, body)
+    return await apart(request, looked_at, body)
 
 
 def naming(request: Request, response: Response, ignored: Iterable[str]) -> Response:

@@ -1,8 +1,11 @@
 """The one value that every route gets: who has the models, what is allowed, where to write what happened."""
 
+import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field
-from typing import Protocol
+from functools import partial
+from typing import ParamSpec, Protocol, TypeVar
 
 from starlette.requests import Request
 
@@ -17,6 +20,9 @@ from modelkit.settings import Settings
 from runtime.records import dataclass
 
 WORKERS = 8
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Stoppable(Protocol):
@@ -87,6 +93,12 @@ class Serving:
 def serving_of(request: Request) -> Serving:
     """The server's value, for a handler."""
     return request.app.state.serving
+
+
+async def apart(request: Request, function: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """What a function of more than a millisecond returns, beside the event loop."""
+    work = partial(function, *given, **named)
+    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, work)
 
 
 def trace_of(request: Request) -> Trace:

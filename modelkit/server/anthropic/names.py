@@ -4,13 +4,11 @@ Claude Code asks for several (`claude-opus-...`, and `claude-haiku-...` for smal
 may bear that very name; else the default model of the server answers, else the only loaded one that writes.
 """
 
-import asyncio
-
 from starlette.requests import Request
 
 from modelkit.errors import ModelkitError
 from modelkit.server.faults import refused
-from modelkit.server.serving import Serving, serving_of
+from modelkit.server.serving import Serving, apart, serving_of
 from modelkit.store.store import Store
 
 _THEIRS = "claude-"
@@ -25,7 +23,7 @@ async def model_for(request: Request, name: str) -> str:
     if name in {one.name for one in ready}:
         return name
     loaded = [one.name for one in ready if one.writes is not False]
-    if await asyncio.get_running_loop().run_in_executor(serving.workers, _stored, serving, name):
+    if await apart(request, _stored, serving, name):
         return name
     if serving.default_model is not None:
         return serving.default_model

@@ -1,18 +1,17 @@
 """Answers as JSON; large ones are written beside the event loop, and a part at a time."""
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from modelkit.server.in_parts import in_parts, large
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import apart
 
 
 async def written(request: Request, value: Any) -> Response:
     """As JSONResponse has it. Who has the value leaves it as it is meanwhile."""
     if not large(value):
         return JSONResponse(value)
-    data = await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, in_parts, value)
+    data = await apart(request, in_parts, value)
     return Response(data, media_type="application/json")

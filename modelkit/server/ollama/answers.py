@@ -1,6 +1,5 @@
 """`/api/generate` and `/api/chat`: prompts and conversations that a model answers, or that only load it."""
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from modelkit.server.faults import Refused, refused
 from modelkit.server.ollama.lines import Lines, Shape, empty, wire
 from modelkit.server.ollama.reading import THINKING, Chat, Common, Generate, read_chat, read_generate
 from modelkit.server.replying import read, reply
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import apart, serving_of
 from modelkit.store.store import Store
 
 
@@ -152,10 +151,9 @@ async def _answered(
 async def _loaded(request: Request, shape: Shape, common: Common) -> Response:
     """Nothing is asked: the model is to be in memory, or with keep_alive 0, to leave it."""
     if common.keep_alive == 0:
-        pool, workers = serving_of(request).pool, serving_of(request).workers
         name, adapters = parted(common.model)
-        if not pool.stop(name, adapters=adapters):  # a name that there is not is told so
-            await asyncio.get_running_loop().run_in_executor(workers, _check_stored, request, name)
+        if not serving_of(request).pool.stop(name, adapters=adapters):  # a name that there is not is told so
+            await apart(request, _check_stored, request, name)
         return JSONResponse(empty(shape, common.model, "unload"))
     await call(request, common.model, lambda model: None, common.keep_alive)
     return JSONResponse(empty(shape, common.model, "load"))

@@ -3,11 +3,7 @@
 They act on the store with the checks that the command line has, on worker threads.
 """
 
-import asyncio
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -29,44 +25,43 @@ from modelkit.server.ollama.recipes import laid_out, read_wanted
 from modelkit.server.ollama.staging import Staging
 from modelkit.server.ollama.tasks import Telling, told
 from modelkit.server.replying import naming, read
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import apart, serving_of
 from modelkit.store import Name, Store
 
-T = TypeVar("T")
 _MOVING = NAMES | {"insecure", "stream"}
 SPOKEN = "0.32.0"
 """The version of Ollama whose interface this is. Programs made for Ollama ask, and refuse older ones."""
 
 
 async def list_tags(request: Request) -> Response:
-    return JSONResponse(await _apart(request, partial(tags, _home(request))))
+    return JSONResponse(await apart(request, tags, _home(request)))
 
 
 async def list_running(request: Request) -> Response:
     serving = serving_of(request)
     shown, idle_s = serving.pool.shown(), serving.settings.keep_alive_s
-    return JSONResponse(await _apart(request, partial(running, _home(request), shown, idle_s)))
+    return JSONResponse(await apart(request, running, _home(request), shown, idle_s))
 
 
 async def show_package(request: Request) -> Response:
     body = await read_json(request)
     verbose = body.flag("verbose", default=False)
     name, adapters = parted(read_model(body))
-    said = await _apart(request, partial(show, _home(request), name, adapters, verbose=verbose))
+    said = await apart(request, show, _home(request), name, adapters, verbose=verbose)
     return with_ignored(JSONResponse(said), body.unknown({*NAMES, "verbose"}))
 
 
 async def copy(request: Request) -> Response:
     body = await read_json(request)
     source, target = body.needed_text("source"), body.needed_text("destination")
-    await _apart(request, lambda: copy_package(source, target, home=_home(request)))
+    await apart(request, copy_package, source, target, home=_home(request))
     return with_ignored(Response(), body.unknown({"source", "destination"}))
 
 
 async def delete(request: Request) -> Response:
     body = await read_json(request)
     name = read_model(body)
-    await _apart(request, lambda: remove(name, home=_home(request)))
+    await apart(request, remove, name, home=_home(request))
     serving_of(request).pool.forget(name)
     return with_ignored(Response(), body.unknown(NAMES))
 
@@ -136,20 +131,20 @@ async def create(request: Request) -> Response:
 async def blob(request: Request) -> Response:
     """HEAD: has it been sent? POST: here it comes."""
     digest, staging = request.path_params["digest"], Staging(_home(request))
-    found = await _apart(request, partial(staging.find, digest))
+    found = await apart(request, staging.find, digest)
     if request.method != "POST":
         return Response(status_code=404 if found is None else 200)
     if found is not None:
         return Response(status_code=200)
     size = request.headers.get("content-length", "")
     size_bytes = int(size) if size.isdecimal() and len(size) < 18 else None
-    incoming = await _apart(request, partial(staging.begin, digest, size_bytes))
+    incoming = await apart(request, staging.begin, digest, size_bytes)
     try:
         async for part in parts_of(request):
-            await _apart(request, partial(incoming.write, part))
-        await _apart(request, incoming.finish)
+            await apart(request, incoming.write, part)
+        await apart(request, incoming.finish)
     finally:
-        await _apart(request, incoming.close)
+        await apart(request, incoming.close)
     return Response(status_code=201)
 
 
@@ -177,11 +172,6 @@ def _called(name: str) -> Name | None:
 
 def _home(request: Request) -> Path:
     return serving_of(request).settings.home
-
-
-async def _apart(request: Request, function: Callable[[], T]) -> T:
-    """Beside the event loop."""
-    return await asyncio.get_running_loop().run_in_executor(serving_of(request).workers, function)
 
 
 ROUTES = (

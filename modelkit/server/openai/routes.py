@@ -1,6 +1,5 @@
 """The paths of this dialect."""
 
-import asyncio
 from dataclasses import replace
 
 from starlette.requests import Request
@@ -30,7 +29,7 @@ from modelkit.server.openai.sampling import seeds
 from modelkit.server.openai.stored import kept_of
 from modelkit.server.openai.stored_routes import STORED_ROUTES, watched
 from modelkit.server.replying import naming, read, reply
-from modelkit.server.serving import serving_of
+from modelkit.server.serving import apart, serving_of
 from modelkit.server.streaming import SSE
 
 PROGRESS_S = 0.5
@@ -113,7 +112,7 @@ async def input_tokens(request: Request) -> Response:
 
 
 async def models(request: Request) -> Response:
-    listed = await asyncio.to_thread(read_models, serving_of(request).settings)
+    listed = await apart(request, read_models, serving_of(request).settings)
     return JSONResponse(written_models(listed, _loaded(request)))
 
 
@@ -121,7 +120,7 @@ async def model(request: Request) -> Response:
     """Names may have slashes and colons. Where the path ends in its slash, all of them."""
     if not request.path_params["id"]:
         return await models(request)
-    listed = await asyncio.to_thread(read_model, serving_of(request).settings, request.path_params["id"])
+    listed = await apart(request, read_model, serving_of(request).settings, request.path_params["id"])
     return JSONResponse(written_model(listed, _loaded(request)))
 
 
