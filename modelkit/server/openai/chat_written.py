@@ -179,8 +179,9 @@ class ChatStream:
         return sse(written if ended is None else written | self._times(ended))
 
     def _times(self, choice: Choice) -> dict[str, Any]:
-        wanted = self._style.timings and choice.answer is not None
-        return {"timings": timings(choice.answer.usage)} if wanted and choice.answer else {}
+        if not self._style.timings or choice.answer is None:
+            return {}
+        return {"timings": timings(choice.answer.usage)}
 
     def _cost(self) -> dict[str, Any]:
         usages = [choice.answer.usage for choice in self._choices if choice.answer is not None]

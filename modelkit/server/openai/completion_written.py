@@ -65,7 +65,8 @@ class Choice:
 
     def __init__(self, spell: Spell, *, logprobs: bool) -> None:
         self.answer: Generation | None = None
-        self.text = ""
+        self.chars = 0
+        self.texts: list[str] = []
         self.lists = Lists() if logprobs else None
         self._spell, self._tokens = spell, Tokens(spell)
 
@@ -92,11 +93,12 @@ class Choice:
     def _listed(self, told: Sequence[Told]) -> Lists:
         new = Lists()
         for one in told:
-            new.add(one, len(self.text) + one.start, self._spell)
+            new.add(one, self.chars + one.start, self._spell)
         return new
 
     def _said(self, text: str, new: Lists | None) -> dict[str, Any]:
-        self.text += text
+        self.texts.append(text)
+        self.chars += len(text)
         if self.lists is None or new is None:
             return {"text": text, "logprobs": None}
         self.lists.extend(new)
@@ -156,7 +158,7 @@ class CompletionStream:
         choices = [
             {
                 "index": row,
-                "text": one.text,
+                "text": "".join(one.texts),
                 "logprobs": None if one.lists is None else one.lists.written(),
                 "finish_reason": one.reason,
             }
