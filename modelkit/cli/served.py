@@ -7,6 +7,7 @@ from modelkit.address import looks_like_path
 from modelkit.cli.terminal.screen import note
 from modelkit.errors import ModelkitError, ModelNotFound
 from modelkit.modelfile import Parameters
+from modelkit.modelfile.parameters import at_load
 
 if TYPE_CHECKING:
     from modelkit.client.connection import Connection
@@ -93,9 +94,7 @@ def _settled(connection: "Connection", name: str, given: Parameters) -> tuple[st
     """Those of `given` for which the model would have to be loaded anew, where the server has not loaded it:
     it should not load it for nothing.
     """
-    from modelkit.client.model import SETTLED
-
-    asked = sorted((SETTLED - {"num_ctx"}) & given.keys())
+    asked = at_load(given.keys() - {"num_ctx"})
     if not asked:
         return ()
     said = connection.get("/modelkit/v1/find", wait_s=_GLANCE_S, model=name)

@@ -14,12 +14,10 @@ from modelkit.chat.message import Message
 from modelkit.client.answers import ServedAnswer
 from modelkit.client.connection import Connection
 from modelkit.client.fields import Said
-from modelkit.errors import ParameterError
 from modelkit.memory import Memory
 from modelkit.modelfile import PARAMETERS, Parameters
+from modelkit.modelfile.parameters import at_load, refuse_at_load
 from modelkit.prefixes import Prefix
-
-SETTLED = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
 
 
 class Served:
@@ -33,7 +31,7 @@ class Served:
         said = connection.post("/modelkit/v1/load", {"model": name}, wait_s=None)
         facts = Said(said).fields("facts")
         given = given or Parameters()
-        self._given = Parameters({key: value for key, value in given.items() if key not in SETTLED})
+        self._given = Parameters({key: value for key, value in given.items() if not PARAMETERS[key].at_load})
         self.name, self.digest = facts.text("name"), facts.text("digest")
         self.address = connection.address
         self.load_s, self.notes = facts.number("load_s"), tuple(facts.texts("notes"))
@@ -98,10 +96,7 @@ class Served:
 
     def _ask(self, path: str, body: dict[str, Any], options: dict[str, Any]) -> ServedAnswer:
         asked = Parameters({name: options.pop(name) for name in list(options) if name in PARAMETERS})
-        if late := sorted(SETTLED & asked.keys()):
-            raise ParameterError(
-                f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
-            )
+        refuse_at_load(asked)
         parameters = self._given.merge(asked)
         seed = self.defaults.merge(asked).resolved().seed
         if seed < 0:  # drawn here, so that it is known however the answer ends
@@ -129,7 +124,7 @@ def _said(message: Message) -> dict[str, Any]:
 
 def _differing(settled: Said, given: Parameters, context: int) -> tuple[str, ...]:
     """A smaller context than the model's a request can have; all else is as it was loaded."""
-    wanted, names = given.resolved(), sorted(SETTLED & given.keys())
+    wanted, names = given.resolved(), at_load(given)
     larger = ("num_ctx",) if (wanted.num_ctx or 0) > context else ()
     return larger + tuple(
         name for name in names if name != "num_ctx" and settled.value.get(name) != getattr(wanted, name)

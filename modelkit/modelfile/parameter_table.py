@@ -44,6 +44,11 @@ class Parameter:
     """The legal words, of a "choice"."""
 
     @property
+    def at_load(self) -> bool:
+        """Whether it is settled when a model is loaded; all others can change with every request."""
+        return self.scope in ("context", "machine")
+
+    @property
     def repeats(self) -> bool:
         """Whether several PARAMETER lines of this name add up."""
         return self.kind == "strings"

@@ -7,7 +7,7 @@ settings are equal values and packages made from them have equal digests. What i
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from modelkit import words
@@ -135,6 +135,19 @@ def _texts(value: ParameterValue) -> tuple[str, ...]:
     if isinstance(value, tuple):
         return value
     return (value if isinstance(value, str) else repr(value),)
+
+
+def at_load(names: Iterable[str]) -> list[str]:
+    """Those of the parameters that are settled when a model is loaded, sorted."""
+    return sorted(name for name in names if PARAMETERS[name].at_load)
+
+
+def refuse_at_load(names: Iterable[str]) -> None:
+    """Raise ParameterError where a request would change what is settled when a model is loaded."""
+    if late := at_load(names):
+        raise ParameterError(
+            f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
+        )
 
 
 class Parameters(Mapping[str, ParameterValue]):

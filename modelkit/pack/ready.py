@@ -119,7 +119,7 @@ def _encoder(
 ) -> Ready:
     """What embeddings need: no text ends, and nothing is drawn."""
     _, notes = kept_format(inventory.origin, described.layout, parameters.resolved().kv_format)
-    idle = [name for name in parameters if PARAMETERS[name].scope in ("sampling", "generation")]
+    idle = [name for name in parameters if not PARAMETERS[name].at_load]
     if idle:
         notes += (
             f"PARAMETER {' and '.join(idle)} {'have' if len(idle) > 1 else 'has'} no effect: the model makes "

@@ -9,19 +9,16 @@ from dataclasses import field
 from typing import Any
 
 from modelkit import arguments
-from modelkit.errors import ParameterError
 from modelkit.grammars.forms import Form, read_form
-from modelkit.modelfile import PARAMETERS, Parameters, Resolved
+from modelkit.modelfile import Parameters, Resolved
 from modelkit.modelfile.keywords import RequestParameters
+from modelkit.modelfile.parameters import refuse_at_load
 from modelkit.requests.attached import Chosen, read_adapters
 from runtime.records import dataclass
 from runtime.sampling.params import BIAS_LIMIT, SamplingParams
 from runtime.sampling.ranges import ID_LIMIT, MOST_LOGPROBS
 
 _MOST_CONTEXT = 2**63 - 1
-
-# These are decided when a model is loaded; a request cannot change them.
-_AT_LOAD = frozenset(name for name, row in PARAMETERS.items() if row.scope in ("context", "machine"))
 
 
 class AnswerOptions(RequestParameters, total=False):
@@ -100,11 +97,7 @@ def read_options(
 ) -> Asked:
     """adapters: names of those that the model has. Raises RequestError, ParameterError."""
     own = Parameters(parameters)
-    late = sorted(_AT_LOAD & own.keys())
-    if late:
-        raise ParameterError(
-            f"{', '.join(late)} cannot change for one request", hint="Set it when the model is loaded."
-        )
+    refuse_at_load(own)
     return Asked(
         resolved=defaults.merge(own).resolved(),
         form=read_form(given.format, given.grammar, given.regex),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from modelkit.cli.repl.session import Session
     from modelkit.modelfile import Parameters
 
-_PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
+PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
 _COMMAND = re.compile(r"/(\w+|\?)")
 
 HELP = (
@@ -36,7 +36,7 @@ HELP = (
     ("/set format json|@FILE|SCHEMA", "answers in JSON (/set noformat; also grammar, regex)"),
     ("/set adapters [NAME[=SCALE] ...]", "which adapters answer: these, none, or `all`"),
     ("/set verbose, /set quiet", "say after each answer how long it took, or do not"),
-    ("/show [PART]", "info, parameters, system, template, license, modelfile"),
+    ("/show [PART]", ", ".join(PARTS)),
     ("/retry", "another answer to the last message, from a new seed"),
     ("/undo", "take the last message and its answer back"),
     ("/edit", "write the last message anew, in an editor"),
@@ -231,10 +231,10 @@ def _show(session: "Session", part: str) -> None:
             echo(table(lines) or "none is set")
         case "system" if session.wishes.system is not None:
             show_text(session.wishes.system)
-        case "info" | "system" | "template" | "license" | "modelfile" as known:
+        case known if known in PARTS:
             _show_package(session, known)
         case _:
-            hint = meant(part, _PARTS, "/? lists what it can.")
+            hint = meant(part, PARTS, "/? lists what it can.")
             raise RequestError(f"/show cannot show {part[:40]!r}", hint=hint)
 
 

@@ -4,11 +4,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from modelkit.cli.repl.commands import COMMANDS, LEAVING
+from modelkit.cli.repl.commands import COMMANDS, LEAVING, PARTS
 from modelkit.cli.repl.settings import SETTINGS
 from modelkit.modelfile import PARAMETERS
 
-_PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
 _MOST = 200
 
 
@@ -32,7 +31,7 @@ def _words(before: list[str], names: Callable[[], Iterable[str]]) -> Iterable[st
         case ["/set"]:
             return SETTINGS
         case ["/set", "parameter"]:
-            return [name for name, row in PARAMETERS.items() if row.scope in ("sampling", "generation")]
+            return [name for name, row in PARAMETERS.items() if not row.at_load]
         case ["/set", "parameter", name] if name in PARAMETERS:
             return PARAMETERS[name].choices
         case ["/set", "think"]:
@@ -42,7 +41,7 @@ def _words(before: list[str], names: Callable[[], Iterable[str]]) -> Iterable[st
         case ["/set", "format"]:
             return ("json",)
         case ["/show"]:
-            return _PARTS
+            return PARTS
         case ["/tools"]:
             return ("off",)
         case ["/load"]:

@@ -75,7 +75,7 @@ def set_parameter(session: "Session", text: str) -> None:
         changed = Parameters().added(name, value)
         if session.plain and name in OF_TEMPLATES:
             raise RequestError(f"{name} has no effect: lines go to the model as they are")
-        if PARAMETERS[name].scope in ("context", "machine"):
+        if PARAMETERS[name].at_load:
             hint = f"Leave, and start again with: modelkit run {session.name} -p {name}={value}"
             raise RequestError(f"{name} is settled when the model is loaded", hint=hint)
         session.wishes.parameters = session.wishes.parameters.merge(changed)

@@ -49,7 +49,7 @@ def read_options(given: Fields | None) -> Options:
             continue
         if name == "num_ctx" and row:
             context = int(min(max(2, _whole(row, value)), row.maximum))
-        elif row is None or row.scope in ("context", "machine"):
+        elif row is None or row.at_load:
             ignored.append(f"options.{name}")
         else:
             parameters[name] = _value(row, value)

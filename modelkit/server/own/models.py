@@ -38,7 +38,6 @@ from modelkit.server.serving import serving_of, trace_of
 from modelkit.store.name import as_name
 
 _MOST_IDS = 1_000_000
-_SETTLED = [name for name, row in PARAMETERS.items() if row.scope in ("context", "machine")]
 
 
 async def ps(request: Request) -> Response:
@@ -130,7 +129,7 @@ def facts(model: Model, name: str, digest: str, load_s: float) -> dict[str, Any]
         "context_length": model.context_length,
         "memory": asdict(model.memory),
         "defaults": {name: _plain(value) for name, value in model.defaults.items()},
-        "settled": {name: getattr(resolved, name) for name in _SETTLED},
+        "settled": {name: getattr(resolved, name) for name, row in PARAMETERS.items() if row.at_load},
         "has_template": model.has_template,
         "writes": model.writes,
         "adapters": list(model.adapters),
