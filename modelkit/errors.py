@@ -15,6 +15,7 @@ ModelkitError                where · what is · what was expected · what to do
 ├── TemplateError            a chat template that fails, loops or reaches for more than text
 ├── LoadError                a package that cannot run here (memory, requirements, weights)
 ├── RequestError             a generation request with bad content (ids, lengths, roles)
+│   ├── Unplaced             tools, or a message, that the model's chat template has no place for
 │   └── PromptTooLong        a prompt that leaves no room in the context for an answer
 ├── Busy                     as many requests wait for a model as may
 └── ModelClosed              a request to a model that was closed, or whose engine has ended

@@ -194,15 +194,15 @@ def _wanted(names: tuple[str, ...], options: dict[str, Any]) -> "Wanted":
     return Wanted(
         settings,
         names,
-        _place(options),
-        _access(options),
-        _limits(options),
-        Log(Aside(), as_json=options["as_json"]),
-        PromptLog(options["log_prompts"]) if options["log_prompts"] else None,
-        Metrics(alias=options["metrics_alias"]),
-        options["default_model"],
-        {**loading, **read_settings(options["given"])},
-        options["memory"],
+        place=_place(options),
+        access=_access(options),
+        limits=_limits(options),
+        log=Log(Aside(), as_json=options["as_json"]),
+        prompts=PromptLog(options["log_prompts"]) if options["log_prompts"] else None,
+        metrics=Metrics(alias=options["metrics_alias"]),
+        default_model=options["default_model"],
+        load={**loading, **read_settings(options["given"])},
+        memory_bytes=options["memory"],
     )
 
 
@@ -222,10 +222,10 @@ def _place(options: dict[str, Any]) -> "Place":
     return Place(
         options["host"] or host,
         port if given is None else given,
-        options["uds"],
-        certificate,
-        key,
-        options["ssl_keyfile_password"] or key_password(),
+        uds=options["uds"],
+        certificate=certificate,
+        key=key,
+        password=options["ssl_keyfile_password"] or key_password(),
     )
 
 
@@ -244,10 +244,10 @@ def _access(options: dict[str, Any]) -> "Access":
                 raise click.BadParameter(f"{written[:80]!r}; write it as {example}", param_hint=option)
     key = options["api_key"] or server_key()
     return Access(
-        (key,) if key else (),
-        frozenset(one for one in hosts.values() if one),
-        frozenset(one for one in origins.values() if one),
-        options["read_only"],
+        keys=(key,) if key else (),
+        hosts=frozenset(one for one in hosts.values() if one),
+        origins=frozenset(one for one in origins.values() if one),
+        read_only=options["read_only"],
     )
 
 

@@ -5,12 +5,16 @@
     ask        what is asked of a model                      underway     a request on it, from start to end
     replying   from a body to a response                     streaming    the same, one write per step
     calling    what is no stream of events                   fields       a body's fields, typed
+    rows       several answers to one request                conversation what all dialects do with one
+    chosen     adapters named with a model                   logprobs     log-probabilities in OpenAI's words
+    frames     JSON that is written many times               in_parts     large JSON, a part at a time
     faults     what an error means to a client               announce     how commands find the server
     trace      what is noted of a request                    log, metrics where that goes at its end
     models/    the loaded ones: names, leases, who stays     health       /livez, /health, /metrics
     access     pure decisions about Host, Origin and keys    limits       what one client may take
-    extent     how much a JSON text holds                    in_parts     JSON a part at a time
+    extent     how much a JSON text holds
     http/      sockets, connections, bodies; `gate` is what every request passes
+    anthropic/, ollama/, openai/    the dialects of others    own/, page/  this server's own, and its page
 
 How a dialect is made (a folder with a `DIALECT`, and its module's name in `app.ROOMS`):
 

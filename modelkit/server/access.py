@@ -20,10 +20,15 @@ _PORTS = {"http": "80", "https": "443"}
 
 def host_of(written: str) -> str | None:
     """The name in a Host header without its port, in lower case; None for what is no name."""
+    return _name_and_port(written)[0]
+
+
+def _name_and_port(written: str) -> tuple[str | None, str | None]:
+    """In lower case; None for what is no name, and for a port that is not said."""
     found = _HOST.fullmatch(written.lower())
     if found is None or (found[3] is not None and int(found[3]) > 65535):
-        return None
-    return found[1] or (found[2].removesuffix(".") or None)
+        return None, None
+    return found[1] or found[2].removesuffix(".") or None, found[3]
 
 
 def origin_of(written: str) -> str | None:
@@ -32,13 +37,11 @@ def origin_of(written: str) -> str | None:
     if found is None:
         return None
     scheme, place = found.groups()
-    host = host_of(place)
+    host, port = _name_and_port(place)
     if host is None:
         return None
-    port = _HOST.fullmatch(place)
-    number = port[3] if port else None
     name = f"[{host}]" if ":" in host else host
-    return f"{scheme}://{name}" + ("" if number in (None, _PORTS.get(scheme)) else f":{number}")
+    return f"{scheme}://{name}" + ("" if port in (None, _PORTS.get(scheme)) else f":{port}")
 
 
 def _bare(local: str | None) -> str | None:

@@ -48,9 +48,10 @@ async def metrics(request: Request) -> Response:
 def gauges(serving: Serving) -> Mapping[str, Mapping[Labels, float]]:
     """What is true at this moment."""
     models, underway = serving.pool.models(), serving.state.underway
-    requests: dict[bool, dict[Labels, float]] = {True: {}, False: {}}
+    running: dict[Labels, float] = {}
+    waiting: dict[Labels, float] = {}
     for trace in (one.trace for one in underway):
-        counts, labels = requests[trace.first_token_s is not None], (("model", trace.model),)
+        counts, labels = waiting if trace.first_token_s is None else running, (("model", trace.model),)
         counts[labels] = counts.get(labels, 0) + 1
     memory: dict[Labels, float] = {}
     for one in serving.pool.shown():
@@ -63,8 +64,8 @@ def gauges(serving: Serving) -> Mapping[str, Mapping[Labels, float]]:
             labels = ("model", one.name), ("kind", kind)
             memory[labels] = memory.get(labels, 0) + taken
     return {
-        "modelkit_requests_running": requests[True],
-        "modelkit_requests_waiting": requests[False],
+        "modelkit_requests_running": running,
+        "modelkit_requests_waiting": waiting,
         "modelkit_models_loaded": {(): len(models)},
         "modelkit_memory_bytes": memory,
         "modelkit_engine_step_seconds": {(("model", one.name),): _step_s(one) for one in models},
