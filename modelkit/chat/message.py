@@ -20,6 +20,7 @@ from runtime.records import dataclass
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MOST_MESSAGES = 10_000
 MOST_CALLS = 256
+_MOST_MARKS = 300_000
 
 _THINKING = ("thinking", "reasoning_content", "reasoning")
 _KEYS = frozenset({"role", "content", "tool_calls", "name", "tool_name", "tool_call_id", *_THINKING})
@@ -135,9 +136,10 @@ def arguments_of(written: str) -> dict[str, Any] | None:
     """The arguments that a call was written with. None where they are no JSON object, or one that no prompt
     and no answer can hold: nested too deep, or with a number beyond a float's.
     """
+    where = "the tool call's arguments"
     try:
-        value = json.loads(written)  # "" is none: the answer was cut off before the arguments
-        return plain(value, "the tool call's arguments") if isinstance(value, dict) else None
+        value = _loads(written, where)  # "" is none: the answer was cut off before the arguments
+        return plain(value, where) if isinstance(value, dict) else None
     except (ValueError, RecursionError, RequestError):
         return None
 
@@ -212,11 +214,20 @@ def _tool_calls(value: object, where: str) -> tuple[ToolCall, ...]:
     return tuple(ToolCall.read(call, f"{where}[{number}]") for number, call in enumerate(value))
 
 
+def _loads(written: str, where: str) -> Any:
+    """JSON that stands in a text, where no bound of a request's body counts it. Its reader holds the
+    interpreter's lock from the first byte to the last: what holds more than any call does is not read.
+    """
+    if sum(map(written.count, "{[:,")) > _MOST_MARKS:
+        raise RequestError(f"{where}: more than {_MOST_MARKS:,} fields and values are not read")
+    return json.loads(written)
+
+
 def _arguments(value: object, where: str) -> dict[str, Any]:
     """An object, or the JSON text of one (OpenAI's way); nothing is the empty object."""
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else {}
+            value = _loads(value, where) if value.strip() else {}
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{where} is not valid JSON: {fault(error)}") from error
     if not isinstance(value, Mapping | None):

@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+from modelkit.grammars.forms import MOST_CHARACTERS
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 
@@ -111,8 +112,10 @@ def _read(given: Fields, field: str, kind: str) -> dict[str, Any]:
 
 def _schema(given: Fields, field: str) -> dict[str, Any]:
     """An object, or its JSON text. `true` and {} allow any JSON; what is asked for is then an object."""
-    value = given.raw(field)
+    value, most = given.raw(field), MOST_CHARACTERS["schema"]
     if isinstance(value, str):
+        if len(value) > most:  # what a text holds, the body's own bounds do not count
+            raise given.wrong(field, f"a JSON schema of at most {most:,} characters")
         try:
             value = json.loads(value)
         except (ValueError, RecursionError) as error:

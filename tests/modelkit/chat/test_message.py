@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from modelkit.chat.message import Message, ToolCall, read_messages
+from modelkit.chat.message import Message, ToolCall, call_as_written, read_messages
 from modelkit.errors import RequestError
 
 CALL: dict[str, Any] = {
@@ -47,6 +47,14 @@ def test_empty_thinking_beside_the_real_one_is_passed_over() -> None:
     given = {"role": "assistant", "content": "4", "reasoning_content": "", "reasoning": "2+2"}
     assert Message.read(given).thinking == "2+2"
     assert Message.read({"role": "assistant", "content": "4", "reasoning": ""}).thinking == ""
+
+
+def test_arguments_that_hold_too_much_are_not_read():
+    """Reading them would stop every thread of the server for seconds."""
+    much = '{"a": [' + "[]," * 400_000 + "[]]}"
+    with pytest.raises(RequestError, match=r"arguments: more than 300,000 fields and values are not read"):
+        Message.read({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": much}}]})
+    assert call_as_written("f", much, None) == ToolCall("f", {}, None, much)
 
 
 def test_arguments_may_be_json_text():

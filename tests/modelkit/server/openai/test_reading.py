@@ -159,6 +159,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("response_format.type", {"response_format": {"type": "xml"}}),
     ("response_format.json_schema.schema", {"response_format": {"type": "json_schema", "json_schema": {}}}),
     ("guided_json", {"guided_json": "{"}),
+    ("guided_json", {"guided_json": f'{{"enum": [{"[]," * 400_000}[]]}}'}),
     ("None", {"response_format": {"type": "json_object"}, "guided_regex": "a"}),
     ("tools[0].type", {"tools": [{"type": "web_search"}]}),
     ("tools[0].function.name", {"tools": [{"type": "function", "function": {}}]}),
