@@ -11,7 +11,7 @@ order of their names, into files under MLX's names (`placed`). Every converted m
 input along its rows, as MLX has it.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -59,8 +59,10 @@ from modelkit.source.prequantized import (
     SourceKind,
 )
 from runtime.blocks.types import BLOCK_TYPES
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.quantizing import Tensor
 from runtime.quant import FORMATS, Format
+from runtime.records import dataclass
 
 FP8_DEFAULT = "mxfp8"
 
@@ -96,6 +98,7 @@ def plan(
             hint="Leave the format out, or start from the unquantized model.",
         )
     left = {spare} if spare else set[str]()
+    asked = _Asked(inventory, wanted, role, left, plain, chosen or {}, repacked)
     match kind:
         case BitNetWeights():
             if rewrite or repacked:
@@ -109,41 +112,73 @@ def plan(
         case Mxfp4Blocks():
             return _repack(inventory, kind, role, left)
         case Fp8Weights():
-            tiles = _tiles(inventory, kind)
-            unused = (*kind.unused, *kind.packed, *kind.packed.values())
-            stacks = packed_stacks(kind.packed, inventory.tensors, checkpoint_of(inventory.config))
-            made = _convert(
-                inventory, tiles, unused, wanted, role, left, plain, chosen or {}, rewrite, stacks
-            )
-            return replace(made, notes=(*made.notes, *_unused_notes(kind)))
+            return _of_fp8(asked, kind, rewrite=rewrite)
         case FloatWeights():
-            return _convert(inventory, {}, (), wanted, role, left, plain, chosen or {}, rewrite)
+            return _convert(asked, {}, (), rewrite=rewrite)
         case GgufWeights():
-            return _import(inventory, kind, wanted, role, left, plain, chosen or {}, repacked)
+            return _import(asked, kind)
         case CodeWeights():
-            return _codes(inventory, kind, wanted, role, left, plain, chosen or {}, repacked)
+            return _codes(asked, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Of what a plan is to be made, and how: as `plan` has it."""
+
+    inventory: Inventory
+    wanted: Format | None
+    role: Role
+    left: set[str]
+    """Names of tensors that are left out."""
+    plain: bool
+    chosen: Mapping[str, Choice]
+    changed: Collection[str]
+
+    @property
+    def files(self) -> Checkpoint:
+        return checkpoint_of(self.inventory.config)
+
+    @property
+    def searched(self) -> bool:
+        return bool(self.chosen)
+
+    def policy(self) -> Callable[[Matrix], Choice]:
+        """What becomes of a matrix that no search has decided about."""
+        request = request_for(self.wanted or _ROWS[FP8_DEFAULT], self.inventory.config)
+        rows = self.files.rows
+
+        def choice(matrix: Matrix) -> Choice:
+            tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
+            return choose(tensor, request, rows, draft=self.role == "draft", plain=self.plain)
+
+        return choice
+
+
+def _of_fp8(asked: _Asked, kind: Fp8Weights, *, rewrite: bool) -> Plan:
+    inventory = asked.inventory
+    unused = (*kind.unused, *kind.packed, *kind.packed.values())
+    stacks = packed_stacks(kind.packed, inventory.tensors, asked.files)
+    made = _convert(asked, _tiles(inventory, kind), unused, stacks, rewrite=rewrite)
+    return replace(made, notes=(*made.notes, *_unused_notes(kind)))
 
 
 def _convert(
-    inventory: Inventory,
+    asked: _Asked,
     tiles: Mapping[str, Tiles],
     unused: Collection[str],
-    wanted: Format | None,
-    role: Role,
-    left: set[str],
-    plain: bool,
-    searched: Mapping[str, Choice],
-    rewrite: bool,
     stacks: Sequence[Matrix] = (),
+    *,
+    rewrite: bool,
 ) -> Plan:
     """stacks: in MXFP4, which stay so where nothing else is asked for."""
+    inventory, wanted, role = asked.inventory, asked.wanted, asked.role
     rewrite = rewrite or is_in_the_way(inventory)
     if wanted is None and not tiles and not rewrite:
         return _keep_files(inventory, role, "float", {})
     chosen = wanted or _ROWS[FP8_DEFAULT]
-    folded = {tile.scales.name for tile in tiles.values()} | left | {*unused}
-    planned = _decide_all(inventory, tiles, folded, wanted, role, plain, searched, stacks)
-    notes = quantizing_notes(planned, chosen) if (wanted or tiles) and not searched else ()
+    folded = {tile.scales.name for tile in tiles.values()} | asked.left | {*unused}
+    planned = _decide_all(asked, tiles, folded, stacks)
+    notes = quantizing_notes(planned, chosen) if (wanted or tiles) and not asked.searched else ()
     if all(_untouched(tensor) for tensor in planned) and not rewrite:
         decided = {tensor.name: tensor for tensor in planned}
         return replace(_keep_files(inventory, role, "float", decided), format=wanted, notes=notes)
@@ -154,35 +189,27 @@ def _convert(
         tensors=planned,
         files=files_of(planned, inventory.config),
         config=converted_config(inventory.config, planned, chosen),
-        notes=(*left_out_notes(inventory, left), *notes),
+        notes=(*left_out_notes(inventory, asked.left), *notes),
     )
 
 
 def _decide_all(
-    inventory: Inventory,
-    tiles: Mapping[str, Tiles],
-    folded: set[str],
-    wanted: Format | None,
-    role: Role,
-    plain: bool,
-    searched: Mapping[str, Choice],
-    stacks: Sequence[Matrix],
+    asked: _Asked, tiles: Mapping[str, Tiles], folded: set[str], stacks: Sequence[Matrix]
 ) -> tuple[Planned, ...]:
     """By the policy; where nothing is asked for, only FP8 matrices are its business."""
-    files = checkpoint_of(inventory.config)
-    request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
+    wanted, by_policy = asked.wanted, asked.policy()
     planned: list[Planned] = []
-    for matrix in (*gather(to_decide(inventory, folded), files, tiles), *stacks):
-        if matrix in stacks and matrix.name not in searched and (wanted is None or wanted.name == "mxfp4"):
+    for matrix in (*gather(to_decide(asked.inventory, folded), asked.files, tiles), *stacks):
+        kept_so = wanted is None or wanted.name == "mxfp4"
+        if matrix in stacks and matrix.name not in asked.chosen and kept_so:
             planned.append(kept_stack(matrix))
             continue
-        if matrix.name in searched:
-            choice = searched[matrix.name]
+        if matrix.name in asked.chosen:
+            choice = asked.chosen[matrix.name]
         elif wanted is None and not any(slab.tiles for slab in matrix.slabs):
             choice = Choice(None, "not FP8 in the source" if tiles else "as in the source")
         else:
-            tensor = Tensor(matrix.known_as, matrix.dtype, matrix.shape)
-            choice = choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
+            choice = by_policy(matrix)
         planned.append(decide(matrix, choice))
     return in_order(planned)
 
@@ -198,21 +225,12 @@ def _repack(inventory: Inventory, kind: Mxfp4Blocks, role: Role, left: set[str])
     return Plan(role, "mxfp4 blocks", None, planned, files, config, left_out_notes(inventory, left))
 
 
-def _import(
-    inventory: Inventory,
-    kind: GgufWeights,
-    wanted: Format | None,
-    role: Role,
-    left: set[str],
-    plain: bool,
-    searched: Mapping[str, Choice],
-    changed: Collection[str],
-) -> Plan:
+def _import(asked: _Asked, kind: GgufWeights) -> Plan:
     """A GGUF file: as it is, or decoded exactly and then by the policy, or by what a search chose."""
-    files = checkpoint_of(inventory.config)
+    inventory, wanted, chosen, by_policy = asked.inventory, asked.wanted, asked.chosen, asked.policy()
     planned: list[Planned] = []
-    matrices = gguf_matrices(inventory, kind, left)
-    apart = torn(matrices, files.joined)
+    matrices = gguf_matrices(inventory, kind, asked.left)
+    apart = torn(matrices, asked.files.joined)
     for matrix in matrices:
         factor = kind.stored[kind.factors[matrix.known_as]] if matrix.known_as in kind.factors else None
         if wanted is None:
@@ -220,67 +238,52 @@ def _import(
                 refuse_factor(matrix, factor)
             made = mended(matrix) if matrix.name in apart else keep(matrix, factor)
         else:
-            dtype = "F32" if matrix.dtype in BLOCK_TYPES else matrix.dtype
-            request = request_for(wanted, inventory.config)
-            tensor = Tensor(matrix.known_as, dtype, matrix.shape)
-            choice = searched.get(matrix.name)
-            choice = choice or choose(tensor, request, files.rows, draft=role == "draft", plain=plain)
-            torn_still = matrix.name in searched and choice.format is None and matrix.name in apart
+            decoded = replace(matrix, dtype="F32") if matrix.dtype in BLOCK_TYPES else matrix
+            choice = chosen.get(matrix.name) or by_policy(decoded)
+            torn_still = matrix.name in chosen and choice.format is None and matrix.name in apart
             made = mended(matrix) if torn_still else requantized(matrix, choice, factor)
-        if any(slab.name in changed for slab in matrix.slabs):
+        if any(slab.name in asked.changed for slab in matrix.slabs):
             made = adapted(matrix, made, factor, asked=wanted is not None)
         planned.append(made)
-    ordered = in_order(planned)
-    notes = left_out_notes(inventory, left)
+    notes = left_out_notes(inventory, asked.left)
     if wanted is not None:
-        notes += requantizing_notes(kind, None if searched else wanted)
-    if wanted is not None and not searched:
-        notes += quantizing_notes(ordered, wanted)
-    config = imported_config(inventory.config, ordered, wanted)
-    return Plan(role, "gguf", wanted, ordered, files_of(ordered, inventory.config), config, notes)
+        notes += requantizing_notes(kind, None if asked.searched else wanted)
+    return _imported(asked, "gguf", in_order(planned), notes)
 
 
-def _codes(
-    inventory: Inventory,
-    kind: CodeWeights,
-    wanted: Format | None,
-    role: Role,
-    left: set[str],
-    plain: bool,
-    searched: Mapping[str, Choice],
-    changed: Collection[str],
-) -> Plan:
+def _codes(asked: _Asked, kind: CodeWeights) -> Plan:
     """Codes of another tool: as they are, or unpacked exactly and then by the policy, or by what a search
     chose, which may be to leave them.
     """
+    inventory, wanted, chosen, by_policy = asked.inventory, asked.wanted, asked.chosen, asked.policy()
     tiles = _tiles(inventory, kind.fp8) if kind.fp8 else {}
     folded = {tile.scales.name for tile in tiles.values()} | {*(kind.fp8.unused if kind.fp8 else ())}
-    matrices = code_matrices(inventory, kind, tiles, left | folded)
-    request = request_for(wanted or _ROWS[FP8_DEFAULT], inventory.config)
-    rows = checkpoint_of(inventory.config).rows
-
-    def by_policy(one: Matrix) -> Choice:
-        tensor = Tensor(one.known_as, one.dtype, one.shape)
-        return choose(tensor, request, rows, draft=role == "draft", plain=plain)
-
-    same = kept(matrices, kind, inventory, by_policy) if wanted is None or searched else []
+    matrices = code_matrices(inventory, kind, tiles, asked.left | folded)
+    same = kept(matrices, kind, inventory, by_policy) if wanted is None or asked.searched else []
     if wanted is None:
-        refuse_changed(same, changed, inventory.origin)
+        refuse_changed(same, asked.changed, inventory.origin)
         planned = same
     else:
-        left_so = {one.name: one for one in same if one.name in searched and not searched[one.name].format}
+        left_so = {one.name: one for one in same if one.name in chosen and not chosen[one.name].format}
         planned = [
-            left_so.get(one.name) or quantized(one, searched.get(one.name) or by_policy(one))
+            left_so.get(one.name) or quantized(one, chosen.get(one.name) or by_policy(one))
             for one in matrices
         ]
     ordered = in_order(planned)
-    notes = (*left_out_notes(inventory, left), *code_notes(ordered, kind, wanted, found=bool(searched)))
+    told = code_notes(ordered, kind, wanted, found=asked.searched)
+    notes = (*left_out_notes(inventory, asked.left), *told)
     if kind.fp8:
         notes += _unused_notes(kind.fp8)
-    if wanted is not None and not searched:
-        notes += quantizing_notes(ordered, wanted)
-    config = imported_config(inventory.config, ordered, wanted)
-    return Plan(role, kind.tool, wanted, ordered, files_of(ordered, inventory.config), config, notes)
+    return _imported(asked, kind.tool, ordered, notes)
+
+
+def _imported(asked: _Asked, kind: str, planned: tuple[Planned, ...], notes: tuple[str, ...]) -> Plan:
+    """Of weights that were packed in a way of their own."""
+    wanted, config = asked.wanted, asked.inventory.config
+    if wanted is not None and not asked.searched:
+        notes += quantizing_notes(planned, wanted)
+    files, made = files_of(planned, config), imported_config(config, planned, wanted)
+    return Plan(asked.role, kind, wanted, planned, files, made, notes)
 
 
 def _pass_through(inventory: Inventory, kind: MlxWeights, role: Role) -> Plan:
