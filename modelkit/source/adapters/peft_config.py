@@ -36,17 +36,42 @@ init_lora_weights, and VeLoRA saves memory in training alone."""
 _TIED = ("embed_tokens", "lm_head")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _QUANTIFIER = re.compile(r"[*+{]")
+_CLASS = re.compile(r"\\.|\[[^]]*\]", re.DOTALL)
+"""One character, of which a pattern says which it may be, or that it is itself."""
 _MAX_PATTERNS = 4096
 _MAX_PATTERN_CHARACTERS = 512
+_MAX_REPETITIONS = 3
+_MOST_TRIES = 10_000_000
+"""Of one pattern on one name: a fraction of a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A stranger's, which could take for ever: it is tried only where that is impossible."""
+
+    text: str
+    compiled: re.Pattern[str]
+    ways: int
+    """Through what it leaves open, its repetitions apart."""
+    repetitions: int
+    where: str
+    """How messages call the field that it stands in."""
+
+    def fits(self, module: str) -> bool:
+        """As PEFT matches: the end of a module's name, after a dot or whole. Raises UnsupportedSource."""
+        starts = module.count(".") + 1
+        if starts * self.ways * len(module) ** self.repetitions > _MOST_TRIES:
+            raise UnsupportedSource(f"{self.where}: the pattern {shown(self.text)} is too involved")
+        return self.compiled.match(module) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PeftConfig:
     rank: int
     alpha: float
-    ranks: tuple[tuple[re.Pattern[str], int], ...]
+    ranks: tuple[tuple[Pattern, int], ...]
     """Modules with a rank of their own; the first that fits counts."""
-    alphas: tuple[tuple[re.Pattern[str], float], ...]
+    alphas: tuple[tuple[Pattern, float], ...]
     rank_stabilized: bool
     dora: bool
     targets: tuple[str, ...]
@@ -63,11 +88,11 @@ class PeftConfig:
     raw: Mapping[str, Any]
 
     def rank_of(self, module: str) -> int:
-        return next((rank for pattern, rank in self.ranks if pattern.match(module)), self.rank)
+        return next((rank for pattern, rank in self.ranks if pattern.fits(module)), self.rank)
 
     def scale_of(self, module: str) -> float:
         rank = self.rank_of(module)
-        alpha = next((alpha for pattern, alpha in self.alphas if pattern.match(module)), self.alpha)
+        alpha = next((alpha for pattern, alpha in self.alphas if pattern.fits(module)), self.alpha)
         return alpha / math.sqrt(rank) if self.rank_stabilized else alpha / rank
 
 
@@ -109,26 +134,41 @@ def _refuse_others(raw: Mapping[str, Any], label: str) -> None:
         _flag(raw, name, label)
 
 
-def _patterns(raw: Mapping[str, Any], key: str, read: Any, label: str) -> list[tuple[re.Pattern[str], Any]]:
+def _patterns(raw: Mapping[str, Any], key: str, read: Any, label: str) -> list[tuple[Pattern, Any]]:
     found = raw.get(key) or {}
     if not isinstance(found, dict) or len(found) > _MAX_PATTERNS:
         raise MalformedFile(f"{label}: `{key}` is no object of at most {_MAX_PATTERNS} names")
     return [(_pattern(name, key, label), read(value, key, label)) for name, value in found.items()]
 
 
-def _pattern(text: str, key: str, label: str) -> re.Pattern[str]:
-    """As PEFT matches: the end of a module's name, after a dot or whole.
-
-    A pattern of a stranger could take for ever: repeated groups and more than three repetitions are refused.
-    """
-    quantified = len(_QUANTIFIER.findall(text.replace("\\", "")))
-    grouped = re.search(r"\)\s*[*+{]", text) is not None
-    if len(text) > _MAX_PATTERN_CHARACTERS or quantified > 3 or grouped:
+def _pattern(text: str, key: str, label: str) -> Pattern:
+    """Repeated groups, more than three repetitions, and comments, which could hide them, are refused."""
+    repetitions = len(_QUANTIFIER.findall(text.replace("\\", "")))
+    grouped = re.search(r"\)\s*[*+{]|\(\?#", text) is not None
+    if len(text) > _MAX_PATTERN_CHARACTERS or repetitions > _MAX_REPETITIONS or grouped:
         raise UnsupportedSource(f"{label}: the pattern {shown(text)} in `{key}` is too involved")
     try:
-        return re.compile(rf"(?:[^\n]*\.)?(?:{text})$")
+        compiled = re.compile(rf"(?:[^\n]*\.)?(?:{text})$")
     except (re.error, OverflowError, RecursionError) as error:
         raise MalformedFile(f"{label}: {shown(text)} in `{key}` is no pattern: {error}") from error
+    return Pattern(text, compiled, _ways(text), repetitions, f"{label}, `{key}`")
+
+
+def _ways(text: str) -> int:
+    """At most; every group once, whatever stands in it."""
+    ways, before = 1, ""
+    groups = [1]  # so many alternatives the open ones have
+    for sign in _CLASS.sub("x", text):
+        if sign == "(":
+            groups.append(1)
+        elif sign == "|":
+            groups[-1] += 1
+        elif sign == ")" and len(groups) > 1:
+            ways *= groups.pop()
+        elif sign == "?" and before != "(":
+            ways *= 2
+        before = sign
+    return ways * math.prod(groups)
 
 
 def _rank(value: object, key: str, label: str) -> int:

@@ -353,6 +353,15 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "unknown field": (_config(use_wavelets=True), "`use_wavelets` is True, which changes the numbers"),
     "start": (_config(init_lora_weights="pissa_niter_4"), "`init_lora_weights`"),
     "endless pattern": (_config(rank_pattern={"(a+)+b": 2}), "too involved"),
+    "choices behind a comment": (
+        _config(rank_pattern={"(?#[)" + "(p|p)?" * 30 + "(?#])r": 2}),
+        "too involved",
+    ),
+    "endless choices": (_config(rank_pattern={"(p|p)?" * 30 + "r": 2}), "too involved"),
+    "endless repetitions": (
+        _config(rank_pattern={r"[a-z.]*" * 3 + "r(a|b|c|d|e|f|g|h|i|j)" * 5: 2}),
+        "too involved",
+    ),
     "bad pattern": (_config(alpha_pattern={"a(": 2}), "is no pattern"),
     "dora without magnitudes": (_config(use_dora=True), "has no magnitude, against `use_dora`"),
     "A alone": (_tensors(lambda t: t.pop(f"{Q}.lora_B.weight")), "has no whole pair: B"),
