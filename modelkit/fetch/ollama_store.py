@@ -54,16 +54,20 @@ def _find(address: OllamaAddress, folders: tuple[Path, ...]) -> tuple[Path, Olla
     """The folder that has it, its manifest, and that one's digest."""
     parts = address.repository.split("/")
     place = parts if len(parts) == 3 else [REGISTRY, *parts]
+    looked: list[str] = []
     for folder in folders:
         path = folder.joinpath("manifests", *place, address.tag)
         try:
             raw = read_small(path, MANIFEST_LIMIT_BYTES)
+        except PermissionError:
+            looked.append(f"{folder}, which this user may not read")
         except OSError:
-            continue
-        return folder, OllamaManifest.parse(raw), Digest.of(raw)
+            looked.append(str(folder))
+        else:
+            return folder, OllamaManifest.parse(raw), Digest.of(raw)
     library = address.repository.removeprefix("library/")
     raise FetchError(
-        f"Ollama has no {library}:{address.tag} on this machine ({', '.join(map(str, folders))})",
+        f"Ollama has no {library}:{address.tag} on this machine ({'; '.join(looked)})",
         hint=f"modelkit pull ollama.com/{library}:{address.tag} fetches it. OLLAMA_MODELS says where Ollama's"
         " models are.",
     )

@@ -19,7 +19,7 @@ from typing import Protocol
 from modelkit.bars import Advance
 from modelkit.errors import StoreError
 from modelkit.store.digest import Blob
-from modelkit.store.disk import chunks, hard_link, open_plain, require_space, storing, write_all
+from modelkit.store.disk import chunks, hard_link, nearest, open_plain, require_space, storing, write_all
 from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from runtime.records import dataclass
@@ -62,7 +62,10 @@ def export_package(
     ways: list[str] = []
     with storing(folder, exported=True):
         present = _present(package, folder, instead)
-        needed_bytes = sum(one.size_bytes for path, one in instead.items() if path not in present)
+        copies = not link or _is_elsewhere(folder, package)
+        needed = {layer.path: layer.blob.size_bytes for layer in package.manifest.layers if copies}
+        needed.update((path, one.size_bytes) for path, one in instead.items())
+        needed_bytes = sum(count for path, count in needed.items() if path not in present)
         require_space(folder, needed_bytes, exported=True)
         for layer in package.manifest.layers:
             fresh = instead.get(layer.path)
@@ -105,6 +108,12 @@ def write_folder(files: Mapping[str, bytes], folder: Path) -> None:
         for name, content in files.items():
             part = folder / f".{hashlib.sha256(content).hexdigest()}.part"
             _write(iter([(0, content)]), folder / name, part, _silent)
+
+
+def _is_elsewhere(folder: Path, package: Package) -> bool:
+    """Is the folder on another disk than the package?"""
+    disk = nearest(folder).stat().st_dev
+    return any(blob.stat().st_dev != disk for blob in package.files.values())
 
 
 def _silent(_: int) -> None:

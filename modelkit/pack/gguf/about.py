@@ -50,7 +50,7 @@ def kept_metadata(files: Files) -> dict[str, Any]:
     """Authors, licence, tags and the like that an imported file told; nothing of one that is damaged."""
     path = files.get("gguf.json")
     try:
-        told = {} if path is None else read_json(path)
+        told = {} if path is None else read_json(path, nonfinite=True)
     except MalformedFile:
         return {}
     return {key: value for key, value in told.items() if _TOLD.fullmatch(key) and _plain(value)}

@@ -148,7 +148,10 @@ def _vectors(part: Part, ready: "Ready") -> dict[str, Any]:
 
 def _digest_of(text: Path | None) -> str | None:
     """Of a file's bytes; None where there is no file, which an empty one is not."""
-    return hashlib.sha256(text.read_bytes()).hexdigest() if text else None
+    if text is None:
+        return None
+    with text.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _keep(store: Store, key: str, found: Found, files: Files) -> None:

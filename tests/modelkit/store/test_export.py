@@ -30,6 +30,17 @@ def test_copies_are_the_users_own(store: Store, tmp_path: Path):
     assert store.verify().problems == ()
 
 
+def test_a_disk_without_room_for_copies_gets_none(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    put(store, "story")
+    monkeypatch.setattr("modelkit.store.disk.free_bytes", lambda _: 10)
+    with pytest.raises(StoreError, match=r"must be written to .*out, where 10 B are free"):
+        store.export("story", tmp_path / "out", link=False)
+    assert not (tmp_path / "out").exists()
+    assert store.export("story", tmp_path / "out").linked == 5
+
+
 @pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
 def test_where_links_cannot_reach_files_are_copied(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int

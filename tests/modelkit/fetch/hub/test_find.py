@@ -1,5 +1,6 @@
 """Names as other programs write them: what is said, and what is found in their folders."""
 
+import errno
 import json
 import os
 import pwd
@@ -256,6 +257,17 @@ def test_a_model_that_ollama_has_not_is_said_to_be_there_or_not(tmp_path: Path) 
     with pytest.raises(
         FetchError, match=r"no story:latest on this machine .*\n.*pull ollama\.com/story:latest"
     ):
+        modelkit.pull("ollama:story", home=tmp_path)
+
+
+def test_a_store_of_ollamas_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, _: int) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("modelkit.fetch.ollama_store.read_small", refuse)
+    with pytest.raises(FetchError, match=r"no story:latest .*ollama, which this user may not read\)"):
         modelkit.pull("ollama:story", home=tmp_path)
 
 
