@@ -62,6 +62,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.words",
             "modelkit.address",
             "modelkit.portable",
+            "modelkit.regexes",
         ),
     ),
     (False, ("modelkit.source", "modelkit.store", "modelkit.modelfile", "modelkit.tokenizer")),

@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from math import fmod
 from typing import Any, TypeGuard
 
+from modelkit.regexes import ways
 from modelkit.schema import target
 
 _DEEPEST, _MOST = 64, 20_000  # of parts that are looked at, and of patterns' characters
+_MOST_WAYS = 1 << 20  # through a stranger's pattern, on no text: a fraction of a second
+_PASSED_OVER = re.compile(r"[*{]|\)\+")  # repetitions that no text may take or not
 _OTHERS_SET = re.compile(r"\[[^\]]*(\[|--|&&|~~|\|\|)")  # sets in sets, of which `re` warns
 _NEVER_EMPTY = ("date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
 
@@ -53,8 +56,11 @@ class _Fitting:
         pattern = schema.get("pattern")
         if isinstance(pattern, str) and not _OTHERS_SET.search(pattern):
             self._left -= len(pattern)
-            try:  # on no text a stranger's pattern takes no time; one of another dialect counts as kept
-                return self._left <= 0 or re.search(pattern, "") is not None
+            passed = len(_PASSED_OVER.findall(pattern))
+            if self._left <= 0 or ways(pattern) << min(passed, 64) > _MOST_WAYS:
+                return True
+            try:  # one of another dialect counts as kept
+                return re.search(pattern, "") is not None
             except (re.error, RecursionError, OverflowError):
                 return True
         return schema.get("format") not in _NEVER_EMPTY

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.regexes import ways
 from modelkit.source.adapters.value import MAX_RANK, refuse_field
 from modelkit.source.display import shown
 from runtime.records import dataclass
@@ -36,8 +37,6 @@ init_lora_weights, and VeLoRA saves memory in training alone."""
 _TIED = ("embed_tokens", "lm_head")
 _VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.(\d{1,4})", re.ASCII)
 _QUANTIFIER = re.compile(r"[*+{]")
-_CLASS = re.compile(r"\\.|\[[^]]*\]", re.DOTALL)
-"""One character, of which a pattern says which it may be, or that it is itself."""
 _MAX_PATTERNS = 4096
 _MAX_PATTERN_CHARACTERS = 512
 _MAX_REPETITIONS = 3
@@ -142,33 +141,16 @@ def _patterns(raw: Mapping[str, Any], key: str, read: Any, label: str) -> list[t
 
 
 def _pattern(text: str, key: str, label: str) -> Pattern:
-    """Repeated groups, more than three repetitions, and comments, which could hide them, are refused."""
+    """Repeated groups and more than three repetitions are refused."""
     repetitions = len(_QUANTIFIER.findall(text.replace("\\", "")))
-    grouped = re.search(r"\)\s*[*+{]|\(\?#", text) is not None
+    grouped = re.search(r"\)\s*[*+{]", text) is not None
     if len(text) > _MAX_PATTERN_CHARACTERS or repetitions > _MAX_REPETITIONS or grouped:
         raise UnsupportedSource(f"{label}: the pattern {shown(text)} in `{key}` is too involved")
     try:
         compiled = re.compile(rf"(?:[^\n]*\.)?(?:{text})$")
     except (re.error, OverflowError, RecursionError) as error:
         raise MalformedFile(f"{label}: {shown(text)} in `{key}` is no pattern: {error}") from error
-    return Pattern(text, compiled, _ways(text), repetitions, f"{label}, `{key}`")
-
-
-def _ways(text: str) -> int:
-    """At most; every group once, whatever stands in it."""
-    ways, before = 1, ""
-    groups = [1]  # so many alternatives the open ones have
-    for sign in _CLASS.sub("x", text):
-        if sign == "(":
-            groups.append(1)
-        elif sign == "|":
-            groups[-1] += 1
-        elif sign == ")" and len(groups) > 1:
-            ways *= groups.pop()
-        elif sign == "?" and before != "(":
-            ways *= 2
-        before = sign
-    return ways * math.prod(groups)
+    return Pattern(text, compiled, ways(text), repetitions, f"{label}, `{key}`")
 
 
 def _rank(value: object, key: str, label: str) -> int:
