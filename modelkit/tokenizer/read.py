@@ -1,16 +1,19 @@
 """The JSON files of a tokenizer, which are untrusted text.
 
 Sizes are bounded before reading, and duplicate keys, NaN and infinities are refused: two readers must not
-see two different tokenizers in one file.
+see two different tokenizers in one file. So are halves of surrogate pairs, which no text can hold.
 """
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import TokenizerError
 from modelkit.python_faults import fault, unread
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_object(path: Path, *, limit_bytes: int) -> dict[str, Any]:
@@ -47,6 +50,8 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     """The JSON object that `text` spells; `name` is the file to blame. Raises TokenizerError."""
     try:
         value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()  # a ValueError for half of a pair
     except RecursionError as error:
         raise TokenizerError(f"{name} is nested too deeply") from error
     except ValueError as error:

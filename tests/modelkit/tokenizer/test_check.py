@@ -191,6 +191,7 @@ TEXTS = {
     "no object": "[]",
     "NaN": '{"version": NaN}',
     "a key twice": '{"version": "1.0", "version": "1.0"}',
+    "half a surrogate pair": '{"version": "\\ud800"}',
     "nested lists": "[" * 10**6,
     "nested objects": '{"a":' * 10**6,
     "nothing": "",

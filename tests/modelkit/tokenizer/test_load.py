@@ -268,6 +268,8 @@ def test_an_added_token_must_get_its_id(tmp_path: Path):
         {"bos_token": 5},
         {"eos_token": ["</s>"]},
         {"pad_token": "x" * 5000},
+        {"pad_token": "\ud800"},
+        {"extra_special_tokens": {"a": "\udfff"}},
     ],
 )
 def test_a_config_of_the_wrong_shape_is_refused(tmp_path: Path, config: Any):
