@@ -188,11 +188,4 @@ class ChatStream:
         return chat_usage([usages], sum(choice.thinking_tokens for choice in self._choices))
 
     def _opening(self, choices: list[dict[str, Any]], kind: str = "chat.completion.chunk") -> dict[str, Any]:
-        return {
-            "id": self._head.id,
-            "object": kind,
-            "created": self._head.created,
-            "model": self._head.model,
-            "system_fingerprint": self._head.fingerprint,
-            "choices": choices,
-        }
+        return self._head.completion(kind, choices)

@@ -196,11 +196,4 @@ class CompletionStream:
         return chat_usage(prompts, 0)
 
     def _opening(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": self._head.id,
-            "object": "text_completion",
-            "created": self._head.created,
-            "model": self._head.model,
-            "system_fingerprint": self._head.fingerprint,
-            "choices": choices,
-        }
+        return self._head.completion("text_completion", choices)

@@ -2,6 +2,7 @@
 
 import secrets
 import string
+from typing import Any
 
 from runtime.records import dataclass
 
@@ -26,3 +27,14 @@ class Head:
     """Seconds since 1970."""
     fingerprint: str
     """Changes when the same seed may give another text: with the package and with this program."""
+
+    def completion(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        """An object of that kind, or a chunk of one, without what is said at its end."""
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+            "choices": choices,
+        }
