@@ -11,7 +11,8 @@ from runtime.records import dataclass
 
 
 def _filters_to_ours(shape: Shape, _: Facts) -> Shape:
-    return shape[-3], 1, shape[-1]
+    """What is none stays as it is, and is refused by the network that it does not fit."""
+    return (shape[-3], 1, shape[-1]) if len(shape) >= 3 else shape
 
 
 def _filters_to_theirs(shape: Shape, _: Facts) -> Shape:

@@ -2,7 +2,6 @@
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
 from modelkit.source.gguf.architectures.exchange import Reading, Writing
-from modelkit.source.gguf.architectures.facts import Facts
 from modelkit.source.gguf.architectures.moe import (
     MOE_INNER,
     SIGMOID,
@@ -11,7 +10,6 @@ from modelkit.source.gguf.architectures.moe import (
     gating,
     leading_dense,
 )
-from modelkit.source.gguf.architectures.moves import Shape
 from modelkit.source.gguf.architectures.parts import (
     CONTEXT,
     FUSED_QKV,
@@ -25,19 +23,8 @@ from modelkit.source.gguf.architectures.parts import (
     rules,
 )
 from modelkit.source.gguf.architectures.rope import Rope
-from modelkit.source.gguf.architectures.rules import Kept
 from modelkit.source.gguf.architectures.settings import Always, Same, Special
-
-
-def _to_ours(shape: Shape, _: Facts) -> Shape:
-    return (shape[0], 1, shape[1])
-
-
-def _to_theirs(shape: Shape, _: Facts) -> Shape:
-    return (shape[0], shape[1] * shape[2])
-
-
-_FILTERS = Kept(_to_ours, _to_theirs)
+from modelkit.source.gguf.architectures.state import FILTERS
 
 
 def _read_layers(file: Reading) -> None:
@@ -96,7 +83,7 @@ _BLOCK = (
         shortconv.out_proj.* = conv.out_proj.*
         shortconv.conv.bias = conv.conv.bias
     """),
-    rule("shortconv.conv.weight", "conv.conv.weight", _FILTERS),
+    rule("shortconv.conv.weight", "conv.conv.weight", FILTERS),
     FUSED_QKV,
 )
 

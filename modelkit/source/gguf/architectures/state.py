@@ -11,12 +11,13 @@ from modelkit.source.gguf.architectures.settings import Always, Same, Setting, S
 
 
 def _filters_to_ours(shape: Shape, _: Facts) -> Shape:
-    return (shape[0], 1, shape[1])
+    """What is none stays as it is, and is refused by the network that it does not fit."""
+    return (shape[0], 1, shape[1]) if len(shape) == 2 else shape
 
 
 def _filters_to_theirs(shape: Shape, _: Facts) -> Shape:
     """From [channels, 1, taps] or [channels, taps, 1]."""
-    return (shape[0], shape[1] * shape[2])
+    return (shape[0], shape[1] * shape[2]) if len(shape) == 3 else shape
 
 
 def _column(shape: Shape, _: Facts) -> Shape:

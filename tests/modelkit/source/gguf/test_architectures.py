@@ -121,6 +121,15 @@ def test_ones_in_front_of_a_shape_say_nothing(reference: GgufReference) -> None:
         assert found == reference.imported
 
 
+@pytest.mark.parametrize("name", ["bamba", "bailing_hybrid", "lfm2"])
+def test_a_filter_that_is_none_is_left_to_the_network_to_refuse(name: str) -> None:
+    reference = GgufReference(name)
+    filters = {name for name in reference.shapes if "conv" in name and name.endswith(".weight")}
+    shapes = {name: (1,) if name in filters else shape for name, shape in reference.shapes.items()}
+    found = read(reference.metadata, shapes, reference.exported, name)
+    assert {made.shape for made in found.tensors.values() if {*made.tensors} & filters} == {(1,)}
+
+
 @pytest.mark.parametrize("name", ["mixtral", "gpt_oss", "qwen2_moe", "deepseek_v3", "granitemoeshared"])
 def test_a_mixture_of_one_expert_has_a_stack(name: str) -> None:
     """llama-quantize writes its experts as matrices, and its router as a vector."""
