@@ -28,7 +28,7 @@ _FREE_BYTES = 16 << 20  # that a small archive may become in any case
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file in an archive. `pieces` is to be used up before the next one is asked for."""
+    """A file in an archive. What of its pieces is left when the next one is asked for is passed over."""
 
     path: str
     size_bytes: int
@@ -61,8 +61,9 @@ def members(archive: BinaryIO, size_bytes: int, packing: str, what: str) -> Iter
         count += 1
         if count > LAYER_LIMIT:
             raise FetchError(f"{what} holds more than {LAYER_LIMIT} files")
-        yield Member(check_path(name.removeprefix("./")), length, source.pieces(length))
-        source.skip_rest(length)
+        source.begin(length)
+        yield Member(check_path(name.removeprefix("./")), length, source.pieces())
+        source.end(length)
 
 
 class _Source:
@@ -80,17 +81,21 @@ class _Source:
             found += self._some(count - len(found))
         return bytes(found)
 
-    def pieces(self, count: int) -> Iterator[bytes]:
+    def begin(self, count: int) -> None:
+        """A member of so many bytes begins."""
         self._left = count
+
+    def pieces(self) -> Iterator[bytes]:
+        """What is left of the member."""
         while self._left:
             piece = self._some(self._left)
             self._left -= len(piece)
             yield piece
 
-    def skip_rest(self, count: int) -> None:
-        """What of a member was not asked for, and the padding behind it."""
-        while self._left:
-            self._left -= len(self._some(self._left))
+    def end(self, count: int) -> None:
+        """Pass over what is left of the member, and the padding behind it."""
+        for _ in self.pieces():
+            pass
         self.take(-count % BLOCK_BYTES)
 
     def _some(self, count: int) -> bytes:

@@ -77,6 +77,17 @@ def test_archives(rounds: int) -> None:
                 assert check_path(member.path) == member.path
 
 
+@pytest.mark.parametrize("taken", [0, 1])
+def test_what_is_left_of_a_file_is_passed_over(taken: int) -> None:
+    data = archive(tarfile.PAX_FORMAT)
+    names: list[str] = []
+    for member in members(io.BytesIO(data), len(data), "tar", "it"):
+        names.append(member.path)
+        for _ in range(taken):
+            next(member.pieces, None)
+    assert names == ["a.json", "d/" + "e" * 120, "z"]
+
+
 def any_value(rng: random.Random, depth: int = 0) -> Any:
     what = rng.random()
     if depth > 4 or what < 0.4:
