@@ -54,6 +54,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "deepseek_vl": Wrapper("llama"),
     "deepseek_vl_hybrid": Wrapper("llama"),
     "emu3": Wrapper("emu3_text_model", inside="model.text_model."),
+    "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text"),
+    "ernie4_5_moe_vl": Wrapper("ernie4_5_vl_moe_text", flat=True),
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
     "glm46v": Wrapper("glm4v_text"),
@@ -135,6 +137,13 @@ TEXTS: dict[str, dict[str, Any]] = {
         "rope_theta": 1e6,
     },
     "ernie4_5": {},
+    "ernie4_5_vl_moe_text": {
+        "vocab_size": 103424,
+        "hidden_size": 2560,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 20,
+    },
     "exaone4": {},
     "exaone4_5_text": {},
     "gemma": {},
@@ -263,6 +272,7 @@ ALL_TOWERS = Towers(
         "vit_large_projector.",
         "patch_merge_mlp.",
         "layerwise_projectors.",
+        "resampler_model.",
         "spatial_projectors.",
     ),
 )
@@ -307,7 +317,37 @@ def _same_axes(block: Raw) -> dict[str, Any]:
     return found
 
 
-_RESPELLED = {"paddleocr_vl_text": _one_flag, "hunyuan_vl_text": _same_axes}
+def _by_baidu(block: Raw) -> dict[str, Any]:
+    """ERNIE 4.5 VL's, in files from before transformers had it: experts for text and for images counted
+    apart, and a first and a last layer that has them.
+    """
+    told, found = block.get("moe_num_experts"), dict[str, Any]()
+    if isinstance(told, list) and told:
+        if len({*map(str, told)}) > 1:
+            Fields(dict(block)).refuse("moe_num_experts", "as many experts for text as for images")
+        found["moe_num_experts"] = told[0]
+    layers = Fields({**TEXTS["ernie4_5_vl_moe_text"], **block}).count("num_hidden_layers", high=4096)
+    start, stop = (_of_both(block, name) for name in ("moe_layer_start_index", "moe_layer_end_index"))
+    if block.get("mlp_layer_types") is None and start is not None:
+        Fields(dict(block)).count("moe_layer_interval", 1, high=1)
+        last = layers - 1 if stop in (None, -1) else stop
+        sparse = (start <= i <= last for i in range(layers))
+        found["mlp_layer_types"] = ["sparse" if one else "dense" for one in sparse]
+    return found
+
+
+def _of_both(block: Raw, name: str) -> int | None:
+    """Which layers have experts for text; those for images must have them where these do."""
+    told = block.get(name)
+    listed = told if isinstance(told, list) else [told]
+    return None if told is None else Fields({name: listed[0] if listed else None}).count(name, low=-1)
+
+
+_RESPELLED = {
+    "ernie4_5_vl_moe_text": _by_baidu,
+    "paddleocr_vl_text": _one_flag,
+    "hunyuan_vl_text": _same_axes,
+}
 
 
 def _row(raw: Raw) -> Wrapper:

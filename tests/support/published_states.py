@@ -125,6 +125,26 @@ def ernie_by_baidu(state: State) -> State:
     return {**each_alone(named), **head}
 
 
+def ernie_vl_by_baidu(state: State) -> State:
+    """Experts for images behind those for text, scores in columns, corrections in two rows."""
+    out: State = {"model.resampler_model.mlp.weight": np.zeros((2, 2), np.float32)}
+    for name, array in each_alone(state).items():
+        seen, name = ".vision_moe." in name, re.sub(r"\.(text|vision)_moe\.", ".", name)
+        name = renamed(
+            ("model.language_model.", "model."),
+            ("model.vision_tower.", "vision_model."),
+            (".gate.moe_statics.", ".moe_statics."),
+        )({name: array}).popitem()[0]
+        if name.endswith(".mlp.gate.weight"):
+            out[f"{name}_1" if seen else name] = array.T
+        elif name.endswith(".e_score_correction_bias"):
+            out[name] = np.concatenate([out[name], array]) if seen else array
+        else:
+            behind = re.sub(r"experts\.(\d)", lambda one: f"experts.{int(one[1]) + 8}", name)
+            out[behind if seen else name] = array
+    return out
+
+
 def exaone_by_lg(state: State) -> State:
     named = renamed((".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"))(state)
     return with_a_head(named)

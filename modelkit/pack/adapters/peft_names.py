@@ -10,6 +10,7 @@ from modelkit.pack.planning.experts import gather
 from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from runtime.models.checkpoint import TRUNK, Checkpoint
+from runtime.models.names import module_name
 from runtime.models.tensor_names import spelled, text_name
 from runtime.models.towers import unwrapped
 from runtime.models.wrapper import text_block
@@ -28,8 +29,10 @@ _BARE = (
 def in_transformers(inventory: Inventory, *, writes: bool) -> dict[str, Shape]:
     """name -> shape, outputs first, of all tensors of a checkpoint. writes: has its class a head?"""
     files = checkpoint_of(inventory.config)
-    matrices = {one.name: one.shape for one in gather(inventory.tensors.values(), files, {})}
-    inside = files.inside if text_block(inventory.config) else None
+    own = [tensor for name, tensor in inventory.tensors.items() if not name.endswith(files.spare)]
+    matrices = {one.name: one.shape for one in gather(own, files, {})}
+    wrapped = text_block(inventory.config) or module_name(inventory.config) == "wrapped"
+    inside = files.inside if wrapped else None
     found: dict[str, Shape] = {}
     for name, shape in matrices.items():
         for own, its in _whole(name, shape, files, matrices, wrapped=inside is not None):

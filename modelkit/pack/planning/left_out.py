@@ -18,7 +18,8 @@ def to_decide(inventory: Inventory, folded: Collection[str]) -> list[TensorInfo]
 
 def masks(inventory: Inventory) -> list[str]:
     """Attention masks and rotary tables that old checkpoints store, Phi-4's adapters for images and sound,
-    DeepSeek V4's choice of experts for images, and Ouro's gates; MLX has no module for them.
+    DeepSeek V4's choice of experts for images, ERNIE's experts for these, and Ouro's gates; MLX has no module
+    for them.
     """
     endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
     return [name for name in inventory.tensors if name.endswith(endings)]
@@ -54,9 +55,12 @@ def _unread(inventory: Inventory) -> list[str]:
     return [name for name in inventory.tensors if files.never_read(name)]
 
 
+_OF_MEDIA = (".lora_", ".bias_vl", ".experts.", ".vision_moe.", ".gate.weight_1")
+
+
 def left_out_notes(inventory: Inventory, left: Collection[str]) -> tuple[str, ...]:
     spare = masks(inventory)
-    pairs = [name for name in spare if ".lora_" in name or name.endswith(".bias_vl")]
+    pairs = [name for name in spare if any(part in name for part in _OF_MEDIA)]
     gates = [name for name in spare if "exit_gate." in name]
     buffers = [name for name in spare if name not in (*pairs, *gates)]
     notes = [f"{head} is left out: it repeats the embedding, to which config.json ties it" for head in left]

@@ -21,6 +21,7 @@ from tests.support.published_states import (
     dbrx_in_stacks,
     each_alone,
     ernie_by_baidu,
+    ernie_vl_by_baidu,
     exaone_by_lg,
     filters_of_torch,
     glm_by_zai,
@@ -222,6 +223,27 @@ def inner(change: Callable[[Config], Config]) -> Callable[[Config], Config]:
 _OF_SARVAM = {"n_routed_experts": "num_experts", "n_shared_experts": "num_shared_experts"}
 
 
+def ernie_vl_of_old(config: Config) -> Config:
+    """As before transformers had it, all fields beside those for images."""
+    text = config["text_config"]
+    kinds = text.pop("mlp_layer_types")
+    assert kinds == ["dense", "sparse", "sparse", "dense"]
+    own = {"moe_layer_start_index": [1, 1], "moe_layer_end_index": [2, 2], "moe_layer_interval": 1}
+    rope = {"type": "default", "mrope_section": [3, 3, 2]}
+    return {
+        **text,
+        **own,
+        "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"],
+        "model_type": "ernie4_5_moe_vl",
+        "moe_num_experts": [8, 8],
+        "rope_parameters": None,
+        "rope_theta": 500000.0,
+        "rope_scaling": rope,
+        "tie_word_embeddings": False,
+        "vision_config": {"depth": 1},
+    }
+
+
 def sarvam_of_old(config: Config) -> Config:
     """With its own names of fields."""
     names = {**_OF_SARVAM, "attention_bias": "use_qkv_bias"}
@@ -333,6 +355,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         without("moe_num_experts", "moe_k", num_experts=8, num_experts_per_tok=3),
         same,
     ),
+    "ernie4_5_vl_moe as published": ("ernie4_5_vl_moe_biases", ernie_vl_of_old, ernie_vl_by_baidu),
     "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
     "dbrx as published": ("dbrx", dbrx_of_old, same),
     "dbrx by MLX": ("dbrx", without(), dbrx_by_mlx),

@@ -33,3 +33,14 @@ def test_gates_of_ouro_are_left_out(inventory_of: Make) -> None:
     assert [tensor.name for tensor in to_decide(inventory, ())] == ["model.norm.weight"]
     (gates,) = left_out_notes(inventory, ())
     assert gates == "2 tensors are left out: gates of fewer passes, and all are made"
+
+
+def test_experts_of_ernie_for_images_are_left_out(inventory_of: Make) -> None:
+    at = "model.layers.1.mlp"
+    kept = {f"{at}.gate.weight": ("F32", (64, 2)), f"{at}.experts.1.up_proj.weight": ("BF16", (32, 64))}
+    left = {f"{at}.gate.weight_1": ("F32", (64, 2)), f"{at}.experts.2.up_proj.weight": ("BF16", (16, 64))}
+    text = {"moe_num_experts": 2, "moe_intermediate_size": [32, 16], "num_hidden_layers": 2}
+    inventory = inventory_of({**kept, **left}, {"model_type": "ernie4_5_vl_moe", "text_config": text})
+    assert sorted(tensor.name for tensor in to_decide(inventory, ())) == sorted(kept)
+    (note,) = left_out_notes(inventory, ())
+    assert note == "2 tensors are left out: what images and sound have besides"
