@@ -45,5 +45,7 @@ def check_draft(config: Mapping[str, Any], files: Files, target: Tokenizer) -> t
 
 
 def _vocab_size(config: Mapping[str, Any]) -> int | None:
-    size = text_config(config).get("vocab_size")
-    return size if type(size) is int else None
+    """Rows of its table, in which Molmo 2 has more than `vocab_size`."""
+    text = text_config(config)
+    size, more = text.get("vocab_size"), text.get("additional_vocab_size", 0)
+    return size + more if type(size) is int and type(more) is int else None

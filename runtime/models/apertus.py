@@ -3,11 +3,10 @@
 leave those out, which are never drawn then.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import StepCache
@@ -15,11 +14,11 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
+from runtime.models.pruned import Pruned
 from runtime.models.tensor_names import text_tower, without_spares
 from runtime.nn.activation import XIELU
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.layer import Layer
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.norm import Normalize
 from runtime.nn.rope import Rope
@@ -102,28 +101,10 @@ def _activation(config: Config) -> Any:
     return XIELU() if config.activation == "xielu" else ACTIVATIONS[config.activation]
 
 
-NEVER = -65504.0
-"""A logit of probability 0 that all types of floats have. Of two infinities the difference is no number."""
-
-
-class Pruned(CausalLM):
-    """Ids without a row in the head have a probability of 0."""
-
-    def __init__(self, config: Config, layers: Sequence[Layer]) -> None:
-        super().__init__(config, layers, rms_norms(config)())
-        self.lm_head = nn.Linear(config.hidden_size, config.drawn, bias=False)
-        self._absent = config.vocab_size - config.drawn
-
-    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
-        known = super().logits(hidden, step)
-        absent = mx.full((*known.shape[:-1], self._absent), NEVER, known.dtype)
-        return mx.concatenate([known, absent], axis=-1)
-
-
 def build(config: Config) -> CausalLM:
     layers = [Block(config, rope) for rope in layer_ropes(config)]
     if config.drawn != config.vocab_size:
-        return Pruned(config, layers)
+        return Pruned(config, layers, config.drawn)
     return CausalLM(config, layers, rms_norms(config)())
 
 

@@ -141,6 +141,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "minimax_m3_vl_text": {"num_experts": "num_local_experts"},
     "mistral_large4_text": {"num_local_experts": "n_routed_experts"},
     "mixtral": {"num_experts": "num_local_experts"},
+    "molmo2_text": {"qkv_bias": "attention_bias", "layer_norm_eps": "rms_norm_eps"},
     "mt5": _T5,
     "mpt": {
         "hidden_size": "d_model",

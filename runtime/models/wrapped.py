@@ -89,6 +89,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "llava_next_video": Wrapper("llama", "either"),
     "llava_onevision": Wrapper("qwen2", "either"),
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
+    "molmo2": Wrapper("molmo2_text"),
     "musicflamingo": Wrapper("qwen2"),
     "ovis2": Wrapper("qwen2"),
     "paddleocr_vl": Wrapper("paddleocr_vl_text", flat=True),
@@ -192,6 +193,7 @@ TEXTS: dict[str, dict[str, Any]] = {
     "ministral3": {},
     "mistral": {**_LLAMA, "intermediate_size": 14336, "num_key_value_heads": 8},
     "mixtral": {},
+    "molmo2_text": {"num_hidden_layers": 36},
     "olmo2": {},
     "olmo3": {},
     "paddleocr_vl_text": {
@@ -258,7 +260,7 @@ ALL_TOWERS = Towers(
         *USUAL.images,
         *("image_tower.", "video_tower.", "high_res_vision_", "vqmodel.", "generation_"),
         *("vision_projection.", "visual_embeddings_table.", "image_newline", "vision_embed_tokens."),
-        *("vit.", "vision_tokenizer."),
+        *("vit.", "vision_tokenizer.", "vision_backbone."),
     ),
     sound=(*USUAL.sound, "audio_tokenizer.", "audio.", "encoder.", "talker.", "token2wav.", "code2wav."),
     projectors=(

@@ -145,6 +145,32 @@ def ernie_vl_by_baidu(state: State) -> State:
     return out
 
 
+_MOLMO = (
+    *(("model.language_model.layers.", "model.transformer.blocks."), (".o_proj.", ".attn_out.")),
+    *(("model.language_model.norm.", "model.transformer.ln_f."), (".down_proj.", ".ff_out.")),
+    *((".input_layernorm.", ".attn_norm."), (".post_attention_layernorm.", ".ff_norm.")),
+    *((".q_proj.", ".att_proj."), (".k_proj.", ".att_proj."), (".v_proj.", ".att_proj.")),
+    *((".up_proj.", ".ff_proj."), (".gate_proj.", ".ff_proj.")),
+)
+
+
+def molmo_by_ai2(state: State) -> State:
+    """Queries, keys and values in one matrix, what passes a gate before it in another, two tables."""
+    table = state["model.language_model.embed_tokens.weight"]
+    out: State = {"model.vision_backbone.image_vit.patch.weight": np.zeros((2, 2), np.float32)}
+    for part, rows in (("embedding", table[:144]), ("new_embedding", table[144:])):
+        out[f"model.transformer.wte.{part}"] = rows
+    for name, array in state.items():
+        if any(part in name for part in ("vision_tower.", "projector.", "embed_tokens.")):
+            continue
+        called = name
+        for pair in _MOLMO:
+            called = called.replace(*pair)
+        parts = [out[called], array] if called in out else [array]
+        out[called] = np.concatenate(parts[::-1] if ".up_proj." in name else parts)
+    return out
+
+
 def exaone_by_lg(state: State) -> State:
     named = renamed((".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"))(state)
     return with_a_head(named)

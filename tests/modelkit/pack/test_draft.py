@@ -46,6 +46,12 @@ def test_a_vocabulary_too_small_for_the_tokens_is_refused(target: Tokenizer) -> 
         check_draft({"vocab_size": 20}, {}, target)
 
 
+def test_rows_that_only_the_table_has_count(target: Tokenizer) -> None:
+    """As those of Molmo 2."""
+    config = {"vocab_size": 20, "additional_vocab_size": target.vocab_size - 20}
+    assert check_rows(config, target, "the model") == ()
+
+
 def test_a_special_token_without_a_row_is_noted(target: Tokenizer) -> None:
     (note,) = check_rows({"vocab_size": 31}, target, "the model")
     assert "no embedding for 1 special tokens (<end>)" in note

@@ -13,7 +13,7 @@ from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
 from runtime.loaded import load_model
-from runtime.models.apertus import NEVER
+from runtime.models.pruned import NEVER
 from runtime.nn import ops
 from tests.support.kinds import variants_later
 from tests.support.parity import Reference, scales_head, write_checkpoint

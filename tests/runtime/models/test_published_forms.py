@@ -40,6 +40,7 @@ from tests.support.published_states import (
     minimax_m3_by_minimax,
     minimax_with_rates,
     mlx_experts,
+    molmo_by_ai2,
     neox_by_mlx,
     old_wrapper,
     one_by_one,
@@ -244,6 +245,16 @@ def ernie_vl_of_old(config: Config) -> Config:
     }
 
 
+def molmo_of_old(config: Config) -> Config:
+    """With names of fields from before transformers had it."""
+    names = {"attention_bias": "qkv_bias", "rms_norm_eps": "layer_norm_eps"}
+    text = {names.get(name, name): x for name, x in config["text_config"].items()}
+    rope = text.pop("rope_parameters")
+    scaling = rope if rope["rope_type"] != "default" else None
+    own = {"use_qk_norm": True, "rope_theta": rope["rope_theta"], "rope_scaling": scaling}
+    return {**config, "vit_config": config["vision_config"], "text_config": {**text, **own}}
+
+
 def sarvam_of_old(config: Config) -> Config:
     """With its own names of fields."""
     names = {**_OF_SARVAM, "attention_bias": "use_qkv_bias"}
@@ -356,6 +367,8 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         same,
     ),
     "ernie4_5_vl_moe as published": ("ernie4_5_vl_moe_biases", ernie_vl_of_old, ernie_vl_by_baidu),
+    "molmo2 as published": ("molmo2", molmo_of_old, molmo_by_ai2),
+    "molmo2 on OLMo as published": ("molmo2_olmo", molmo_of_old, molmo_by_ai2),
     "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
     "dbrx as published": ("dbrx", dbrx_of_old, same),
     "dbrx by MLX": ("dbrx", without(), dbrx_by_mlx),

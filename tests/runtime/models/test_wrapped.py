@@ -32,7 +32,7 @@ _CALLED = {
     "hunyuan_vl_text": "hunyuan",
     "paddleocr_vl_text": "llama",
 }
-_WRAPPED = ("ernie4_5_vl_moe_text", "glm4v_text", "glm4v_moe_text", "glm_ocr_text")
+_WRAPPED = ("ernie4_5_vl_moe_text", "glm4v_text", "glm4v_moe_text", "glm_ocr_text", "molmo2_text")
 _LEFT_OUT = {"cohere": "logit_scale", "cohere2": "logit_scale", "granite": "logits_scaling"}
 # Names of the trunk and of the head: transformers 4's, 5's and MLX's.
 SPELLINGS = [

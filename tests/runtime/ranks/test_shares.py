@@ -85,6 +85,8 @@ SHARED = (
         "starcoder2",
     ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", "zaya", *INSIDE, *IN_PARTS),
+    *("hy_v4", "minimax_m3", "iquest_loop", "ouro_window", "inkling2_text", "inkling_text", "starcoder2"),
+    *("molmo2_olmo", "phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
     "t5",

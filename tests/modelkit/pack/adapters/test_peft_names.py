@@ -26,6 +26,8 @@ RARE = {
     "longcat_flash saved": "experts without matrices have some",
     "ring_linear published": "the reference's class has a name of its own for the gate",
     "Sarvam 30B": "one matrix for queries, keys and values, which its class has apart",
+    "molmo2 as published": "the same, and one for what passes a gate and the gate",
+    "molmo2 on OLMo as published": "the same, and one for what passes a gate and the gate",
     "step3p5 by MLX": "names of mlx-lm's class, which no file of the hub has",
 }
 

@@ -1,0 +1,30 @@
+"""A decoder whose head has rows for the first ids alone. Those behind them, of images and sound, are read and
+never drawn.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from runtime.models.decoder import CausalLM, rms_norms
+from runtime.models.decoder_config import DecoderConfig
+from runtime.nn.layer import Layer
+from runtime.step import Step
+
+NEVER = -65504.0
+"""A logit of probability 0 that all types of floats have. Of two infinities the difference is no number."""
+
+
+class Pruned(CausalLM):
+    """drawn: how many ids have a row in the head, which is not the embedding."""
+
+    def __init__(self, config: DecoderConfig, layers: Sequence[Layer], drawn: int) -> None:
+        super().__init__(config, layers, rms_norms(config)())
+        self.lm_head = nn.Linear(config.hidden_size, drawn, bias=False)
+        self._absent = config.vocab_size - drawn
+
+    def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
+        known = super().logits(hidden, step)
+        absent = mx.full((*known.shape[:-1], self._absent), NEVER, known.dtype)
+        return mx.concatenate([known, absent], axis=-1)
