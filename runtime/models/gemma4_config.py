@@ -151,10 +151,11 @@ def _layers(fields: Fields, shape: dict[str, Any], unified: bool) -> tuple[Layer
     )
 
 
-def layer_kinds(fields: Fields, count: int) -> list[str]:
-    """The last layer is always a full one."""
+def layer_kinds(fields: Fields, count: int, *, every: int = 6) -> list[str]:
+    """The last layer is always a full one; where none are listed, one in so many."""
     listed = fields.words("layer_types", count, _KINDS)
-    kinds = listed or ["full_attention" if (i + 1) % 6 == 0 else "sliding_attention" for i in range(count)]
+    full = ((i + 1) % every == 0 for i in range(count))
+    kinds = listed or ["full_attention" if one else "sliding_attention" for one in full]
     kinds = [*kinds[:-1], "full_attention"]
     fields.take("layer_types", kinds)
     return kinds
@@ -182,25 +183,30 @@ def _refuse_unlike_donors(sizes: Sequence[tuple[int, int]], donors: Sequence[int
 
 def _heads(fields: Fields, shape: dict[str, Any], i: int, kind: str) -> tuple[int, int]:
     """Head size and number of key heads of layer i. `per_layer_config` of new files replaces `global_...`."""
-    table = fields.raw.get("per_layer_config")
-    if isinstance(table, Mapping):
-        own = table.get(str(i)) or {}
-        if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
-            raise UnsupportedModel(
-                f"config.json: per_layer_config of layer {i} is {shown(own)}; only head_dim and "
-                "num_key_value_heads can differ between layers"
-            )
-        layer = Fields({"head_dim": shape["head_dim"], "num_key_value_heads": shape["kv_heads"], **own})
-        return (
-            layer.count("head_dim", high=4096),
-            key_heads(layer, shape["heads"]),
-        )
+    listed = listed_heads(fields, shape, i)
+    if listed is not None:
+        return listed
     if kind == "sliding_attention":
         return shape["head_dim"], shape["kv_heads"]
     kv_heads = shape["kv_heads"]
     if fields.flag("attention_k_eq_v"):
         kv_heads = key_heads(fields, shape["heads"], kv_heads, name="num_global_key_value_heads")
     return fields.count("global_head_dim", 512, high=4096), kv_heads
+
+
+def listed_heads(fields: Fields, shape: dict[str, Any], i: int) -> tuple[int, int] | None:
+    """What `per_layer_config` says of them; None in files without it."""
+    table = fields.raw.get("per_layer_config")
+    if not isinstance(table, Mapping):
+        return None
+    own = table.get(str(i)) or {}
+    if not isinstance(own, Mapping) or set(own) - {"head_dim", "num_key_value_heads"}:
+        raise UnsupportedModel(
+            f"config.json: per_layer_config of layer {i} is {shown(own)}; only head_dim and "
+            "num_key_value_heads can differ between layers"
+        )
+    layer = Fields({"head_dim": shape["head_dim"], "num_key_value_heads": shape["kv_heads"], **own})
+    return layer.count("head_dim", high=4096), key_heads(layer, shape["heads"])
 
 
 def layers_layout(layers: Sequence[Layer]) -> list[LayerSpec]:

@@ -44,7 +44,8 @@ TOKENS, COLUMNS, GREEDY = 48, 48, 64
 SOURCE = 29  # tokens that an encoder reads
 # Hidden states are their answers.
 _WITH_POOLERS = ("bert", "roberta", "camembert", "xlm-roberta", "mpnet", "gte", "jina_embeddings_v3")
-OF_ENCODERS = (*_WITH_POOLERS, "distilbert", "modernbert", "nomic_bert", "eurobert")
+_GEMMAS = ("embedding_gemma2", "embedding_gemma2_text")
+OF_ENCODERS = (*_WITH_POOLERS, *_GEMMAS, "distilbert", "modernbert", "nomic_bert", "eurobert")
 _BOTH_WAYS = "use_bidirectional_attention"
 WHOLE = ("bart", "t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above

@@ -58,6 +58,25 @@ _SMALL_T5: dict[str, Any] = {
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 20,
 }
+_GEMMA2: dict[str, Any] = {
+    "vocab_size": 160,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "sliding_window": 6,
+    "sliding_window_pattern": 2,
+    "hidden_size_per_layer_input": 32,
+    "embedding_dim": 48,
+    "global_head_dim": 32,
+    "num_global_key_value_heads": 1,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 1,
+}
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bert": ("bert", {**_SMALL, "layer_norm_eps": 1e-12}),
     "bert_tanh": ("bert", {**_SMALL, "hidden_act": "gelu_new", "type_vocab_size": 1, "layer_norm_eps": 1e-5}),
@@ -166,6 +185,29 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "umt5_encoder": (
         "umt5",
         {**_SMALL_T5, "feed_forward_proj": "gated-gelu", "architectures": ["UMT5EncoderModel"]},
+    ),
+    "embedding_gemma2": (
+        "embedding_gemma2",
+        {"text_config": _GEMMA2, "vision_config": None, "audio_config": None},
+    ),
+    "embedding_gemma2_text": (
+        "embedding_gemma2_text",
+        {
+            **_GEMMA2,
+            "num_hidden_layers": 2,
+            "attention_bias": True,
+            "global_head_dim": 24,
+            "num_global_key_value_heads": 4,
+            "layer_types": ["full_attention"] * 2,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "rope_theta": 5000.0,
+                    "partial_rotary_factor": 0.5,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+            },
+        },
     ),
     "embedding_gemma": (
         "gemma3_text",
