@@ -32,8 +32,11 @@ _NOT = ("architectures", *TEXT_BLOCKS)
 class Wrapper:
     text: str
     """The model_type of a text model whose block names none."""
-    ties: Literal["outer", "either", "inner"] = "outer"
-    """Whose word on tying the head counts: the wrapper's where it has one, a yes of either, the text's."""
+    ties: Literal["outer", "either", "inner", "never"] = "outer"
+    """Whose word on tying the head counts: the wrapper's where it has one, a yes of either, the text's,
+    nobody's (the head is one of its own, whatever is said)."""
+    tied: bool | None = None
+    """What its class takes for its own word where a file has none; None: nothing, as the text's counts."""
     inside: str = "model.language_model."
     """What transformers 5 has before the names of the text model."""
     head: str = ""
@@ -54,13 +57,14 @@ WRAPPERS: dict[str, Wrapper] = {
     "deepseek_vl": Wrapper("llama"),
     "deepseek_vl_hybrid": Wrapper("llama"),
     "emu3": Wrapper("emu3_text_model", inside="model.text_model."),
-    "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text"),
+    "ernie4_5_vl_moe": Wrapper("ernie4_5_vl_moe_text", tied=True),
     "ernie4_5_moe_vl": Wrapper("ernie4_5_vl_moe_text", flat=True),
     "exaone4_5": Wrapper("exaone4"),
     "fast_vlm": Wrapper("qwen2", "either"),
     "glm46v": Wrapper("glm4v_text"),
     "glm4v": Wrapper("glm4v_text", "either"),
     "glm4v_moe": Wrapper("glm4v_moe_text", "either"),
+    "fun_asr_nano": Wrapper("qwen3", tied=True),
     "fuyu": Wrapper("persimmon"),
     "glmga": Wrapper("glm4v_text"),
     "glm_ocr": Wrapper("glm_ocr_text"),
@@ -90,7 +94,9 @@ WRAPPERS: dict[str, Wrapper] = {
     "llava_onevision": Wrapper("qwen2", "either"),
     "minimax_m3_vl": Wrapper("minimax_m3_vl_text", "either"),
     "molmo2": Wrapper("molmo2_text"),
+    "moss_transcribe_diarize": Wrapper("qwen3", tied=True),
     "musicflamingo": Wrapper("qwen2"),
+    "omniasr": Wrapper("llama", "never"),
     "ovis2": Wrapper("qwen2"),
     "paddleocr_vl": Wrapper("paddleocr_vl_text", flat=True),
     "perception_lm": Wrapper("llama"),
@@ -98,15 +104,17 @@ WRAPPERS: dict[str, Wrapper] = {
     "pp_chart2table": Wrapper("qwen2"),
     "qwen2_5_omni": Wrapper("qwen2_5_omni_text", inside=_OMNI, head=THINKER),
     "qwen2_5_omni_thinker": Wrapper("qwen2_5_omni_text"),
-    "qwen2_audio": Wrapper("qwen2"),
+    "qwen2_audio": Wrapper("qwen2", "never"),
+    "qwen3_asr": Wrapper("qwen3", tied=True),
     "qwen3_omni_moe": Wrapper("qwen3_omni_moe_text", inside=_OMNI, head=THINKER),
     "qwen3_omni_moe_thinker": Wrapper("qwen3_omni_moe_text"),
     "smolvlm": Wrapper("llama", inside="model.text_model."),
     "step3p7": Wrapper("step3p5"),
+    "vibevoice_asr": Wrapper("qwen2", "never"),
     "video_llama_3": Wrapper("qwen2", "either"),
     "video_llava": Wrapper("llama"),
     "vipllava": Wrapper("llama"),
-    "voxtral": Wrapper("llama"),
+    "voxtral": Wrapper("llama", "never"),
 }
 
 
@@ -262,7 +270,17 @@ ALL_TOWERS = Towers(
         *("vision_projection.", "visual_embeddings_table.", "image_newline", "vision_embed_tokens."),
         *("vit.", "vision_tokenizer.", "vision_backbone."),
     ),
-    sound=(*USUAL.sound, "audio_tokenizer.", "audio.", "encoder.", "talker.", "token2wav.", "code2wav."),
+    sound=(
+        *USUAL.sound,
+        "audio_tokenizer.",
+        "acoustic_tokenizer_encoder.",
+        "semantic_tokenizer_encoder.",
+        "audio.",
+        "encoder.",
+        "talker.",
+        "token2wav.",
+        "code2wav.",
+    ),
     projectors=(
         *USUAL.projectors,
         "connector.",
@@ -369,8 +387,11 @@ def _around(raw: Raw) -> Raw:
 def _tied(row: Wrapper, outer: Any, inner: Any) -> Any:
     if row.ties == "inner":
         return inner
+    if row.ties == "never":
+        return False
     if row.ties == "either" and True in (outer, inner):
         return True
+    outer = row.tied if outer is None else outer
     return inner if outer is None else outer
 
 

@@ -78,12 +78,14 @@ def test_every_text_model(kind: str, trunk: str, head: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("wrapper", sorted(WRAPPERS))
 def test_every_wrapper(wrapper: str, tmp_path: Path) -> None:
-    kind = "llama" if WRAPPERS[wrapper].text in _WRAPPED else WRAPPERS[wrapper].text
+    row = WRAPPERS[wrapper]
+    kind = "llama" if row.text in _WRAPPED or row.ties == "never" else row.text
     config, tensors = text(kind)
     config["model_type"] = SAME.get(kind, kind)
     block = {name: value for name, value in config.items() if name != "model_type" or kind == "llama"}
-    inside = {"model_type": wrapper, "text_config": block}
-    names = {named(n, WRAPPERS[wrapper].inside, "lm_head."): x for n, x in tensors.items()}
+    own = {} if row.tied is None else {"tie_word_embeddings": config["tie_word_embeddings"]}
+    inside = {"model_type": wrapper, "text_config": block, **own}
+    names = {named(n, row.inside, "lm_head."): x for n, x in tensors.items()}
     assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
 
 
@@ -215,6 +217,8 @@ def test_towers_are_said(tensor: str) -> None:
         *(("llava", False, True, True), ("llava", True, False, True), ("llava", None, None, False)),
         *(("internvl", False, True, False), ("internvl", None, True, True), ("internvl", True, None, True)),
         *(("internvl_chat", True, False, False), ("internvl_chat", False, True, True)),
+        *(("qwen3_asr", None, False, True), ("qwen3_asr", False, True, False)),
+        *(("omniasr", True, True, False), ("omniasr", None, None, False)),
     ],
 )
 def test_whose_word_on_the_head_counts(
