@@ -313,6 +313,8 @@ ARCHITECTURES: dict[str, str] = {
     "granitemoe": "granitemoe",
     "granitemoeshared": "granitemoe",
     "granitemoe_swa": "granitemoe",
+    "JetMoeForCausalLM": "jetmoe",
+    "jetmoe": "jetmoe",
     "GptOssForCausalLM": "gpt_oss",
     "gpt_oss": "gpt_oss",
     "Gemma3nForCausalLM": "gemma3n",

@@ -122,6 +122,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "inkling2_text": _INKLING2,
     "inkling2_loop_text": _INKLING2,
     "jamba": {"num_local_experts": "num_experts"},
+    "jetmoe": {"head_dim": "kv_channels"},
     "kimi_k3": _KIMI,
     "kimi_linear": _KIMI,
     "kolibri1": {"num_experts": "num_local_experts"},

@@ -46,9 +46,9 @@ _UNKNOWN = """
     got_ocr2 gpt_neo granite4_vision granite_docling granite_speech granite_speech_plus granite_swa
     granitemoe_swa granitemoeshared gte hunyuan_v1_moe hunyuan_vl hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text
     hyperclovax hyperclovax_vision_v2 idefics2 idefics3 inkling2 inkling2_loop inkling2_loop_text
-    inkling2_text inkling_mm_model inkling_text internvl internvl_chat jais2 janus jina_embeddings_v3 kolibri1
-    lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr llava_next llava_next_video llava_onevision minicpm_ocr
-    minicpmv4_6 minicpmv4_7 minimax_m3_vl_text ministral mistral_large4 mistral_large4_text mllama
+    inkling2_text inkling_mm_model inkling_text internvl internvl_chat jais2 janus jetmoe jina_embeddings_v3
+    kolibri1 lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr llava_next llava_next_video llava_onevision
+    minicpm_ocr minicpmv4_6 minicpmv4_7 minimax_m3_vl_text ministral mistral_large4 mistral_large4_text mllama
     mllama_text_model modernbert modernbert-decoder molmo2 molmo2_text moss_transcribe_diarize mpnet mpt mt5
     muse_glimmer_assistant muse_glimmer_text muse_spark_text musicflamingo nemotron_h_omni new nomic_bert
     omniasr opt ouro ovis2 paddleocr_vl perception_lm persimmon phi4_multimodal phi4mm pp_chart2table

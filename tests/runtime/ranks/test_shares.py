@@ -55,9 +55,13 @@ DEEPER = "rwkv7 of 4", "t5 of 4"
 INSIDE = (
     *("mamba_biases", "falcon_mamba", "mamba2", "jamba", "granitemoehybrid_dense", "plamo2", "gemma3n"),
     *("bitnet_biases", "minimax", "ling2_5", "olmo2", "olmoe", "minimax_m2", "zamba2"),
+    "molmo2_olmo",
 )
 # Whose layers are computed in parts on one rank, too.
-IN_PARTS = "rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"
+IN_PARTS = (
+    *("rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"),
+    "jetmoe_three",
+)
 SHARED = (
     *STAGED,
     *("deepseek_v3", "falcon_h1", "laguna", "lfm3", "kimi_linear", "falcon_7b", "falcon_11b", "falcon_40b"),
@@ -86,7 +90,7 @@ SHARED = (
     ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", "zaya", *INSIDE, *IN_PARTS),
     *("hy_v4", "minimax_m3", "iquest_loop", "ouro_window", "inkling2_text", "inkling_text", "starcoder2"),
-    *("molmo2_olmo", "phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
+    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
     "t5",
