@@ -49,10 +49,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 
 class Router(Module):
-    def __init__(self, config: Config) -> None:
+    def __init__(self, hidden: int, experts: int, chosen: int) -> None:
         super().__init__()
-        self.layer = nn.Linear(config.hidden_size, config.experts, bias=False)
-        self._routing = Routing("best", config.chosen)
+        self.layer = nn.Linear(hidden, experts, bias=False)
+        self._routing = Routing("best", chosen)
 
     def __call__(self, x: mx.array, step: Step) -> Choice:
         return choose(self._routing, linear(self.layer, x, step))
@@ -68,7 +68,7 @@ def build(config: Config) -> Granite:
             config.hidden_size,
             config.intermediate_size,
             config.experts,
-            Router(config),
+            Router(config.hidden_size, config.experts, config.chosen),
             shared=config.shared,
             activation=config.activation,
         )

@@ -85,7 +85,7 @@ class AttentionExperts(Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         inner = config.kv_heads * config.head_dim
-        self.router = Router(config)
+        self.router = Router(config.hidden_size, config.experts, config.chosen)
         self.input_linear = SwitchLinear(config.hidden_size, inner, config.experts)
         self.output_linear = SwitchLinear(inner, config.hidden_size, config.experts)
         self.bias = mx.zeros((config.hidden_size,))
@@ -160,7 +160,7 @@ class Mixture(SharedMoE):
 
     def __init__(self, config: Config) -> None:
         hidden, inner = config.hidden_size, config.intermediate_size
-        router = Router(config)
+        router = Router(hidden, config.experts, config.chosen)
         super().__init__(hidden, inner, config.experts, router, shared=0, activation=config.activation)
         self.bias = mx.zeros((hidden,))
 

@@ -313,6 +313,8 @@ ARCHITECTURES: dict[str, str] = {
     "granitemoe": "granitemoe",
     "granitemoeshared": "granitemoe",
     "granitemoe_swa": "granitemoe",
+    "DoryForCausalLM": "dory",
+    "dory": "dory",
     "JetMoeForCausalLM": "jetmoe",
     "jetmoe": "jetmoe",
     "GptOssForCausalLM": "gpt_oss",

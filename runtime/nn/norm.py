@@ -74,6 +74,20 @@ class PlainRMS(Module):
         return rms(x, self.eps)
 
 
+class UnitNorm(Module):
+    """x over its length along the last axis, which is 1 then; no weight."""
+
+    centred: ClassVar[bool] = False
+
+    def __init__(self, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        size = x.shape[-1]
+        return rms(x, self.eps / size) * size**-0.5
+
+
 def one_added(weights: dict[str, mx.array], suffix: str = "norm.weight") -> dict[str, mx.array]:
     """The same tensors, 1 added in float32 to those whose name ends in `suffix`. Lazy."""
     return {name: plus_one(array) if name.endswith(suffix) else array for name, array in weights.items()}

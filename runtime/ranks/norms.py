@@ -14,7 +14,7 @@ from runtime.errors import CannotCut
 from runtime.nn import ops
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.module import Module
-from runtime.nn.norm import RMSNorm
+from runtime.nn.norm import RMSNorm, UnitNorm
 from runtime.nn.rounded import RoundingNorm, rounded
 from runtime.ranks.pieces import Shard
 from runtime.records import dataclass
@@ -103,6 +103,21 @@ class PartedNorm(Module):
     @property
     def _at(self) -> tuple[int, int]:
         return self._shard.index, self._shard.count
+
+
+class PartedUnit(Module):
+    """A `UnitNorm`, some of whose channels are here."""
+
+    total: Sum
+    """Over the ranks."""
+
+    def __init__(self, whole: UnitNorm) -> None:
+        super().__init__()
+        self.eps = whole.eps
+
+    def __call__(self, x: mx.array) -> mx.array:
+        wide = x.astype(mx.float32)
+        return (wide * mx.rsqrt(self.total(_squares(wide)) + self.eps)).astype(x.dtype)
 
 
 def _squares(x: mx.array) -> mx.array:

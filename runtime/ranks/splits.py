@@ -21,10 +21,10 @@ from runtime.nn.block_choice import ChoosingAttention
 from runtime.nn.mla import LatentAttention
 from runtime.nn.mlp import MLP, FusedGatedMLP, GatedMLP
 from runtime.nn.moe import Experts
-from runtime.nn.norm import LayerNorm, PlainRMS, RMSNorm
+from runtime.nn.norm import LayerNorm, PlainRMS, RMSNorm, UnitNorm
 from runtime.nn.own_gate import OwnGateExperts, OwnGateMLP
 from runtime.nn.self_attention import WideNormAttention
-from runtime.ranks.norms import PartedNorm
+from runtime.ranks.norms import PartedNorm, PartedUnit
 from runtime.ranks.pieces import Piece, Range, Shard, group_of, inputs_of, scaled
 from runtime.records import dataclass
 
@@ -39,6 +39,10 @@ BIASES = "relative_attention_bias"
 """By distance: a number for each head in every row."""
 BY_HEAD = "sinks", "head_gate", "head_gain"
 """What has one axis first, of the heads of queries."""
+BY_CHANNEL = "sqk", "s_gate"
+"""What has one axis, of the channels of these heads."""
+BY_INNER = "suv_gate", "suv_up"
+"""What has one axis, of what lies between the matrices of a feed-forward block."""
 DENSE = GatedMLP, FusedGatedMLP, MLP, OwnGateMLP
 """Feed-forward blocks without experts."""
 EXPERTS = Experts, OwnGateExperts
@@ -108,6 +112,9 @@ def split_attention(
     for name in BY_HEAD:
         if name in module:
             pieces[name] = Piece("stack", (own,), heads)
+    for name in BY_CHANNEL:
+        if name in module:
+            pieces[name] = Piece("stack", scaled([own], memory.head_dim), heads * memory.head_dim)
     if BIASES in module:
         pieces[BIASES] = Piece("stack", (own,), heads, axis=1)
     of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
@@ -140,7 +147,8 @@ def _normed_together(module: Any, close: Piece, shard: Shard) -> Split:
     name = getattr(module, "norms_together", None)
     if name is None:
         return Split({})
-    norm = PartedNorm(module[name], shard)
+    its = module[name]
+    norm = PartedUnit(its) if isinstance(its, UnitNorm) else PartedNorm(its, shard)
     return Split({name: replace(close, along="stack")}, {name: norm}, within=(f"{name}.total",))
 
 
@@ -202,6 +210,9 @@ def split_mlp(module: Any, _memory: LayerSpec | None, shard: Shard) -> Split:
         if name in module:
             rows = module[name].weight.shape[-2] // inner  # two where those of a gate come in turn
             pieces[name] = outputs(module[name], *scaled([own], rows))
+    for name in BY_INNER:
+        if name in module:
+            pieces[name] = Piece("stack", (own,), inner)
     if "gate_up_proj" in module:
         pieces["gate_up_proj"] = outputs(module.gate_up_proj, own, (inner + own[0], inner + own[1]))
     together = _normed_together(module, pieces[close], shard)

@@ -39,6 +39,8 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"\.D$", 1.0, 0.1),
     (r"sinks$", 0.0, 1.0),
     (r"lambda_[qk]\d$", 0.0, 0.3),
+    (r"\.sqk$|\.s_gate$|\.lambda_[12]$|lm_head\.logit_scale$", 0.0177, 0.005),  # Dory's, as the next
+    (r"\.suv_(gate|up)$", 1.0, 0.2),
     (r"adapter_list", 0.0, 0.05),  # low-rank pairs that a whole matrix stands beside
     (r"layers\.\d+\.linear\.weight$", 0.0, 0.02),  # Zamba 2: what shared blocks add would drown the rest
 )

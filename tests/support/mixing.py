@@ -84,6 +84,7 @@ FAMILIES = (
     "rwkv7",
     "zamba2",
     "ouro",
+    "dory",
     ASSISTED,
 )
 NEAR = 0.02

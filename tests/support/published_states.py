@@ -171,6 +171,21 @@ def molmo_by_ai2(state: State) -> State:
     return out
 
 
+def dory_published(state: State) -> State:
+    """Attention and MLP as layers of their own, under other names."""
+
+    def apart(name: str) -> str:
+        found = re.fullmatch(r"model\.layers\.(\d+)\.(self_attn|mlp|lambda_1|lambda_2)(.*)", name)
+        if found is None:
+            return name.replace("model.", "backbone.").replace(".embed_tokens.", ".embeddings.")
+        called = {"lambda_1": "attn_alpha", "lambda_2": "mlp_alpha"}.get(found[2], "mixer")
+        gate = found[3].replace(".gate_proj.", ".g_proj.") if found[2] == "self_attn" else found[3]
+        layer = 2 * int(found[1]) + (found[2] in ("mlp", "lambda_2"))
+        return f"backbone.layers.{layer}.{called}{gate}"
+
+    return {apart(name): array for name, array in state.items()}
+
+
 def exaone_by_lg(state: State) -> State:
     named = renamed((".mlp.gate.e_score_correction_bias", ".mlp.e_score_correction_bias"))(state)
     return with_a_head(named)

@@ -19,6 +19,7 @@ from tests.support.published_states import (
     axk2_by_skt,
     dbrx_by_mlx,
     dbrx_in_stacks,
+    dory_published,
     each_alone,
     ernie_by_baidu,
     ernie_vl_by_baidu,
@@ -255,6 +256,14 @@ def molmo_of_old(config: Config) -> Config:
     return {**config, "vit_config": config["vision_config"], "text_config": {**text, **own}}
 
 
+def dory_counted_together(config: Config) -> Config:
+    """As transformers has it before it writes it."""
+    counts = ("num_hidden_layers", "n_input_layers", "n_recurrent_layers", "n_output_layers")
+    assert [config[name] for name in counts] == [8, 2, 4, 2]
+    halves = {name: config[name] // 2 for name in counts}
+    return {**config, **halves, "layer_types": config["layer_types"][::2]}
+
+
 def sarvam_of_old(config: Config) -> Config:
     """With its own names of fields."""
     names = {**_OF_SARVAM, "attention_bias": "use_qkv_bias"}
@@ -369,6 +378,8 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
     "ernie4_5_vl_moe as published": ("ernie4_5_vl_moe_biases", ernie_vl_of_old, ernie_vl_by_baidu),
     "molmo2 as published": ("molmo2", molmo_of_old, molmo_by_ai2),
     "molmo2 on OLMo as published": ("molmo2_olmo", molmo_of_old, molmo_by_ai2),
+    "dory as published": ("dory", without(), dory_published),
+    "dory counted together": ("dory", dory_counted_together, same),
     "exaone_moe as published": ("exaone_moe", exaone_moe_of_old, exaone_by_lg),
     "dbrx as published": ("dbrx", dbrx_of_old, same),
     "dbrx by MLX": ("dbrx", without(), dbrx_by_mlx),

@@ -46,6 +46,8 @@ HALVED = (
         "mllama",
         "zaya",
     ),
+    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "ouro", "rwkv7", "zamba2", "mllama"),
+    "dory_biases",
 )
 READERS = "bart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
@@ -60,7 +62,7 @@ INSIDE = (
 # Whose layers are computed in parts on one rank, too.
 IN_PARTS = (
     *("rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"),
-    "jetmoe_three",
+    *("jetmoe_three", "dory"),
 )
 SHARED = (
     *STAGED,
@@ -103,6 +105,7 @@ PAIRED = (
     "deepseek_v3",
     "iquest_loop",
     "ouro",
+    "dory",
     "inkling2_loop_text",
 )
 # Rounding of sums in another order, as share of the largest logit.

@@ -19,6 +19,7 @@ from tests.support.peft_folders import computed_matrices
 Shapes = Mapping[str, tuple[int, ...]]
 
 RARE = {
+    "dory as published": "attention and MLP counted apart, which its class counts together",
     "gemma4 experts one by one": "a spelling from before its release",
     "Kimi K3's text alone": "the reference has the names of its wrapper",
     "Qwen4 as Qwen has it": "the reference has not the names of its wrapper",
