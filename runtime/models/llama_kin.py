@@ -2,7 +2,7 @@
 
 transformers computes the first three with its own Llama; for the others mlx-lm's classes compute what Llama
 does. They differ in the names of two flags, in what a file may leave out, and EXAONE in the names of tensors.
-Looped Nanbeige models run their layers several times; they are something else, and refused.
+A Nanbeige whose layers are passed several times is `nanbeige`'s.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.errors import UnsupportedModel, shown
 from runtime.models import llama
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
+from runtime.models.nanbeige import refuse_more
 from runtime.models.tensor_names import respelled, without_spares
 
 # What transformers' configs take for a field that the file leaves out, where Llama's takes something else.
@@ -40,24 +40,13 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
     },
 }
 _FLAGS = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
-# Ways in which Nanbeige's files ask for more than one pass, and the values that do not.
-_ONE_PASS: dict[str, tuple[Any, ...]] = {
-    "num_loops": (None, 1),
-    "loop_loss_weights": (None, []),
-    "enable_double_loop_split": (None, False),
-    "loop_share_kv": (None, False),
-    "enable_depth_attention": (None, False),
-}
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """As Llama's, after the names that differ. Raises UnsupportedModel."""
     fields = Fields(raw).raw
-    for name, good in _ONE_PASS.items():
-        if fields.get(name) not in good:
-            raise UnsupportedModel(
-                f"config.json: {name} is {shown(fields[name])}: looped models are not computed here"
-            )
+    if fields.get("model_type") == "nanbeige":
+        refuse_more(fields)
     own = dict(_DEFAULTS.get(str(fields.get("model_type")), {}))
     if fields.get("model_type") == "internlm3":
         own |= {llamas: fields[name] for name, llamas in _FLAGS.items() if name in fields}

@@ -25,6 +25,7 @@ from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
+from runtime.nn.layer import Layer
 from runtime.nn.linear import embed
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
@@ -110,14 +111,16 @@ class Block(Sublayers):
 
 
 class Trunk(Module):
+    """Of layers that are all passed so many times; also of others' (`nanbeige`)."""
+
     in_turn: ClassVar[str] = "layers"
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: DecoderConfig, layers: Sequence[Layer], passes: int) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = [Block(config, rope) for rope in layer_ropes(config)]
+        self.layers = list(layers)
         self.norm = rms_norms(config)()
-        self._passes, self._turn = config.passes, 0
+        self._passes, self._turn = passes, 0
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         memories, x = by_layout(caches), step.embedded(self.embed)
@@ -138,7 +141,8 @@ class Trunk(Module):
 
 class Ouro(Headed):
     def __init__(self, config: Config) -> None:
-        super().__init__(Trunk(config), untied_head(config))
+        layers = [Block(config, rope) for rope in layer_ropes(config)]
+        super().__init__(Trunk(config, layers, config.passes), untied_head(config))
 
 
 def build(config: Config) -> Ouro:

@@ -47,6 +47,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "spark2_5": ("spark2_5", {}),
     "ouro": ("ouro", {}),
     "jina_bert_v2": ("jina_bert_v2", {}),
+    "nanbeige": ("nanbeige", {}),
     "granite_swa": ("granite_swa", {"layer_rope_theta": [0.0, 10000.0, 10000.0, 10000.0, 0.0]}),
     "granite_swa_biases": ("granite_swa_biases", {}),
     "granitemoe_swa": ("granitemoe_swa", {"layer_rope_theta": ABSENT}),

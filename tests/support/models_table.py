@@ -61,7 +61,7 @@ memory and the work that its size says. A gate beside them says after each pass 
 authors' class a token ends early where the probabilities up to there reach early_exit_threshold. That is 1 in
 published files, which only rounding can reach, and modelkit makes all passes, as llama.cpp and vLLM do; a
 lower threshold is refused. So are files of Dory 2 that keep memories of the last pass alone
-(recurrent_kv_cache_mode): what they answer would hang on how a prompt is cut.
+(recurrent_kv_cache_mode): what they answer would hang on how a prompt is cut. Nanbeige 4.2 makes two passes.
 
 Rows whose architecture is followed by * are of kinds that transformers has no class for: their code came with
 their checkpoints. They are compared with mlx-lm's classes in float32, Baichuan 1 and 2 and Ouro with their

@@ -57,11 +57,14 @@ def test_what_a_file_leaves_out_is_what_transformers_takes(kind: str, shared: in
 @pytest.mark.parametrize(
     "field",
     [
-        {"num_loops": 2},
+        {"num_loops": 0},
         {"loop_loss_weights": [0.5]},
         {"enable_double_loop_split": True},
         {"loop_share_kv": True},
         {"enable_depth_attention": True},
+        {"skip_loop_final_norm": True},
+        {"qk_layernorm": True},
+        {"emb_neighbor_num": 2},
         {"hidden_act": "novel"},
     ],
 )

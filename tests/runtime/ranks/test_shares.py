@@ -47,7 +47,7 @@ HALVED = (
         "zaya",
     ),
     *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "ouro", "rwkv7", "zamba2", "mllama"),
-    "dory_biases",
+    *("dory_biases", "nanbeige"),
 )
 READERS = "bart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
@@ -91,6 +91,7 @@ SHARED = (
         "starcoder2",
     ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", "zaya", *INSIDE, *IN_PARTS),
+    "nanbeige",
     *("hy_v4", "minimax_m3", "iquest_loop", "ouro_window", "inkling2_text", "inkling_text", "starcoder2"),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
 )

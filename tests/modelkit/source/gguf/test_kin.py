@@ -127,3 +127,10 @@ def test_passes_of_ouro_end_in_the_norm() -> None:
     told = {**reference.metadata, "ouro.skip_loop_final_norm": True}
     with pytest.raises(UnsupportedSource, match="passes do not end in the last norm"):
         read(told, reference.shapes, reference.exported, "model")
+
+
+def test_passes_of_nanbeige_are_read() -> None:
+    reference = GgufReference("nanbeige")
+    config = reference.imported.config
+    assert (config["num_loops"], config["skip_loop_final_norm"]) == (2, False)
+    assert find_family(config).layout is not find_family({**config, "num_loops": 1}).layout
