@@ -46,7 +46,6 @@ HALVED = (
         "mllama",
         "zaya",
     ),
-    *("deepseek_v4", "mistral_large4_plain", "iquest_loop", "ouro", "rwkv7", "zamba2", "mllama"),
     *("dory_biases", "nanbeige"),
 )
 READERS = "bart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
@@ -92,8 +91,6 @@ SHARED = (
     ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", "zaya", *INSIDE, *IN_PARTS),
     "nanbeige",
-    *("hy_v4", "minimax_m3", "iquest_loop", "ouro_window", "inkling2_text", "inkling_text", "starcoder2"),
-    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
 )
 PAIRED = (
     "t5",
