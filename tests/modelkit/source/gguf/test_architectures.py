@@ -209,7 +209,7 @@ def test_experts_in_tensors_of_their_own_are_stacked() -> None:
 def test_every_row_has_a_reference() -> None:
     written = {GgufReference(name).record["architecture"] for name in NAMES_OF_REFERENCES}
     of_others = {"nemotron_h", "qwen3vlmoe"}
-    of_others |= {"nanbeige", "xverse"}  # Llama by other names, which transformers has not
+    of_others |= {"xverse"}  # a Llama by another name, which transformers has not
     of_others |= {"exaone", "internlm2", "minicpm", "pangu-embedded"}  # read as others
     of_others |= {"hunyuan_vl", "llama-embed", "paddleocr"}  # text towers, and a Llama, by other names
     of_others |= {"qwen"}  # whose converter writes another key than its program reads
