@@ -16,14 +16,13 @@ from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, P
 from modelkit.output.identities import Identities
 from modelkit.output.reading import python, values
 from modelkit.output.reading.feed import Broken, Cut, Feed, NoCall, Waiting
-from modelkit.output.reading.marked import Marked
+from modelkit.output.reading.marked import NAME, Marked
 from modelkit.output.reading.marks import Marks, core
 from modelkit.output.reading.objects import Objects, Told
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.sink import Sink
 from modelkit.schema import as_meant
 
-_NAME = re.compile(r"[\w.:/@$+-]{1,256}")
 FENCES = tuple(FENCE + language for language in (*LANGUAGES, ""))
 Reading = Callable[[], Waiting[None]]
 
@@ -60,8 +59,9 @@ class Calls:
         self._unsure: tuple[str, str | None, list[str]] | None = None
         self._marked = None
         if isinstance(style.form, MarkedCall):
-            after = (*self._closes, *self._sections, *self._opens, *ends)
-            self._marked = Marked(style.form, feed, after, lenient=bool(self._opens))
+            begins = (*self._sections, *self._opens)
+            after = (*self._closes, *begins, *ends)
+            self._marked = Marked(style.form, feed, after, begins, lenient=bool(self._opens))
         begins = tuple(dict.fromkeys((*self._sections, *self._opens, self._prefix)))
         self._again = tuple(mark for mark in begins if mark)
         inner = (core(style.form.close),) if isinstance(style.form, MarkedCall) else ()
@@ -78,6 +78,7 @@ class Calls:
         tool's name to be one. Raises NoCall where there is not one call, and Cut at the answer's end.
         """
         self._known_only, self.certain = known_only, bool(opened) and not known_only
+        self._fenced = False
         if opened in self._sections:
             opened = (yield from self._feed.expect(self._opens)) or opened
         yield from self._one_or_list(opened)
@@ -232,7 +233,7 @@ class Calls:
             self._unsure = None
 
     def _start(self, name: str, written: str | None) -> None:
-        if name not in self._tools and (self._known_only or not _NAME.fullmatch(name)):
+        if name not in self._tools and (self._known_only or not NAME.fullmatch(name)):
             raise NoCall
         self._feed.kept, self.certain = None, True
         self._sink.start(self._ids.of(name, written), name)

@@ -139,9 +139,9 @@ class Headed(Machine):
         except (NoCall, Cut) as error:
             if feed.cut:
                 raise Cut from None  # in a call's head, which is nobody's text
-            self._sink.text(Text, *feed.give_back())
-            if isinstance(error, Cut):
+            if isinstance(error, Cut) and feed.kept is None:
                 raise
+            feed.put_back()
             return (yield from self._text(Text))
         yield from self._behind_call()
 

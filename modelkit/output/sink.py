@@ -14,7 +14,8 @@ class Sink:
         self._ids: list[int] = []
         self._logprobs: list[TokenLogprob] = []
         self._arguments: list[str] = []
-        self._calls = 0
+        self.calls = 0
+        """How many have ended."""
         self._written = False
         self.calling = False
         """A call was begun and has not ended."""
@@ -43,7 +44,7 @@ class Sink:
 
     def start(self, identity: str, name: str) -> None:
         self._settle()
-        self._events.append(CallStart(self._calls, identity, name))
+        self._events.append(CallStart(self.calls, identity, name))
         self.calling, self._written = True, False
 
     def write(self, part: str) -> None:
@@ -56,8 +57,8 @@ class Sink:
         if whole and not rest and not self._written:
             self.write("{}")
         self._settle()
-        self._events.append(CallEnd(self._calls, rest))
-        self._calls += 1
+        self._events.append(CallEnd(self.calls, rest))
+        self.calls += 1
         self.calling = False
 
     def _settle(self) -> None:
@@ -66,5 +67,5 @@ class Sink:
             self._events.append(event)
             self._texts, self._ids, self._logprobs = [], [], []
         if self._arguments:
-            self._events.append(CallArguments(self._calls, "".join(self._arguments)))
+            self._events.append(CallArguments(self.calls, "".join(self._arguments)))
             self._arguments = []

@@ -211,20 +211,24 @@ class Split(Machine):
         return char == "[" if form.list else char.isalpha()
 
     def _call(self, mark: str, before: str, *, known_only: bool = False) -> Waiting[None]:
-        """Calls behind a mark; what is none is given back as the text that it is. One that is cut in
-        its head is neither.
+        """Calls behind a mark. What is none is text up to there, and looked through for marks behind it. One
+        that is cut in its head is neither.
         """
-        feed, form = self._feed, self._style.form
+        feed, form, told = self._feed, self._style.form, self._sink.calls
         bare = isinstance(form, MarkedCall) and self._style.bare and core(mark) == core(form.prefix)
         feed.keep(before)
         try:
             yield from self._calls.read(core(mark), known_only=known_only or bare)
         except (NoCall, Cut) as error:
+            if self._sink.calls != told:
+                self._thinking, self._called = False, True
             if feed.cut and self._calls.certain:
                 feed.take(len(feed.text) - feed.at)
             elif feed.kept is not None:
-                self._sink.text(Thinking if self._thinking else Text, *feed.give_back())
+                kind = Thinking if self._thinking else Text
+                self._sink.text(kind, *feed.take_text(feed.put_back()))
                 self._fresh = False
+                return
             if isinstance(error, Cut):
                 raise
         else:

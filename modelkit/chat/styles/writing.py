@@ -36,8 +36,11 @@ def _call(form: JsonCall | MarkedCall | PythonCall, call: ToolCall) -> str:
             given = (f"{key}={_python(value)}" for key, value in call.arguments.items())
             return f"{call.name}({', '.join(given)})"
         case MarkedCall():
-            said = f"{form.id_mark}{call.id}" if form.id_mark and call.id else ""
-            name = form.prefix + call.name + said + form.suffix if form.named else ""
+            head = form.prefix + call.name
+            # Where a call's head is its id (Kimi), the id holds the name.
+            said = (call.id or "").removeprefix(head + form.id_mark)
+            head += form.id_mark + said if form.id_mark and said else ""
+            name = head + form.suffix if form.named else ""
             return name + _arguments(form, call.arguments) + form.close
 
 

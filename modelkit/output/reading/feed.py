@@ -53,7 +53,9 @@ class Feed:
         """Where it is a list, what is read is written down there, to be given back."""
         self._kept_length, self._most_kept = 0, LONGEST_HEAD
         self._kept_tokens: list[_Token] = []
+        self._kept_special: list[tuple[int, int]] = []
         self._last: list[_Token] = []  # of what was taken last
+        self._last_special: list[tuple[int, int]] = []
         self._base = 0  # of all characters that ever came, how many lie before `text`
         self._ids: deque[tuple[int, int, int]] = deque()
         self._logprobs: deque[TokenLogprob] = deque()
@@ -87,10 +89,11 @@ class Feed:
         """
         taken = self.text[self.at : self.at + count]
         self._last = self._tokens_before(self._base + self.at + count, whole=True)
-        self._advance(count)
+        self._last_special = self._advance(count)
         if self.kept is not None:
             self.kept.append(taken)
             self._kept_tokens += self._last
+            self._kept_special += self._last_special
             self._kept_length += count
             if self._kept_length > self._most_kept:
                 raise NoCall
@@ -101,16 +104,21 @@ class Feed:
         self.kept, self._kept_length, self._most_kept = [first], 0, LONGEST_HEAD
         begin = self._base + self.at - len(first)
         self._kept_tokens = [one for one in self._last if one[0] >= begin]
+        self._kept_special = [one for one in self._last_special if one[0] >= begin]
 
-    def give_back(self) -> _Taken:
-        """What is written down, as text with its tokens: nothing where a call was told of it. No more is
-        written down.
+    def put_back(self) -> int:
+        """What is written down stands here again, with its tokens, and no more is written down. How many
+        characters came first, with `keep`: 0 where a call was told of them, and nothing comes back.
         """
-        tokens = list[_Token]()
-        if self.kept is not None:
-            tokens = [*self._kept_tokens, *self._tokens_before(self._base + self.at)]
-        text, self.kept = "".join(self.kept or ()), None
-        return text, *_apart(tokens)
+        if self.kept is None:
+            return 0
+        first, text = len(self.kept[0]), "".join(self.kept)
+        self._base += self.at - len(text)
+        self.text, self.at, self.kept = text + self.text[self.at :], 0, None
+        self._ids.extendleft((begin, end, token) for begin, end, token, _ in reversed(self._kept_tokens))
+        self._logprobs.extendleft(one for *_, one in reversed(self._kept_tokens) if one is not None)
+        self._special.extendleft(reversed(self._kept_special))
+        return first
 
     def kept_from(self, place: int = 0) -> str:
         """What is written down, from there on."""
@@ -145,11 +153,13 @@ class Feed:
             tokens.append((*self._ids.popleft(), logprob))
         return tokens
 
-    def _advance(self, count: int) -> None:
+    def _advance(self, count: int) -> list[tuple[int, int]]:
+        """The special tokens that are read with it."""
         self.at += count
-        place = self._base + self.at
+        place, read = self._base + self.at, list[tuple[int, int]]()
         while self._special and self._special[0][1] <= place:
-            self._special.popleft()
+            read.append(self._special.popleft())
+        return read
 
     def special(self, offset: int) -> bool:
         """Is the character at `at + offset` one of a special token?"""

@@ -1,5 +1,6 @@
 """Conversations reach each template in the form that it takes; found by trying, never by a model's name."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -197,6 +198,13 @@ def test_calls_are_written_into_the_text_of_a_template_that_has_no_place_for_the
     assert "weather" not in bare.render([ASKED, BOTH, SUN])  # and `placed` refuses that
     bare.style = style_named("hermes")
     assert "(assistant: <tool_call>\n{" in bare.render([ASKED, BOTH, SUN])
+
+
+def test_a_call_whose_head_is_its_id_is_written_with_it_once() -> None:
+    """As Kimi's, whose published conversions have templates that cannot be run everywhere."""
+    template = ChatTemplate(SILENT + "{# <|tool_calls_section_begin|> <|tool_call_argument_begin|> #}")
+    text = template.render([ASKED, BOTH, SUN, SNOW])
+    assert re.findall(r"<\|tool_call_begin\|>(.*?)<", text) == ["functions.weather:0", "functions.weather:1"]
 
 
 def test_broken_arguments_never_fail_a_turn() -> None:

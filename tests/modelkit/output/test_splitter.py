@@ -336,6 +336,7 @@ def test_text_that_was_no_call_shares_its_tokens_with_what_follows(cut: int) -> 
         ("llama3", '{"town": "f"} is it'),
         ("llama4", "[one, two] and f"),
         ("qwen3.5", "<tool_call>\n<nothing>"),
+        ("glm-4.7", "<tool_call> or <tool_call>: so"),
     ],
 )
 def test_text_that_was_no_call_has_its_tokens(name: str, text: str) -> None:
@@ -346,6 +347,34 @@ def test_text_that_was_no_call_has_its_tokens(name: str, text: str) -> None:
     assert "".join(event.text for event in told) == text
     assert [token for event in told for token in event.ids] == list(range(len(text)))
     assert [one.id for event in told for one in event.logprobs] == list(range(len(text)))
+
+
+@pytest.mark.parametrize("special", [False, True])
+def test_marks_behind_what_was_no_call_keep_their_tokens(special: bool) -> None:
+    marks = ["<think>", "<tool_call>", "</think>"]
+    parts = ["<think>", "I ", "<tool_call>", " it", "</think>", "Hello", "<tool_call>", " b"]
+    pieces = [
+        Piece("" if special and part in marks else part, (at,), part if special and part in marks else None)
+        for at, part in enumerate(parts)
+    ]
+    told = events_of(row("glm-4.7"), pieces)
+    assert "".join(event.text for event in told if isinstance(event, Thinking)) == (
+        "I  it" if special else "I <tool_call> it"
+    )
+    assert "".join(event.text for event in told if isinstance(event, Text)) == (
+        "Hello b" if special else "Hello<tool_call> b"
+    )
+    ids = {
+        kind: [id_ for event in told if isinstance(event, kind) for id_ in event.ids]
+        for kind in (Thinking, Text)
+    }
+    assert ids == {Thinking: [1, 3], Text: [5, 7]} if special else {Thinking: [1, 2, 3], Text: [5, 6, 7]}
+
+
+def test_a_name_is_waited_for_only_while_it_may_be_one() -> None:
+    splitter = splitter_for(row("glm-4.7"), Opening("text"), TOOLS)
+    events = splitter.push(Piece("I write <tool_call> and then the name", (0,)))
+    assert folded(events) == [("Text", "I write <tool_call> and then the name")]
 
 
 def test_a_special_token_that_is_no_mark_is_silent() -> None:
