@@ -157,6 +157,10 @@ class Calls:
             return (yield from one())
         feed = self._feed
         feed.take(1)
+        if self._sure and (yield from feed.skip_blanks()) == "]":  # a way to say that nothing is called
+            feed.take(1)
+            feed.kept, self.certain = None, True
+            return
         while True:
             yield from one()
             if (char := (yield from feed.skip_blanks())) == ",":
@@ -175,7 +179,8 @@ class Calls:
         yield from self._arguments(lambda: self._checked(self._objects.one(self._feed)))
 
     def _python(self) -> Waiting[None]:
-        yield from self._feed.skip_blanks()
+        if (yield from self._feed.skip_blanks()) == "{" and self._sure:  # as some are asked to write them
+            return (yield from self._object())
         self._begun = len(self._feed.kept_from())
         name = yield from python.name(self._feed)
         name = name if name in self._tools else name.removesuffix(".call")

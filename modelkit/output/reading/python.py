@@ -8,7 +8,7 @@ from modelkit.output.reading.schemas import Schema
 from modelkit.output.reading.values import Notation, Write
 
 _LONGEST_NAME = 256
-PYTHON = Notation(equals=True)
+PYTHON = Notation(python=True)
 
 
 def name(feed: Feed) -> Waiting[str]:

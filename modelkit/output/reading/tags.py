@@ -11,6 +11,7 @@ from typing import Any
 from modelkit.chat.styles.style import Tag
 from modelkit.output.reading import values
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, Waiting
+from modelkit.output.reading.literals import scalar
 from modelkit.output.reading.marks import core, lead, of_one, trail
 from modelkit.output.reading.schemas import KINDS, TEXT, Schema, Types
 from modelkit.output.reading.values import DEEPEST, Write, escaped
@@ -165,7 +166,7 @@ def typed(written: str, types: Types, schema: Schema) -> str:
     """The JSON of a whole value: what it says where that may be meant, else its text."""
     said = written.strip(BLANKS)
     if types is not None and "string" not in types:
-        said = values.scalar(said) or said  # True and None, where only they can be meant
+        said = scalar(said) or said  # True and None, where only they can be meant
     try:
         found = json.loads(said, parse_constant=_refuse)
     except (ValueError, RecursionError):

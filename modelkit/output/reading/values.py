@@ -11,23 +11,13 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, Waiting
+from modelkit.output.reading.literals import LONGEST, number, scalar
 from modelkit.output.reading.marks import of_one
 from runtime.records import dataclass
 
 DEEPEST = 64
-_LONGEST_NUMBER = 1_000  # Python reads no whole number of more than 4,300 digits
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+_PREFIXED = tuple(letters + quote for letters in (*"rRuUbBfF", "rb", "br", "rf", "fr") for quote in "\"'")
 _IN_NUMBER = frozenset("+-.0123456789eE")
-_LITERALS = {
-    "true": "true",
-    "false": "false",
-    "null": "null",
-    "True": "true",
-    "False": "false",
-    "None": "null",
-    "none": "null",
-    "nil": "null",
-}
 _RUNS = {quote: re.compile(rf"[^{quote}\\\x00-\x1f]+") for quote in "\"'"}
 _JSON_ESCAPES = frozenset('"\\/bfnrt')
 _PYTHON_ESCAPES = {"'": "'", "a": "\\u0007", "v": "\\u000b", "0": "\\u0000"}
@@ -44,8 +34,9 @@ class Notation:
     """A mark at both ends of texts, which know no escapes then."""
     bare_keys: bool = False
     """Keys go without quotes, up to `:`, and so may texts, up to `,` or the end of what they stand in."""
-    equals: bool = False
-    """Keys are told from values by `=` as well."""
+    python: bool = False
+    """As Python's source has them: `=` tells keys from values as well, keys may be numbers, and texts raw or
+    between three quotes."""
 
 
 JSON = Notation()
@@ -65,8 +56,8 @@ def value(feed: Feed, write: Write, how: Notation = JSON, depth: int = 0) -> Wai
         raise Cut
     if how.quote and (yield from feed.starts((how.quote,))):
         yield from _quoted(feed, write, how.quote)
-    elif char in "\"'":
-        yield from text(feed, write)
+    elif char in "\"'" or (how.python and (yield from feed.starts(_PREFIXED))):
+        yield from text(feed, write, python=how.python)
     elif char == "{":
         yield from members(feed, write, how, depth)
     elif char in "[(":
@@ -91,7 +82,7 @@ def members(feed: Feed, write: Write, how: Notation = JSON, depth: int = 0) -> W
         char = yield from feed.skip_blanks()
         if not char:
             raise Cut
-        if char != ":" and not (how.equals and char == "="):
+        if char != ":" and not (how.python and char == "="):
             raise Broken
         feed.take(1)
         write(": ")
@@ -134,11 +125,15 @@ def _key(feed: Feed, write: Write, how: Notation) -> Waiting[None]:
     char = yield from feed.char()
     if how.quote and (yield from feed.starts((how.quote,))):
         yield from _quoted(feed, write, how.quote)
-    elif char in "\"'":
-        yield from text(feed, write)
+    elif char in "\"'" or (how.python and (yield from feed.starts(_PREFIXED))):
+        yield from text(feed, write, python=how.python)
     elif how.bare_keys:
         name = yield from until(feed, ":}", 256)
         write(json.dumps(name.strip(BLANKS), ensure_ascii=False))
+    elif how.python and char not in "[({":
+        held: list[str] = []
+        yield from _scalar(feed, held.append, how)
+        write(json.dumps("".join(held)))
     else:
         raise Broken
 
@@ -155,9 +150,12 @@ def until(feed: Feed, ends: str, most: int) -> Waiting[str]:
     return feed.take(count)
 
 
-def text(feed: Feed, write: Write) -> Waiting[None]:
-    """A text between `"` or `'`."""
-    quote = feed.take(1)
+def text(feed: Feed, write: Write, *, python: bool = False) -> Waiting[None]:
+    """A text between `"` or `'`; python: or between three of them, and raw behind an `r`."""
+    raw = python and (yield from _prefix(feed))
+    quote = end = feed.take(1)
+    if python and (yield from feed.starts((quote * 2,))):
+        end += feed.take(2)
     run = _RUNS[quote]
     write('"')
     while True:
@@ -170,14 +168,25 @@ def text(feed: Feed, write: Write) -> Waiting[None]:
             yield
             continue
         char = feed.text[feed.at]
-        if char == quote:
-            feed.take(1)
+        if char == quote and (end == quote or (yield from feed.starts((end,)))):
+            feed.take(len(end))
             write('"')
             return
-        if char == "\\":
+        if char == "\\" and not raw:
             yield from _escape(feed, write)
-        elif char < " ":
+        elif char == "\\":  # it keeps a quote behind it from ending the text, and stays
+            behind = yield from feed.char(1)
+            write(escaped(feed.take(2 if behind in (quote, "\\") else 1)))
+        else:
             write(escaped(feed.take(1)))
+
+
+def _prefix(feed: Feed) -> Waiting[bool]:
+    """The letters in front of Python's quotes, taken: is the text raw?"""
+    count = 0
+    while (yield from feed.char(count)).isalpha():
+        count += 1
+    return "r" in feed.take(count).lower()
 
 
 def _escape(feed: Feed, write: Write) -> Waiting[None]:
@@ -247,23 +256,18 @@ def _scalar(feed: Feed, write: Write, how: Notation) -> Waiting[None]:
         written = (yield from until(feed, ",}]", 65_536)).strip(BLANKS)
         return write(scalar(written) or json.dumps(written, ensure_ascii=False))
     count = 0
-    while (char := (yield from feed.char(count))) and (char in _IN_NUMBER or char.isalpha()):
+    while (char := (yield from feed.char(count))) and (char in _IN_NUMBER or char.isalpha() or char == "_"):
         count += 1
-        if count > _LONGEST_NUMBER:
+        if count > LONGEST:
             raise Broken
     if not char:
         raise Cut  # more digits may have come
-    if (said := scalar(feed.text[feed.at : feed.at + count])) is None:
+    written = feed.text[feed.at : feed.at + count]
+    said = scalar(written) or (number(written) if how.python else None)
+    if said is None:
         raise Broken
     feed.take(count)
     write(said)
-
-
-def scalar(written: str) -> str | None:
-    """The JSON of a number or a literal; None where it is neither."""
-    if len(written) <= _LONGEST_NUMBER and _NUMBER.fullmatch(written):
-        return written
-    return _LITERALS.get(written)
 
 
 def arguments(feed: Feed, write: Write, how: Notation = JSON, after: tuple[str, ...] = ()) -> Waiting[None]:

@@ -444,6 +444,37 @@ def test_arguments_of_many_spellings_are_sound_json(written: str, arguments: dic
         assert (call.arguments, call.written) == (arguments, None)
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("[.5, 1., +3, 1_000, 0x1f, -0b11, 007, 1_0.5e1]", [0.5, 1.0, 3, 1000, 31, -3, 7, 105.0]),
+        ('{1: "a", -2.5: "b", True: None, "c": ()}', {"1": "a", "-2.5": "b", "true": None, "c": []}),
+        ("'''it's\n\"b\"'''", 'it\'s\n"b"'),
+        ('"""a ""b"" """', 'a ""b"" '),
+        (r"""[r"\d\"", rb'\\', f"x", ""]""", ['\\d\\"', "\\\\", "x", ""]),
+    ],
+)
+def test_values_of_python_are_sound_json(written: str, value: object) -> None:
+    text = f"<|tool_call_start|>[f(a={written}, b=1)]<|tool_call_end|>"
+    for parts in ([text], list(text)):
+        events = events_of(row("lfm2"), plain(parts))
+        assert_json_at_every_moment(events)
+        (call,) = collected(events).tool_calls
+        assert (call.arguments, call.written) == ({"a": value, "b": 1}, None)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["1__0", "_1", "0x", "1j", "1..5", ".", "1.e999", "1e", "nan", "x", "{1, 2}", "{[1]: 2}", "--1"],
+)
+def test_what_is_no_value_of_python_ends_the_arguments(written: str) -> None:
+    text = f"<|tool_call_start|>[f(a=1, b={written})]<|tool_call_end|>so"
+    told = collected(events_of(row("lfm2"), plain(list(text))))
+    assert told.text == "so"
+    assert [call.arguments for call in told.tool_calls] == [{}]
+    assert (told.tool_calls[0].written or "").startswith('{"a": 1, "b": ')
+
+
 @pytest.mark.parametrize("value", ["1e999", "[" * 63 + "]" * 63, "9" * 999])
 def test_a_call_that_no_prompt_can_hold_is_no_reason_to_lose_the_answer(value: str) -> None:
     text = f'<tool_call>{{"name": "f", "arguments": {{"a": {value}}}}}</tool_call>'
