@@ -48,7 +48,8 @@ class Habits:
     null_beside_calls: bool = False
     """Does it write calls only where the content beside them is null, not the empty text?"""
     text_beside_calls: bool = True
-    """Does it write a message's calls also where the message has a text?"""
+    """Does it write both the text and the calls of one message? Also true of one that leaves out the text and
+    takes no two messages of the assistant in a row."""
     text_beside_thinking: bool = True
     """Does it take thinking and text in one message with calls?"""
     many_calls: bool = True
@@ -128,6 +129,13 @@ class _Probe:
         wanted = (_NAME, _KEY, *(f"{_VALUE}{n}" for n in range(calls)), *marks)
         return self.has([_USER, asking(ids, calls, **given), *results], *wanted, tools=True)
 
+    def apart(self, **given: Any) -> bool:
+        """Do a text and calls arrive as two messages of the assistant, and what follows them?"""
+        said, answered = ({"role": "assistant", "content": mark} for mark in (_SAID, _OTHER))
+        result = {"role": "tool", "content": f"{_MARK}r0", "name": _NAME, "tool_call_id": _NINE[0]}
+        talk = [_USER, said, asking(_NINE, 1, **given), result, answered, _USER]
+        return self.has(talk, _SAID, _NAME, f"{_VALUE}0", _OTHER, tools=True)
+
 
 def asking(ids: Sequence[str], calls: int, *, text: bool, content: str | None, **more: Any) -> dict[str, Any]:
     """An assistant's message with calls."""
@@ -156,7 +164,8 @@ def _calls(probe: _Probe) -> dict[str, Any] | None:
             return {
                 "arguments": "text" if text else "object",
                 "null_beside_calls": content is None,
-                "text_beside_calls": probe.calls(text=text, content=_SAID),
+                "text_beside_calls": probe.calls(_SAID, text=text, content=_SAID)
+                or not probe.apart(text=text, content=content),
                 "text_beside_thinking": probe.calls(text=text, content=_SAID, **both)
                 or not probe.calls(text=text, content=content, **both),
                 "many_calls": probe.calls(text=text, content=content, calls=2),

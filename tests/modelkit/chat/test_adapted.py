@@ -54,6 +54,13 @@ EITHER = USUAL.replace(
     LOOP + "{%- if m.tool_calls and m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
     "{{ m.thinking and '~' + m.thinking + '~' -}}",
 )
+BARE = USUAL.replace("%}({{ m.role }}: {{ m.content }}" + OBJECTS, "%}({{ m.role }}: " + OBJECTS)
+STRICT = BARE.replace(
+    LOOP,
+    LOOP + "{%- if m.role == 'assistant' and not m.tool_calls and not loop.first "
+    "and loop.previtem.role == 'assistant' %}{{ raise_exception('roles alternate') }}{% endif %}"
+    "{%- if m.tool_calls and loop.previtem.role != 'user' %}{{ raise_exception('roles') }}{% endif -%}",
+)
 SILENT = LOOP + "({{ m.role }}: {{ m.content }})" + END
 
 FOUND: dict[str, tuple[str, Habits]] = {
@@ -66,6 +73,8 @@ FOUND: dict[str, tuple[str, Habits]] = {
     "system first": (FIRST, Habits(system_anywhere=False)),
     "parts": (PARTS, Habits(thinking="parts")),
     "either": (EITHER, Habits(text_beside_thinking=False)),
+    "calls alone": (BARE, Habits(text_beside_calls=False)),
+    "calls alone, in turns": (STRICT, Habits()),
     "no calls": (SILENT, Habits(calls=False)),
     "developer": (USUAL + "{# 'developer' #}", Habits(developer=True)),
 }
@@ -97,6 +106,9 @@ def test_a_text_beside_calls_is_kept_where_the_template_drops_either() -> None:
     text = prompt(NULL, ASKED, replace(BOTH, content="Let me see."), SUN, SNOW)
     assert "(assistant: Let me see.)" in text
     assert "<weather" in text
+    text = prompt(BARE, ASKED, replace(BOTH, content="Let me see."), SUN, SNOW)
+    assert "(assistant: Let me see.)(assistant:<weather" in text
+    assert "(assistant:<weather" in prompt(STRICT, ASKED, replace(BOTH, content="Let me see."), SUN, SNOW)
     text = prompt(EITHER, ASKED, replace(BOTH, content="Let me see.", thinking="Hm."), SUN, SNOW)
     assert "~Hm.\n\nLet me see.~" in text
 
