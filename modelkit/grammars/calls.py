@@ -184,6 +184,9 @@ class Calls:
                 return f'"{{" {known} {quoted(said)}'
             case MarkedCall(named=False):
                 return '""'
+            case MarkedCall(id_before=str() as mark) as form if mark:
+                begun = "" if behind else rules.said(form.prefix)
+                return f"{begun} {ids} {rules.said(mark + tool.name + form.suffix)}"
             case MarkedCall() as form:
                 said = rules.said(tool.name if behind else form.prefix + tool.name)
                 known = f"{rules.said(form.id_mark)} {ids}" if form.id_mark else ""

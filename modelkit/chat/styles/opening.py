@@ -72,8 +72,9 @@ def head(style: Style, name: str, identity: str = "") -> str:
         case MarkedCall(named=False):
             return before
         case MarkedCall() as form:
-            said = f"{form.id_mark}{identity}" if identity else ""
-            return f"{before}{form.prefix}{name}{said}{form.suffix}"
+            said = f"{form.id_mark}{identity}" if identity and form.id_mark else ""
+            called = f"{identity}{form.id_before}{name}" if form.id_before else f"{name}{said}"
+            return f"{before}{form.prefix}{called}{form.suffix}"
         case PythonCall() as form:
             return f"{before}{'[' * form.list}{name}("
         case None:

@@ -126,6 +126,8 @@ class MarkedCall:
     """Behind the arguments, in front of call.close: `</function>`."""
     id_mark: str = ""
     """In front of an id that follows the name: `[CALL_ID]`, `:`."""
+    id_before: str = ""
+    """Behind an id that stands in front of the name: `<|tool_call:name|>`."""
     arguments: Literal["json", "tags", "dict"] = "json"
     """"json": a JSON object. "tags": as `tag` says. "dict": `{key:value,...}` with texts between two `quote`
     and keys without quotes."""
@@ -141,7 +143,7 @@ class MarkedCall:
     @property
     def marks(self) -> tuple[str, ...]:
         tags = self.tag.marks if self.tag else ()
-        return (self.prefix, self.suffix, self.close, self.id_mark, self.quote, *tags)
+        return (self.prefix, self.id_before, self.suffix, self.close, self.id_mark, self.quote, *tags)
 
 
 @dataclass(frozen=True, slots=True)

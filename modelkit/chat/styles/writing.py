@@ -36,7 +36,8 @@ def _call(form: JsonCall | MarkedCall | PythonCall, call: ToolCall) -> str:
             given = (f"{key}={_python(value)}" for key, value in call.arguments.items())
             return f"{call.name}({', '.join(given)})"
         case MarkedCall():
-            head = form.prefix + call.name
+            known = f"{call.id or ''}{form.id_before}" if form.id_before else ""
+            head = form.prefix + known + call.name
             # Where a call's head is its id (Kimi), the id holds the name.
             said = (call.id or "").removeprefix(head + form.id_mark)
             head += form.id_mark + said if form.id_mark and said else ""

@@ -45,7 +45,7 @@ class Marked:
         self._begins, self._lenient = begins, lenient
         self.prefix = core(form.prefix)
         self._suffix = core(form.suffix).split()
-        self._id_mark = core(form.id_mark)
+        self._id_mark, self._id_before = core(form.id_mark), core(form.id_before)
         self._close = core(form.close)
         self._after = tuple(dict.fromkeys(one for one in (self._close, self.prefix, *after) if one))
         own = (core(form.tag.open),) if form.tag else ("{",)
@@ -66,7 +66,10 @@ class Marked:
             whole = (yield from self._feed.expect((part,))) is not None and whole
         if self._feed.cut and not whole:
             raise Cut
-        name, _, identity = written.rpartition(self._id_mark) if self._id_mark else (written, "", "")
+        if self._id_before:
+            identity, _, name = written.rpartition(self._id_before)
+        else:
+            name, _, identity = written.rpartition(self._id_mark) if self._id_mark else (written, "", "")
         name, identity = (name, identity) if name else (identity, "")
         name = name.strip(BLANKS)
         if (end is None or end in self._begins) and name not in tools:
@@ -91,7 +94,7 @@ class Marked:
         said = written.strip(BLANKS)
         if not said or NAME.fullmatch(said) or any(tool.startswith(said) for tool in tools):
             return True
-        mark = self._id_mark
+        mark = self._id_mark or self._id_before
         name, found, _ = said.partition(mark) if mark else (said, "", "")
         if not found and mark:
             name = next((said[:-n] for n in range(len(mark) - 1, 0, -1) if said.endswith(mark[:n])), said)
