@@ -123,7 +123,7 @@ def _with_ids(messages: Sequence[Message], habits: Habits) -> list[Message]:
     """Ids of the kind that the template insists on, the same for a call and its result."""
     if habits.ids == "any":
         return [*messages]
-    new = _numbered if habits.ids == "numbered" else _nine
+    new = {"numbered": _numbered, "nine": _nine, "some": _some}[habits.ids]
     calls = [call for message in messages for call in message.tool_calls]
     whole = habits.ids == "numbered" and all(call.id and _NUMBERED.fullmatch(call.id) for call in calls)
     if whole:  # they count what this conversation may not have any more: nobody else could
@@ -152,6 +152,10 @@ def _with_ids(messages: Sequence[Message], habits: Habits) -> list[Message]:
 
 def _numbered(call: ToolCall, number: int) -> str:
     return f"functions.{call.name}:{number}"
+
+
+def _some(call: ToolCall, number: int) -> str:
+    return call.id or f"call_{number}"
 
 
 def _nine(call: ToolCall, number: int) -> str:

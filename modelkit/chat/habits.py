@@ -7,7 +7,7 @@ Each such habit is tried with a small conversation that carries marks: a way cou
 all marks arrive in the prompt.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from modelkit.chat.patience import Patience
@@ -54,16 +54,18 @@ class Habits:
     """Does it take thinking and text in one message with calls?"""
     many_calls: bool = True
     """Does it take more than one call in a message?"""
-    ids: Literal["any", "nine", "numbered"] = "any"
-    """Which ids of calls it takes. nine: nine letters and digits (Mistral). numbered: functions.NAME:NUMBER
-    with a number that counts through the conversation (Kimi).
+    ids: Literal["any", "some", "nine", "numbered"] = "any"
+    """Which ids of calls it takes. any: and none. some: there has to be one. nine: nine letters and digits
+    (Mistral). numbered: functions.NAME:NUMBER with a number that counts through the conversation (Kimi).
     """
     developer: bool = False
     """Does it know the role "developer"?"""
     system_anywhere: bool = True
     """Does it write system messages that are not the very first message?"""
     bare_tools: bool = True
-    """Does it take tools that have no description or no parameters?"""
+    """Does it take tools that have no description, no parameters, none of these named, or not described?"""
+    null_types: bool = True
+    """Does it take parameters of type ["string", "null"]?"""
     tools_in_system: bool = False
     """Does it read tools from the system message, as JSON text under the key "tools" (Phi-4)?"""
     thinking: Literal["field", "parts"] = "field"
@@ -79,15 +81,26 @@ def find_habits(render: Render, source: str) -> Habits:
         ids=_ids(probe, source, calls),
         developer='"developer"' in source or "'developer'" in source,
         system_anywhere=_system_anywhere(probe),
-        bare_tools=all(probe.takes(_without(key)) for key in ("description", "parameters")),
+        bare_tools=all(probe.takes(tool) for tool in _bare()),
+        null_types=probe.takes(_of_type(["string", "null"], description="Name of a city.")),
         tools_in_system=_tools_in_system(probe),
         thinking=_thinking(probe, calls),
     )
 
 
-def _without(key: str) -> dict[str, Any]:
-    function = {name: value for name, value in _TOOL["function"].items() if name != key}
-    return {"type": "function", "function": function}
+def _bare() -> Iterator[dict[str, Any]]:
+    """The tool without one thing or another."""
+    whole: dict[str, Any] = _TOOL["function"]
+    for key in ("description", "parameters"):
+        yield {"type": "function", "function": {name: one for name, one in whole.items() if name != key}}
+    yield {"type": "function", "function": {**whole, "parameters": {"type": "object"}}}
+    yield _of_type("string")
+
+
+def _of_type(said: str | list[str], **more: str) -> dict[str, Any]:
+    """The tool with one parameter."""
+    parameters = {"type": "object", "properties": {_KEY: {"type": said, **more}}, "required": [_KEY]}
+    return {"type": "function", "function": {**_TOOL["function"], "parameters": parameters}}
 
 
 class _Probe:
@@ -121,9 +134,9 @@ class _Probe:
 
     def calls(self, *marks: str, calls: int = 1, **given: Any) -> bool:
         """Does a conversation with calls and their results arrive?"""
-        ids: Sequence[str] = given.pop("ids", _NINE)
+        ids: Sequence[str | None] = given.pop("ids", _NINE)
         results = [
-            {"role": "tool", "content": f"{_MARK}r{n}", "name": _NAME, "tool_call_id": ids[n]}
+            {"role": "tool", "content": f"{_MARK}r{n}", "name": _NAME, **_given("tool_call_id", ids[n])}
             for n in range(calls)
         ]
         wanted = (_NAME, _KEY, *(f"{_VALUE}{n}" for n in range(calls)), *marks)
@@ -137,12 +150,18 @@ class _Probe:
         return self.has(talk, _SAID, _NAME, f"{_VALUE}0", _OTHER, tools=True)
 
 
-def asking(ids: Sequence[str], calls: int, *, text: bool, content: str | None, **more: Any) -> dict[str, Any]:
+def _given(key: str, value: str | None) -> dict[str, str]:
+    return {} if value is None else {key: value}
+
+
+def asking(
+    ids: Sequence[str | None], calls: int, *, text: bool, content: str | None, **more: Any
+) -> dict[str, Any]:
     """An assistant's message with calls."""
     written = [f'{{"{_KEY}": "{_VALUE}{number}"}}' for number in range(calls)]
     made = [
         {
-            "id": ids[number],
+            **_given("id", ids[number]),
             "type": "function",
             "function": {
                 "name": _NAME,
@@ -173,14 +192,19 @@ def _calls(probe: _Probe) -> dict[str, Any] | None:
     return None
 
 
-def _ids(probe: _Probe, source: str, calls: Mapping[str, Any] | None) -> Literal["any", "nine", "numbered"]:
+def _ids(
+    probe: _Probe, source: str, calls: Mapping[str, Any] | None
+) -> Literal["any", "some", "nine", "numbered"]:
     if "<|tool_call_argument_begin|>" in source:
         return "numbered"
     if calls is None:
         return "any"
     content = None if calls["null_beside_calls"] else ""
-    same = probe.calls(text=calls["arguments"] == "text", content=content, ids=[_LONG])
-    return "any" if same else "nine"
+
+    def takes(one: str | None) -> bool:
+        return probe.calls(text=calls["arguments"] == "text", content=content, ids=[one])
+
+    return "nine" if not takes(_LONG) else "any" if takes(None) else "some"
 
 
 def _tools_in_system(probe: _Probe) -> bool:

@@ -23,7 +23,8 @@ MOST_TOOLS = 512
 MOST_VARIABLES = 64
 _SET_HERE = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "tokenize")
 # What is added to a tool that lacks it, where the template fails without.
-_WHOLE: dict[str, Any] = {"description": "", "parameters": {"type": "object", "properties": {}}}
+_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+_WHOLE: dict[str, Any] = {"description": "", "parameters": _PARAMETERS}
 # Private-use characters, so that no text holds it; the blank shows whether the template strips.
 _END_MARK = "\ue0f0modelkit:continue\ue0f0 "
 
@@ -101,10 +102,13 @@ class ChatTemplate:
 
     def _tools(self, given: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
         tools = _tools(given)
-        bare = any(_WHOLE.keys() - tool["function"].keys() for tool in tools or ())
-        if tools is None or not bare or self.habits().bare_tools:
-            return tools
-        return [{**tool, "function": {**_WHOLE, **tool["function"]}} for tool in tools]
+        if tools is None:
+            return None
+        told = [{**tool, "function": _whole(tool["function"])} for tool in tools]
+        if told == tools or self.habits().bare_tools:
+            told = tools
+        named: list[Any] = _without_null(told)
+        return told if named == told or self.habits().null_types else named
 
     def habits(self) -> Habits:
         """How it wants conversations to be given; `render` gives them so."""
@@ -164,6 +168,36 @@ def _tools(tools: Sequence[Mapping[str, Any]] | None) -> list[Any] | None:
                 hint='A tool is {"type": "function", "function": {"name": ..., "parameters": {...}}}.',
             )
     return copies
+
+
+def _whole(function: Mapping[str, Any]) -> dict[str, Any]:
+    """With all that some templates fail without, down to its parameters' descriptions."""
+    made = {**function, **{key: one for key, one in _WHOLE.items() if key not in function}}
+    parameters = made["parameters"]
+    if isinstance(parameters, dict):
+        filled = {**parameters, **{key: one for key, one in _PARAMETERS.items() if key not in parameters}}
+        made["parameters"] = filled
+        if isinstance(named := filled["properties"], dict):
+            filled["properties"] = {
+                name: {**one, "description": ""}
+                if isinstance(one, dict) and "description" not in one
+                else one
+                for name, one in named.items()
+            }
+    return made
+
+
+def _without_null(schema: Any) -> Any:
+    """With lists of types that do not name null."""
+    if isinstance(schema, list):
+        return [_without_null(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _without_null(one) for key, one in schema.items()}
+    if isinstance(types := made.get("type"), list) and "null" in types:
+        left = [one for one in types if one != "null"]
+        made["type"] = left[0] if len(left) == 1 else left or types
+    return made
 
 
 def _with_tools(rendered: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -38,6 +38,11 @@ NINE = USUAL.replace(
     + "{%- for c in m.tool_calls or [] %}{% if c.id | length != 9 %}{{ raise_exception('id') }}{% endif %}"
     "[{{ c.id }}]{% endfor %}{% if m.role == 'tool' %}[{{ m.tool_call_id }}]{% endif -%}",
 )
+SOME = USUAL.replace(
+    LOOP,
+    LOOP + "{%- for c in m.tool_calls or [] %}[{{ '' + c.id }}]{% endfor %}"
+    "{% if m.role == 'tool' %}[{{ '' + m.tool_call_id }}]{% endif -%}",
+)
 KIMI = NINE.replace("{% if c.id | length != 9 %}{{ raise_exception('id') }}{% endif %}", "") + (
     "{# <|tool_call_argument_begin|> #}"
 )
@@ -69,6 +74,7 @@ FOUND: dict[str, tuple[str, Habits]] = {
     "null": (NULL, Habits(null_beside_calls=True, text_beside_calls=False, text_beside_thinking=False)),
     "one call": (ONE, Habits(many_calls=False)),
     "nine": (NINE, Habits(ids="nine")),
+    "some": (SOME, Habits(ids="some")),
     "numbered": (KIMI, Habits(ids="numbered")),
     "system first": (FIRST, Habits(system_anywhere=False)),
     "parts": (PARTS, Habits(thinking="parts")),
@@ -154,6 +160,15 @@ def test_ids_that_a_template_insists_on_are_made_once_for_call_and_result(calls:
     assert ids(prompt(NINE, *talk, ASKED)) == nine  # the next turn finds the same prefix
     numbered = ["functions.weather:0", "functions.weather:1"]
     assert ids(prompt(KIMI, *talk)) == numbered * 2
+
+
+def test_ids_are_made_where_a_template_fails_without() -> None:
+    """As Solar's and Apriel's; Ollama's clients send none."""
+    calls = [replace(call, id=None) for call in (ROME, OSLO)]
+    results = [replace(one, tool_call_id=None) for one in (SUN, SNOW)]
+    talk = [ASKED, Message("assistant", tool_calls=tuple(calls)), *results]
+    assert ids(prompt(SOME, *talk)) == ["call_0", "call_1"] * 2
+    assert ids(prompt(SOME, ASKED, BOTH, SUN, SNOW)) == ["call_1", "call_2"] * 2
 
 
 def test_ids_that_are_right_go_back_as_they_came() -> None:
@@ -247,8 +262,27 @@ def test_tools_without_a_description_are_made_whole_where_the_template_needs_it(
     listing = "{% for t in tools or [] %}{{ t.function.name + t.function.description }}{% endfor %}" + USUAL
     bare = {"type": "function", "function": {"name": "weather"}}
     assert ChatTemplate(listing).render([ASKED], tools=[bare]) == "weather(user: Weather?)"
+    naming = "{% for t in tools or [] %}{% for name, one in t.function.parameters.properties.items() %}"
+    naming += "{{ name + one.description }}{% endfor %}{{ t.function.name }}{% endfor %}" + USUAL
+    for parameters, said in (({}, ""), ({"type": "object"}, ""), ({"properties": {"a": {}}}, "a")):
+        tool = {"type": "function", "function": {"name": "weather", "parameters": parameters}}
+        assert ChatTemplate(naming).render([ASKED], tools=[tool]) == f"{said}weather(user: Weather?)"
     printing = "{{ tools | tojson }}" + USUAL
     assert '"function": {"name": "weather"}' in ChatTemplate(printing).render([ASKED], tools=[bare])
+
+
+def test_a_type_beside_null_is_named_alone_where_the_template_needs_it() -> None:
+    """As those of Hermes, which call themselves without end for a type that is no word of theirs."""
+    naming = (
+        "{% for t in tools or [] %}{{ t.function.name }}"
+        "{% for p in t.function.parameters.properties.values() %}"
+        "{{ p.type if p.type is string else raise_exception('type') }}{% endfor %}{% endfor %}" + USUAL
+    )
+    properties = {"a": {"type": ["string", "null"]}, "b": {"type": "array", "items": {"type": ["null"]}}}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"properties": properties}}}
+    assert ChatTemplate(naming).render([ASKED], tools=[tool]) == "fstringarray(user: Weather?)"
+    printing = "{{ tools | tojson }}" + USUAL
+    assert '["string", "null"]' in ChatTemplate(printing).render([ASKED], tools=[tool])
 
 
 def test_published_templates_take_a_whole_agents_conversation(shared_data: Path) -> None:
