@@ -34,14 +34,18 @@ class Headed(Machine):
         whole = (header.text + header.message, *header.heads(self._tools)) if header.listed else ()
         self._listed = (*whole, *(header.start + one for one in whole))
         starts = self._listed[len(whole) :] or (self._start,)
-        self._bounds = Marks(one for one in (*self._ends, *starts) if one)
+        ends = Marks(one for one in (*self._ends, *starts) if one)
         ids = Identities(style.ids, earlier_calls)
-        self._calls = Calls(style, tools, self._feed, self._sink, ids, self._bounds.cores)
+        self._calls = Calls(style, tools, self._feed, self._sink, ids, ends.cores)
         before, _, _ = header.call.partition("{name}")
         self._of_tools = before.partition(header.recipient)[2] if header.recipient else ""
         heads = (header.thinking, header.text, before, header.recipient, header.start)
         self._begins = tuple(core(head) for head in heads[:-1] if core(head))
         self._heads = tuple({_first_mark(core(head)) for head in heads})
+        self._inner = tuple(
+            one for one in self._heads if one.endswith("|>") and not one.startswith(self._start)
+        )
+        self._bounds = Marks((*ends.cores, *self._inner))
         self._in_text = opening.place == "text" and not opening.written
         self._begin(opening.written)
 
@@ -52,7 +56,7 @@ class Headed(Machine):
             said = yield from self._head()
             name = None if said is None else self._recipient(said)
             if said is None:
-                yield from self._text(Text)
+                yield from self._text(Text, headless=True)
             elif name is not None and self._tools:
                 yield from self._call(name)
             else:
@@ -107,23 +111,30 @@ class Headed(Machine):
         thinking = core(self._header.thinking)
         return thinking != "" and thinking in said
 
-    def _text(self, kind: type[Text] | type[Thinking]) -> Waiting[None]:
-        """A message up to the mark that ends it, which is taken where it is no header's beginning."""
+    def _text(self, kind: type[Text] | type[Thinking], *, headless: bool = False) -> Waiting[None]:
+        """A message up to the mark that ends it, which is taken where it is no header's beginning. A token
+        that only headers have begins one, also where the model forgets to end the message. headless: what
+        stands here is no header, whatever it begins with.
+        """
         feed, self._kind = self._feed, kind
         while True:
             look = self._bounds.complete if feed.ended else self._bounds.look
             place, found = look(feed.text, feed.at)
             if place > feed.at:
                 self._sink.text(kind, *feed.take_text(place - feed.at))
-            if found:
+                headless = False
+            if found in self._inner and (headless or not feed.special(0)):
+                self._sink.text(kind, *feed.take_text(len(found)))
+            elif found:
                 if found in self._ends:
                     feed.take(len(found))
                 return
-            if feed.ended:
+            elif feed.ended:
                 ids, logprobs = feed.rest()
                 self._sink.text(kind, "", ids, logprobs)
                 raise Cut
-            yield from self._more(self._bounds)
+            else:
+                yield from self._more(self._bounds)
 
     def _call(self, name: str) -> Waiting[None]:
         form, feed = self._style.form, self._feed

@@ -377,6 +377,23 @@ def test_a_name_is_waited_for_only_while_it_may_be_one() -> None:
     assert folded(events) == [("Text", "I write <tool_call> and then the name")]
 
 
+def test_a_header_begins_where_the_message_before_was_not_ended() -> None:
+    def told(*parts: str) -> tuple[str | None, str]:
+        pieces = [Piece("", (0,), part) if part.startswith("<|") else Piece(part, (0,)) for part in parts]
+        found = collected(events_of(row("harmony"), pieces))
+        return found.thinking, found.text
+
+    thought = ("<|channel|>", "analysis", "<|message|>", "hm")
+    final = ("<|channel|>", "final", "<|message|>", "Hello")
+    assert told(*thought, *final) == ("hm", "Hello")
+    assert told(*final, "<|channel|>", " so", "<|return|>") == (None, "Hello so")
+    assert told("<|channel|>", "<|channel|>", "so") == (None, "so")
+    quoted = "".join((*final, " writes <|channel|>final<|message|>"))  # as text
+    assert collected(events_of(row("harmony"), plain([quoted]))).text.endswith(
+        "writes <|channel|>final<|message|>"
+    )
+
+
 def test_a_special_token_that_is_no_mark_is_silent() -> None:
     pieces = [
         Piece("a", (1,)),
