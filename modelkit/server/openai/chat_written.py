@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelkit.answers.generation import Finish, Generation
-from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
+from modelkit.chat.message import arguments_of
+from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
 from modelkit.server.ask import Started
 from modelkit.server.faults import Fault
 from modelkit.server.frames import MARK, Frame, ascii_text
@@ -64,8 +65,18 @@ class Choice:
                 texts.append(text)
                 said = {"custom": {"input": text}} if custom else {"function": {"arguments": text}}
                 return ({"tool_calls": [{"index": event.index, **said}]}, None) if text else None
-            case _:
-                return None
+            case CallEnd():
+                return self._broken(event)
+
+    def _broken(self, event: CallEnd) -> tuple[dict[str, Any], Any] | None:
+        """What the model wrote where its arguments were no JSON any more: some clients take none at all for
+        a call without arguments, and run it.
+        """
+        start, texts = self._calls[-1]
+        if not event.rest or self._guise(start).custom or arguments_of("".join(texts)) is not None:
+            return None
+        texts.append(event.rest)
+        return {"tool_calls": [{"index": event.index, "function": {"arguments": event.rest}}]}, None
 
     def whole(self) -> dict[str, Any]:
         """The choice, once it has ended."""

@@ -79,7 +79,13 @@ class Items:
             case CallArguments():
                 return self._arguments(event.text)
             case CallEnd():
-                return self.close(self._ended())
+                status = self._ended()
+                # As in chats: a call that is not to be run says what the model wrote.
+                broken = (
+                    status == "incomplete" and self._open is not None and self._open.kind == "function_call"
+                )
+                told = self._delta(event.rest) if broken and event.rest else []
+                return [*told, *self.close(status)]
 
     def close(self, status: str = "completed") -> Said:
         """The open item is whole, or as whole as it gets."""

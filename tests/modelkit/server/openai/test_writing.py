@@ -177,6 +177,26 @@ def test_a_call_that_was_cut_stays_as_it_was_written() -> None:
     assert chunks[-1].choices[0].finish_reason == "length"
 
 
+@pytest.mark.parametrize(
+    ("told", "rest", "arguments"),
+    [("", "not json", "not json"), ('{"a": ', "oops}", '{"a": oops}'), ('{"a": 1}', "oops", '{"a": 1}')],
+)
+def test_a_call_that_broke_says_what_the_model_wrote(told: str, rest: str, arguments: str) -> None:
+    """Else one without any JSON would look like a call without arguments, which clients run."""
+    start, written = CallStart(0, "call_1", "f"), [CallArguments(0, told)] if told else []
+    events = [start, *written, CallEnd(0, rest)]
+    body = streamed(ChatStream("m", Style(), 1), [[*events, finish(events)]])
+    chunks = client(body).chat.completions.create(model="m", messages=[], stream=True)
+    calls = [call for chunk in chunks for call in chunk.choices[0].delta.tool_calls or []]
+    assert "".join(call.function.arguments or "" for call in calls if call.function) == arguments
+    body = responded(events, finish(events), 1)
+    last = list(client(body).responses.create(model="m", input="x", stream=True))[-1]
+    assert last.type == "response.completed"
+    item = last.response.output[-1].to_dict()
+    status = "completed" if told.endswith("}") else "incomplete"
+    assert (item["arguments"], item["status"]) == (arguments, status)
+
+
 def responded(events: Sequence[Event], last: Finish, size: int, **body: Any) -> bytes:
     asked = read_response(Fields({"model": "m", "input": "x", **body}), Kept())
     return streamed(ResponseStream(asked, None), split(events, last, size))
