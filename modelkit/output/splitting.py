@@ -51,6 +51,7 @@ class Split(Machine):
         self._fresh = True  # nothing but blanks since the beginning, since thinking or since calls
         self._begun = opening.place == "text" and not opening.written  # something was written before
         self._called = False
+        self._unclosed = False  # a call came while the model thought, and ended that
         self._wrapped = False
         self._begin(opening.written)
 
@@ -70,6 +71,7 @@ class Split(Machine):
             yield from self._call(mark, before)
             return True
         self._thinking = role == "think" or (role == "stop" and self._thinking)
+        self._unclosed = False
         self._wrapped = role == "wrap"
         self._fresh = self._fresh or role != "unwrap"
         yield from self._feed.skip(trail(mark))
@@ -111,7 +113,7 @@ class Split(Machine):
             return role == "unthink" or (role == "think" and self._fresh)
         if role == "unwrap":
             return self._wrapped
-        return self._fresh and not (role == "unthink" and (self._begun or self._called))
+        return self._fresh and (role != "unthink" or self._unclosed or not (self._begun or self._called))
 
     def _up_to_mark(self) -> Waiting[tuple[str, Role, str] | None]:
         """Let out text up to the next mark, which is taken: it, its role, and what it took with it of the
@@ -221,7 +223,7 @@ class Split(Machine):
             yield from self._calls.read(core(mark), known_only=known_only or bare)
         except (NoCall, Cut) as error:
             if self._sink.calls != told:
-                self._thinking, self._called = False, True
+                self._thinking, self._called, self._unclosed = False, True, self._thinking
             if feed.cut and self._calls.certain:
                 feed.take(len(feed.text) - feed.at)
             elif feed.kept is not None:
@@ -232,4 +234,5 @@ class Split(Machine):
             if isinstance(error, Cut):
                 raise
         else:
+            self._unclosed = self._thinking
             self._thinking, self._fresh, self._called = False, True, True
