@@ -15,6 +15,7 @@ class Identities:
     def __init__(self, kind: Literal["own", "mistral9", "kimi"], earlier: int = 0) -> None:
         self._kind = kind
         self._count = earlier
+        self._told = set[str]()
 
     @property
     def whole_head(self) -> bool:
@@ -22,15 +23,21 @@ class Identities:
         return self._kind == "kimi"
 
     def of(self, name: str, written: str | None) -> str:
-        """That of the next call. written: what the model wrote for one."""
+        """That of the next call. written: what the model wrote for one; one that it wrote before is none, for
+        nobody could tell the two calls' results apart.
+        """
         number, self._count = self._count, self._count + 1
-        if written and _WRITTEN.fullmatch(written):
-            return written
+        found = written if written and _WRITTEN.fullmatch(written) else self._made(name, number)
+        while found in self._told:
+            found = self._made(name, number)
+            number += 1
+        self._told.add(found)
+        return found
+
+    def _made(self, name: str, number: int) -> str:
         if self._kind == "kimi":
             return f"functions.{name}:{number}"
-        if self._kind == "mistral9":
-            return _drawn(9)
-        return f"call_{_drawn(24)}"
+        return _drawn(9) if self._kind == "mistral9" else f"call_{_drawn(24)}"
 
 
 def _drawn(count: int) -> str:

@@ -435,6 +435,19 @@ def test_ids_are_as_the_style_needs_them(name: str, shape: str) -> None:
     assert re.fullmatch(shape, start.id)
 
 
+def test_ids_that_the_model_writes_twice_are_told_apart() -> None:
+    begin, mark, end = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
+    text = "".join(f"{begin}functions.f:{n}{mark}{{}}{end}" for n in (1, 1, 0, 1))
+    splitter = splitter_for(row("kimi-k2"), Opening(), TOOLS)
+    starts = [one for one in splitter.push(Piece(text, (0,))) if isinstance(one, CallStart)]
+    assert [one.id for one in starts] == [f"functions.f:{n}" for n in (1, 2, 0, 3)]
+    text = "".join("[TOOL_CALLS]f[CALL_ID]abcdefgh1[ARGS]{}" for _ in range(2))
+    found = collected(events_of(row("mistral-v11"), plain([text]))).tool_calls
+    assert found[0].id == "abcdefgh1"
+    assert re.fullmatch(r"[A-Za-z0-9]{9}", found[1].id or "")
+    assert found[1].id != found[0].id
+
+
 def test_a_forced_call_begins_with_its_first_token() -> None:
     opening = Opening("call", '<tool_call>\n{"name": "f", "arguments": ')
     events = events_of(row("hermes"), plain(['{"a": 1}', "}\n</tool_call>"]), opening)
