@@ -15,6 +15,8 @@ from runtime.records import dataclass
 
 NAMES, KEYS, VALUES = ("qxfirst", "qxsecond"), ("qxkey", "qxother"), ("qxone", "qxtwo")
 """Of the calls. The second one has the first key too, with the second value."""
+ID = "qxidentit"
+"""Of each call: nine letters, as some templates insist. One that is written is part of no mark."""
 LAST_TAG = re.compile(r"(?:<[^<>]{1,60}>|\[[^\[\]]{1,60}\])\s*$")
 
 
@@ -150,14 +152,16 @@ def _json_form(value: Mapping[str, Any]) -> JsonCall | None:
         return JsonCall(name_is_key=True)
     names = [key for key, one in value.items() if one == NAMES[0]]
     arguments = [key for key, one in value.items() if one == wanted]
-    if len(value) == 2 and names and arguments:
-        return JsonCall(names[0], arguments[0])
+    ids = [key for key, one in value.items() if one == ID]
+    if len(value) == 2 + len(ids) and names and arguments and len(ids) < 2:
+        return JsonCall(names[0], arguments[0], id=ids[0] if ids else None)
     return None
 
 
 def _marked(found: Written) -> Style | None:
     """The name between marks, behind it JSON or arguments in marks of their own."""
     front, _, rest = found.one.partition(NAMES[0])
+    front, known, id_before = front.partition(ID)
     inner = re.escape(json.dumps({KEYS[0]: VALUES[0]}))
     parts = re.match(rf"([^{{]*){inner}", rest)
     tagged = (parts[1], None) if parts else _tag(found)
@@ -165,10 +169,15 @@ def _marked(found: Written) -> Style | None:
         return None
     suffix, tag = tagged
     tail = tag.close if tag else '"}'
-    around = Around.of(front, found.between(tail), rest.partition(VALUES[0])[2].removeprefix(tail))
+    between = found.between(tail, known + id_before)
+    around = Around.of(front, between, rest.partition(VALUES[0])[2].removeprefix(tail))
     before, prefix = _parted(around.before)
     close, behind = _closes(around.behind) if before.strip() else (around.behind, "")
-    form = MarkedCall(prefix, suffix, close, arguments="tags" if tag else "json", tag=tag)
+    id_mark, named, end = suffix.partition(ID)
+    marks = (end, close, id_mark, "") if named else (suffix, close, "", id_before)
+    form = MarkedCall(prefix, *marks, arguments="tags" if tag else "json", tag=tag)
+    if any(ID in mark for mark in (*form.marks, before, behind, around.section, around.joiner)):
+        return None
     return replace(around, before=before, behind=behind).style(form)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from modelkit.chat.message import Message, ToolCall
 from modelkit.chat.patience import Patience
-from modelkit.chat.styles.derive import KEYS, LAST_TAG, NAMES, VALUES, Written, common_start, derived
+from modelkit.chat.styles.derive import ID, KEYS, LAST_TAG, NAMES, VALUES, Written, common_start, derived
 from modelkit.chat.styles.style import Span, Style
 from modelkit.chat.styles.writing import written
 from modelkit.chat.template import ChatTemplate
@@ -23,6 +23,7 @@ _MOST_CHARS = 20_000  # of an answer that says a few words: what a hostile templ
 _ASKED = Message("user", "qxuser")
 _SAID, _THOUGHT = "qxsaid", "qxthought"
 _TAG = re.compile(r"\s*(?:<[^<>]{1,60}>|\[[^\[\]]{1,60}\])\s*")
+_ID_MEMBER = re.compile(rf'"[^"]*": "{ID}", |, "[^"]*": "{ID}"')
 _TOOLS = [
     {
         "type": "function",
@@ -109,8 +110,8 @@ def _calls(talk: _Talk, think: Span | None) -> Style | None:
 
 def _samples() -> tuple[tuple[ToolCall, ...], ...]:
     """One call, two calls, one call with two arguments."""
-    first, second = (ToolCall(name, {KEYS[0]: value}) for name, value in zip(NAMES, VALUES, strict=True))
-    return (first,), (first, second), (ToolCall(NAMES[0], dict(zip(KEYS, VALUES, strict=True))),)
+    first, second = (ToolCall(name, {KEYS[0]: value}, ID) for name, value in zip(NAMES, VALUES, strict=True))
+    return (first,), (first, second), (ToolCall(NAMES[0], dict(zip(KEYS, VALUES, strict=True)), ID),)
 
 
 def _found(talk: _Talk, think: Span | None) -> Written | None:
@@ -141,4 +142,5 @@ def _holds(style: Style, found: Written) -> bool:
 
 
 def _plain(text: str) -> str:
-    return text.strip().replace("'", '"')  # Python's texts have either
+    """Python's texts have either quote, and JSON's objects their ids at either end."""
+    return _ID_MEMBER.sub("", text.strip().replace("'", '"'))

@@ -72,6 +72,18 @@ DERIVED: dict[str, tuple[str, dict[str, Any]]] = {
             "joiner": "\n",
         },
     ),
+    "an id in front of the name": (
+        EACH + "[ID]{{ c.id }}" + MARKED + "[END]{% endfor %}",
+        {"call": Span("[ID]", "[END]"), "form": MarkedCall(suffix="[WITH]", id_before="[CALL]")},
+    ),
+    "an id behind the name": (
+        EACH + MARKED.replace("[WITH]", "[ID]{{ c.id }}[WITH]") + "{% endfor %}",
+        {"call": Span("[CALL]"), "form": MarkedCall(suffix="[WITH]", id_mark="[ID]")},
+    ),
+    "json with an id": (
+        EACH + "<do>" + JSON.replace("{", '{"id": "{{ c.id }}", ', 1) + "</do>{% endfor %}",
+        {"call": Span("<do>", "</do>"), "form": JsonCall(id="id")},
+    ),
     "python": (
         SOME + "<calls>[" + EACH + PYTHON + COMMA + "{% endfor %}]</calls>{% endif %}",
         {"section": Span("<calls>", "</calls>"), "form": PythonCall(), "joiner": ", "},
@@ -94,6 +106,13 @@ def test_a_style_is_derived_from_what_the_template_writes(calls: str, wanted: di
     }
 
 
+def test_an_id_at_the_end_of_json_is_derived_too() -> None:
+    listed = EACH + JSON[:-1] + ', "ref": "{{ c.id }}"}' + COMMA + "{% endfor %}"
+    style = choose(template(SOME + "<calls>[" + listed + "]</calls>{% endif %}")).style
+    assert style is not None
+    assert (style.section, style.form) == (Span("<calls>", "</calls>"), JsonCall(id="ref", list=True))
+
+
 def test_one_call_a_message_is_derived_too() -> None:
     refusing = "{% if m.tool_calls | length > 1 %}{{ raise_exception('one') }}{% endif %}"
     style = choose(template(refusing + EACH + "<do>" + JSON + "</do>{% endfor %}")).style
@@ -107,6 +126,7 @@ def test_one_call_a_message_is_derived_too() -> None:
         EACH + JSON + "{% endfor %}",  # nothing marks a call
         EACH + "<do>{{ c.function | string }}</do>{% endfor %}",
         EACH + "<do>{{ c.function.name | upper }}</do>{% endfor %}",
+        EACH + MARKED + "[{{ c.id }}]{% endfor %}",  # an id where none is read
         "{% for c in (m.tool_calls or []) | reverse %}<do>" + JSON + "</do>{% endfor %}",
     ],
 )

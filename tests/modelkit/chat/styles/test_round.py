@@ -102,7 +102,7 @@ def test_published_templates_with_one_call_a_message(shared_data: Path, name: st
 @pytest.mark.parametrize("content", ["", "Let me see:\n  soon."])
 @pytest.mark.parametrize("thinking", [None, "Hm.\n\nWell."])
 def test_derived_styles(calls: str, content: str, thinking: str | None) -> None:
-    rome = ToolCall("weather", {"city": "Rome"})
+    rome = ToolCall("weather", {"city": "Rome"}, "call_1")
     for made in ((rome,), (rome, TIME)):
         answer = Message("assistant", content, thinking, made)
         same(come_back(template(calls), answer, None, "</turn>"), answer)
