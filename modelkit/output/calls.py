@@ -15,7 +15,7 @@ from typing import Any
 from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, PythonCall, Style
 from modelkit.output.identities import Identities
 from modelkit.output.reading import python, values
-from modelkit.output.reading.feed import Broken, Cut, Feed, NoCall, Waiting
+from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, NoCall, Waiting
 from modelkit.output.reading.marked import NAME, Marked
 from modelkit.output.reading.marks import Marks, core
 from modelkit.output.reading.objects import Objects, Told
@@ -24,6 +24,7 @@ from modelkit.output.sink import Sink
 from modelkit.schema import as_meant
 
 FENCES = tuple(FENCE + language for language in (*LANGUAGES, ""))
+_MOST_STRAY = 16
 Reading = Callable[[], Waiting[None]]
 
 
@@ -103,6 +104,8 @@ class Calls:
                 self._fenced, closed = False, True
                 continue
             if found is None:
+                if not closed and (yield from self._one_too_many()):
+                    continue
                 if (yield from self._ends_in_mark(closed)):
                     raise Cut
                 return "" if (yield from self._goes_on(closed)) else None
@@ -110,6 +113,18 @@ class Calls:
                 inner = (yield from feed.expect(self._opens)) if found in self._sections else None
                 return inner or found
             closed = closed or found in self._closes
+
+    def _one_too_many(self) -> Waiting[bool]:
+        """Do brackets that close nothing stand in front of the mark that closes the call? They are taken."""
+        count = 0
+        while (
+            (char := (yield from self._feed.char(count))) and char in f"}}]){BLANKS}" and count < _MOST_STRAY
+        ):
+            count += 1
+        if not count or not char or (yield from self._feed.starts(self._closes, count)) is None:
+            return False
+        self._feed.take(count)
+        return True
 
     def _ends_in_mark(self, closed: bool) -> Waiting[bool]:
         """Is the answer cut off in a mark that may stand in or behind a call? What came of it is nobody's

@@ -9,6 +9,7 @@ from modelkit.output.reading.feed import Broken, Cut, Feed, NoCall, Waiting
 from runtime.records import dataclass
 
 _IDS = ("id", "call_id", "tool_call_id")
+_QUOTES = ('"', "'")  # Python's dicts have either
 _SAID = ("type", "index")  # members that others' shapes have, and that say nothing
 
 
@@ -57,7 +58,7 @@ class Objects:
 
     def _keyed(self, feed: Feed) -> Waiting[None]:
         feed.take(1)
-        if (yield from feed.skip_blanks()) != '"':
+        if (yield from feed.skip_blanks()) not in _QUOTES:
             raise NoCall
         name = yield from _text(feed)
         yield from _colon(feed)
@@ -73,7 +74,7 @@ class Objects:
             if char == ",":
                 feed.take(1)
                 continue
-            if char != '"':
+            if char not in _QUOTES:
                 raise self._fault(reading, char)
             key = yield from _text(feed)
             yield from _colon(feed)
@@ -82,15 +83,15 @@ class Objects:
 
     def _member(self, feed: Feed, reading: "_Reading", key: str, depth: int) -> Waiting[None]:
         char = yield from feed.skip_blanks()
-        if key in self._names and char == '"' and reading.name is None:
+        if key in self._names and char in _QUOTES and reading.name is None:
             reading.name = yield from _text(feed)
         elif key == "function" and depth == 0 and char == "{":
             yield from self._members(feed, reading, 1)
-        elif key == "function" and depth == 0 and char == '"' and reading.name is None:
+        elif key == "function" and depth == 0 and char in _QUOTES and reading.name is None:
             reading.name = yield from _text(feed)
         elif key in self._arguments and not reading.done:
             yield from self._arguments_of(feed, reading)
-        elif key in self._ids and char in '"-0123456789' and not reading.started:
+        elif key in self._ids and char in "\"'-0123456789" and not reading.started:
             held: list[str] = []
             yield from values.value(feed, held.append)
             reading.id = str(json.loads("".join(held)))
@@ -151,7 +152,7 @@ def _arguments(feed: Feed, write: Callable[[str], None]) -> Waiting[None]:
     char = yield from feed.skip_blanks()
     if char == "{":
         yield from values.members(feed, write)
-    elif char == '"':
+    elif char in _QUOTES:
         yield from _within_text(feed, write)
     else:
         held: list[str] = []
