@@ -131,6 +131,7 @@ class ChatTemplate:
     ) -> str:
         return self._template.render(
             {
+                **self._instead_of_tools(tools, now),
                 **(variables or {}),
                 **self._tokens,
                 "messages": messages,
@@ -140,6 +141,15 @@ class ChatTemplate:
             },
             now=now,
         )
+
+    def _instead_of_tools(
+        self, tools: Sequence[Mapping[str, Any]] | None, now: datetime | None
+    ) -> dict[str, str]:
+        """FireFunction's template reads the tools' functions as JSON text, and wants the day beside them."""
+        if not self.variables >= {"functions", "datetime"}:
+            return {}
+        day = (now or datetime.now()).strftime("%Y-%m-%d")  # a time of day would change the prompt each time
+        return {"functions": json.dumps([one["function"] for one in tools or ()], indent=4), "datetime": day}
 
     def _variables(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
         variables = {} if given is None else mapping(given, "variables")

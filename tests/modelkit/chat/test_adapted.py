@@ -1,9 +1,11 @@
 """Conversations reach each template in the form that it takes; found by trying, never by a model's name."""
 
+import json
 import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -256,6 +258,18 @@ def test_tools_reach_a_template_that_reads_them_from_the_system_message() -> Non
     assert made.render([rule, ASKED], tools=[tool]) == text.replace(": <", ": Be brief.<")
     assert "<|tool|>" not in made.render([rule, ASKED])
     assert check_template(source).tools
+
+
+def test_tools_reach_a_template_that_reads_them_as_a_text_beside_the_day() -> None:
+    """As FireFunction's, which failed at every message."""
+    source = "{{ functions + ' on ' + datetime + '. ' }}" + USUAL
+    day = datetime(2026, 1, 2)
+    assert ChatTemplate(source).render([ASKED], now=day) == "[] on 2026-01-02. (user: Weather?)"
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"properties": {}}}}
+    text = ChatTemplate(source).render([ASKED], tools=[tool], now=day)
+    assert json.loads(text.partition(" on ")[0]) == [tool["function"]]
+    given = ChatTemplate(source).render([ASKED], variables={"functions": "none"}, now=day)
+    assert given.startswith("none on 2026-01-02")
 
 
 def test_tools_without_a_description_are_made_whole_where_the_template_needs_it() -> None:
