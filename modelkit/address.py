@@ -24,6 +24,7 @@ from modelkit.errors import InvalidName
 from runtime.records import dataclass
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_SHORT_SCHEME = re.compile(r"(ollama|hf(?=:.*/)):", re.IGNORECASE | re.DOTALL)  # hf:q4 is a package
 _HUB_HOSTS = frozenset({"hf.co", "huggingface.co", "www.huggingface.co", "www.hf.co"})
 OLLAMA_HOSTS = frozenset({"ollama.com", "www.ollama.com", "registry.ollama.ai"})
 _DOCKER_HOSTS = frozenset({"docker.io", "index.docker.io", "registry-1.docker.io"})
@@ -132,12 +133,16 @@ def read_address(text: str) -> Address | None:
     scheme = _SCHEME.match(text)
     if scheme:
         return _with_scheme(text, scheme[1].lower(), text[scheme.end() :])
-    if text[:7].lower() == "ollama:":
-        return _local_ollama(text, text[7:])
-    if text[:3].lower() == "hf:" and "/" in text:  # else it is a package called hf
-        return _hub(text, text[3:].lstrip("/"))
+    short = _SHORT_SCHEME.match(text)
+    if short:
+        return _with_short_scheme(text, short[1].lower(), text[short.end() :])
     host, slash, path = text.partition("/")
     return _at_known_host(text, host.lower(), path) if slash else None
+
+
+def has_scheme(text: str) -> bool:
+    """Does `text` say by its beginning where it is fetched from, whatever a package may be called?"""
+    return bool(_SCHEME.match(text) or _SHORT_SCHEME.match(text))
 
 
 def is_address(text: str) -> bool:
@@ -192,6 +197,10 @@ def _with_scheme(text: str, scheme: str, rest: str) -> Address:
     if scheme == "ollama":
         return _local_ollama(text, rest)
     return _page(text)
+
+
+def _with_short_scheme(text: str, scheme: str, rest: str) -> Address:
+    return _local_ollama(text, rest) if scheme == "ollama" else _hub(text, rest.lstrip("/"))
 
 
 def _page(text: str) -> Address:

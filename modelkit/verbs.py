@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelkit import arguments
-from modelkit.address import read_address
+from modelkit.address import is_address
 from modelkit.arguments import given
 from modelkit.collecting import uncollected
 from modelkit.faults import Callbacks, translated
@@ -76,7 +76,7 @@ def create(
             folder = arguments.absolute(path).parent
             recipe = read_recipe(path, folder, check_template=check_explicit)
         named = given(arguments.text, name, "name")
-        target = valid_name_from(folder.name) if named is None else Name.parse(named)
+        target = valid_name_from(folder.name) if named is None else Name.new(named)
         store = Store(settings_at(home).home)
         access = pulling.bring(recipe, store, Access(offline=alone, told=told or Untold()))
         return build(
@@ -121,7 +121,7 @@ def pull(
     told = Untold() if progress is None else _Told(progress, callbacks)
     with translated(callbacks):
         named = given(arguments.text, name, "name")
-        target = None if named is None else Name.parse(named)
+        target = None if named is None else Name.new(named)
         found, store = pulling.read_wanted(text), Store(settings_at(home).home)
         access = Access(offline=alone, insecure=plain, told=told)
         if arguments.flag(outline, "outline"):
@@ -229,14 +229,14 @@ def _gather(ranks: int | None, opened: "Opened", settings: Settings) -> None:
 
 def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLike[str]:
     """The name of the package that an address stands for, which is pulled where it is not stored."""
-    address = read_address(name) if isinstance(name, str) else None
-    if address is None:
+    if not isinstance(name, str) or not is_address(name):
         return name
     from modelkit.pack import pulling
     from modelkit.store.store import Store
 
     store = Store(settings.home)
-    if pulling.is_name(str(name), store):
+    address = pulling.address_of(name, store)
+    if address is None:
         return name
     return str(pulling.stored_or_pulled(address, store, Access(), outlines=True))
 

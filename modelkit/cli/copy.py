@@ -18,7 +18,7 @@ def command(source: str, target: str, as_json: bool) -> None:
     """
     from modelkit.store import Name
 
-    store, names = open_store(), (Name.parse(source), Name.parse(target))
+    store, names = open_store(), (Name.parse(source), Name.new(target))
     digest = store.copy(*names)
     if as_json:
         emit_json({"source": str(names[0]), "target": str(names[1]), "digest": str(digest)})

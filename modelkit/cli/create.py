@@ -198,7 +198,7 @@ def _name(text: str | None, file: Path) -> "Name":
     from modelkit.store import Name, valid_name_from
 
     if text is not None:
-        return Name.parse(text)
+        return Name.new(text)
     if file == _STDIN:
         raise click.UsageError("give NAME too: a Modelfile from standard input lies in no folder")
     return valid_name_from(Path(os.path.normpath(absolute(file))).parent.name)

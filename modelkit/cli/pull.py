@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from modelkit.address import Address, read_address
+from modelkit.address import Address, is_address
 from modelkit.cli.create import FormatName
 from modelkit.cli.home import open_store
 from modelkit.cli.push import insecure_option
@@ -54,7 +54,7 @@ def command(
     from modelkit.pack.pulling import read_wanted
     from modelkit.store import Name
 
-    target = None if name is None else Name.parse(name)
+    target = None if name is None else Name.new(name)
     access = Access(offline=offline, insecure=insecure)
     if outline and quantize is not None:
         raise click.UsageError("an outline is of a package as it is: give no --quantize with it")
@@ -76,13 +76,13 @@ def fetched(text: str, *, quiet: bool) -> str:
     """The name of the package that `text` stands for, pulled where it is an address of a model that no pull
     has stored, not even its outline; any other text as it is.
     """
-    address = read_address(text)
-    if address is None:
+    if not is_address(text):
         return text
-    from modelkit.pack.pulling import is_name, stored
+    from modelkit.pack.pulling import address_of, stored
 
     store = open_store()
-    if is_name(text, store):
+    address = address_of(text, store)
+    if address is None:
         return text
     found = stored(address, store, outlines=True)
     return str(found or _pull(address, None, None, Access(), quiet=quiet).name)

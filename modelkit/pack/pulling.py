@@ -7,7 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from modelkit.address import Address, RegistryAddress, looks_like_path, read_pullable
+from modelkit.address import (
+    Address,
+    RegistryAddress,
+    has_scheme,
+    looks_like_path,
+    read_address,
+    read_pullable,
+)
 from modelkit.errors import FetchError, InvalidName, ModelkitError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.find import where_to_get
@@ -48,7 +55,7 @@ def pull(
 
     Raises FetchError, StoreError, SourceError and what else `create` refuses; then no name has changed.
     """
-    name = name or name_for(address, quantize)
+    name = (name or name_for(address, quantize)).allowed()
     if isinstance(address, RegistryAddress):
         from modelkit.fetch.registry.pull import pull as pull_package  # httpcore2 takes a moment
 
@@ -63,10 +70,15 @@ def pull(
     return pulled
 
 
-def is_name(text: str, store: Store) -> bool:
-    """Is a package stored under this very address? Then nothing is fetched for it."""
+def address_of(text: str, store: Store) -> Address | None:
+    """`read_address`, where no package is stored under this very text: then nothing is fetched for it."""
+    return None if _is_name(text, store) else read_address(text)
+
+
+def _is_name(text: str, store: Store) -> bool:
+    """`Name.new` gives none with a scheme, but other tools and earlier versions may have."""
     try:
-        return bool(Name.parse(text).host and store.digest(text))
+        return bool((Name.parse(text).host or has_scheme(text)) and store.digest(text))
     except ModelkitError:
         return False
 
@@ -82,7 +94,7 @@ def pull_outline(address: Address, store: Store, access: Access, *, name: Name |
         )
     from modelkit.fetch.registry.outline import pull_outline as pull_files
 
-    pulled = pull_files(address, name or name_for(address), store, access, _check_outline)
+    pulled = pull_files(address, (name or name_for(address)).allowed(), store, access, _check_outline)
     with suppress(StoreError):
         store.memo_put(_outline_key(address), {"package": str(pulled.digest)})
     return pulled

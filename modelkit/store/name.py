@@ -20,7 +20,7 @@ import re
 import unicodedata
 from typing import Self
 
-from modelkit.address import OLLAMA_HOSTS, looks_like_path
+from modelkit.address import OLLAMA_HOSTS, has_scheme, looks_like_path
 from modelkit.errors import InvalidName
 from runtime.records import dataclass
 
@@ -46,12 +46,13 @@ _OF_ADAPTERS = (
     "An adapter of a package is chosen by --adapter, in Python by `adapters`; "
     "NAME+ADAPTER is for compare and for clients of a server."
 )
+_OTHER = "No such text is looked for in the store. Choose another name."
 _EXPECTED = "A name looks like `story`, `story:q4` or `amy/story:q4`: letters, digits, `_`, `-` and `.`"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Name:
-    """A valid model name. Build one with `parse`."""
+    """A valid model name. Build one with `parse`, or with `new` where it is to be given to a package."""
 
     host: str
     """May be empty."""
@@ -82,6 +83,24 @@ class Name:
         if namespace == _OLLAMA_DEFAULT and not host:
             namespace = ""
         return cls(host, namespace, model, tag)
+
+    @classmethod
+    def new(cls, text: str) -> Self:
+        """`parse`, for the name of a new package. Raises InvalidName, too, for one that means something
+        else wherever models are named.
+        """
+        return cls.parse(text).allowed()
+
+    def allowed(self) -> Self:
+        """This name, which may be given to a package. Raises as `new` does."""
+        why = ""
+        if has_scheme(self.short):
+            why = f"{_shown(self.short.partition(':')[0] + ':')} begins addresses"
+        elif looks_like_path(self.short):
+            why = "it ends as the paths of files do"
+        if why:
+            raise InvalidName(f"no package can be called {_shown(self.short)}: {why}", hint=_OTHER)
+        return self
 
     @classmethod
     def from_ref(cls, ref: object) -> Self | None:
@@ -131,7 +150,7 @@ def valid_name_from(text: str) -> Name:
     if not model or model in _RESERVED:
         why = f"no package can be called like the folder {_shown(text or '/')}"
         raise InvalidName(why, hint="Give the package a name.")
-    return Name("", "", model)
+    return Name("", "", model).allowed()
 
 
 def _check(text: str, part: str, value: str, allowed: re.Pattern[str], *, needed: bool) -> None:

@@ -153,6 +153,7 @@ class Transaction:
 
 def rename(layout: Layout, name: Name, manifest: Blob) -> None:
     """Let `name` stand for a stored manifest, and free what it stood for."""
+    name.allowed()
     with layout.changing():
         index = layout.read_index()
         replaced = reached_by(layout, index.named.get(name))

@@ -191,7 +191,7 @@ def _save(session: "Session", name: str) -> None:
     if not name:
         raise RequestError("/save as what?", hint="Example: /save my-story")
     said = [one for one in session.messages if one.content and one.role in ("user", "assistant")]
-    named = Name.parse(name)
+    named = Name.new(name)
     recipe = replace(
         Modelfile((Directive("FROM", session.name),)).recipe(),
         system=session.wishes.system,

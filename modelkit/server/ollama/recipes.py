@@ -87,7 +87,7 @@ def read_wanted(body: Fields) -> Wanted:
         "messages": tuple(_message(one) for one in body.each("messages", 1000)),
     }
     return Wanted(
-        name=Name.parse(body.text("model") or body.needed_text("name")),
+        name=Name.new(body.text("model") or body.needed_text("name")),
         directives=tuple(directives),
         texts=texts,
         files=files,

@@ -165,7 +165,7 @@ def _called(name: str) -> Name | None:
     that is no name goes by what it gives.
     """
     try:
-        return Name.parse(name)
+        return Name.new(name)
     except InvalidName:
         return None
 

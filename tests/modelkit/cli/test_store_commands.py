@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from modelkit.pack.mlx_lm.limits import OWN_HEAD, Limit
+from modelkit.store import Name
 from tests.support import gguf_llama
 
 Run = Callable[..., Result]
@@ -38,6 +39,34 @@ def test_cp_gives_a_second_name(modelkit: Run, created: Create, names: Callable[
     created("story")
     assert modelkit("cp", "story", "a/tale:old").stdout == "copied story to a/tale:old\n"
     assert names() == ["a/tale:old", "story"]
+
+
+def test_a_name_that_is_an_address_is_given_to_no_package(
+    modelkit: Run, created: Create, names: Callable[[], list[str]], modelfile: Callable[..., Path]
+) -> None:
+    created("story")
+    for line in (
+        ["cp", "story", "ollama:x"],
+        ["create", "ollama", "-f", str(modelfile())],
+        ["create", "-f", str(modelfile(folder="Ollama"))],
+        ["pull", "hf.co/amy/story", "--name", "ollama:x"],
+        ["pull", "ollama.com/library/ollama:x"],
+    ):
+        refused = modelkit(*line)
+        assert (refused.exit_code, names()) == (1, ["story"])
+        assert "no package can be called 'ollama:" in refused.stderr, line
+
+
+def test_a_package_that_has_such_a_name_already_is_run_and_renamed(
+    modelkit: Run, created: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier versions gave such names, and other tools do. `hf.co/datasets/x` is no address, but a name."""
+    created("story")
+    monkeypatch.setattr(Name, "allowed", lambda name: name)
+    for name in ("ollama:x", "hf.co/datasets/x"):
+        modelkit("cp", "story", name)
+        assert modelkit("run", name, "once", "-p", "num_predict=2").exit_code == 0
+    monkeypatch.undo()
 
 
 def test_cp_in_json_names_the_digest(modelkit: Run, created: Create) -> None:

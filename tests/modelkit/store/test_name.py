@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from modelkit.address import has_scheme, looks_like_path
 from modelkit.errors import InvalidName
 from modelkit.store import Name, valid_name_from
 
@@ -90,6 +91,25 @@ def test_what_sentences_show_is_never_a_path():
     """`created story.gguf` was followed by `run story.gguf`, which looked for a file."""
     assert str(Name.parse("story.gguf")) == "story.gguf:latest"
     assert str(Name.parse("hf.co/amy/story.gguf")) == "hf.co/amy/story.gguf"  # an address
+
+
+@pytest.mark.parametrize(
+    "text", ["ollama", "Ollama:x", "hf:80/amy/story", "ollama:80/amy/story:q4", "x:y.gguf"]
+)
+def test_no_package_gets_a_name_that_means_something_else(text: str):
+    """`created ollama:x` was followed by `run ollama:x`, which asked Ollama's folder for its model x."""
+    with pytest.raises(InvalidName, match=r"^no package can be called '.*': '?(ollama:|hf:|it ends as)"):
+        Name.new(text)
+    assert Name.parse(text)  # it can be removed and copied from, where it is there already
+
+
+@given(NAMES)
+def test_the_name_of_a_new_package_means_that_wherever_models_are_named(text: str):
+    with contextlib.suppress(InvalidName):
+        name = Name.new(text)
+        for shown in (str(name), name.short):
+            assert not looks_like_path(shown)
+            assert not has_scheme(shown)
 
 
 @given(NAMES)
