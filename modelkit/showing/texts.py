@@ -14,14 +14,15 @@ from modelkit.errors import ModelfileError
 from modelkit.modelfile import MAX_BYTES, MAX_LINES, Directive, Modelfile
 from modelkit.modelfile.syntax import count_lines
 from modelkit.pack import origins
+from modelkit.pack.licenses import is_license
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
+from modelkit.source.belongings import LIMIT_BYTES
 from modelkit.source.strict_json import read_json
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from modelkit.tokenizer.special import Specials, declared_tokens, read_specials
 
-_LICENSES = ("LICENSE", "LICENCE", "COPYING")
 _TEMPLATE = "chat_template.jinja"
 
 
@@ -106,20 +107,35 @@ def added_tokens(package: Package) -> frozenset[str]:
     return frozenset({*specials(package), *(token.content for token in declared_tokens(config, {}))})
 
 
-def licenses(package: Package, *, errors: str = "replace") -> dict[str, str]:
-    """The license files that are short enough to be shown, by name. errors: what becomes of bytes that are
-    not UTF-8, as in `bytes.decode`.
-    """
-    names = [name for name in package.files if "/" not in name and name.upper().startswith(_LICENSES)]
-    small = [name for name in names if package.files[name].stat().st_size <= MAX_BYTES]
-    return {name: package.files[name].read_bytes().decode(errors=errors) for name in small}
+def licenses(package: Package) -> dict[str, str]:
+    """The texts of the license files, by name. Of one above 1 MiB the beginning, and a line that says so."""
+    return {name: _license_text(package, name, MAX_BYTES, "replace") for name in _licenses(package)}
+
+
+def _licenses(package: Package) -> list[str]:
+    return [name for name in package.files if is_license(name)]
+
+
+def _license_text(package: Package, name: str, most_bytes: int, errors: str = "surrogateescape") -> str:
+    """errors: what becomes of bytes that are not UTF-8, as in `bytes.decode`."""
+    path = package.files[name]
+    size_bytes = path.stat().st_size
+    with path.open("rb") as file:
+        text = file.read(most_bytes).decode(errors=errors)
+    if size_bytes <= most_bytes:
+        return text
+    return f"{text}\n[{size_bytes - most_bytes:,} bytes more stand in the package's file {name}]\n"
+
+
+def _whole_licenses(package: Package) -> str:
+    return "\n".join(_license_text(package, name, LIMIT_BYTES) for name in _licenses(package))
 
 
 PARTS: dict[str, Callable[[Package], str]] = {
     "parameters": parameters,
     "template": template,
     "system": system,
-    "license": lambda package: "\n".join(licenses(package, errors="surrogateescape").values()),
+    "license": _whole_licenses,
 }
 
 
@@ -139,8 +155,9 @@ def _directives(package: Package, *, clear: bool) -> Iterator[Directive]:
         yield Directive("PARAMETER", text, name=name)
     if made.requires is not None:
         yield Directive("REQUIRES", made.requires)
-    for text in licenses(package, errors="surrogateescape").values():
-        yield from _license(text)
+    for name in _licenses(package):
+        if package.files[name].stat().st_size <= MAX_BYTES:  # no Modelfile can hold a longer one
+            yield from _license(_license_text(package, name, MAX_BYTES))
     for role, content in made.messages:
         yield Directive("MESSAGE", content, name=role)
 

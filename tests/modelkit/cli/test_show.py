@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -174,6 +175,23 @@ def test_json_has_layers_draft_and_config(
 def test_a_text_alone(flag: str, text: str, modelkit: Run, created: Create) -> None:
     created("story", *LINES)
     assert modelkit("show", "story", flag).stdout == text
+
+
+def test_a_long_license_is_shown(
+    modelkit: Run, facts: Callable[[str], dict], checkpoints: Path, tmp_path: Path
+) -> None:
+    """One above 1 MiB was kept, and `show --license` said that there was none."""
+    text = "A very long licence.\n" * 60_000
+    shutil.copytree(checkpoints / "target", tmp_path / "model")
+    (tmp_path / "model" / "LICENSE").write_text(text)
+    (tmp_path / "Modelfile").write_text("FROM ./model\n")
+    assert modelkit("create", "story", "-f", str(tmp_path / "Modelfile")).exit_code == 0
+    assert modelkit("show", "story", "--license").stdout == text
+    shown = facts("story")["licenses"]["LICENSE"]
+    assert len(shown) < 1_100_000
+    assert shown.endswith(f"\n[{len(text) - (1 << 20):,} bytes more stand in the package's file LICENSE]\n")
+    assert "A very long licence." in modelkit("show", "story").stdout
+    assert modelkit("show", "story", "--modelfile").stdout == f"FROM {tmp_path / 'model'}\n"
 
 
 def test_the_modelfile_makes_the_same_package(
