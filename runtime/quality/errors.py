@@ -8,6 +8,8 @@ import numpy as np
 from runtime.quality.fisher import Moments
 from runtime.quant import Format
 
+FLOATS = {"bf16": mx.bfloat16, "f16": mx.float16, "f32": mx.float32}
+
 _MOST_ROWS = 2048
 """Of a matrix, spread evenly: the mean error of so many tells that of all to a percent."""
 
@@ -20,7 +22,8 @@ def packed(weight: mx.array, how: Format) -> tuple[mx.array, ...]:
 
 def rounded(weight: mx.array, how: Format) -> mx.array:
     """The numbers that are left of a matrix, float32."""
-    assert how.mode is not None
+    if how.mode is None:
+        return weight.astype(FLOATS[how.name]).astype(mx.float32)
     codes, scales, *biases = packed(weight, how)
     bias = biases[0].astype(mx.float32) if biases else None
     scales = scales.astype(mx.float32) if biases else scales

@@ -42,7 +42,7 @@ def with_packed(model: LoadedModel, stored: Mapping[str, Stored]) -> LoadedModel
     tensors: dict[str, mx.array] = dict(tree_flatten(model.network.parameters()))
     for path, how in stored.items():
         weight = tensors.pop(f"{path}.weight")
-        if hasattr(modules[path], "to_quantized") and not how.turned(weight):
+        if how.format.quantized and hasattr(modules[path], "to_quantized") and not how.turned(weight):
             codes, *rest = packed(weight.astype(how.dtype), how.format)
             # Numbers are made in the type of affine scales: widened first, as when a package is loaded.
             parts = (codes, *(one.astype(weight.dtype) if len(rest) > 1 else one for one in rest))

@@ -24,6 +24,11 @@ CHOICES: tuple[Format, ...] = tuple(
     row for row in FORMATS if (row.mode == "affine" and row.bits > 1) or row.name == "mxfp4"
 )
 
+HALVES: tuple[Format, ...] = tuple(row for row in FORMATS if row.name == "bf16")
+"""What stands between 8 bits and the 32 of a matrix that is so wide. Its range is that of float32; numbers
+that leave float16's would be infinite there.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -45,7 +50,9 @@ class Group:
 
     def formats(self) -> list[Format]:
         """Those that all of them fit."""
-        return [row for row in CHOICES if all(row.fits(tensor.shape) for tensor in self.tensors)]
+        wide = all(tensor.dtype == "F32" for tensor in self.tensors)
+        rows = (*CHOICES, *(HALVES if wide else ()))
+        return [row for row in rows if all(row.fits(tensor.shape) for tensor in self.tensors)]
 
     def stored(self, how: Format) -> "Stored":
         """How each of its modules would lie in the package."""

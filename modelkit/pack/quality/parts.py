@@ -33,7 +33,7 @@ from runtime.records import dataclass
 if TYPE_CHECKING:
     from modelkit.pack.ready import Ready
 
-_REVISION = 2  # raise it when the same source and target begin to give other formats
+_REVISION = 3  # raise it when the same source and target begin to give other formats
 
 Files = dict[str, bytes]
 

@@ -22,7 +22,7 @@ from modelkit.pack.planning.plan import plan
 from modelkit.pack.planning.planned import Plan, Planned, Tuned
 from modelkit.pack.planning.policy import Choice
 from modelkit.pack.quality.allocate import Allocated, Option, allocate, least
-from modelkit.pack.quality.options import CHOICES, KEEP, Group, candidates, group
+from modelkit.pack.quality.options import CHOICES, HALVES, KEEP, Group, candidates, group
 from modelkit.pack.quality.readable import refuse_packed
 from modelkit.pack.quality.reading import Reading, read
 from modelkit.pack.quality.report import Report, matrices
@@ -69,10 +69,28 @@ def search(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) ->
     if asked.quality in ("measured", "learned"):
         costs, again = _measured(reading, groups, costs, chosen, budget)
         some = [how for how in CHOICES if how.mode == "affine" or asked.quality == "measured"]
+        some += HALVES
         chosen = _best(reading, groups, [again, chosen, *_largest_alike(costs, budget, some)])
     choices = _choices(groups, chosen.options, "of the cosine" if reading.vectors else "nats per token")
+    halves = _halves(part)
+    if halves and replanned(part, halves).nbytes <= budget + fixed < fixed + _bytes_as(groups, HALVES[0]):
+        # 16 bits of a source in float32 are bfloat16, norms too: they must not push a matrix down to 8.
+        chosen, choices = _alike(costs, HALVES[0].name), halves
     decided = replace(replanned(part, choices), format=None)
     return _settled(asked, reading, groups, chosen.options, costs.measured, decided, choices, progress)
+
+
+def _halves(part: Part) -> dict[str, Choice]:
+    """All that `--quantize bf16` would narrow."""
+    inventory, (half,) = part.source.inventory, HALVES
+    whole = plan(inventory, part.source.kind, half, role=part.plan.role, spare=part.spare, plain=True)
+    narrowed = [one.name for one in whole.tensors if one.encode == half and one.dtype == "F32"]
+    return dict.fromkeys(narrowed, Choice(half, "room for 16 bits"))
+
+
+def _bytes_as(groups: Sequence[Group], how: Format) -> int:
+    """Of groups that may all be stored so; else none."""
+    return sum(one.nbytes(how) for one in groups) if all(how in one.formats() for one in groups) else 0
 
 
 def tune_formats(part: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
@@ -145,7 +163,7 @@ def replanned(part: Part, choices: Mapping[str, Choice]) -> Plan:
 
 def _default(choices: Mapping[str, Choice]) -> Format:
     """The format that most of them have: what config.json says of modules that it does not name."""
-    names = [choice.format.name for choice in choices.values() if choice.format]
+    names = [one.format.name for one in choices.values() if one.format and one.format.quantized]
     found = find_format(max(sorted(set(names)), key=names.count) if names else _FINEST)
     assert found is not None
     return found

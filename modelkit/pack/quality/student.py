@@ -25,7 +25,7 @@ def packed_student(reading: Reading, groups: Sequence[Group], options: Sequence[
     stored = {
         path: one.stored(how)
         for one, option in zip(groups, options, strict=True)
-        if (how := find_format(option.name)) is not None and how.quantized
+        if (how := find_format(option.name)) is not None
         for path in one.modules
     }
     return with_packed(reading.model, stored)

@@ -52,6 +52,24 @@ def test_a_target_is_met_and_said(create: Run, home: Path) -> None:
     assert Store(home / "home").resolve("x").files["quality.svg"].read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize("bits", ["16", "13 measured"])
+def test_16_bits_of_float32_are_bfloat16(create: Run, home: Path, bits: str) -> None:
+    """There was nothing between q8g32, of 10 bits, and 32: 16 bits were q8g32 beside f32."""
+    bits, *how = bits.split()
+    options = ("--target-bits", bits, *(f"--quality={one}" for one in how))
+    made = json.loads(create("x", options=options).stdout)["target"]
+    assert float(bits) - 1 < made["bits_per_weight"] <= float(bits)
+    formats = {row["format"] for row in report(home, "x")["matrices"]}
+    assert "bf16" in formats
+    assert "f32" not in formats
+    if bits == "16":
+        assert (
+            json.loads(create("y", options=("-q", "bf16")).stdout)["target"]["size_bytes"]
+            == made["size_bytes"]
+        )
+    assert CliRunner().invoke(cli, ["run", "x", "once", "-p", "num_predict=2"]).exit_code == 0
+
+
 def test_twice_is_the_same_and_reads_the_model_once(
     create: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
