@@ -36,6 +36,7 @@ _TOLD = re.compile(
 )
 """Of what an imported file said of itself: all that the file to be written does not say by itself."""
 _WHOLE = 1 << 32
+_LONGEST_NAME = 200
 
 
 def safe_name(name: str, pieces: Collection[str]) -> str:
@@ -48,12 +49,26 @@ def safe_name(name: str, pieces: Collection[str]) -> str:
 
 def kept_metadata(files: Files) -> dict[str, Any]:
     """Authors, licence, tags and the like that an imported file told; nothing of one that is damaged."""
+    return {key: value for key, value in _told(files).items() if _TOLD.fullmatch(key) and _plain(value)}
+
+
+def own_name(files: Files, provenance: Provenance | None, package: str) -> str:
+    """What the model is called where it comes from, by the file that was imported or by its repository; else
+    as its package.
+    """
+    told = _told(files).get("general.name")
+    if isinstance(told, str) and told.strip() and told.isprintable() and len(told) <= _LONGEST_NAME:
+        return told.strip()
+    upstream = provenance.upstream if provenance else None
+    return upstream.repository.rpartition("/")[2] if upstream else package
+
+
+def _told(files: Files) -> dict[str, Any]:
     path = files.get("gguf.json")
     try:
-        told = {} if path is None else read_json(path, nonfinite=True)
+        return {} if path is None else read_json(path, nonfinite=True)
     except MalformedFile:
         return {}
-    return {key: value for key, value in told.items() if _TOLD.fullmatch(key) and _plain(value)}
 
 
 def _plain(value: Any) -> bool:

@@ -13,6 +13,7 @@ from modelkit.pack.authors import read_generation_config, read_suppressed
 from modelkit.pack.gguf.about import (
     general_metadata,
     kept_metadata,
+    own_name,
     safe_name,
     sampling_metadata,
     unwritten_parameters,
@@ -112,12 +113,11 @@ def plan_gguf(package: Package, *, draft: bool = False) -> Planned:
         extra = {**described.extra, **_factors(written, tensors, reader, label)}
         rows = _target_rows(opened) if described.of_target else _embedding_rows(written, label)
         vocabulary = _vocabulary(source, opened, rows, described)
+        name = own_name(source.inventory.files, provenance, str(package.name))
         metadata = {
             "general.architecture": described.architecture,
             **kept_metadata(source.inventory.files),
-            **general_metadata(
-                safe_name(str(package.name), vocabulary.metadata[KEY + "tokens"]), provenance, written
-            ),
+            **general_metadata(safe_name(name, vocabulary.metadata[KEY + "tokens"]), provenance, written),
             **_sampling(opened, source, draft=draft),
             **described.metadata,
             **made.metadata,

@@ -13,11 +13,13 @@ import pytest
 
 import modelkit
 from modelkit.errors import StoreError, UnsupportedSource
+from modelkit.fetch.upstream import Upstream
 from modelkit.pack.gguf import writing
-from modelkit.pack.gguf.about import safe_name
+from modelkit.pack.gguf.about import own_name, safe_name
 from modelkit.pack.gguf.export import Planned, plan_gguf
 from modelkit.pack.gguf.fitting import Fit, Scales, fit
 from modelkit.pack.gguf.writing import write_gguf
+from modelkit.pack.metadata import Provenance
 from modelkit.source.gguf.file import read_gguf
 from modelkit.source.prequantized import Packing
 from modelkit.store.store import Store
@@ -261,6 +263,19 @@ def test_no_name_is_written_that_llama_cpp_fails_on(name: str, pieces: list[str]
     assert safe_name(name, pieces) == written
 
 
+def test_a_model_goes_by_its_own_name(tmp_path: Path) -> None:
+    """A package is called as its user likes. What no name can be is none."""
+    fetched = Provenance(None, {}, Upstream("hub", "https://huggingface.co", "Qwen/Qwen3-8B"))
+    facts = tmp_path / "gguf.json"
+    facts.write_text(json.dumps({"general.name": "Qwen3 8B Instruct"}))
+    assert own_name({"gguf.json": facts}, fetched, "mine") == "Qwen3 8B Instruct"
+    for told in (" ", 7, "\x1b[2J"):
+        facts.write_text(json.dumps({"general.name": told}))
+        assert own_name({"gguf.json": facts}, fetched, "mine") == "Qwen3-8B"
+    assert own_name({}, fetched, "mine") == "Qwen3-8B"
+    assert own_name({}, Provenance(None, {}), "mine") == "mine"
+
+
 def test_no_file_is_overwritten(planned: Planned, tmp_path: Path) -> None:
     (tmp_path / "it.gguf").write_text("mine")
     (tmp_path / "link.gguf").symlink_to("nowhere")
@@ -406,7 +421,7 @@ def test_what_an_imported_file_said_of_its_making_is_said_again(checkpoint: Path
     again = {key: list(value) if isinstance(value, tuple) else value for key, value in found.items()}
     kept = {"general.author", "general.license", "general.tags", "general.base_model.count"}
     assert {key: again.get(key) for key in kept} == {key: said[key] for key in kept}
-    assert again["general.name"] != "Another"
+    assert again["general.name"] == "Another"
     assert again["general.file_type"] != 7
     lost = ("general.alignment", "general.sampling.temp", "general.odd", "quantize.imatrix.file")
     assert not {*lost} & {*again}
