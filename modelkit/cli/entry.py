@@ -2,7 +2,8 @@
 
 Standard input, output and error are open, whatever the caller closed: otherwise the next file that is opened
 gets the number 0, which MLX takes for a failure. An interrupt is quiet from here on. What is piped in
-or out is UTF-8 in every locale, and a terminal that cannot show a letter is no reason to stop.
+or out is UTF-8 in every locale, and a terminal that cannot show a letter is no reason to stop. A pipe that
+somebody else has set not to wait (ssh and node do that) is waited for: Python takes it for empty or full.
 
 Nothing on standard error is what a command is run for. Where it cannot be written (it is closed, its disk is
 full, its reader gone), what would be said is lost, and the command does its work and ends with the code that
@@ -15,6 +16,7 @@ apart one by one, which took a command that has loaded a model a sixth of a seco
 import atexit
 import io
 import os
+import select
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING
 from modelkit.cli.terminal import interrupts
 
 if TYPE_CHECKING:
-    from _typeshed import ReadableBuffer
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 def main() -> None:
@@ -91,8 +93,32 @@ def settle_encodings() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper) and not os.get_blocking(sys.stdout.fileno()):
+        made = io.BufferedWriter(_Waiting(sys.stdout.fileno(), "w", closefd=False))
+        sys.stdout = io.TextIOWrapper(
+            made, sys.stdout.encoding, "replace", line_buffering=sys.stdout.isatty()
+        )
     if isinstance(sys.stdin, io.TextIOWrapper) and not sys.stdin.isatty():
-        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
+        raw = io.BufferedReader(_Waiting(sys.stdin.fileno(), closefd=False))
+        sys.stdin = io.TextIOWrapper(raw, "utf-8-sig", "surrogateescape")
+
+
+class _Waiting(io.FileIO):
+    """Waits until something can be read or written, and says which stream it is that cannot."""
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:  # pyright: ignore[reportIncompatibleMethodOverride] -- waits
+        try:
+            while (count := super().readinto(buffer)) is None:
+                select.select([self], [], [])
+        except OSError as error:
+            error.filename = "standard input"
+            raise
+        return count
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        while (count := super().write(data)) is None:
+            select.select([], [self], [])
+        return count
 
 
 class _MayBeLost(io.FileIO):

@@ -71,6 +71,35 @@ def test_a_closed_descriptor_is_no_reason_to_fail(
         assert "other" in [str(package.name) for package in Store(home).packages()]
 
 
+def test_a_pipe_that_does_not_wait_is_waited_for(home: Path, created: Create) -> None:
+    """`embed` took one that was still empty for no text at all; others ended in a traceback."""
+    created("story", "SYSTEM " + "Be brief. " * 20_000)
+    (theirs, mine), (out, full) = os.pipe(), os.pipe()
+    os.set_blocking(theirs, False)
+    os.set_blocking(full, False)
+    line = [sys.executable, "-m", "modelkit"]
+    as_users = {**os.environ, "MODELKIT_HOME": str(home), "PYTHONUNBUFFERED": ""}
+    reading = subprocess.Popen([*line, "create", "other", "-f", "-"], stdin=theirs, env=as_users)
+    writing = subprocess.Popen([*line, "show", "story", "--system"], stdout=full, env=as_users)
+    os.close(full)
+    with open(out, "rb") as file:
+        while reading.poll() is None and len(file.peek(1)) == 0:
+            time.sleep(0.01)
+        time.sleep(0.3)  # the pipe is full by now
+        said = file.read()
+    os.write(mine, b"FROM story\n")
+    os.close(mine)
+    assert (writing.wait(60), len(said)) == (0, 199_999)
+    assert reading.wait(60) == 0
+
+
+def test_standard_input_that_cannot_be_read_is_named(home: Path, created: Create, tmp_path: Path) -> None:
+    created("story")
+    for words in (("run", "story"), ("embed", "story"), ("create", "other", "-f", "-")):
+        ran = shell(f'"$@" 0>{tmp_path / "written"}', *words, home=home)
+        assert (ran.returncode, ran.stderr) == (1, b"Error: standard input: bad file descriptor\n")
+
+
 @pytest.mark.parametrize("encoding", ["UTF-8", "ascii"])
 @pytest.mark.parametrize("part", ["--system", "--template", "--modelfile", "--license"])
 def test_a_stored_text_is_exact_in_a_pipe(part: str, encoding: str, home: Path, created: Create) -> None:
