@@ -2,7 +2,8 @@
 
 What takes longer than a moment before the first token (rendering and tokenizing a prompt, compiling a
 grammar) runs in a worker thread; from then on the engine wakes the loop, once per step at most. Nothing
-here waits on the loop's thread.
+here waits on the loop's thread, which imports nothing large either: MLX comes with the first model, in the
+worker that loads it.
 """
 
 import asyncio
@@ -10,34 +11,20 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from modelkit.answers.generation import Finish, Generation
-from modelkit.answers.streams import GenerationStream
 from modelkit.bound import Bound
-from modelkit.chat.message import Message
-from modelkit.loaded.embedding import Embeddings
-from modelkit.memory import Memory
-from modelkit.model import Model
-from modelkit.modelfile.keywords import LoadParameters
-from modelkit.requests.options import ChatOptions, GenerateOptions
-from modelkit.verbs import load
+
+if TYPE_CHECKING:
+    from modelkit.answers.generation import Generation
+    from modelkit.answers.streams import GenerationStream
+    from modelkit.chat.message import Message
+    from modelkit.load_options import LoadOptions
+    from modelkit.loaded.embedding import Embeddings
+    from modelkit.model import Model
+    from modelkit.requests.options import ChatOptions, GenerateOptions
 
 T = TypeVar("T")
-
-
-class LoadOptions(LoadParameters, total=False):
-    """Keywords of `modelkit.load`, for type checkers; a test compares the two."""
-
-    home: str | os.PathLike[str] | None
-    cache_memory: str | int | None
-    cache_disk: str | int | None
-    max_waiting: int
-    ranks: int | None
-    shards: int | None
-    adapters: Sequence[str | os.PathLike[str]]
-    on_memory: Callable[[Memory, str | None], None] | None
-    on_weights: Callable[[int], object] | None
 
 
 _workers: ThreadPoolExecutor
@@ -64,13 +51,19 @@ class AsyncModel(Bound):
     A task that is cancelled while it waits cancels the answer. Raises what Model raises.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: "Model") -> None:
         self.model = model
 
     @classmethod
-    async def load(cls, name: str | os.PathLike[str], **options: Unpack[LoadOptions]) -> "AsyncModel":
+    async def load(cls, name: str | os.PathLike[str], **options: Unpack["LoadOptions"]) -> "AsyncModel":
         """As `modelkit.load`, with its options, in a worker thread."""
-        return cls(await _called(lambda: load(name, **options), Model.close))
+
+        def made() -> "Model":
+            from modelkit.verbs import load
+
+            return load(name, **options)
+
+        return cls(await _called(made, lambda model: model.close()))
 
     async def __aenter__(self) -> "AsyncModel":
         return self
@@ -93,15 +86,15 @@ class AsyncModel(Bound):
         prompt: str | Sequence[int],
         *,
         stream: Literal[False] = False,
-        **options: Unpack[GenerateOptions],
-    ) -> Generation: ...
+        **options: Unpack["GenerateOptions"],
+    ) -> "Generation": ...
     @overload
     async def generate(
-        self, prompt: str | Sequence[int], *, stream: Literal[True], **options: Unpack[GenerateOptions]
-    ) -> GenerationStream: ...
+        self, prompt: str | Sequence[int], *, stream: Literal[True], **options: Unpack["GenerateOptions"]
+    ) -> "GenerationStream": ...
     async def generate(
-        self, prompt: str | Sequence[int], *, stream: bool = False, **options: Unpack[GenerateOptions]
-    ) -> Generation | GenerationStream:
+        self, prompt: str | Sequence[int], *, stream: bool = False, **options: Unpack["GenerateOptions"]
+    ) -> "Generation | GenerationStream":
         """As `Model.generate`. A stream is for `async for`."""
         started = await _started(lambda: self.model.generate(prompt, stream=True, **options))
         return started if stream else await _whole(started)
@@ -109,26 +102,26 @@ class AsyncModel(Bound):
     @overload
     async def chat(
         self,
-        messages: Iterable[Message | Mapping[str, Any]],
+        messages: "Iterable[Message | Mapping[str, Any]]",
         *,
         stream: Literal[False] = False,
-        **options: Unpack[ChatOptions],
-    ) -> Generation: ...
+        **options: Unpack["ChatOptions"],
+    ) -> "Generation": ...
     @overload
     async def chat(
         self,
-        messages: Iterable[Message | Mapping[str, Any]],
+        messages: "Iterable[Message | Mapping[str, Any]]",
         *,
         stream: Literal[True],
-        **options: Unpack[ChatOptions],
-    ) -> GenerationStream: ...
+        **options: Unpack["ChatOptions"],
+    ) -> "GenerationStream": ...
     async def chat(
         self,
-        messages: Iterable[Message | Mapping[str, Any]],
+        messages: "Iterable[Message | Mapping[str, Any]]",
         *,
         stream: bool = False,
-        **options: Unpack[ChatOptions],
-    ) -> Generation | GenerationStream:
+        **options: Unpack["ChatOptions"],
+    ) -> "Generation | GenerationStream":
         """As `Model.chat`. A stream is for `async for`."""
         started = await _started(lambda: self.model.chat(messages, stream=True, **options))
         return started if stream else await _whole(started)
@@ -142,7 +135,7 @@ class AsyncModel(Bound):
         normalize: bool = True,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         prompt_name: str | None = None,
-    ) -> Embeddings:
+    ) -> "Embeddings":
         """As `Model.embed`. One that nobody waits for any more still comes to its end."""
         return await _called(
             lambda: self.model.embed(
@@ -157,8 +150,8 @@ class AsyncModel(Bound):
         )
 
 
-async def _started(start: Callable[[], GenerationStream]) -> GenerationStream:
-    return await _called(start, GenerationStream.cancel)
+async def _started(start: "Callable[[], GenerationStream]") -> "GenerationStream":
+    return await _called(start, lambda stream: stream.cancel())
 
 
 async def _called(function: Callable[[], T], undo: Callable[[T], object]) -> T:
@@ -178,7 +171,9 @@ def _undo(late: "Future[T]", undo: Callable[[T], object]) -> None:
         undo(late.result())
 
 
-async def _whole(stream: GenerationStream) -> Generation:
+async def _whole(stream: "GenerationStream") -> "Generation":
+    from modelkit.answers.generation import Finish  # there already, with the stream
+
     async for events in stream.batches():
         if isinstance(events[-1], Finish):
             return events[-1].answer

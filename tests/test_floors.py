@@ -87,6 +87,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
         True,
         (
             "modelkit.verbs",
+            "modelkit.load_options",
             "modelkit.async_model",
             "modelkit.packages",
             "modelkit.comparing",

@@ -71,6 +71,39 @@ def test_importing_modelkit_costs_next_to_nothing() -> None:
     assert len([name for name in there if name.startswith("modelkit")]) < 6
 
 
+AWAITED = """
+import asyncio, builtins, sys, threading, modelkit
+
+modelkit.AsyncModel
+loaded, here = {*sys.modules}, []
+class Seen:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is threading.main_thread():
+            here.append(name)
+sys.meta_path.insert(0, Seen())
+
+async def ask():
+    async with await modelkit.AsyncModel.load("m", home=sys.argv[1]) as model:
+        await model.generate("Hello", num_predict=3)
+        async for _ in await model.generate("Hello", num_predict=3, regex="[ab]*", stream=True):
+            pass
+        await model.chat([{"role": "user", "content": "Hi"}], num_predict=3, template="chatml")
+        await model.embed("Hello")
+
+asyncio.run(ask())
+print(*loaded, *here)
+"""
+
+
+def test_an_event_loop_imports_nothing_that_takes_long(home: Path) -> None:
+    """AsyncModel brought MLX with it, on the loop's thread: other coroutines stood for half a second."""
+    there = imported(AWAITED, home)
+    assert "modelkit.async_model" in there
+    large = ("mlx", "numpy", "runtime.", "tokenizers")
+    assert not [name for name in there if name.startswith(large)]
+    assert not there & {"jinja2", "llguidance"}
+
+
 def test_a_first_answer_imports_what_it_needs(home: Path) -> None:
     there = imported(ANSWER.format(more=""), home)
     assert not there & {*EVER, *FOR_A_TEMPLATE, *FOR_OTHERS}

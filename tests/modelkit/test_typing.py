@@ -14,7 +14,7 @@ from typing import Any, Literal, get_type_hints
 import pytest
 
 import modelkit
-from modelkit.async_model import LoadOptions
+from modelkit.load_options import LoadOptions
 from modelkit.modelfile import PARAMETERS, Parameter
 from modelkit.modelfile.keywords import LoadParameters, RequestParameters
 from modelkit.requests.options import ChatOptions, GenerateOptions
