@@ -149,7 +149,7 @@ def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str
     parts = [
         ("weights", memory.weight_bytes + memory.draft_bytes),
         ("adapters", memory.adapter_bytes),
-        (f"{tokens} tokens of context", memory.cache_bytes + memory.draft_cache_bytes),
+        (f"{tokens:,} tokens of context", memory.cache_bytes + memory.draft_cache_bytes),
         ("earlier prompts", memory.prefix_bytes),
     ]
     shares = ", ".join(f"{name} {nbytes:,}" for name, nbytes in parts if nbytes)
@@ -178,7 +178,7 @@ def _ways(foreseen: Forecast, tokens: int, memory: Memory) -> list[str]:
             break
     left = memory.available_bytes - (memory.wanted_bytes - memory.prefix_bytes)
     if 0 < left < memory.prefix_bytes:
-        ways.append(f"cache memory of {left} bytes")
+        ways.append(f"cache memory of {left:,} bytes")
     return ways
 
 

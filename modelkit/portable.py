@@ -17,7 +17,7 @@ def path_fault(path: str) -> str | None:
     if not path.isprintable() or _FORBIDDEN & set(path) or unicodedata.normalize("NFC", path) != path:
         return "it holds characters that are not the same file name everywhere"
     if any(len(part.encode(errors="replace")) > _LONGEST_PART_BYTES for part in parts):
-        return f"a part is longer than {_LONGEST_PART_BYTES} bytes"
+        return f"a part is longer than {_LONGEST_PART_BYTES:,} bytes"
     if any(part.endswith((".", " ")) or part.startswith(" ") for part in parts):
         return "a part begins or ends with a blank, or ends with a dot"
     return None

@@ -202,7 +202,7 @@ class GenerationStream(Bound):
 
     def __repr__(self) -> str:
         over = self._over or self._stream.cancelled
-        return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids)} tokens>"
+        return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids):,} tokens>"
 
     def note(self, text: str) -> None:
         """Say what of the request was not done; before anything is taken."""

@@ -97,7 +97,7 @@ def _vectors_shown(a: str, b: str, found: "EmbeddingComparison") -> str:
         ("texts per second", *(f"{one:.3g}" for one in found.texts_per_s or ())),
         ("speed", "x 1", "" if found.speed is None else f"x {found.speed:.3g}"),
     ]
-    texts = f"{found.texts} texts"
+    texts = f"{found.texts:,} texts"
     if any(found.cut):
         texts += f"; too long and cut: {found.cut[0]} for A, {found.cut[1]} for B"
     return f"{table(rows, header=('', a, b), right=[1, 2])}\n{texts}"
@@ -115,7 +115,7 @@ def _shown(a: str, b: str, found: "Comparison") -> str:
         ("speed", "x 1", speed),
     ]
     text = "text that A wrote itself" if found.own_text else "the text that was given"
-    return f"{table(rows, header=('', a, b), right=[1, 2])}\n{found.tokens} tokens of {text}"
+    return f"{table(rows, header=('', a, b), right=[1, 2])}\n{found.tokens:,} tokens of {text}"
 
 
 def _who(adapters: "tuple[Chosen, Chosen]") -> list[tuple[str, ...]]:

@@ -284,6 +284,6 @@ def _reason(row: dict[str, Any]) -> str:
 
 def _total_line(plan: "Plan") -> str:
     return (
-        f"{plan.role}: {len(plan.tensors)} tensors, {quantity(plan.elements)} parameters,"
+        f"{plan.role}: {len(plan.tensors):,} tensors, {quantity(plan.elements)} parameters,"
         f" {size(plan.nbytes)}, {plan.bits_per_weight:.3g} bits per weight"
     )

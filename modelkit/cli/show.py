@@ -206,7 +206,7 @@ def _memory(facts: Facts) -> dict[str, Rows]:
         sums = [sum(memory[key] for _, memory in known) for key in ("bytes_per_token", "bytes_per_sequence")]
         rows.append(("all", "", "", f"{size(sums[0])} per token", f"{size(sums[1])} per sequence"))
     memory = known[0][1]
-    return {f"Memory ({memory['dtype']}, sequences of {memory['tokens']} tokens)": rows}
+    return {f"Memory ({memory['dtype']}, sequences of {memory['tokens']:,} tokens)": rows}
 
 
 def _speculation(learned: Sequence[Facts]) -> dict[str, Rows]:

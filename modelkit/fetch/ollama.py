@@ -117,8 +117,8 @@ def belongings(manifest: OllamaManifest, read: Read) -> Belongings:
         if layer.kind in _READERS:
             if layer.blob.size_bytes > TEXT_LIMIT_BYTES:
                 raise FetchError(
-                    f"the {layer.kind} of the package has {layer.blob.size_bytes} bytes, at most"
-                    f" {TEXT_LIMIT_BYTES} are expected"
+                    f"the {layer.kind} of the package has {layer.blob.size_bytes:,} bytes, at most"
+                    f" {TEXT_LIMIT_BYTES:,} are expected"
                 )
             _READERS[layer.kind](_text(layer.kind, read(layer.blob)), made, notes)
         elif layer.kind == "projector":

@@ -143,7 +143,7 @@ class Embedder:
         if dropped and not wanted.truncate:
             size = len(ids) + dropped
             raise PromptTooLong(
-                f"texts[{place}] has {size} tokens; at most {self._limit} are read of a text",
+                f"texts[{place}] has {size:,} tokens; at most {self._limit:,} are read of a text",
                 prompt_tokens=size,
                 context_tokens=self._limit,
                 hint="Shorten it, or let it be cut (truncate).",

@@ -189,7 +189,7 @@ class Running:
         if not ids:
             raise RequestError("ids is empty: the prompt has no token, expected at least one")
         if len(ids) > self.context_length:
-            said = f"{len(ids)} ids are more than the context of {self.context_length} tokens"
+            said = f"{len(ids):,} ids are more than the context of {self.context_length:,} tokens"
             raise PromptTooLong(said, prompt_tokens=len(ids), context_tokens=self.context_length)
         if self.start_id is None and source:
             raise RequestError(
@@ -198,8 +198,8 @@ class Running:
             )
         if self.start_id is not None and not 0 < len(source) <= self.context_length:
             raise RequestError(
-                f"source has {len(source)} ids; expected 1 to {self.context_length}: an encoder reads the "
-                f"prompt, and ids are the answer's, from the id {self.start_id} on that all begin with",
+                f"source has {len(source):,} ids; expected 1 to {self.context_length:,}: an encoder reads "
+                f"the prompt, and ids are the answer's, from the id {self.start_id} on that all begin with",
                 hint="Give the prompt's ids as source.",
             )
         with translated():
@@ -249,7 +249,7 @@ def stopping(prompter: Prompter) -> Parameters:
 def _too_long(prompt: Prompt, context: int, *, shared: bool) -> PromptTooLong:
     """For a prompt that leaves no room for one token of answer. shared: both share the context."""
     both, size = ", answer included" if shared else "", len(prompt.ids)
-    said = f"the prompt has {size} tokens and the context is {context}{both}"
+    said = f"the prompt has {size:,} tokens and the context is {context:,}{both}"
     hint = "Shorten the prompt, or load the model with a larger num_ctx if it was lowered."
     if prompt.dropped:
         left = "message was" if prompt.dropped == 1 else "messages were"

@@ -62,7 +62,7 @@ class Parameter:
     def expected(self) -> str:
         """The legal values in words."""
         if self.kind == "strings":
-            return f"at most {MAX_STOPS} texts of 1 to {MAX_STOP_CHARACTERS} characters"
+            return f"at most {MAX_STOPS:,} texts of 1 to {MAX_STOP_CHARACTERS:,} characters"
         if self.kind == "choice":
             return f"one of {', '.join(self.choices)}"
         if self.kind == "int":

@@ -74,7 +74,7 @@ def _check_strings(row: Parameter, value: object) -> tuple[str, ...]:
         case _:
             raise _unfit(row, value)
     if len(texts) > MAX_STOPS:
-        raise ParameterError(f"{row.name} has {len(texts)} texts, expected {row.expected}")
+        raise ParameterError(f"{row.name} has {len(texts):,} texts, expected {row.expected}")
     several = not isinstance(value, str)
     return tuple(_check_stop(row, text, f"[{place}]" * several) for place, text in enumerate(texts))
 
@@ -96,7 +96,7 @@ def _meant_choice(row: Parameter, value: str) -> str | None:
 
 def _check_stop(row: Parameter, text: object, place: str) -> str:
     if isinstance(text, str) and not 1 <= len(text) <= MAX_STOP_CHARACTERS:
-        raise ParameterError(f"{row.name}{place} has {len(text)} characters, expected {row.expected}")
+        raise ParameterError(f"{row.name}{place} has {len(text):,} characters, expected {row.expected}")
     if not isinstance(text, str) or not _encodable(text):
         raise _unfit(row, text)
     return str(text)

@@ -214,7 +214,7 @@ def check_draft_reach(draft: "Part | None", ready: "Ready", described: "Describe
     reads = own.context_length
     if reads >= longest:
         return ()
-    return (f"the draft reads {reads} tokens and the model {longest}; longer texts go undrafted",)
+    return (f"the draft reads {reads:,} tokens and the model {longest:,}; longer texts go undrafted",)
 
 
 def check_placed(template: Template, metadata: Metadata, ready: "Ready", longest: int) -> tuple[str, ...]:
@@ -249,7 +249,7 @@ def _filled(
         text = Rendering(template).tried([*own, Message("user", "?")]) or ""
         tokens = len(tokenizer.encode(text, add_special=False))
         if own and tokens >= context:
-            return (f"{called} prompts of {tokens} tokens or more, and the context is {context}: {then}",)
+            return (f"{called} prompts of {tokens:,} tokens or more, and the context is {context:,}: {then}",)
     return ()
 
 

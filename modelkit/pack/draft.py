@@ -24,7 +24,7 @@ def check_rows(config: Mapping[str, Any], tokenizer: Tokenizer, what: str) -> tu
     ordinary = beyond.keys() - {piece for piece, at in beyond.items() if at in tokenizer.special_ids}
     if ordinary:
         raise PlanError(
-            f"{what} embeds {rows} ids, and its tokenizer has {tokenizer.vocab_size}",
+            f"{what} embeds {rows:,} ids, and its tokenizer has {tokenizer.vocab_size:,}",
             hint="Take config.json and tokenizer.json from the same model.",
         )
     names = ", ".join(sorted(beyond)[:3])

@@ -142,7 +142,8 @@ def _check_keep(label: str, longest: int, wanted: Resolved) -> None:
     if wanted.num_keep is not None and wanted.num_keep >= context:
         raise Unfit.of(
             "num_keep",
-            f"num_keep is {wanted.num_keep} and the context of {label} is {context} tokens, answer included",
+            f"num_keep is {wanted.num_keep:,} and the context of {label} is {context:,} tokens, answer"
+            " included",
             "Give a num_keep below that, or -1 for the first turn of a conversation.",
         )
 

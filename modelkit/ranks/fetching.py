@@ -187,5 +187,5 @@ class Fetching:
 def blobs_in(raw: bytes) -> list[Blob]:
     """The blobs of a manifest, in the order in which ranks number them. StoreError for no manifest."""
     if len(raw) > MANIFEST_LIMIT_BYTES:
-        raise StoreError(f"a manifest of {len(raw)} bytes; {MANIFEST_LIMIT_BYTES} is the most")
+        raise StoreError(f"a manifest of {len(raw):,} bytes; {MANIFEST_LIMIT_BYTES:,} is the most")
     return sorted(Manifest.parse(raw).blobs)

@@ -132,7 +132,7 @@ def read_front(path: Path) -> bytes:
 def write_hollow(path: Path, front: bytes, size_bytes: int) -> None:
     """A file of that size, which begins so. Raises StoreError."""
     if len(front) > size_bytes:
-        raise StoreError(f"a header of {len(front)} bytes came for a file of {size_bytes}")
+        raise StoreError(f"a header of {len(front):,} bytes came for a file of {size_bytes:,}")
     with storing(path), path.open("xb") as file:
         file.truncate(size_bytes)
         file.write(front)

@@ -261,7 +261,7 @@ def _asked(
     said = agreed(group, {**mine, **more}, within_s=_patience_s(group))
     longest = max(facts["bytes"] for facts in said)
     if longest > _WANTS_BYTES:
-        raise LoadError(f"a rank asks for slices in {longest} bytes, and {_WANTS_BYTES} is the most")
+        raise LoadError(f"a rank asks for slices in {longest:,} bytes, and {_WANTS_BYTES:,} is the most")
     with group.bounded():
         gathered = group.gather(mx.array(cast("Any", memoryview(raw.ljust(longest, b"\0")))))
         mx.eval(gathered)

@@ -106,7 +106,7 @@ def _check_blocks(weight: TensorInfo, kind: BlockType | None, origin: str) -> No
     if len(weight.shape) < 2 or 0 in weight.shape or weight.shape[-1] % kind.nbytes:
         raise MalformedFile(
             f"{origin}: `{weight.name}` has shape {list(weight.shape)}; rows of whole {kind.name.upper()} "
-            f"blocks of {kind.nbytes} bytes were expected"
+            f"blocks of {kind.nbytes:,} bytes were expected"
         )
 
 

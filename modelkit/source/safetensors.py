@@ -102,7 +102,7 @@ def _header_bytes(file: BinaryIO, file_bytes: int, label: str) -> bytes:
     head = file.read(HEAD_BYTES)
     refuse_stand_in(head, label)
     if file_bytes < 10:
-        raise MalformedFile(f"{label} has {file_bytes} bytes; the smallest safetensors file has 10")
+        raise MalformedFile(f"{label} has {file_bytes:,} bytes; the smallest safetensors file has 10")
     length = int.from_bytes(head[:8], "little")
     if not 2 <= length <= min(MAX_HEADER_BYTES, file_bytes - 8):
         refuse_other_weights(head, label)

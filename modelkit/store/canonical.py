@@ -27,7 +27,7 @@ def canonical(value: Mapping[str, Any]) -> bytes:
 def parse_object(raw: bytes, what: str, limit_bytes: int) -> JsonObject:
     """The JSON object in `raw`. `what` names it in the StoreError that everything else raises."""
     if len(raw) > limit_bytes:
-        raise StoreError(f"{what} is {len(raw)} bytes long; at most {limit_bytes} are expected")
+        raise StoreError(f"{what} is {len(raw):,} bytes long; at most {limit_bytes:,} are expected")
     try:
         value = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

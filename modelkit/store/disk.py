@@ -230,7 +230,9 @@ def read_small(path: Path, limit_bytes: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
         if status.st_size > limit_bytes:
-            raise OSError(errno.EFBIG, f"{status.st_size} bytes, at most {limit_bytes} expected", str(path))
+            raise OSError(
+                errno.EFBIG, f"{status.st_size:,} bytes, at most {limit_bytes:,} expected", str(path)
+            )
         return file.read(status.st_size)  # of the limit all would be allocated first
 
 

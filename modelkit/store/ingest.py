@@ -195,7 +195,7 @@ class BlobWriter:
         self._size_bytes += len(piece)
         if self._expect and self._size_bytes > self._expect.size_bytes:
             raise StoreError(
-                f"{self._expect.digest} should have {self._expect.size_bytes} bytes, but more came"
+                f"{self._expect.digest} should have {self._expect.size_bytes:,} bytes, but more came"
             )
         self._hash.update(piece)
         if not self._cloned:
@@ -207,8 +207,8 @@ class BlobWriter:
         blob = Blob(Digest(self._hash.hexdigest()), self._size_bytes)
         if self._expect and blob != self._expect:
             raise StoreError(
-                f"{self._expect.digest} was expected with {self._expect.size_bytes} bytes;"
-                f" what came is {blob.digest} with {blob.size_bytes}"
+                f"{self._expect.digest} was expected with {self._expect.size_bytes:,} bytes;"
+                f" what came is {blob.digest} with {blob.size_bytes:,}"
             )
         with storing(self._temp):
             self._pages.end()

@@ -58,7 +58,7 @@ class Manifest:
         check_sizes((self.config, *(layer.blob for layer in self.layers)))
         if self.config.size_bytes > MANIFEST_LIMIT_BYTES:
             raise StoreError(
-                f"the package's config has {self.config.size_bytes} bytes; at most {MANIFEST_LIMIT_BYTES} are"
+                f"the package's config has {self.config.size_bytes:,} bytes; at most {MANIFEST_LIMIT_BYTES} are"
                 " expected"
             )
 
@@ -82,7 +82,7 @@ class Manifest:
         )
         if len(raw) > MANIFEST_LIMIT_BYTES:
             raise StoreError(
-                f"the manifest would be {len(raw)} bytes; registries take {MANIFEST_LIMIT_BYTES}"
+                f"the manifest would be {len(raw):,} bytes; registries take {MANIFEST_LIMIT_BYTES:,}"
             )
         return raw
 
@@ -141,7 +141,7 @@ def parse_descriptor(value: object) -> Blob:
     size = value.get("size")
     if type(size) is not int or not 0 <= size <= BLOB_LIMIT_BYTES:
         raise StoreError(
-            f"the size of a blob is {ascii(size)[:40]}; 0 to {BLOB_LIMIT_BYTES} bytes are expected"
+            f"the size of a blob is {ascii(size)[:40]}; 0 to {BLOB_LIMIT_BYTES:,} bytes are expected"
         )
     return Blob(Digest.parse(value.get("digest")), size)
 

@@ -65,7 +65,7 @@ class Name:
     def parse(cls, text: str) -> Self:
         """Read a name as users type it. Raises InvalidName for everything that is not one."""
         if len(text) > _LONGEST:
-            raise InvalidName(f"a model name of {len(text)} characters is too long", hint=_EXPECTED)
+            raise InvalidName(f"a model name of {len(text):,} characters is too long", hint=_EXPECTED)
         lowered = text.lower() if text.isascii() else text
         rest, colon, tag = lowered, "", DEFAULT_TAG
         if ":" in lowered.rpartition("/")[2]:

@@ -103,7 +103,7 @@ def _check_present(layout: Layout, path: str, blob: Blob) -> None:
     size_bytes = layout.blob_size(blob.digest)
     if size_bytes == blob.size_bytes:
         return
-    found = "is missing" if size_bytes is None else f"has {size_bytes} of {blob.size_bytes} bytes"
+    found = "is missing" if size_bytes is None else f"has {size_bytes:,} of {blob.size_bytes:,} bytes"
     raise StoreError(f"{path} {found} (blob {blob.digest.short})")
 
 

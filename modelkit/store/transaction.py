@@ -133,7 +133,7 @@ class Transaction:
         for blob in sorted(manifest.blobs):
             if self.has(blob.digest) != blob:
                 raise StoreError(
-                    f"{blob.digest} ({blob.size_bytes} bytes) is not in the store, but {name} needs it"
+                    f"{blob.digest} ({blob.size_bytes:,} bytes) is not in the store, but {name} needs it"
                 )
         stored = self.add_bytes(artifact.manifest)
         with storing(self._layout.blobs):

@@ -98,7 +98,7 @@ def _check_component(component: dict[str, Any], tokens: int) -> None:
             _check_pattern(kind, value)
         elif isinstance(value, str):
             if field != "type" and len(value.encode()) > INSERTED_BYTES:
-                raise ValueError(f"{kind}.{field} is longer than {INSERTED_BYTES} bytes")
+                raise ValueError(f"{kind}.{field} is longer than {INSERTED_BYTES:,} bytes")
         elif isinstance(value, int | None):
             if not 0 <= (value or 0) <= INSERTED_BYTES:
                 raise ValueError(f"{kind}.{field} is {value}; at most {INSERTED_BYTES} makes sense")
@@ -119,7 +119,7 @@ def _check_pattern(kind: str, pattern: object) -> None:
     if isinstance(pattern, dict) and next(iter(pattern)) not in ("String", "Regex"):
         raise ValueError(f"{kind}.pattern must be a String or a Regex")
     if len(text.encode()) > PATTERN_BYTES:
-        raise ValueError(f"{kind}.pattern is longer than {PATTERN_BYTES} bytes")
+        raise ValueError(f"{kind}.pattern is longer than {PATTERN_BYTES:,} bytes")
 
 
 def _check_growth(key: str, components: list[dict[str, Any]]) -> None:
@@ -154,12 +154,14 @@ def _check_charsmap(component: dict[str, Any], tokens: int) -> None:
 def _check_template(component: dict[str, Any], tokens: int) -> None:
     known = component.get("special_tokens")
     if not isinstance(known, dict) or len(known) > MOST_TEMPLATE_TOKENS:
-        raise ValueError(f"TemplateProcessing.special_tokens must hold at most {MOST_TEMPLATE_TOKENS} tokens")
+        raise ValueError(
+            f"TemplateProcessing.special_tokens must hold at most {MOST_TEMPLATE_TOKENS:,} tokens"
+        )
     for entry in known.values():
         ids = entry.get("ids") if isinstance(entry, dict) else None
         names = entry.get("tokens") if isinstance(entry, dict) else None
         if not isinstance(ids, list) or not isinstance(names, list) or not 0 < len(ids) <= TEMPLATE_IDS:
-            raise ValueError(f"a token of TemplateProcessing must have 1 to {TEMPLATE_IDS} ids")
+            raise ValueError(f"a token of TemplateProcessing must have 1 to {TEMPLATE_IDS:,} ids")
         if len(ids) != len(names) or not all(type(one) is int and 0 <= one < 2 * tokens for one in ids):
             raise ValueError("a token of TemplateProcessing has an id outside the vocabulary")
     for field in ("single", "pair"):

@@ -22,7 +22,7 @@ class StopStrings:
         for stop in stops:
             if not 0 < len(stop) <= STOP_CHARS:
                 raise RequestError(
-                    f"a stop string must have 1 to {STOP_CHARS} characters; one has {len(stop)}"
+                    f"a stop string must have 1 to {STOP_CHARS:,} characters; one has {len(stop):,}"
                 )
         self._stops = tuple(sorted(set(stops), key=len))
         self._held = ""

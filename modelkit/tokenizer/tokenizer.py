@@ -102,7 +102,7 @@ class Tokenizer:
         native = self._encoded(text, add_special=False)
         room = most - (len(ids) - len(native.ids))
         if room < 1:
-            raise RequestError(f"{most} tokens have no room for a text beside the tokens that frame it")
+            raise RequestError(f"{most:,} tokens have no room for a text beside the tokens that frame it")
         dropped = len(native.ids) - room
         native.truncate(room, direction=self._cut_side)
         framed = guarded("encoding a text", lambda: self._native.post_process(native, None, True))
@@ -194,7 +194,7 @@ class Tokenizer:
 def _named_ids(value: Any, limit: int) -> Sequence[int]:
     ids: list[int] = [] if value is None else value if isinstance(value, list) else [value]
     if len(ids) > MOST_EOS:
-        raise TokenizerError(f"eos_token_id has {len(ids)} ids; at most {MOST_EOS} were expected")
+        raise TokenizerError(f"eos_token_id has {len(ids):,} ids; at most {MOST_EOS:,} were expected")
     if not all(type(one) is int and 0 <= one < limit for one in ids):
         raise TokenizerError(f"eos_token_id is {repr(value)[:60]}; ids below {limit} were expected")
     return ids

@@ -145,4 +145,4 @@ def _check_ids(ids: dict[str, int]) -> None:
     if len(used) != len(ids):
         raise ValueError("two tokens have the same id")
     if min(used) < 0 or max(used) >= 2 * len(ids) + SLACK_IDS:
-        raise ValueError(f"its ids reach from {min(used)} to {max(used)}, for {len(ids)} tokens")
+        raise ValueError(f"its ids reach from {min(used)} to {max(used)}, for {len(ids):,} tokens")

@@ -149,7 +149,7 @@ def _check(module: str, kind: BlockType, rows: mx.array) -> None:
         raise WeightMismatch(
             [
                 f"{module} is {rows.dtype} {list(rows.shape)}; rows of whole {kind.name.upper()} blocks of "
-                f"{kind.nbytes} bytes were expected"
+                f"{kind.nbytes:,} bytes were expected"
             ]
         )
 

@@ -131,7 +131,7 @@ class RecurrentElsewhere(RecurrentCache):
         partial = any(0 < n < of for n, of in zip(kept, step.counts, strict=True))
         if partial and step.width > self._slack:
             raise NotSupported(
-                f"of {step.width} tokens all or none can be kept; some only up to {self._slack}"
+                f"of {step.width:,} tokens all or none can be kept; some only up to {self._slack:,}"
             )
         for row, start, n in zip(step.rows, step.starts, kept, strict=True):
             self._lengths[row] = start + n
@@ -139,7 +139,7 @@ class RecurrentElsewhere(RecurrentCache):
     def restore(self, row: int, snapshots: Sequence[Snapshot], stop: int | None = None) -> None:
         stop = snapshots[-1].stop if stop is None else stop
         if stop > 0 and find_checkpoint(snapshots, stop) is None:
-            raise NotSupported(f"no page holds the state after {stop} tokens")
+            raise NotSupported(f"no page holds the state after {stop:,} tokens")
         self._lengths[row] = stop
 
     def clear(self, row: int) -> None:

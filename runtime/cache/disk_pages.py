@@ -379,11 +379,11 @@ def _snapshot(
         return Checkpoint(start, stop, arrays)
     if isinstance(spec, Pooled):
         if tokens != {stop // spec.every - start // spec.every}:
-            raise BadPage(f"it does not hold what {stop - start} tokens make of a {spec.kind} layer")
+            raise BadPage(f"it does not hold what {stop - start:,} tokens make of a {spec.kind} layer")
         return Span(start, stop, arrays, spec.every)
     span = Span(start, stop, arrays)
     if span.held_from < start or (isinstance(spec, Full) and span.held_from > start):
-        raise BadPage(f"it holds {stop - span.held_from} of {stop - start} tokens of a {spec.kind} layer")
+        raise BadPage(f"it holds {stop - span.held_from} of {stop - start:,} tokens of a {spec.kind} layer")
     return span
 
 

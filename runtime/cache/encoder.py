@@ -132,7 +132,7 @@ class EncoderCache(Lengths):
         stop = snapshots[-1].stop if stop is None else stop
         page = find_checkpoint(snapshots, stop)
         if page is None and stop > 0:
-            raise NotSupported(f"no page holds the encoder's output at {stop} tokens")
+            raise NotSupported(f"no page holds the encoder's output at {stop:,} tokens")
         self._put(row, _Source(*page.arrays, since=stop - 1) if page is not None and page.arrays else None)
         self._lengths[row] = stop
 

@@ -94,7 +94,7 @@ def read_page(path: Path) -> dict[str, Tensor]:
         raise BadPage("it is cut short")
     (length,) = struct.unpack_from("<Q", content)
     if not 2 <= length <= min(HEADER_BYTES, len(content) - 8):
-        raise BadPage(f"a header of {length} bytes")
+        raise BadPage(f"a header of {length:,} bytes")
     body = content[8 + length :]
     header = _parsed(bytes(content[8 : 8 + length]))
     metadata = _metadata(header, path)
@@ -110,7 +110,7 @@ def read_facts(path: Path) -> PageFacts:
         size = os.fstat(file.fileno()).st_size
         (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
         if not 2 <= length <= min(HEADER_BYTES, size - 8):
-            raise BadPage(f"a header of {length} bytes")
+            raise BadPage(f"a header of {length:,} bytes")
         header = _parsed(file.read(length))
         metadata = _metadata(header, path)
         entries = dict(_entries(header, size - 8 - length))

@@ -117,7 +117,7 @@ class RecurrentCache(Lengths):
         stop = snapshots[-1].stop if stop is None else stop
         page = find_checkpoint(snapshots, stop)
         if page is None and stop > 0:
-            raise NotSupported(f"no page holds the state after {stop} tokens")
+            raise NotSupported(f"no page holds the state after {stop:,} tokens")
         self.clear(row)
         if page is not None:
             self._write(row, page.arrays)
@@ -180,7 +180,9 @@ class RecurrentCache(Lengths):
         """Rows whose count is 0 come out as they were."""
         if scan.inputs is None:
             width = scan.step.width
-            raise NotSupported(f"of {width} tokens all or none can be kept; some only up to {self._slack}")
+            raise NotSupported(
+                f"of {width:,} tokens all or none can be kept; some only up to {self._slack:,}"
+            )
         width = max(partial)
         counts = None if min(partial) == width else mx.array(partial, dtype=mx.int32)
         return scan.fn(before, *(x[:, :width] for x in scan.inputs), counts=counts)[1]

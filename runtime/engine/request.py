@@ -60,17 +60,17 @@ class Request:
         check_ids(self.sampling.suppressed, vocab_size)
         if bool(self.source) != reads or len(self.source) > context:
             raise ValueError(
-                f"{len(self.source)} tokens for an encoder to read; expected "
-                f"{f'1 to {context}' if reads else 'none'}"
+                f"{len(self.source):,} tokens for an encoder to read; expected "
+                f"{f'1 to {context:,}' if reads else 'none'}"
             )
         wanted = len(self.ids) + (self.max_tokens if self.keep is None else 1)
         if not self.ids or self.max_tokens < 0 or wanted > context:
             raise ValueError(
                 f"{len(self.ids)} prompt tokens and {self.max_tokens} to generate "
-                f"do not fit a context of {context}"
+                f"do not fit a context of {context:,}"
             )
         if self.keep is not None and not 0 <= self.keep <= len(self.ids):
-            raise ValueError(f"{self.keep} tokens to keep of a prompt of {len(self.ids)}")
+            raise ValueError(f"{self.keep:,} tokens to keep of a prompt of {len(self.ids):,}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,7 +236,7 @@ class Follower:
         self._given = None
         match = self._prompts.find(keys)
         if match is None:
-            raise ValueError(f"it does not know a prompt of {len(keys)} tokens that rank 0 knows")
+            raise ValueError(f"it does not know a prompt of {len(keys):,} tokens that rank 0 knows")
         self._prompts.give(step, keys, match)
 
     def _keep_prompt(self, place: int, keys: list[Hashable]) -> None:
@@ -259,6 +259,6 @@ class Follower:
     def _begin(self, user: int, place: int, keys: list[Hashable], offset: int) -> None:
         match = self._sharing.store.lookup(keys[: offset + 1])  # rank 0 may begin before what it could
         if match.offset != offset:
-            raise ValueError(f"it knows {match.offset} tokens of a prompt of which rank 0 knows {offset}")
+            raise ValueError(f"it knows {match.offset:,} tokens of a prompt of which rank 0 knows {offset:,}")
         self._keys[user] = keys
         self._sharing.begin(user, place, keys, match)

@@ -65,7 +65,7 @@ def test_drafts_and_earlier_prompts_count() -> None:
 
 def test_less_for_earlier_prompts_is_proposed_where_that_is_enough() -> None:
     free = 1000 + 4096 * PER_TOKEN + 5000
-    assert "cache memory of 5000 bytes would fit" in str(said(foreseen(), free=free, prefixes=9000))
+    assert "cache memory of 5,000 bytes would fit" in str(said(foreseen(), free=free, prefixes=9000))
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def pick(models: list[GgufModel], quant: str | None, repository: str) -> GgufMod
         if len(same) == 1:
             return whole(same[0])
         if same:
-            raise _refusal(f"{repository} has {len(same)} files of {wanted}", same, repository)
+            raise _refusal(f"{repository} has {len(same):,} files of {wanted}", same, repository)
     if quant is None and len(models) == 1:
         return whole(models[0])
     said = (

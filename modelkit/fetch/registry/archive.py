@@ -60,7 +60,7 @@ def members(archive: BinaryIO, size_bytes: int, packing: str, what: str) -> Iter
             raise FetchError(f"{what} holds {name[:200]!a}, which is no regular file (kind {kind!a})")
         count += 1
         if count > LAYER_LIMIT:
-            raise FetchError(f"{what} holds more than {LAYER_LIMIT} files")
+            raise FetchError(f"{what} holds more than {LAYER_LIMIT:,} files")
         source.begin(length)
         yield Member(check_path(name.removeprefix("./")), length, source.pieces())
         source.end(length)
@@ -147,7 +147,7 @@ def _size(said: str | None, length: int, what: str) -> int:
 def _extension(kind: str, source: _Source, length: int, what: str) -> dict[str, str]:
     """What an extended header says of the next file: its `path` and `size`."""
     if length > _HEADER_LIMIT_BYTES:
-        raise FetchError(f"{what} has a header of {length} bytes; at most {_HEADER_LIMIT_BYTES} are read")
+        raise FetchError(f"{what} has a header of {length:,} bytes; at most {_HEADER_LIMIT_BYTES} are read")
     raw = source.take(length)
     source.take(-length % BLOCK_BYTES)
     if kind == "L":

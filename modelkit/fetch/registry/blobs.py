@@ -36,7 +36,7 @@ def ask_blob(registry: Registry, repository: str, blob: Blob, part: tuple[int, i
             raise Interrupted(f"{registry.host} cannot send a blob now (status {answer.status})")
         if answer.status == 200 and answer.length not in (None, blob.size_bytes):
             raise FetchError(
-                f"{registry.host} has {answer.length} bytes for the blob {blob.digest.short}, whose"
+                f"{registry.host} has {answer.length:,} bytes for the blob {blob.digest.short}, whose"
                 f" manifest says {blob.size_bytes}"
             )
     except BaseException:

@@ -107,7 +107,7 @@ def read_package(value: JsonObject) -> RemotePackage:
     except StoreError as error:
         raise FetchError(error.message, hint=error.hint) from error
     if package.config.size_bytes > MANIFEST_LIMIT_BYTES:
-        raise FetchError(f"the package's config has {package.config.size_bytes} bytes; that is refused")
+        raise FetchError(f"the package's config has {package.config.size_bytes:,} bytes; that is refused")
     known = "config.json" in package.files or any(map(is_gguf, package.files))
     if not (package.has_archives or known):
         raise FetchError(

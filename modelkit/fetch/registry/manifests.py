@@ -66,7 +66,7 @@ def get_manifest(
     if promised is not None and promised.startswith("sha256:") and promised != digest:
         raise FetchError(f"{registry.host} says that it sends {promised[:80]!a}, but sent {digest}")
     if size_bytes is not None and size_bytes != len(raw):
-        raise FetchError(f"{digest} should have {size_bytes} bytes, but has {len(raw)}")
+        raise FetchError(f"{digest} should have {size_bytes:,} bytes, but has {len(raw):,}")
     try:
         value = parse_object(raw, "the manifest", MANIFEST_LIMIT_BYTES)
     except StoreError as error:

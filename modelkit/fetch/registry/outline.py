@@ -81,7 +81,7 @@ def _front(source: Source, blob: Blob) -> bytes:
     length = int.from_bytes(first, "little")
     if length > FRONT_LIMIT_BYTES:
         raise FetchError(
-            f"the blob {blob.digest.short} at {source.registry.host} has a header of {length} bytes, and"
-            f" {FRONT_LIMIT_BYTES} is the most"
+            f"the blob {blob.digest.short} at {source.registry.host} has a header of {length:,} bytes, and"
+            f" {FRONT_LIMIT_BYTES:,} is the most"
         )
     return first + read(_LENGTH, _LENGTH + length)

@@ -62,7 +62,7 @@ class Sessions:
             least = answer.header("oci-chunk-min-length") or ""
             chunk_bytes = max(self._chunk_bytes, int(least) if least.isdecimal() and len(least) < 16 else 0)
             if chunk_bytes > _LARGEST_CHUNK_BYTES:
-                raise FetchError(f"{self._registry.host} wants chunks of {chunk_bytes} bytes; refused")
+                raise FetchError(f"{self._registry.host} wants chunks of {chunk_bytes:,} bytes; refused")
             return Session(self._next(url, answer), 0, chunk_bytes)
 
     def take_up(self, url: str, blob: Blob) -> Session | None:

@@ -23,7 +23,7 @@ def unpack(package: RemotePackage, new: Transaction, store: Store) -> Mapping[st
                 raise FetchError(f"the package has two files {min(twice)!a}")
             files.update(found)
             if len(files) > LAYER_LIMIT:
-                raise FetchError(f"the package has more than {LAYER_LIMIT} files")
+                raise FetchError(f"the package has more than {LAYER_LIMIT:,} files")
         check_tree(files)
     except StoreError as error:
         raise FetchError(error.message, hint=error.hint) from error

@@ -81,8 +81,8 @@ class Uploads:
         with self._registry.call(request) as answer:
             if answer.status == 200 and answer.length not in (None, blob.size_bytes):
                 raise FetchError(
-                    f"{self._registry.host} has {answer.length} bytes for the blob {blob.digest}, which has"
-                    f" {blob.size_bytes}: what it keeps is damaged"
+                    f"{self._registry.host} has {answer.length:,} bytes for the blob {blob.digest}, which has"
+                    f" {blob.size_bytes:,}: what it keeps is damaged"
                 )
             return answer.status == 200
 

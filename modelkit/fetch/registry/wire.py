@@ -107,7 +107,7 @@ class Answer:
             for piece in self._response.iter_stream():
                 found += piece
                 if len(found) > limit_bytes:
-                    raise FetchError(f"{what} from {self.url.host} has more than {limit_bytes} bytes")
+                    raise FetchError(f"{what} from {self.url.host} has more than {limit_bytes:,} bytes")
         return bytes(found)
 
     def beginning(self, limit_bytes: int) -> bytes:

@@ -158,7 +158,7 @@ def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Sto
     """By the table, with the draft heads where its row has a place for them; notes."""
     found, label = stored_tensors(source), source.inventory.origin
     config = whole_config(source.inventory.config)
-    notes = [f"{found.towers} tensors for images and sound are left out"] if found.towers else []
+    notes = [f"{found.towers:,} tensors for images and sound are left out"] if found.towers else []
     if found.unread:
         notes.append(f"{', '.join(found.unread)} left out: embeddings are made of hidden states alone")
 
@@ -179,7 +179,7 @@ def _described(source: Source, reader: Reader) -> tuple[Described, dict[str, Sto
         tensors = model
         made = described(tensors)
         notes.append(
-            f"{len(found.heads)} tensors of the draft head are left out: llama.cpp has no place for them"
+            f"{len(found.heads):,} tensors of the draft head are left out: llama.cpp has no place for them"
         )
     return made, tensors, [*notes, *made.notes]
 

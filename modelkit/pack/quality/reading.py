@@ -298,7 +298,7 @@ def _cut(path: Path, ready: "Ready", tokens: int, width: int) -> Texts:
     length = tokens - len(start)
     if len(ids) < length:
         raise PlanError(
-            f"{path.name} has {len(ids)} tokens; at least {length} are needed",
+            f"{path.name} has {len(ids):,} tokens; at least {length:,} are needed",
             hint="Take a longer text, or none: the model then writes its own.",
         )
     count = min(2 * SIZES.calibration, len(ids) // length)

@@ -208,7 +208,7 @@ def _refuse_impossible(
     if budget + fixed < lowest:
         raise PlanError(
             f"{asked} cannot be met: the least that the {source.role} takes is {_said(lowest, fine)}",
-            hint=f"The nearest target is {_bits(lowest, fine, up=True):g} bits, or {lowest} bytes.",
+            hint=f"The nearest target is {_bits(lowest, fine, up=True):g} bits, or {lowest:,} bytes.",
         )
     if budget + fixed >= source.nbytes:
         raise PlanError(

@@ -135,7 +135,7 @@ def _write_tensor(
                 written += _put(sink, block_rest[0])
             held = [block_rest[1:] for block_rest in held]
     if written != tensor.nbytes:
-        raise AssertionError(f"{tensor.name}: {written} bytes were written, {tensor.nbytes} were planned")
+        raise AssertionError(f"{tensor.name}: {written:,} bytes were written, {tensor.nbytes:,} were planned")
 
 
 def _put(sink: Sink, data: "memoryview | bytearray") -> int:

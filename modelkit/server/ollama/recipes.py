@@ -194,7 +194,7 @@ def _files(body: Fields, field: str) -> dict[str, str]:
     if given is None:
         return {}
     if len(given.value) > _MOST_FILES:
-        raise refused("invalid_request", f"{field} has more than {_MOST_FILES} files", field)
+        raise refused("invalid_request", f"{field} has more than {_MOST_FILES:,} files", field)
     for name in given.value:
         if not _fit(name):
             raise refused("invalid_request", f"{field}: {name[:80]!r} is no relative path of a file", field)

@@ -41,7 +41,7 @@ class Staging:
         with storing(self._folder):
             self._clear()
             if sum(1 for _ in self._folder.iterdir()) >= MOST_FILES:
-                raise refused("too_large", f"{MOST_FILES} files wait to be packaged already")
+                raise refused("too_large", f"{MOST_FILES:,} files wait to be packaged already")
             require_space(self._folder, (size_bytes or 0) + _FREE_BYTES)
             return Incoming(self._folder, _parsed(digest))
 

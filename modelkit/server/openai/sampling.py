@@ -202,7 +202,7 @@ def _bias(body: Fields) -> dict[str, Any]:
     if len(biases) > MOST_BIASED:
         raise refused(
             "invalid_request",
-            f"logit_bias has {len(biases)} ids, expected at most {MOST_BIASED}",
+            f"logit_bias has {len(biases):,} ids, expected at most {MOST_BIASED:,}",
             "logit_bias",
         )
     return {"logit_bias": biases} if biases else {}

@@ -229,6 +229,6 @@ def _own_rows(module: str, values: TensorInfo, config: PeftConfig, label: str) -
         )
     if len(values.shape) != 2 or values.shape[0] != len(fits[0]):
         raise UnsupportedSource(
-            f"{label}: {shown(module)} has own rows {list(values.shape)} for {len(fits[0])} ids"
+            f"{label}: {shown(module)} has own rows {list(values.shape)} for {len(fits[0]):,} ids"
         )
     return OwnRows(f"{module}.weight", fits[0], values)

@@ -126,7 +126,7 @@ def _check_start(cursor: Cursor, file_bytes: int) -> None:
     head = bytes(cursor.data[:HEAD_BYTES])
     refuse_stand_in(head, label)
     if file_bytes < _LEAST_BYTES:
-        raise MalformedFile(f"{label} has {file_bytes} bytes; the smallest GGUF file has {_LEAST_BYTES}")
+        raise MalformedFile(f"{label} has {file_bytes:,} bytes; the smallest GGUF file has {_LEAST_BYTES:,}")
     magic = head[:4]
     if magic == b"FUGG":
         raise _wrong_order(label)
