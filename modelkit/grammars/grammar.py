@@ -93,9 +93,21 @@ class GrammarMatcher:
 
     def advance(self, token: int) -> None:
         if not self._step(lambda: self._native.consume_token(token)):
-            raise ConstraintFault(f"the answer's grammar cannot go on behind token {token}: {self._reason()}")
+            reason = self._reason()
+            if not self._allows(token):
+                # Nothing that it allows can be drawn: of logits that are all minus infinity any may be.
+                reason = "of the tokens that it allows here the model writes none (suppress_tokens)"
+                raise ConstraintFault(f"the answer's grammar cannot go on: {reason}")
+            raise ConstraintFault(f"the answer's grammar cannot go on behind token {token}: {reason}")
         self._taken.append(token)
         self._forced = self._forced[1:] or None if self._forced else None
+
+    def _allows(self, token: int) -> bool:
+        """Was it in the mask? Asked once the native matcher has refused it, and knows no more."""
+        self._native = self._start.deep_copy()
+        self._native.consume_tokens(self._taken)
+        mask = self._allowed()
+        return token < 8 * len(mask) and bool(mask[token // 8] >> token % 8 & 1)
 
     def back(self, count: int) -> None:
         """A matcher that failed cannot go back, and one that goes back over an added token, or over an end

@@ -15,7 +15,7 @@ from modelkit.modelfile.keywords import RequestParameters
 from modelkit.modelfile.parameters import refuse_at_load
 from modelkit.requests.attached import Chosen, read_adapters
 from runtime.records import dataclass
-from runtime.sampling.params import BIAS_LIMIT, SamplingParams
+from runtime.sampling.params import BIAS_LIMIT, LARGEST_BIAS, SamplingParams
 from runtime.sampling.ranges import ID_LIMIT, MOST_LOGPROBS
 
 _MOST_CONTEXT = 2**63 - 1
@@ -118,13 +118,18 @@ def _logprobs(value: object, where: str) -> int:
 
 def _bias(value: object, where: str) -> dict[int, float]:
     if not isinstance(value, Mapping) or len(value) > BIAS_LIMIT:
-        raise arguments.refused(where, value, f"at most {BIAS_LIMIT} token ids, each with a number")
+        raise arguments.refused(where, value, f"at most {BIAS_LIMIT:,} token ids, each with a number")
     return {
-        arguments.whole(token, f"an id of {where}", 0, ID_LIMIT - 1): arguments.number(
-            bias, f"{where}[{token}]"
-        )
+        arguments.whole(token, f"an id of {where}", 0, ID_LIMIT - 1): _added(bias, f"{where}[{token}]")
         for token, bias in value.items()
     }
+
+
+def _added(value: object, where: str) -> float:
+    found = arguments.number(value, where)
+    if not -LARGEST_BIAS <= found <= LARGEST_BIAS:  # logits are float32: it would be infinite there
+        raise arguments.refused(where, value, f"at most {LARGEST_BIAS:.2g} in size")
+    return found
 
 
 def sampling_of(

@@ -1,6 +1,5 @@
 """How one row wants its tokens drawn: plain numbers, checked once; by default the model's own odds."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from runtime.records import dataclass
 from runtime.sampling.ranges import ID_LIMIT, RANGES, Range
 
 BIAS_LIMIT = 1024  # entries; OpenAI's interface allows as many
+LARGEST_BIAS = 3.4028234663852886e38  # of float32, which logits are
 COLD = 1e-5
 Acceptance = Literal["coupled", "rejection"]
 
@@ -96,12 +96,12 @@ class SamplingParams:
 
 def _check_bias(bias: Mapping[int, float]) -> None:
     if len(bias) > BIAS_LIMIT:
-        raise ValueError(f"logit_bias has {len(bias)} entries, expected at most {BIAS_LIMIT}")
+        raise ValueError(f"logit_bias has {len(bias):,} entries, expected at most {BIAS_LIMIT:,}")
     for token, value in bias.items():
         if not 0 <= token < ID_LIMIT:
             raise ValueError(f"logit_bias names the id {token!r}, expected 0 to {ID_LIMIT - 1}")
-        if not math.isfinite(value):
-            raise ValueError(f"logit_bias of id {token} is {value!r}, expected a finite number")
+        if not -LARGEST_BIAS <= value <= LARGEST_BIAS:
+            raise ValueError(f"logit_bias of id {token} is {value!r}, expected a finite number in float32")
 
 
 def _check_suppressed(ids: tuple[int, ...]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import modelkit
+from modelkit.errors import ModelkitError
 from modelkit.pack.authors import read_generation_config, read_suppressed
 from tests.support.tiny import write_model
 
@@ -20,6 +21,21 @@ def test_suppressed_ids_are_never_drawn(tmp_path: Path) -> None:
         for temperature in (0, 3):
             ids = model.generate("hello", raw=True, seed=1, num_predict=40, temperature=temperature).ids
             assert not {common, 300} & set(ids)
+
+
+@pytest.mark.parametrize("bias", [None, {300: 5.0}])
+def test_a_form_of_suppressed_ids_alone_is_told_so(tmp_path: Path, bias: dict[int, float] | None) -> None:
+    """It "could not go on behind token 0", which nobody had drawn."""
+    with modelkit.load(write_model(tmp_path / "free")) as model:
+        ids = model.generate("hello", raw=True, seed=1, num_predict=4, regex="x{3}").ids
+    bound = write_model(tmp_path / "bound", generation={"suppress_tokens": list(ids)})
+    with modelkit.load(bound) as model:
+        for text in ("x+", "abx+"):
+            with pytest.raises(
+                ModelkitError, match=r"cannot go on: of the tokens that it allows here .* none"
+            ):
+                model.generate("hello", raw=True, seed=1, num_predict=9, regex=text, logit_bias=bias)
+        assert model.generate("hello", raw=True, seed=1, num_predict=9, regex="abx?").text == "ab"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def test_defaults_change_nothing() -> None:
         ("logit_bias", {-1: 1.0}),
         ("logit_bias", {1 << 31: 1.0}),
         ("logit_bias", {3: float("nan")}),
+        ("logit_bias", {3: 1e39}),
+        ("logit_bias", {3: -1e39}),
         ("logit_bias", dict.fromkeys(range(1025), 1.0)),
     ],
 )
