@@ -16,7 +16,7 @@ from modelkit.requests.attached import Chosen
 from modelkit.tokenizer import Tokenizer
 from runtime.embedding import Pool, Reading
 from runtime.engine.engine import Engine
-from runtime.loaded import LoadedModel
+from runtime.loaded import LoadedModel, check_ids
 from runtime.nn.dense import Dense, Weights
 from runtime.records import dataclass
 
@@ -114,7 +114,9 @@ class Embedder:
                 f"dimensions is {wanted.dimensions}, and this model's vectors have {self._size}"
             )
         before = self.pooling.before(wanted.prompt)
-        read = [self._ids(text, place, wanted, before) for place, text in enumerate(texts)]
+        if len(texts) > 1:
+            self._check_ids(texts)
+        read = [self._ids(text, f"texts[{place}]", wanted, before) for place, text in enumerate(texts)]
         behind = self.pooling.skipped(before, self._tokenizer)
         skipped = [behind if isinstance(text, str) else 0 for text in texts]
         lengths = [len(ids) * (len(ids) > out) for (ids, _), out in zip(read, skipped, strict=True)]
@@ -130,20 +132,28 @@ class Embedder:
             self.pooling.pool,
         )
 
+    def _check_ids(self, texts: Sequence[str | tuple[int, ...]]) -> None:
+        """Which of them has an id that is none is said here: they are read in groups."""
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):
+                check_ids(text[: self._limit], self._engine.model.vocab_size, f"texts[{place}]")
+
     def _ids(
-        self, text: str | tuple[int, ...], place: int, wanted: Wanted, before: str
+        self, text: str | tuple[int, ...], where: str, wanted: Wanted, before: str
     ) -> tuple[Sequence[int], int]:
-        """What is read of a text, and how many tokens of it are not. before: what stands before it."""
+        """What is read of a text, and how many tokens of it are not. where: what the text is called. before:
+        what stands before it.
+        """
         if isinstance(text, str):
             ids, dropped = self._tokenizer.encode_within(self.pooling.plain(before + text), self._limit)
         elif wanted.prompt is not None:
-            raise RequestError(f"prompt_name has no effect on texts[{place}], which is token ids")
+            raise RequestError(f"prompt_name has no effect on {where}, which is token ids")
         else:
             ids, dropped = text[: self._limit], max(len(text) - self._limit, 0)
         if dropped and not wanted.truncate:
             size = len(ids) + dropped
             raise PromptTooLong(
-                f"texts[{place}] has {size:,} tokens; at most {self._limit:,} are read of a text",
+                f"{where} has {size:,} tokens; at most {self._limit:,} are read of a text",
                 prompt_tokens=size,
                 context_tokens=self._limit,
                 hint="Shorten it, or let it be cut (truncate).",

@@ -58,8 +58,8 @@ class Manifest:
         check_sizes((self.config, *(layer.blob for layer in self.layers)))
         if self.config.size_bytes > MANIFEST_LIMIT_BYTES:
             raise StoreError(
-                f"the package's config has {self.config.size_bytes:,} bytes; at most {MANIFEST_LIMIT_BYTES} are"
-                " expected"
+                f"the package's config has {self.config.size_bytes:,} bytes; at most"
+                f" {MANIFEST_LIMIT_BYTES:,} are expected"
             )
 
     @property

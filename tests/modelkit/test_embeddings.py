@@ -85,6 +85,8 @@ def test_too_long(model: modelkit.Model) -> None:
 
 
 def test_what_a_caller_may_hand_in(model: modelkit.Model) -> None:
+    with pytest.raises(RequestError, match=r"^texts\[1\] has the token id 99999 at place 1"):
+        model.embed(["rain", [1, 99999]])
     ids = model.encode("rain")
     assert model.embed([]).vectors.shape == (0, 64)
     assert len(model.embed(ids)) == 1

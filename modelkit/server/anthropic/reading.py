@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from modelkit.chat.message import MOST_MESSAGES, Message
+from modelkit.server import hints
 from modelkit.server.anthropic.messages import read_conversation, read_system, says
 from modelkit.server.anthropic.offered import changes_in, offered
 from modelkit.server.anthropic.threads import KEPT, Efforts, Thread, Threads
@@ -27,6 +28,20 @@ _KNOWN = frozenset(
         *("tools", "tool_choice", "stream", "keep_alive", "thread", "compaction"),
     }
 )
+_HINTS: dict[str, hints.Kind] = {
+    "metadata": hints.thing,
+    "service_tier": hints.one_of("auto", "standard_only"),
+    "speed": hints.one_of("standard", "fast"),
+    "container": hints.text_or_thing,
+    "inference_geo": hints.text,
+    "user_profile_id": hints.text,
+    "workspace_id": hints.text,
+    "cache_control": hints.thing,
+    "context_management": hints.thing,
+    "diagnostics": hints.thing,
+    "billing_policy": hints.thing,
+    "betas": hints.texts,
+}
 _THINKING = ("enabled", "disabled", "adaptive", "between_tools")
 
 
@@ -78,6 +93,9 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     wish = None if counting else body.fields("compaction")
     if wish is not None:
         messages = with_wish(messages, _instructions(wish))
+    hints.given(body, _HINTS)
+    if (about := body.fields("metadata")) is not None:
+        hints.given(about, {"user_id": hints.text})
     body.refuse("mcp_servers", "this server calls no other servers")
     keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
     if counting:

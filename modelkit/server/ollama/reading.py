@@ -108,7 +108,8 @@ def read_generate(body: Fields) -> Generate:
 
 def read_model(body: Fields) -> str:
     """`model`, or `name` as older clients say."""
-    named = body.text("model") or body.text("name")
+    model, name = body.text("model"), body.text("name")
+    named = model or name
     if not named:
         raise refused("invalid_request", "model is required", "model")
     return named

@@ -27,6 +27,7 @@ from modelkit.errors import (
 from modelkit.modelfile import ROLES, Directive, Modelfile, Recipe
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
+from modelkit.server.ollama.reading import read_model
 from modelkit.server.ollama.staging import Staging
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.store.disk import hard_link, storing
@@ -87,7 +88,7 @@ def read_wanted(body: Fields) -> Wanted:
         "messages": tuple(_message(one) for one in body.each("messages", 1000)),
     }
     return Wanted(
-        name=Name.new(body.text("model") or body.needed_text("name")),
+        name=Name.new(read_model(body)),
         directives=tuple(directives),
         texts=texts,
         files=files,

@@ -4,6 +4,7 @@ from dataclasses import field, replace
 from typing import Any
 
 from modelkit.chat.message import Message
+from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.models.turns import Priority
@@ -129,6 +130,7 @@ def read_style(body: Fields, *, logprobs: bool) -> Style:
 
 
 def _check_media(body: Fields) -> None:
+    hints.given(body, {"audio": hints.thing})
     for place, one in enumerate(body.items("modalities", 8)):
         if one != "text":
             where = f"modalities[{place}]"

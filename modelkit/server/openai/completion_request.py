@@ -52,10 +52,16 @@ class CompletionRequest:
     """Who goes first where many wait."""
     hints: tuple[str, ...]
     """Fields that were given and change nothing."""
+    listed: bool = False
+    """Did the prompts come as a list of them, be it of one?"""
 
     @property
     def rows(self) -> int:
         return len(self.prompts) * self.each
+
+    def prompt_of(self, row: int) -> str:
+        """What the client calls the prompt that a row answers."""
+        return f"prompt[{row // self.each}]" if self.listed else "prompt"
 
 
 def read_completion(body: Fields, most_rows: int) -> CompletionRequest:
@@ -79,6 +85,7 @@ def read_completion(body: Fields, most_rows: int) -> CompletionRequest:
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
         hints=sampling.hints_in(body),
+        listed=isinstance(body.peek["prompt"], list) and prompts != [body.peek["prompt"]],
     )
 
 

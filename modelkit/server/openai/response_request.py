@@ -10,6 +10,7 @@ from dataclasses import field
 from typing import Any
 
 from modelkit.chat.message import Message
+from modelkit.server import hints
 from modelkit.server.conversation import Calls
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
@@ -40,13 +41,17 @@ _OWN = frozenset(
         "prompt",
     }
 )
-_HINTS = frozenset(
-    {
-        *("access_programs", "background_options", "client_metadata", "context_management", "image"),
-        *("max_tool_calls", "personality"),
-    }
-)
-KNOWN = _OWN | _HINTS | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
+_HINTS: dict[str, hints.Kind] = {
+    "access_programs": hints.thing,
+    "background_options": hints.thing,
+    "client_metadata": hints.thing,
+    "context_management": hints.things,
+    "image": hints.thing,
+    "max_tool_calls": hints.whole,
+    "personality": hints.text,
+}
+_OF_TEXT: dict[str, hints.Kind] = {"verbosity": hints.one_of("low", "medium", "high")}
+KNOWN = _OWN | _HINTS.keys() | sampling.FIELDS | thinking.FIELDS | forms.FIELDS | tools.FIELDS
 _LOGPROBS = "message.output_text.logprobs"
 _SEALED = "reasoning.encrypted_content"
 _SUMMARIES = ("auto", "concise", "detailed")
@@ -89,19 +94,20 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
     """Raises Refused with the field's name. kept: earlier responses."""
     sampling.refuse_unknown(body, KNOWN)
     _refuse_stored(body)
+    _check_stream_options(body)
     before, earlier = _before(body, kept)
     given = _given(body, kept, earlier)
     offered, listed, dropped = _tools([*body.each("tools", tools.MOST_TOOLS), *_added(earlier, given)])
     found = tools.chosen(body, offered)
     include = body.texts("include")
     updates = updates_in(earlier, given)
-    options, hints = updates.of(_options(body)) | found, {one for one in _HINTS if body.has(one)}
+    options, idle = updates.of(_options(body)) | found, {*hints.given(body, _HINTS)}
     top = body.whole("top_logprobs", 0, sampling.MOST_TOP_LOGPROBS)
     if _LOGPROBS in include:
         options["top_logprobs"] = top or 0
     elif top is not None:
-        hints.add("top_logprobs")  # it is `include` that asks for them
-    hints.update(f"include.{one}" for one in include if one not in (_LOGPROBS, _SEALED))
+        idle.add("top_logprobs")  # it is `include` that asks for them
+    idle.update(f"include.{one}" for one in include if one not in (_LOGPROBS, _SEALED))
     said = [*before, *_said(body, given)]
     _check_results(said)
     instructions = body.text("instructions")
@@ -119,7 +125,7 @@ def read_response(body: Fields, kept: Kept) -> ResponseRequest:
         echo=updates.said_again(body, _echo(body, listed)),
         keep_alive=sampling.read_kept(body),
         priority=sampling.read_priority(body),
-        hints=tuple(sorted({*sampling.hints_in(body), *hints} - {"store"})),
+        hints=tuple(sorted({*sampling.hints_in(body), *idle} - {"store"})),
         dropped=dropped,
         notes=tuple(offered.notes),
     )
@@ -140,6 +146,8 @@ def _options(body: Fields) -> dict[str, Any]:
     if (most := body.whole("max_output_tokens", 0)) is not None:
         options["num_predict"] = body.fit("max_output_tokens", "num_predict", most)
     text = body.fields("text")
+    if text is not None:
+        hints.given(text, _OF_TEXT)
     form = None if text is None else text.fields("format")
     return options if form is None else options | forms.read_format(form)
 
@@ -151,8 +159,16 @@ def _refuse_stored(body: Fields) -> None:
             "conversations are not kept by this server; send the items, or previous_response_id",
         ),
         ("prompt", "prompts are not kept by this server; send the text as input"),
+        ("functions", "functions are given as tools"),
+        ("function_call", "functions are given as tools, and chosen by tool_choice"),
     ):
         body.refuse(name, why)
+
+
+def _check_stream_options(body: Fields) -> None:
+    if (told := body.raw("stream_options")) is not None:
+        Fields(told, "stream_options").flag("include_obfuscation")
+        body.idle("stream_options")
 
 
 def _background(body: Fields) -> bool:

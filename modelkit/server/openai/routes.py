@@ -55,7 +55,11 @@ async def completions(request: Request) -> Response:
     most = serving_of(request).limits.rows
     asked, names = await read(request, lambda body: (read_completion(body, most), spelt(body)))
     rows = Rows(asked)
-    start = told(rows.start, names, "prompt")
+
+    def start(model: Model, row: int) -> GenerationStream:
+        called = asked.prompt_of(row)
+        return told(rows.start, {**names, "ids": called, "prompt": called}, called)(model, row)
+
     name, scores = model_of(request, asked.model), asked.echo and asked.style.logprobs
     ask = Ask(name, start, asked.rows, asked.keep_alive, asked.priority, scores=scores)
     writer = CompletionStream(asked, rows.echo)

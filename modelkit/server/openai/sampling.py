@@ -6,6 +6,7 @@ fields of the body. Ranges are those of the PARAMETERs, said in the client's own
 
 from typing import Any
 
+from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import LEAST_TOP_P, Fields
 from modelkit.server.models.turns import Priority
@@ -63,35 +64,33 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "penalize_nl": (False,),
 }
 
-# Hints for somebody else's machinery, names and labels: an answer is the same without them.
-HINTS = frozenset(
-    {
-        "user",
-        "metadata",
-        "store",
-        "safety_identifier",
-        "moderation",
-        "prediction",
-        "verbosity",
-        "web_search_options",
-        "prompt_cache_key",
-        "prompt_cache_options",
-        "prompt_cache_retention",
-        "cache_prompt",
-        "cache_salt",
-        "id_slot",
-        "slot_id",
-        "request_id",
-        "priority",
-        "spaces_between_special_tokens",
-        "dry_base",
-        "dry_allowed_length",
-        "dry_penalty_last_n",
-        "dry_sequence_breakers",
-        "xtc_threshold",
-        "add_special_tokens",
-    }
-)
+# An answer is the same without these.
+HINTS: dict[str, hints.Kind] = {
+    "user": hints.text,
+    "metadata": hints.labels,
+    "store": hints.flag,
+    "safety_identifier": hints.text,
+    "moderation": hints.thing,
+    "prediction": hints.thing,
+    "verbosity": hints.one_of("low", "medium", "high"),
+    "web_search_options": hints.thing,
+    "prompt_cache_key": hints.text,
+    "prompt_cache_options": hints.thing,
+    "prompt_cache_retention": hints.one_of("in_memory", "in-memory", "24h"),
+    "cache_prompt": hints.flag,
+    "cache_salt": hints.text,
+    "id_slot": hints.whole,
+    "slot_id": hints.whole,
+    "request_id": hints.text,
+    "priority": hints.whole,
+    "spaces_between_special_tokens": hints.flag,
+    "dry_base": hints.number,
+    "dry_allowed_length": hints.whole,
+    "dry_penalty_last_n": hints.whole,
+    "dry_sequence_breakers": hints.texts,
+    "xtc_threshold": hints.number,
+    "add_special_tokens": hints.flag,
+}
 
 FIELDS = frozenset(
     {
@@ -152,8 +151,10 @@ def refuse_unknown(body: Fields, known: frozenset[str]) -> None:
 
 
 def hints_in(body: Fields) -> tuple[str, ...]:
-    """The fields that were given and change nothing."""
-    return tuple(sorted(field for field in HINTS & body.peek.keys() if body.peek[field] is not None))
+    """The fields that were given and change nothing. Raises Refused for one that is not what it is on the
+    wire.
+    """
+    return hints.given(body, HINTS)
 
 
 def read_kept(body: Fields) -> float | None:

@@ -5,6 +5,7 @@ from dataclasses import field
 from typing import Any
 
 from modelkit.chat.template import MOST_TOOLS
+from modelkit.server import hints
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.guises import Guise, custom, inner_name
@@ -46,6 +47,7 @@ def read_tools(body: Fields) -> Offered:
     """Of chat completions."""
     if body.raw("functions") and body.raw("function_call") != "none":
         raise refused("invalid_request", "functions is not offered; give them as tools", "functions")
+    hints.given(body, {"function_call": hints.text_or_thing})
     offered = Offered()
     for one in body.each("tools", MOST_TOOLS):
         kind = one.text("type", "function")
@@ -60,6 +62,7 @@ def read_tools(body: Fields) -> Offered:
 def chosen(body: Fields, offered: Offered) -> dict[str, Any]:
     """tools, tool_choice and parallel_tool_calls: keyword arguments of `Model.chat`."""
     tools, (choice, allowed) = offered.functions, _choice(body)
+    together = body.flag("parallel_tool_calls")
     names = {tool["function"]["name"] for tool in tools}
     for name in allowed or [choice]:
         if name not in names and name not in _WORDS:
@@ -68,13 +71,14 @@ def chosen(body: Fields, offered: Offered) -> dict[str, Any]:
     if allowed is not None:
         tools = [tool for tool in tools if tool["function"]["name"] in allowed]
     if not tools:
+        body.idle("parallel_tool_calls")
         if choice == "required":
             raise refused("invalid_request", "tool_choice is 'required', and there is no tool", "tool_choice")
         return {}
     found: dict[str, Any] = {"tools": tools}
     if choice != "auto":
         found["tool_choice"] = choice
-    if body.flag("parallel_tool_calls") is False:
+    if together is False:
         found["parallel_tool_calls"] = False
     return found
 

@@ -269,3 +269,19 @@ def test_tools_and_their_choice(choice: dict[str, Any] | None, keywords: dict[st
 def test_what_cannot_be_done_is_refused_by_name(body: dict[str, Any], words: str) -> None:
     with pytest.raises(ModelkitError, match=words):
         asked(**body)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"metadata": "me"}, "metadata is 'me', expected an object"),
+        ({"metadata": {"user_id": 5}}, "metadata.user_id is 5, expected a text"),
+        ({"service_tier": "fast"}, "service_tier is 'fast', expected one of auto, standard_only"),
+        ({"container": 5}, "container is 5, expected a text or an object"),
+        ({"betas": 5}, "betas is 5, expected a text, or a list of texts"),
+        ({"context_management": [1]}, "context_management is .*, expected an object"),
+    ],
+)
+def test_what_changes_nothing_is_what_it_is_on_the_wire_all_the_same(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        asked(**body)

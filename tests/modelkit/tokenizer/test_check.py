@@ -62,7 +62,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "empty pattern": ({"normalizer": replace({"String": ""}, "x")}, "must hold a text"),
     "pattern of 5 KB": (
         {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "a" * 5000}, "behavior": "Isolated"}},
-        "longer than 4096",
+        "longer than 4,096",
     ),
     "unknown normalizer": ({"normalizer": {"type": "Python", "code": "1"}}, "unknown type, 'Python'"),
     "normalizer without a type": ({"normalizer": {}}, "unknown type, 'None'"),

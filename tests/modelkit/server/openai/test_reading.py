@@ -11,7 +11,7 @@ from modelkit.chat.message import Message, ToolCall
 from modelkit.errors import ModelkitError
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
-from modelkit.server.openai import chat_request, completion_request, response_request
+from modelkit.server.openai import chat_request, completion_request, response_request, sampling
 from modelkit.server.openai.chat_request import ChatRequest, read_chat
 from modelkit.server.openai.completion_request import read_completion
 from modelkit.server.openai.response_request import read_response
@@ -32,6 +32,94 @@ def options(**body: Any) -> dict[str, Any]:
     found = chat(**body).options
     assert found.pop("truncate") is False
     return found
+
+
+WRONG_HINTS: list[tuple[str, Any, str]] = [
+    ("user", 5, "a text"),
+    ("metadata", ["a"], "an object"),
+    ("store", "yes", "true or false"),
+    ("safety_identifier", {}, "a text"),
+    ("moderation", "m", "an object"),
+    ("prediction", "x", "an object"),
+    ("verbosity", "loud", "one of low, medium, high"),
+    ("web_search_options", True, "an object"),
+    ("prompt_cache_key", 7, "a text"),
+    ("prompt_cache_options", [], "an object"),
+    ("prompt_cache_retention", "1h", "one of in_memory, in-memory, 24h"),
+    ("cache_prompt", 1, "true or false"),
+    ("cache_salt", 1, "a text"),
+    ("id_slot", "1", "a whole number"),
+    ("slot_id", 1.5, "a whole number"),
+    ("request_id", 9, "a text"),
+    ("priority", "high", "a whole number"),
+    ("spaces_between_special_tokens", "no", "true or false"),
+    ("dry_base", "1", "a number"),
+    ("dry_allowed_length", 1.5, "a whole number"),
+    ("dry_penalty_last_n", "all", "a whole number"),
+    ("dry_sequence_breakers", 5, "a text, or a list of texts"),
+    ("xtc_threshold", "1", "a number"),
+    ("add_special_tokens", 1, "true or false"),
+]
+
+
+def test_no_hint_has_been_forgotten() -> None:
+    assert [name for name, _, _ in WRONG_HINTS] == [*sampling.HINTS]
+
+
+@pytest.mark.parametrize(("field", "value", "expected"), WRONG_HINTS)
+def test_what_changes_nothing_is_what_it_is_on_the_wire_all_the_same(
+    field: str, value: Any, expected: str
+) -> None:
+    with pytest.raises(Refused, match=f"^{field} is .*, expected {expected}$"):
+        chat(**{field: value})
+    with pytest.raises(Refused, match=f"^{field} is "):
+        read_response(Fields({"model": "m", "input": "x", field: value}), Kept())
+    with pytest.raises(Refused, match=f"^{field} is "):
+        read_completion(Fields({"model": "m", "prompt": "x", field: value}), 8)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"metadata": {"a": 5}}, "metadata.a is 5, expected a text"),
+        ({"text": {"verbosity": "loud"}}, "text.verbosity is 'loud', expected one of low, medium, high"),
+        ({"max_tool_calls": "2"}, "max_tool_calls is '2', expected a whole number"),
+        ({"client_metadata": "x"}, "client_metadata is 'x', expected an object"),
+        ({"context_management": [5]}, r"context_management\[0\] is 5, expected an object"),
+        ({"personality": 5}, "personality is 5, expected a text"),
+        ({"stream_options": {"include_obfuscation": 5}}, "stream_options.include_obfuscation is 5"),
+        ({"parallel_tool_calls": "no"}, "parallel_tool_calls is 'no', expected true or false"),
+        ({"functions": [5]}, "functions are given as tools"),
+    ],
+)
+def test_so_is_what_responses_alone_have(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        read_response(Fields({"model": "m", "input": "x", **body}), Kept())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"audio": "loud"}, "audio is 'loud', expected an object"),
+        ({"function_call": 5}, "function_call is 5, expected a text or an object"),
+        ({"guided_decoding_backend": 5}, "guided_decoding_backend is 5, expected a text"),
+        ({"parallel_tool_calls": 1}, "parallel_tool_calls is 1, expected true or false"),
+    ],
+)
+def test_so_is_what_chats_alone_have(body: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        chat(**body)
+
+
+def test_each_prompt_of_a_list_has_a_name() -> None:
+    """A list of one was told as `prompt`, as all others were."""
+
+    def called(prompt: Any, row: int) -> str:
+        return read_completion(Fields({"model": "m", "prompt": prompt, "n": 2}), 8).prompt_of(row)
+
+    assert called("x", 1) == called([1, 2], 1) == "prompt"
+    assert called([[1, 2]], 1) == called(["x"], 0) == "prompt[0]"
+    assert called(["x", [1]], 2) == called(["x", [1]], 3) == "prompt[1]"
 
 
 ACTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
