@@ -21,6 +21,7 @@ from runtime.cache.lanes import Lanes
 from runtime.cache.lengths import rows_of
 from runtime.cache.protocol import View
 from runtime.cache.rows import KVRows
+from runtime.cache.sound import sound
 from runtime.cache.visible import Visible, joined_mask, joined_slots, visible_slots
 from runtime.records import dataclass
 from runtime.step import Step
@@ -49,6 +50,8 @@ class KVCache(KVRows):
         self._wide = None
         rows = rows_of(step)
         assert self._lengths[rows] == [*step.starts], "a step must begin where its rows end"
+        if values is not None:
+            keys, values = sound(keys, values)
         parts = self._encode(keys, values)
         seen = self._seen(step, rows)
         if seen.stop > self._buffer.capacity:

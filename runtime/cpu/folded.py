@@ -77,14 +77,14 @@ def folded_attention(
     batch, heads, width, _ = queries.shape
     seen = keys.shape[2]
     queries = queries * (scale if softcap is None else scale / softcap)
-    added = _added(step, mask, width, seen)
+    hiding = _hiding(step, mask, width, seen)
     if width == 1:
-        return _block(queries, keys, values, added, softcap)
+        return _block(queries, keys, values, hiding, softcap)
     answers: list[mx.array] = []
     for asking, sees in _blocks(queries, keys, mask):
-        bias = None if added is None else of_tokens(added, asking)[..., :sees]
+        some = None if hiding is None else of_tokens(hiding, asking)[..., :sees]
         asked = of_tokens(_after(answers, queries), asking)
-        part = _block(asked, keys[:, :, :sees], values[:, :, :sees], bias, softcap)
+        part = _block(asked, keys[:, :, :sees], values[:, :, :sees], some, softcap)
         answers.append(part.reshape(batch, heads, len(asking), -1))
     return _joined(answers)
 
@@ -113,38 +113,39 @@ def _joined(answers: list[mx.array]) -> mx.array:
 
 
 def _block(
-    queries: mx.array, keys: mx.array, values: mx.array, added: mx.array | None, softcap: float | None
+    queries: mx.array, keys: mx.array, values: mx.array, hiding: mx.array | None, softcap: float | None
 ) -> mx.array:
-    """[B, G, H / G · L, Dv] of scaled queries."""
+    """[B, G, H / G · L, Dv] of scaled queries. hiding: as of `_hiding`."""
     batch, heads, width, size = queries.shape
     _, groups, seen, _ = keys.shape
     scores = queries.reshape(batch, groups, -1, size) @ keys.swapaxes(-1, -2)
     if softcap is not None:
         scores = mx.tanh(scores) * softcap
-    if added is not None and width > 1:
+    if hiding is not None and width > 1:
         scores = scores.reshape(batch, heads, width, seen)
-    elif added is not None and added.shape[1] > 1:
-        added = added.reshape(added.shape[0], groups, -1, seen)
-    weights = softmax(scores if added is None else scores + added)
+    elif hiding is not None and hiding.shape[1] > 1:
+        hiding = hiding.reshape(hiding.shape[0], groups, -1, seen)
+    weights = softmax(scores if hiding is None else _hidden(scores, hiding))
     return weights.reshape(batch, groups, -1, seen) @ values
 
 
-def _added(step: Step, mask: Mask, width: int, seen: int) -> mx.array | None:
-    """What is added to scores [B, H, L, K]: made once per step."""
+def _hidden(scores: mx.array, by: mx.array) -> mx.array:
+    """Chosen, and not added to: the key of a token whose numbers are none makes NaN of its score."""
+    if by.dtype == mx.bool_:
+        return mx.where(by, scores, UNSEEN)
+    return mx.where(by > UNSEEN, scores + by, UNSEEN)
+
+
+def _hiding(step: Step, mask: Mask, width: int, seen: int) -> mx.array | None:
+    """Who is seen, [B or 1, H or 1, L, K], or what is added to scores. Causal masks are made once per
+    step.
+    """
     if mask is None:
         return None
     if isinstance(mask, str):
         return step.memo(("causal", width, seen), lambda: _causal(width, seen))
-    if mask.dtype != mx.bool_:  # a layer's own, with a bias
-        return mx.broadcast_to(mask, (*mask.shape[:2], width, seen))
-    # The mask itself is kept beside it, so that nobody else gets its id.
-    return step.memo(("added", id(mask)), lambda: (mask, _unseen(mask, width, seen)))[1]
+    return mx.broadcast_to(mask, (*mask.shape[:2], width, seen))
 
 
 def _causal(width: int, seen: int) -> mx.array:
-    hidden = mx.arange(seen) > (mx.arange(width) + seen - width)[:, None]
-    return (hidden * UNSEEN)[None, None]
-
-
-def _unseen(mask: mx.array, width: int, seen: int) -> mx.array:
-    return mx.broadcast_to(mx.where(mask, 0.0, UNSEEN), (*mask.shape[:2], width, seen))
+    return (mx.arange(seen) <= (mx.arange(width) + seen - width)[:, None])[None, None]

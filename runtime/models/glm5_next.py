@@ -183,7 +183,7 @@ class Attention(LatentAttention):
         low = self.q_a_layernorm(linear(self.q_a_proj, x, step))
         content, position = mx.split(self.queries(low, step), [self._shape.content], axis=-1)
         key = self._key(x, step)
-        new = mx.concatenate([key, self.indexer.remembered(x, step)], axis=-1)
+        new = mx.concatenate([self._remembered(key), self.indexer.remembered(x, step)], axis=-1)
         seen, _, mask = cache.append(step, new, None)
         seen, index = mx.split(seen, [key.shape[-1]], axis=-1)
         mask = self.indexer.narrowed(x, low, index, step, mask)

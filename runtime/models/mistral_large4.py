@@ -233,7 +233,11 @@ class Attention(LatentAttention):
         """cache: of latents, and of the indexer's keys."""
         latents, index = cast("Memories", cache)
         content, position = mx.split(self.queries(x, step), [self._shape.content], axis=-1)
-        kept = latents.view(step) if self._reads else latents.append(step, self._key(x, step), None)
+        kept = (
+            latents.view(step)
+            if self._reads
+            else latents.append(step, self._remembered(self._key(x, step)), None)
+        )
         keys, mask = narrowed(kept[0], kept[2], self._chosen_places(x, step, index))
         return merge_heads(self._attend(content, self._turned(position, step), keys, mask, step))
 

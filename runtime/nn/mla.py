@@ -17,6 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cache.sound import numbers_of, sound_latents
 from runtime.cpu.stated import Latents
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
@@ -212,7 +213,7 @@ class LatentAttention(Module):
         if shape.index is None and (ops.table.steady or not shape.expands(step.width)):
             return self._in_place(content, position, key, step, cache)
         if shape.index is None:
-            seen, _, mask = cache.append(step, key, None)
+            seen, _, mask = cache.append(step, self._remembered(key), None)
         else:
             seen, mask = self._chosen(x, low, key, step, cache)
         return merge_heads(self._attend(content, position, seen, mask, step))
@@ -222,9 +223,10 @@ class LatentAttention(Module):
     ) -> tuple[mx.array, Mask]:
         """Keys and mask of what the queries may look at, once `key` is remembered."""
         if "indexer" not in self:
-            seen, _, mask = cache.append(step, key, None)
+            seen, _, mask = cache.append(step, self._remembered(key), None)
             return narrowed(seen, mask, step.memo(("chosen", self._chooser), unchosen))
-        seen, _, mask = cache.append(step, mx.concatenate([key, self.indexer.key(x, step)], axis=-1), None)
+        kept = mx.concatenate([self._remembered(key), self.indexer.key(x, step)], axis=-1)
+        seen, _, mask = cache.append(step, kept, None)
         seen, index = mx.split(seen, [key.shape[-1]], axis=-1)
         best = step.memo(("chosen", self._chooser), lambda: self.indexer.choose(x, low, index, mask, step))
         return narrowed(seen, mask, best)
@@ -258,6 +260,10 @@ class LatentAttention(Module):
     def _turned(self, position: mx.array, step: Step) -> mx.array:
         return position if self._rope is None else self._rope(position, step)
 
+    def _remembered(self, key: mx.array) -> mx.array:
+        """A key as memory that is read as an array has it."""
+        return sound_latents(key, self._shape.rank)
+
     def _key(self, x: mx.array, step: Step) -> mx.array:
         """What is remembered of the new tokens, [B, 1, L, R + P]."""
         latent, position = mx.split(
@@ -278,7 +284,7 @@ class LatentAttention(Module):
     ) -> mx.array:
         """With queries taken to the latents: all heads share the one key there is."""
         queries = mx.concatenate([by_heads_back(self.k_b_proj, content, step), position], axis=-1)
-        latents = seen[..., : self._shape.rank]
+        latents = numbers_of(seen, self._shape.rank)
         read = attention(queries, seen, latents, mask, scale=self._shape.scale, sinks=self.get("sinks"))
         return by_heads(self.v_b_proj, read, step)
 
@@ -291,7 +297,7 @@ class LatentAttention(Module):
         turned = mx.broadcast_to(turned, (*keys.shape[:3], turned.shape[-1]))
         queries = mx.concatenate([content, position], axis=-1)
         keys = mx.concatenate([keys, turned], axis=-1)
-        values = by_heads(self.v_b_proj, latents, step)
+        values = by_heads(self.v_b_proj, numbers_of(seen, self._shape.rank), step)
         return attention(queries, keys, values, mask, scale=self._shape.scale, sinks=self.get("sinks"))
 
 

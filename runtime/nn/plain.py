@@ -146,7 +146,10 @@ def attend(
         if visible.ndim == 4:  # one for all heads, or one for each
             visible = mx.unflatten(visible, 1, (1, 1) if visible.shape[1] == 1 else (groups, -1))
         low = mx.array(-float("inf"), scores.dtype)
-        scores = mx.where(visible, scores, low) if visible.dtype == mx.bool_ else scores + visible
+        if visible.dtype == mx.bool_:
+            scores = mx.where(visible, scores, low)
+        else:  # the key of a token whose numbers are none makes NaN of its score, which no sum would hide
+            scores = mx.where(visible > max(mx.finfo(visible.dtype).min, -1e30), scores + visible, visible)
     weights = _with_sinks(scores, sinks, groups)
     return (weights @ values[:, :, None]).reshape(batch, heads, width, -1)
 

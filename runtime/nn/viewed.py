@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, View
+from runtime.cache.sound import numbers_of, sound_latents
 from runtime.cache.visible import places_seen
 from runtime.cpu.parts import behind, in_parts, of_tokens
 from runtime.nn.plain import causal_mask
@@ -44,6 +45,8 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
             queries, keys = rotate(rope, queries, step), rotate(rope, keys, step)
         if values is not None:
             values = split_heads(values, groups) if values.ndim == 3 else values
+        elif value_size is not None:
+            keys = sound_latents(keys, value_size)
         view = cache.append(step, keys, values)
         if bias is None:
             return _over(attend, step, view, queries, scale, softcap, sinks, value_size)
@@ -101,7 +104,7 @@ def _over(
     keys, values, mask = view
     if values is None:
         assert value_size is not None, "values that lie in the keys have a size"
-        values = keys[..., :value_size]
+        values = numbers_of(keys, value_size)
     out = attend(step, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
     if queries.shape[2] == 1:
         return out.reshape(len(step.counts), 1, -1)

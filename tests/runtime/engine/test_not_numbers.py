@@ -7,13 +7,13 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from runtime.cpu import native
 from runtime.engine import drawing
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
 from runtime.engine.stream import Stream
 from runtime.errors import NotNumbers
 from runtime.loaded import LoadedModel
+from runtime.nn import ops
 from runtime.sampling.constraint import ConstraintFault
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.ngram import NgramDrafter
@@ -128,9 +128,9 @@ def test_a_grammar_is_not_blamed(tmp_path: Path) -> None:
     engine.close()
 
 
-def without_a_word(folder: Path) -> LoadedModel:
+def without_a_word(folder: Path, reference: Reference = LLAMA) -> LoadedModel:
     """Id 9 is no numbers."""
-    model = LLAMA.load(folder)
+    model = reference.load(folder)
     model.network.model.embed_tokens.weight[9] = mx.nan
     return model
 
@@ -145,19 +145,48 @@ def test_only_the_row_that_reads_it_ends(
     assert_only_it_ends(tmp_path, ((5, 6, 7), (8, 9), (11, 10)), prefix_bytes)
 
 
-@pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 @pytest.mark.parametrize("prefix_bytes", [None, 1 << 24], ids=["forgetful", "keeping"])
 def test_others_are_given_what_stands_in_front_of_it(prefix_bytes: int | None, tmp_path: Path) -> None:
     """Read in one step with it."""
     assert_only_it_ends(tmp_path, ((5, 6, 7), (5, 6, 7, 8, 9), (5, 6, 7, 8, 10)), prefix_bytes)
 
 
-def assert_only_it_ends(folder: Path, prompts: tuple[tuple[int, ...], ...], prefix_bytes: int | None) -> None:
+@pytest.mark.parametrize("name", ["deepseek_v3", "mistral_large4"])
+@pytest.mark.parametrize("column", [None, "blas"])
+def test_so_it_is_where_masks_say_who_sees_it(name: str, column: Any, tmp_path: Path) -> None:
+    """Latents, with positions and without."""
+    ops.use(column)
+    try:
+        others = (8, 9), (11, 10, 12, 13, 14, 15, 16, 17)
+        prompts = ((5, 6, 7), (5, 6, 7, 8, 9), (5, 6, 7, 8, 10), *others)
+        assert_only_it_ends(tmp_path, prompts, 1 << 24, Reference(name))
+    finally:
+        ops.use(None)
+
+
+def test_nor_does_it_reach_whom_groups_stand_for(tmp_path: Path) -> None:
+    """DeepSeek V4 attends over vectors of groups of tokens, and over a window of what are keys and values."""
+    reference = Reference("deepseek_v4")
+    others = (5, 6, 7), (8, 9), (11, 10, 12, 13, 14, 15, 16, 17)
+    prompts = (*others[:1], (5, 6, 7, 8, 9), (5, 6, 7, 8, 10), *others[1:])
+    assert_only_it_ends(tmp_path, prompts, 1 << 24, reference, drafts=False, tokens=12)
+
+
+def assert_only_it_ends(
+    folder: Path,
+    prompts: tuple[tuple[int, ...], ...],
+    prefix_bytes: int | None,
+    reference: Reference = LLAMA,
+    *,
+    drafts: bool = True,
+    tokens: int = 30,
+) -> None:
     """Asked together, and each alone."""
     options = Options(context_length=128, max_rows=4, budget_tokens=4, prefix_bytes=prefix_bytes)
-    engine = Engine(lambda: without_a_word(folder), options, lambda *_: {"it": NgramDrafter(shortest=1)})
+    drafters = (lambda *_: {"it": NgramDrafter(shortest=1)}) if drafts else (lambda *_: {})
+    engine = Engine(lambda: without_a_word(folder, reference), options, drafters)
     asked = [
-        Request(ids, 30, replace(sampling, suppressed=(9,))) for sampling in SAMPLINGS for ids in prompts
+        Request(ids, tokens, replace(sampling, suppressed=(9,))) for sampling in SAMPLINGS for ids in prompts
     ]
 
     def said(stream: Stream) -> list[int] | str:
