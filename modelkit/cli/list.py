@@ -34,7 +34,9 @@ def command(prefix: str, as_json: bool) -> None:
         header = (*header, "FROM")
         lines = [(*line, row["from"] or "") for line, row in zip(lines, rows, strict=True)]
     echo(table(lines, header=header, right=[2], limit=WHOLE))
-    if not rows and not prefix:
+    if not rows and prefix:
+        note(f"no package has a name that begins with {prefix[:80]!r}; without PREFIX all are listed")
+    elif not rows:
         note("there is no package yet; `modelkit create NAME -f Modelfile` makes one")
     for row in rows:
         if row["problem"]:

@@ -260,4 +260,4 @@ def _amount(number: int | None) -> str | None:
 
 
 def _plain(number: int | None) -> str | None:
-    return None if number is None else str(number)
+    return None if number is None else f"{number:,}"

@@ -71,6 +71,14 @@ def test_the_newest_comes_first(modelkit: Run, created: Create) -> None:
     assert [line[0] for line in rows(modelkit("list"))[1:]] == ["b:latest", "a:latest"]
 
 
+def test_a_prefix_of_none_is_told_so(modelkit: Run, created: Create) -> None:
+    """A table without a line looked like a store that is empty."""
+    created("story")
+    listed = modelkit("list", "tale")
+    assert listed.stdout == "NAME  DIGEST  SIZE  FORMAT  DRAFT  MODIFIED\n"
+    assert "no package has a name that begins with 'tale'" in listed.stderr
+
+
 def test_a_prefix_chooses(modelkit: Run, created: Create) -> None:
     created("story:one")
     created("other")
