@@ -94,7 +94,7 @@ def test_a_config_without_an_end_is_not_fetched(store: Store, registry: FakeRegi
     config = {"mediaType": PACK + "config.v1+json", "digest": digest_of(b"more"), "size": 8 << 20}
     offer(registry, manifest(config=config, layers=[layer(b"{}"), layer(b"data", "model.safetensors")]))
     refused(registry, store)
-    with pytest.raises(FetchError, match="config has 8388608 bytes"):
+    with pytest.raises(FetchError, match="config has 8,388,608 bytes"):
         pull_outline(at(registry), NAME, store, Access(), lambda _: None, limits=SHORT)
     assert registry.count("GET", "/blobs/") == 0
 
