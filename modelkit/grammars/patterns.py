@@ -83,6 +83,9 @@ FORMATS = {
 }
 """Regular expressions of whole texts."""
 
+CONTROLS = ((0x00, 0x07), (0x0B, 0x0B), (0x0E, 0x1F), (0x7F, 0x7F))
+"""Characters that JSON has no short escape for. Properties of characters go without them (`spelled`)."""
+
 _LONGEST = 200_000  # characters of what is made of a pattern
 _MOST_REPEATS = 12  # of a part with an anchor in it, where they are counted
 
@@ -221,7 +224,14 @@ def _written(chars: Chars) -> str:
     beside = chars.ranges if chars.classes else others(chars.ranges)
     if not chars.classes and len(beside) < len(chars.ranges):
         return f"[^{_ranges(beside)}]" if beside else r"(.|\n)"
-    return f"[{'^' if chars.negated else ''}{_ranges(chars.ranges)}{''.join(chars.classes)}]"
+    classes = "".join(chars.classes)
+    if chars.negated:
+        return f"[^{_ranges(chars.ranges)}{classes}]"
+    return (
+        f"[{_ranges(chars.ranges)}[{classes}--[{_ranges(CONTROLS)}]]]"
+        if classes
+        else f"[{_ranges(chars.ranges)}]"
+    )
 
 
 def _ranges(ranges: Iterable[Range]) -> str:

@@ -5,8 +5,9 @@ else, and its expressions are another language's (`.` takes a carriage return, `
 One that is not understood here is left to it. Of characters that are all control characters and others it
 takes every escape of JSON, a quote's and a backslash's as well (`[^"]`), and the numbers of control
 characters, in which other characters' numbers end: such go without control characters that have no short
-escape. Formats are patterns too: its own have a 29 February in every year, and no IPv6 address that ends as
-an IPv4 one. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
+escape. Where a pattern has all control characters in one place or another, NUL goes for the same reason.
+Formats are patterns too: its own have a 29 February in every year, and no IPv6 address that ends as an IPv4
+one. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
 them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
 one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
 written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left out: they are
@@ -15,14 +16,25 @@ listed beside it. References are addresses: blanks and brackets in the name of a
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, TypeGuard
 from urllib.parse import quote
 
-from modelkit.grammars.expressions import Anchor, Chars, NotUnderstood, Part, Repeat, joined, others
-from modelkit.grammars.patterns import FORMATS, whole
+from modelkit.grammars.expressions import (
+    Anchor,
+    Chain,
+    Chars,
+    Choice,
+    NotUnderstood,
+    Part,
+    Range,
+    Repeat,
+    joined,
+    others,
+)
+from modelkit.grammars.patterns import CONTROLS, FORMATS, whole
 from modelkit.grammars.unfolded import understood
 
 _VALUES = frozenset({"const", "enum", "default", "examples"})
@@ -31,7 +43,6 @@ _SAFE = "#/%:?&=~!$'()*+,;@-._"
 _ADDRESS = re.compile(r"(?:[A-Za-z0-9#/:?&=~!$'()*+,;@._-]|%[0-9A-Fa-f]{2})*")
 _NUMBERS = re.compile(r"\\u00[01][0-9a-f]|\\x\{(?:[1-9A-F]|1[0-9A-F]|7F)\}|\x7f")
 _NAMES = frozenset({"properties", "patternProperties", "required"})
-_NUMBERED = ((0x00, 0x07), (0x0B, 0x0B), (0x0E, 0x1F), (0x7F, 0x7F))  # without a short escape
 _DIGITS = 15  # of a bound, which the library keeps
 _LARGEST = 10**12
 _NAMED = frozenset({"properties", "$defs", "definitions", "dependentSchemas"})
@@ -153,9 +164,51 @@ def _member(key: str, value: Any) -> Any:
 
 def _pattern(pattern: str) -> str:
     try:
-        return f"^({whole(_without_numbers(understood(pattern)))})$"
+        part = _without_numbers(understood(pattern))
+        # The library makes one class of several that stand beside each other.
+        if all(any(low <= code <= high for low, high in _ranges_in(part)) for code in range(0x20)):
+            part = _without_nul(part)
+        return f"^({whole(part)})$"
     except NotUnderstood:
         return pattern
+
+
+def _ranges_in(part: Part) -> tuple[Range, ...]:
+    """Of all its characters together."""
+    return joined(one for chars in _chars_in(part) for one in _taken(chars))
+
+
+def _chars_in(part: Part) -> Iterator[Chars]:
+    match part:
+        case Chars():
+            yield part
+        case Repeat(inner):
+            yield from _chars_in(inner)
+        case Chain(parts) | Choice(parts):
+            for one in parts:
+                yield from _chars_in(one)
+        case Anchor():
+            pass
+
+
+def _taken(chars: Chars) -> tuple[Range, ...]:
+    if chars.negated:
+        return others(chars.ranges)
+    return (*chars.ranges, (0x08, 0x0D)) if chars.classes else chars.ranges
+
+
+def _without_nul(part: Part) -> Part:
+    match part:
+        case Chars() if part.negated:
+            return replace(part, ranges=joined([*part.ranges, (0, 0)]))
+        case Chars():
+            return replace(part, ranges=others(joined([*others(part.ranges), (0, 0)])))
+        case Anchor():
+            return part
+        case Repeat():
+            return replace(part, part=_without_nul(part.part))
+        case _:
+            return replace(part, parts=tuple(map(_without_nul, part.parts)))
 
 
 def _without_numbers(part: Part) -> Part:
@@ -178,5 +231,5 @@ def _has(chars: Chars, low: int, high: int, enough: Callable[[Iterable[bool]], b
 
 def _less(chars: Chars) -> Chars:
     if chars.negated:
-        return replace(chars, ranges=joined([*chars.ranges, *_NUMBERED]))
-    return replace(chars, ranges=others(joined([*others(chars.ranges), *_NUMBERED])))
+        return replace(chars, ranges=joined([*chars.ranges, *CONTROLS]))
+    return replace(chars, ranges=others(joined([*others(chars.ranges), *CONTROLS])))

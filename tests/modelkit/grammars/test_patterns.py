@@ -167,6 +167,10 @@ def test_json_is_held_to_a_pattern_with_anchors_in_groups() -> None:
         (r"^([\x00-!#-\x7f]|x)$", ["a", r"\\"], [r"\""]),
         (r'[^"]', ["a", r"\"a"], [r"\""]),
         ("^[^a]+$", [r"\"\\"], ["a"]),
+        (r"^[\x00-\x1f]+$", [r"\u0001\n", r"\u001f"], [r"\"", r"\\", r"\n\""]),
+        (r"^(?:[\x00-\x0f]|a|[\x10-\x1f])$", [r"\u0010", "a"], [r"\"", r"\\"]),
+        (r"^[a\P{P}]$", ["a", "1", r"\n"], [r"\"", r"\\", "."]),
+        (r"^\p{Cc}$", [r"\n", "\x85"], [r"\"", r"\\", "a"]),
     ],
 )
 def test_a_quote_that_a_pattern_forbids_is_not_escaped(pattern: str, good: list[str], bad: list[str]) -> None:
