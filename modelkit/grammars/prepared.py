@@ -25,7 +25,15 @@ def prepared(text: str) -> tuple[str, dict[str, str]]:
     """
     text, refused = _without_conditions(_with_plain_lists(_with_definitions(_without_letters(text))))
     text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
-    return _without_circles(_with_names_apart(text)), refused
+    return _without_circles(_without_impossible(_with_names_apart(text))), refused
+
+
+def _without_impossible(text: str) -> str:
+    if '"$ref"' not in text:
+        return text
+    from modelkit.grammars.impossible import without_impossible
+
+    return without_impossible(text)
 
 
 def _with_names_apart(text: str) -> str:

@@ -1,0 +1,94 @@
+"""Definitions of which no value is, left out where something refers to them.
+
+    {"properties": {"a": {"$ref": "#/$defs/never"}, "b": {}}, "$defs": {"never": {"not": {}}}}
+
+What no value fits is not written where it may be left out, and is no choice of several. The library knows
+that of a schema in its place, and refuses the whole where the same is referred to. So references to what is
+impossible become schemas of nothing. Which definitions these are is found from the leaves up; one that only
+requires itself has no end instead, and is refused with its circle (`endless`).
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from modelkit.grammars.cases import Case, at_once, said_of
+from modelkit.grammars.places import Schema, places_in
+from modelkit.grammars.unlisted import NOTHING
+from modelkit.grammars.ways import SAID
+from modelkit.schema import target
+
+_DEEPEST = 4
+_MOST_ROUNDS = 16
+
+
+def without_impossible(text: str) -> str:
+    """A text that is no JSON object comes back as it is."""
+    root = json.loads(text)
+    if not isinstance(root, dict):
+        return text
+    places = [schema for _, schema in places_in(root) if isinstance(schema.get("$ref"), str)]
+    looking = _Looking(root, {schema["$ref"] for schema in places})
+    if not looking.nothing:
+        return text
+    for schema in places:
+        if schema["$ref"] in looking.nothing:
+            around = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+            schema.clear()
+            schema |= NOTHING | around
+    return json.dumps(root)
+
+
+class _Looking:
+    """nothing: the references to what no value fits."""
+
+    def __init__(self, root: Schema, references: set[str]) -> None:
+        self.nothing: set[str] = set()
+        targets = {one: found for one in sorted(references) if (found := target(one, root)) is not None}
+        for _ in range(_MOST_ROUNDS):  # each finds what refers to what the one before has found
+            found = {
+                one for one, schema in targets.items() if one not in self.nothing and self._of(schema, 0)
+            }
+            if not found:
+                break
+            self.nothing |= found
+
+    def _of(self, schema: Any, depth: int) -> bool:
+        """Is there no value of it, as far as that is seen at once?"""
+        if not isinstance(schema, Mapping):
+            return schema is False
+        if depth > _DEEPEST:
+            return False
+        try:
+            return schema.get("$ref") in self.nothing or self._by_parts(schema, depth + 1)
+        except (TypeError, AttributeError, LookupError):  # no schema: the library says what is wrong
+            return False
+
+    def _by_parts(self, schema: Mapping[str, Any], depth: int) -> bool:
+        every = schema.get("allOf", ())
+        if any(self._of(one, depth) for one in every):
+            return True
+        for key in ("anyOf", "oneOf"):
+            if key in schema and all(self._of(one, depth) for one in schema[key]):
+                return True
+        case: Case | None = Case({})
+        for part in (schema, *every):
+            said = (
+                {key: value for key, value in part.items() if key in SAID}
+                if isinstance(part, Mapping)
+                else {}
+            )
+            case = case and (its := said_of(said)) and at_once(case, its)
+        return case is None or self._by_members(case.way, depth)
+
+    def _by_members(self, way: Mapping[str, Any], depth: int) -> bool:
+        match way.get("type"):
+            case ["object"]:
+                named = way.get("properties", {})
+                return any(self._of(named.get(name, True), depth) for name in way.get("required", ()))
+            case ["array"]:
+                front, least = way.get("prefixItems", ()), way.get("minItems", 0)
+                needed = [*front[:least], *([way.get("items", True)] if least > len(front) else [])]
+                return any(self._of(one, depth) for one in needed)
+            case _:
+                return False
