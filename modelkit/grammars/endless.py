@@ -113,9 +113,14 @@ class Values:
         for value in self.all:
             if self._described.choices(value) is None and "object" in self._described.kinds(value):
                 required, others, least = self._described.of_object(value)
-                if least > len(required) + 1 and any(one.name == ANY_NAME for one in others):
+                free = any(one.name == ANY_NAME for one in others)
+                if least > len(required) + 1 and (free or self._by_pattern(value)):
                     return self.path(value)
         return None
+
+    def _by_pattern(self, value: Value) -> bool:
+        """May it have properties of which the names are only described?"""
+        return any(part.get("patternProperties") for part in value.parts)
 
     def path(self, value: Value) -> str:
         """Where it stands first."""

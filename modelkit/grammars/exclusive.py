@@ -2,7 +2,8 @@
 
 Where no value fits two ways of a oneOf, it is an anyOf. Where one may, each way is written without what fits
 another one: "a, and no b" or "b, and no a". Of an object whose properties are all named, at least two of
-three are "the first two, or the first and the third, or ...". The objects are closed already
+three are "the first two, or the first and the third, or ..."; of one that may have others, too, "... or the
+first and others". The objects are closed already
 (`schema.as_meant`), so what is left open here is meant to be. What has no such cases stays as it was written.
 """
 
@@ -112,15 +113,15 @@ class _Choice:
 
 
 def _count(schema: Schema, work: Work) -> bool:
-    """Of an object all of whose properties are named."""
+    """Of an object that names properties."""
     own = said_of(schema)
     said = {} if own is None else own.way
-    if said.get("additionalProperties") is not False or "patternProperties" in said:
-        return False
     named = [name for name, inner in said.get("properties", {}).items() if inner is not False]
     must = [name for name in named if name in said.get("required", ())]
     free = [name for name in named if name not in must]
     least = max(schema.get("minProperties", 0) - len(must), 0)
+    if said.get("additionalProperties") is not False or "patternProperties" in said:
+        return _count_with_others(schema, free, least)
     surplus = max(len(named) - schema.get("maxProperties", len(named)), 0)
     if least > len(free) or surplus > len(free):
         return False
@@ -135,6 +136,29 @@ def _count(schema: Schema, work: Work) -> bool:
         schema.pop(key, None)
     if made != [{}]:
         _add(schema, made)
+    return True
+
+
+def _count_with_others(schema: Schema, free: list[str], least: int) -> bool:
+    """Of one that may have others: enough of those that are named, or fewer and the rest of them others."""
+    counts = range(min(least, len(free)) + 1)
+    ways = sum(comb(len(free), count) for count in counts)
+    if (
+        not free
+        or not least
+        or "maxProperties" in schema
+        or ways > MOST_CASES
+        or ways * len(free) > _MOST_NAMED
+    ):
+        return False
+    enough = schema.pop("minProperties")
+    made = list[Schema]()
+    for count in reversed(counts):
+        for chosen in combinations(free, count):
+            others = {} if count == least else {"minProperties": enough}
+            gone = {name: False for name in free if name not in chosen} if others else {}
+            made.append({"required": [*chosen], "properties": gone} | others)
+    _add(schema, made)
     return True
 
 

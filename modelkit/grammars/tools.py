@@ -7,6 +7,7 @@ from typing import Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.prepared import prepared
+from modelkit.grammars.unheld import TWICE, counted_as_written
 from modelkit.python_faults import fault
 from runtime.records import dataclass
 
@@ -60,6 +61,12 @@ def checked(
     usable = list[Tool]()
     for tool in last.values():
         wrong = why_not(tool.parameters)
+        if wrong is None and (at := counted_as_written(tool.parameters)) is not None:
+            if tool.strict:
+                raise RequestError(
+                    f"the parameters of the strict tool {tool.name} cannot be enforced: {TWICE} ({at})"
+                )
+            notes.append(f"arguments of {tool.name} are not held to all of its schema: {TWICE} ({at})")
         if wrong is None:
             usable.append(tool)
             continue

@@ -10,20 +10,29 @@ remark by the standard (8.3 and 8.4), so it may stay.
 `uniqueItems` where items are more than a few values (`once`): pydantic writes it for every set, and makes a
 set of what comes. A grammar would have to remember each item. llama.cpp leaves it out without a word.
 
+`minProperties` of an object that may have several properties of any name: nothing keeps one name from being
+written twice, and it is counted as often as it is written.
+
 Other keywords that are not held are refused (`refusals`): nobody writes them without a mind to it.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from modelkit.grammars.endless import Values
 from modelkit.grammars.forms import Form
 from modelkit.grammars.loosening import parts_of
 from modelkit.grammars.once import lists_once
 from modelkit.grammars.patterns import FORMATS
+from modelkit.grammars.prepared import prepared
 from modelkit.schema import target
 
+TWICE = "a name may be written twice, minProperties counts it as often"
+
+_MANY = re.compile(r'"minProperties"\s*:\s*(?:[2-9]|\d\d)')
 _UNIQUE = "uniqueItems"
 _CONTENT = ("contentEncoding", "contentMediaType")
 
@@ -41,10 +50,27 @@ def without_unheld(form: Form) -> tuple[Form, tuple[str, ...]]:
     if not isinstance(root, dict):
         return form, ()
     places = _left_out(root)
-    if places is None:
+    counted = _counted(form.text)
+    if places is None and counted is None:
         return form, ()
-    notes = tuple(f"{form.option}: {said} ({at})" for said, at in places.items())
+    said = {**(places or {}), **({TWICE: counted} if counted else {})}
+    notes = tuple(f"{form.option}: {one} ({at})" for one, at in said.items())
     return replace(form, text=json.dumps(root)), notes
+
+
+def counted_as_written(schema: Mapping[str, Any]) -> str | None:
+    """Where an object of a prepared schema first stands of which that is so."""
+    return Values(schema).unnamed() if _MANY.search(json.dumps(schema)) else None
+
+
+def _counted(text: str) -> str | None:
+    if not _MANY.search(text):
+        return None
+    try:
+        root = json.loads(prepared(text)[0])
+        return counted_as_written(root) if isinstance(root, dict) else None
+    except (ValueError, RecursionError, TypeError, AttributeError, LookupError):  # no schema: see above
+        return None
 
 
 def _left_out(root: dict[str, Any]) -> dict[str, str] | None:

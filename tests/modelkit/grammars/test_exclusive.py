@@ -129,6 +129,16 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"a": 1}, {"b": 1, "d": 1}],
         [{}, {"a": 1, "b": 1, "d": 1}],
     ),
+    "one of those that are named, or another": (
+        {**of(**dict.fromkeys("ab", NUMBER)), "additionalProperties": TEXT, "minProperties": 1},
+        [{"a": 1}, {"b": 1, "x": ""}, {"a": 1, "b": 2}, {"x": ""}],
+        [{}, {"x": 1}, {"a": ""}],
+    ),
+    "one more than must be there": (
+        {**of("a", a=NUMBER, b=NUMBER), "patternProperties": {"^x": TEXT}, "minProperties": 2.0},
+        [{"a": 1, "b": 1}, {"a": 1, "xy": ""}, {"a": 1, "b": 1, "x": ""}],
+        [{"a": 1}, {"b": 1, "x": ""}, {"a": 1, "x": 1}],
+    ),
     "each item once": (
         {"type": "array", "items": {"enum": ["a", "b", "c"]}, "uniqueItems": True, "minItems": 1},
         [["a"], ["c", "a"], ["b", "c", "a"]],

@@ -114,6 +114,23 @@ def test_that_items_may_come_twice_is_taken_and_said(model: Model) -> None:
         model.generate("", format={"type": "array", "uniqueItems": "yes"})
 
 
+def test_that_a_name_may_come_twice_is_taken_and_said(model: Model) -> None:
+    two: dict[str, Any] = {
+        "type": "object",
+        "additionalProperties": {"const": 1},
+        "minProperties": 2,
+        "maxProperties": 2,
+    }
+    two["propertyNames"] = {"maxLength": 3}
+    answer = model.generate(
+        "Say it", format={"type": "object", "properties": {"a": two}, "required": ["a"]}, seed=3
+    )
+    assert len(json.loads(answer.text, object_pairs_hook=list)[0][1]) == 2
+    assert [*answer.notes] == ["format: a name may be written twice, minProperties counts it as often ($.a)"]
+    named = {"properties": {"a": {}, "b": {}}, "additionalProperties": False, "minProperties": 2}
+    assert not model.generate("", format={"type": "object", **named}, num_predict=1).notes
+
+
 LISTED: dict[str, dict[str, Any]] = {
     "a list": {"propertyNames": {"enum": ["a", "b", "c"]}},
     "one name": {"propertyNames": {"const": "a"}, "minProperties": 1},

@@ -61,6 +61,7 @@ SAYINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"pattern": "^$"}, "", "a"),
     ({"pattern": "(^|,)a(,|$)"}, "b,a", "ba"),
     ({"pattern": "^a", "maxLength": 2}, "ab", "abc"),
+    ({"pattern": "b$", "maxLength": 4}, "aab", "aabab"),
     ({"allOf": [{"pattern": "^a"}, {"pattern": "b$"}]}, "a-b", "a-"),
     ({"anyOf": [{"pattern": "^a+$"}, {"maxLength": 1}], "type": "string"}, "aaa", "bb"),
     ({"minLength": 3}, "abcd", "ab"),
@@ -161,6 +162,17 @@ def test_what_cannot_be_held_is_said_and_nothing_else_of_the_tool_is_lost(
     assert not taken(words, grammar, behind.strip())  # x is required
     with pytest.raises(RequestError, match=r"strict tool f cannot be enforced: .*\$\.x"):
         grammar_of("qwen3-coder", text, tokens=tokens, strict=True)
+
+
+@pytest.mark.parametrize("name", ["hermes", "gemma4"])
+def test_names_that_may_be_written_twice_are_said(name: str) -> None:
+    schema = {"type": "object", "additionalProperties": {"type": "integer"}, "minProperties": 2}
+    _, grammar = grammar_of(name, schema, tokens=True)
+    (note,) = grammar.notes
+    assert note.startswith("arguments of f are not held to all of its schema: a name may be written twice, ")
+    assert note.endswith(" ($.x)")
+    with pytest.raises(RequestError, match=r"strict tool f cannot be enforced: .* \(\$\.x\)"):
+        grammar_of(name, schema, tokens=True, strict=True)
 
 
 @pytest.mark.parametrize(
