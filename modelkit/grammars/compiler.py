@@ -5,14 +5,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar, bits_of, mask_bytes
-from modelkit.grammars.native import definition_of, made_of, matcher_of, outcome_of, started
+from modelkit.grammars.native import Start, begun, definition_of, made_of, outcome_of, start_of
 from modelkit.grammars.refusals import Refusals, first_line, one_line
 from modelkit.grammars.vocabulary import Vocabulary
 from modelkit.tokenizer import Tokenizer
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from modelkit.grammars.rules import Outcome
     from modelkit.grammars.shape import Shape
 
-    _Made = tuple[llguidance.LLMatcher, Sequence[str]]
+    _Made = tuple[Start, Sequence[str]]
 
 MOST_COMPILED = 64
 
@@ -57,7 +56,7 @@ class Grammars:
 
         def made(native: "llguidance.LLTokenizer") -> "_Made":
             known, notes = without_unheld(form)
-            return matcher_of(native, known, marks), notes
+            return start_of(native, known, marks), notes
 
         return self._kept(form, made, numbers=numbers)
 
@@ -114,11 +113,10 @@ class Grammars:
         self._refusals.say_again(key)
         never = b"" if self._stop_ids else bits_of(native.eos_tokens, self._vocab_size)
         with self._refusals.remembered(key):
-            matcher, notes = make(native)
+            start, notes = make(native)
         digits = self._digits_of(native) if numbers else None
         added = self._stop_ids.union(self._marks()[0].values())
-        again = partial(_compiled, make, native)
-        grammar = Grammar(matcher, self._vocab_size, never, tuple(notes), digits, added, again)
+        grammar = Grammar(start.matcher, self._vocab_size, never, tuple(notes), digits, added, start.again)
         if never and grammar.matcher().ended:
             raise RequestError("the grammar allows nothing but an empty text, and this model cannot end one")
         with self._lock:
@@ -156,8 +154,9 @@ class Grammars:
             made = definition(shape, form, marks, plain, self._stop_ids, outcome)
             if made is None:
                 return "together with this model's way to write them they nest too deep"
-            matcher = started(native, made[0])
-            return first_line(matcher.get_error()) if matcher.is_error() else (matcher, [*notes, *made[1]])
+            start = begun(native, made[0])
+            wrong = start.matcher.get_error() if start.matcher.is_error() else None
+            return (start, [*notes, *made[1]]) if wrong is None else first_line(wrong)
 
         made = tried(shape, notes)
         if isinstance(made, str) and shape.style.loose:  # who reads them looks at calls without marks, too
@@ -174,7 +173,7 @@ class Grammars:
         try:
             self._refusals.say_again(form)
             with self._refusals.remembered(form):
-                matcher = made_of(native, form, {})
+                matcher = made_of(native, form, {}).matcher
                 if matcher.is_error():
                     raise RequestError(one_line(matcher.get_error()))
         except RequestError as error:
@@ -206,9 +205,3 @@ class Grammars:
         return guarded(
             "reading its vocabulary for a grammar", lambda: llguidance.LLTokenizer(vocabulary, size, stops)
         )
-
-
-def _compiled(
-    make: "Callable[[llguidance.LLTokenizer], _Made]", native: "llguidance.LLTokenizer"
-) -> "llguidance.LLMatcher":
-    return make(native)[0]

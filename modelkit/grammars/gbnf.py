@@ -20,7 +20,7 @@ from itertools import count
 from math import prod
 from typing import TYPE_CHECKING
 
-from modelkit.grammars.sound import unsound_rules
+from modelkit.grammars.sound import LONGEST_TEXT, unsound_rules
 
 if TYPE_CHECKING:
     from llguidance.gbnf_to_lark import RuleNode
@@ -136,9 +136,13 @@ def _apart(names: Iterable[str]) -> dict[str, str]:
 
 
 def _refuse_large(pieces: Iterable[str]) -> None:
-    """Raises ValueError for more repeats than the library counts, with their line."""
+    """Raises ValueError for a long text, and for more repeats than the library counts, with their line."""
     line = 1
     for piece in pieces:
+        if piece[0] == '"' and len(piece) > LONGEST_TEXT:
+            raise ValueError(
+                f"line {line}: a text has {len(piece):,} characters; at most {LONGEST_TEXT:,} are taken"
+            )
         most = max((int(one[:20]) for one in _NUMBER.findall(piece)), default=0) if piece[0] == "{" else 0
         if most > _MOST_TIMES:
             raise ValueError(f"line {line}: {piece[:40]} repeats more than {_MOST_TIMES:,} times")

@@ -6,7 +6,8 @@ read (`forms`).
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
@@ -17,6 +18,7 @@ from modelkit.grammars.refusals import CONDITIONS, COSTLY, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import names_tokens, with_ids
 from modelkit.python_faults import number_fault
+from runtime.records import dataclass
 
 if TYPE_CHECKING:
     import llguidance
@@ -32,6 +34,22 @@ LIMITS: dict[str, Any] = {
     "max_lexer_states": 100_000,
     "max_grammar_size": 500_000,
 }
+_MOST_PLACES = 3_000
+"""Items in a row of a grammar of one's own, but for those of its choices (`_rows`). What a row takes grows
+with the square of them, on the thread of all answers: 10,000 take half a second.
+"""
+_MOST_CHOICES = 5_000
+_LONGEST_FORCED = 20_000  # bytes: they are looked through at every token, 20 ms for 100,000
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Of all answers of a form."""
+
+    matcher: "llguidance.LLMatcher"
+    """May be in error."""
+    again: "Callable[[], llguidance.LLMatcher]"
+    """The same anew, without another look at the form."""
 
 
 def check(form: Form) -> None:
@@ -43,35 +61,65 @@ def check(form: Form) -> None:
     from modelkit.grammars.unheld import without_unheld
 
     if form.kind != "lark" or not names_tokens(form.text):
-        matcher_of(llguidance.LLTokenizer("byte"), without_unheld(form)[0], {})
+        start_of(llguidance.LLTokenizer("byte"), without_unheld(form)[0], {})
 
 
-def matcher_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
-    matcher = made_of(native, form, marks)
-    if matcher.is_error():
-        raise refused(form, matcher.get_error())
-    return matcher
+def start_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> Start:
+    start = made_of(native, form, marks)
+    if start.matcher.is_error():
+        raise refused(form, start.matcher.get_error())
+    return start
 
 
-def made_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> "llguidance.LLMatcher":
+def made_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> Start:
     """May be in error. So are patterns with many repeats, each by itself, where they cost too much: within an
-    object that would end an answer that has come to them.
+    object that would end an answer that has come to them. Raises RequestError.
     """
     from modelkit.grammars.loosening import counted
 
-    matcher = started(native, definition_of(form, marks, native.eos_tokens))
-    if matcher.is_error() or form.kind != "schema":
-        return matcher
-    alone = (Form("", "schema", json.dumps({"type": "string", "pattern": one})) for one in counted(form.text))
-    tried = (started(native, definition_of(one, {})) for one in alone)
-    return next((one for one in tried if one.is_error() and COSTLY in one.get_error()), matcher)
+    start = begun(native, definition_of(form, marks, native.eos_tokens), _rows(form))
+    if start.matcher.is_error():
+        return start
+    _refuse_forced(form, start.matcher)
+    if form.kind != "schema":
+        return start
+    for pattern in counted(form.text):
+        alone = Form("", "schema", json.dumps({"type": "string", "pattern": pattern}))
+        tried = started(native, definition_of(alone, {}))
+        if tried.is_error() and COSTLY in tried.get_error():
+            return Start(tried, start.again)
+        _refuse_forced(form, tried)
+    return start
 
 
-def started(native: "llguidance.LLTokenizer", definition: str) -> "llguidance.LLMatcher":
-    """May be in error."""
+def _refuse_forced(form: Form, matcher: "llguidance.LLMatcher") -> None:
+    if not matcher.is_error() and (forced := len(matcher.compute_ff_bytes())) > _LONGEST_FORCED:
+        raise refused(
+            form,
+            f"{forced:,} bytes stand in it behind each other of which none is to be chosen; at most "
+            f"{_LONGEST_FORCED:,} are taken",
+        )
+
+
+def _rows(form: Form) -> int:
+    """How many items there may be in a row: one for each choice, and one for each way to read a text."""
+    if form.kind != "lark":
+        return LIMITS["max_items_in_row"]
+    return _MOST_PLACES + min(form.text.count("|"), _MOST_CHOICES)
+
+
+def begun(native: "llguidance.LLTokenizer", definition: str, rows: int = LIMITS["max_items_in_row"]) -> Start:
+    return Start(started(native, definition, rows), partial(started, native, definition, rows))
+
+
+def started(
+    native: "llguidance.LLTokenizer", definition: str, rows: int = LIMITS["max_items_in_row"]
+) -> "llguidance.LLMatcher":
+    """May be in error. rows: see `_rows`."""
     import llguidance
 
-    limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)
+    bounds: dict[str, Any] = {**LIMITS, "max_items_in_row": rows}
+    limits = llguidance.LLParserLimits(**bounds, verbose_errors=False)
     matcher = llguidance.LLMatcher(native, definition, log_level=0, limits=limits)
     if not matcher.is_error():
         matcher.compute_bitmask()  # warms what all copies share, and finds what only shows at the first token

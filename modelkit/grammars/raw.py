@@ -8,13 +8,20 @@ the mark itself fits) or is not understood is left out and said: `Rules.leave`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from modelkit.grammars.automata import Looks, at_once, automaton_of, sized
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.patterns import FORMATS, whole
 from modelkit.grammars.rules import Free, Rules, either, escaped, together
+from modelkit.grammars.texts import pattern_for
+from modelkit.grammars.unfolded import pattern_of
 from runtime.records import dataclass
 
 LONGEST = 32_768
 """Characters that are counted: each takes two states of a lexer that has 100,000 in all."""
+
+_SHORT = 100  # characters of a text that is counted out
+_MOST_LOOKS = 20_000  # at its patterns, each a microsecond
+_LONGEST_WRITTEN = 4_000  # characters of the expression
 
 _TRUSTED = 1_000
 """Characters, which any text may have to have without the library running out of what it may spend."""
@@ -58,6 +65,8 @@ def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
         rules.leave(f"maxLength of {at}: at most {LONGEST:,} characters are counted")
         most = None
     every = [schema, *schema.get("allOf", ())]
+    if (one := _as_one(every, int(least), None if most is None else int(most))) is not None:
+        return Said(fits=(one,))
     fits = list[str]()
     for pattern in (one["pattern"] for one in every if "pattern" in one):
         try:
@@ -70,6 +79,25 @@ def said_of(rules: Rules, schema: Mapping[str, Any], at: str) -> Said:
         else:
             rules.leave(f"format of {at}: it is not known")
     return Said(int(least), None if most is None else int(most), tuple(dict.fromkeys(fits)))
+
+
+def _as_one(every: Sequence[Mapping[str, Any]], least: int, most: int | None) -> str | None:
+    """All that is said of a short text as one expression. Of several the library sees too late that they
+    cannot be met together any more: behind `aab` of `b$` and `maxLength: 4` it takes a line end for the only
+    character that can come, finds that none can, and gives up the answer where a token would follow.
+    """
+    patterns = [one["pattern"] for one in every if "pattern" in one]
+    patterns += [pattern_for(one["format"]) for one in every if one.get("format") in FORMATS]
+    if not patterns or len(patterns) + bool(least or most is not None) < 2 or max(least, most or 0) > _SHORT:
+        return None
+    try:
+        looks = Looks(_MOST_LOOKS)
+        found = [automaton_of(one, looks) for one in dict.fromkeys(patterns)]
+        found += [sized(least, most)] if least or most is not None else []
+        one = whole(pattern_of(at_once(found, looks)))
+        return one if len(one) <= _LONGEST_WRITTEN else None
+    except NotUnderstood:
+        return None
 
 
 def listed_of(rules: Rules, schema: Mapping[str, Any], at: str) -> list[Any]:

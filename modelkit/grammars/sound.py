@@ -28,10 +28,14 @@ from modelkit.grammars.endless import Values
 from modelkit.grammars.numbers import unheld
 from modelkit.grammars.texts import MOST_PATTERNS
 
+_WRITTEN = frozenset({"const", "enum", "pattern", "required"})
+_REMARKS = frozenset({"title", "description", "$comment", "default", "examples"})
 _WARMTH = re.compile(r"\[[^\]]* temperature =")  # of an outline
+_QUOTED = re.compile(r'"(?:\\.|[^"\\])*"')
 MOST_OPTIONAL = 2_400  # properties: each takes four of the parser's items
 MOST_OPTIONAL_IN_ALL = 8_000_000  # the sum of squares over all objects, as that is what they take to compile
 MOST_AHEAD = 64  # patterns: each takes up to a twentieth of a second to be written out
+LONGEST_TEXT = 20_000  # characters that come as they are written: all are looked through at every token
 LARGEST_STEP = 10_000  # of multipleOf, without its factors of 2 and 5: so many states are kept
 LONGEST_STEP = 300_000  # without its factors of 10: so many states are made, 100 MB and half a second of them
 
@@ -53,6 +57,9 @@ def unsound(schema: Mapping[str, Any]) -> str | None:
     number = unheld(schema)
     if number is not None:
         return number
+    if (long := _longest(schema)) > LONGEST_TEXT:
+        what = "a name, a listed text or a pattern"
+        return f"it has {what} of {long:,} characters; at most {LONGEST_TEXT:,} are taken"
     values = Values(schema)
     if values.crowded is not None:
         return f"{values.path(values.crowded)} is held to too many schemas at once (allOf); write them as one"
@@ -68,19 +75,30 @@ def unsound_rules(text: str) -> str | None:
         return f"its rules refer to each other {deep:,} deep; at most {DEEPEST_RULE} are taken"
     if _WARMTH.search(outlined(text)):
         return "the temperature of a rule has no effect here; give the request one"
+    if (long := max(map(len, _QUOTED.findall(text)), default=0)) > LONGEST_TEXT:
+        return f"it has a text of {long:,} characters between quotes; at most {LONGEST_TEXT:,} are taken"
     wrong = (unsound(one) for one in schemas_in(text) if isinstance(one, Mapping))
     return next((why for why in wrong if why), None)
+
+
+def _longest(schema: Mapping[str, Any]) -> int:
+    """Of all texts that a value may have to have as they are, but for those of remarks."""
+    longest, left = 0, list[tuple[Any, bool]]([(schema, False)])
+    while left:
+        value, said = left.pop()
+        if isinstance(value, str):
+            longest = max(longest, len(value) if said else 0)
+        elif isinstance(value, Mapping):
+            longest = max(longest, *(len(name) for name in value), 0)
+            left += [(one, said or key in _WRITTEN) for key, one in value.items() if key not in _REMARKS]
+        elif isinstance(value, list):
+            left += [(one, said) for one in value]
+    return longest
 
 
 def _unenforced(values: Values) -> Iterator[str]:
     if (ahead := _looking_ahead(values)) > MOST_AHEAD:
         yield f"it has {ahead:,} patterns that look ahead; at most {MOST_AHEAD} are written out"
-    free = values.unnamed()
-    if free is not None:
-        yield (
-            f"{free} must have several properties that it does not name (minProperties), "
-            "and nothing keeps one name from being written twice; name them in `properties` and `required`"
-        )
     squares = 0
     for value in values.all:
         at = values.path(value)

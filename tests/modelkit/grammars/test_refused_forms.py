@@ -1,6 +1,7 @@
 """Forms that cannot be used, or cost too much, are told before an answer begins: why, and where."""
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,49 @@ def test_repeats_that_cost_too_much_are_refused_before_an_answer_begins(pattern:
         check(Form("format", "schema", json.dumps({"properties": {"a": {}, **inner}})))
     del inner["b"]
     check(Form("format", "schema", json.dumps({"properties": {"a": {}, **inner}})))
+
+
+LONG = "ab" * 10_001
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("schema", json.dumps({"items": {"enum": [{"a": LONG}]}})),
+        ("schema", json.dumps({"properties": {LONG: {}}})),
+        ("schema", json.dumps({"items": {"pattern": f"^{LONG}$"}})),
+        ("schema", json.dumps({"items": {"pattern": "^a{20002}$"}})),
+        ("regex", LONG),
+        ("lark", f'start: "{LONG}"'),
+        ("lark", f'root ::= "{LONG}" | "b"'),
+    ],
+)
+def test_a_long_text_of_which_nothing_is_to_be_chosen_is_refused(kind: Any, text: str) -> None:
+    """All of it is looked through at every token, on the thread of all answers."""
+    with pytest.raises(RequestError, match=r"20,00[24] (characters|bytes).*at most 20,000 are taken"):
+        check(Form("form", kind, text))
+    check(Form("format", "schema", json.dumps({"type": "string", "description": LONG, "default": LONG})))
+
+
+def test_many_readings_of_one_text_end_an_answer_before_they_take_long(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    tokenizer = load_tokenizer({"tokenizer.json": tmp_path / "tokenizer.json"})
+    grammars = Grammars(tokenizer, 320, frozenset({256}))
+    matcher = grammars.compile(
+        Form("grammar", "lark", 'start: x{0,9000}\nx: y{0,10}\ny: "a" | "b"')
+    ).matcher()
+    begun = time.process_time()
+    (letter,) = tokenizer.encode("a", add_special=False)
+
+    def go_on() -> None:
+        for _ in range(60):
+            matcher.mask()
+            matcher.advance(letter)
+
+    with pytest.raises(ConstraintFault, match="Current row has 3"):
+        go_on()
+    assert time.process_time() - begun < 5  # 17 s where a row has three times as much
+    grammars.compile(Form("grammar", "lark", "start: " + " | ".join(f'"w{n}" start?' for n in range(4_000))))
 
 
 def nested(depth: int) -> str:

@@ -188,7 +188,6 @@ def test_chains_of_a_usual_length_are_taken(grammars: Grammars) -> None:
         ({"allOf": [{}] * 5_000, "required": [f"p{i}" for i in range(5_000)]}, "too many schemas at once"),
         ({"allOf": [{} for _ in range(5_000)], "anyOf": [{}] * 5_000}, "too many schemas at once"),
         ({"allOf": [{"type": "string", "pattern": "a" * n} for n in range(1, 6)]}, "5 patterns and formats"),
-        (of(True, a=FREE), r"\$\.a must have several properties that it does not name"),
     ],
     ids=[
         "optional",
@@ -199,7 +198,6 @@ def test_chains_of_a_usual_length_are_taken(grammars: Grammars) -> None:
         "required of many",
         "choices of many",
         "patterns",
-        "names that may be written twice",
     ],
 )
 def test_what_takes_gigabytes_to_compile_or_cannot_be_held_is_refused(
