@@ -10,6 +10,7 @@ from functools import reduce
 from itertools import pairwise
 
 from modelkit.grammars.expressions import (
+    WORDS,
     Anchor,
     Chain,
     Chars,
@@ -26,12 +27,15 @@ from runtime.records import dataclass
 
 MOST_STATES = 1_500
 _NEVER = (-1, -1)
+_AT_BORDERS = ("border", "inside")
 _MOST_COMPARED = 200  # states, each with all others
 _MOST_NODES = 6_000  # of a pattern, its repeats counted out
 
 EVERY = others(())
 """All characters."""
 
+_Place = tuple[frozenset[int], bool, bool]
+"""(nodes, whether the text begins there, whether a character of a word was the last)."""
 Step = tuple[int, int, int]
 """(the first and the last character, the state that they lead to)."""
 
@@ -212,6 +216,8 @@ class _Net:
     """Places in a pattern, what leads from one to the next, and what leads there with no character."""
 
     def __init__(self) -> None:
+        self.borders = False
+        """Are there borders of words in it?"""
         self.steps: list[list[tuple[Sequence[Range], int]]] = []
         self.free: list[list[tuple[str | None, int]]] = []
 
@@ -232,6 +238,7 @@ class _Net:
                 self.steps[start].append((ranges, end))
                 return end
             case Anchor(kind):
+                self.borders |= kind in _AT_BORDERS
                 end = self.node()
                 self.free[start].append((kind, end))
                 return end
@@ -272,19 +279,21 @@ class _Net:
 
 
 def _determined(net: _Net, start: int, end: int, looks: Looks) -> Automaton:
-    first = net.reached([start], (None, "begin"))
-    places: dict[tuple[frozenset[int], bool], int] = {(first, True): 0}
+    first: _Place = net.reached([start], (None, "begin")), True, False
+    places: dict[_Place, int] = {first: 0}
     left, steps, takes = [*places], list[tuple[Step, ...]](), set[int]()
-    for nodes, begins in left:
+    for place in left:
+        nodes, begins, _ = place
         looks.take(len(nodes))
-        if end in net.reached(nodes, (None, "end", "begin") if begins else (None, "end")):
+        here = (None, "end", "begin") if begins else (None, "end")
+        if end in net.reached(nodes, (*here, _border(place, word=False))):
             takes.add(len(steps))
         made = list[Step]()
-        for low, high, targets in _segments([step for node in nodes for step in net.steps[node]]):
-            there = net.reached(targets, (None,)), False
+        for low, high, targets, word in _onward(net, place):
+            there: _Place = net.reached(targets, (None,)), False, word
             looks.take(len(there[0]))
             if end in there[0]:  # whatever follows: it was found
-                there = frozenset([end]), False
+                there = frozenset([end]), False, False
             if there not in places:
                 places[there] = len(places)
                 left.append(there)
@@ -292,6 +301,30 @@ def _determined(net: _Net, start: int, end: int, looks: Looks) -> Automaton:
         _refuse_large(len(places))
         steps.append(_merged(made))
     return _trimmed(Automaton(tuple(steps), frozenset(takes)))
+
+
+def _border(place: _Place, *, word: bool) -> str:
+    """What lies between a place and a character of a word, or another one, or the end."""
+    return _AT_BORDERS[place[2] == word]
+
+
+def _onward(net: _Net, place: _Place) -> Iterator[tuple[int, int, frozenset[int], bool]]:
+    """(ranges of characters, the nodes to which one leads, whether it is one of a word)."""
+    nodes, begins, _ = place
+    if not net.borders:
+        for one in _segments([step for node in nodes for step in net.steps[node]]):
+            yield *one, False
+        return
+    found = list[tuple[int, int, frozenset[int], bool]]()
+    for word, chars in ((True, WORDS), (False, others(WORDS))):
+        reached = net.reached(nodes, (None, _border(place, word=word), *(("begin",) if begins else ())))
+        for low, high, there in _segments([step for node in reached for step in net.steps[node]]):
+            found += [
+                (max(low, first), min(high, last), there, word)
+                for first, last in chars
+                if max(low, first) <= min(high, last)
+            ]
+    yield from sorted(found, key=lambda one: one[0])
 
 
 def _segments(steps: Sequence[tuple[Sequence[Range], int]]) -> Iterator[tuple[int, int, frozenset[int]]]:

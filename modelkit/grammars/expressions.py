@@ -1,8 +1,8 @@
 """A pattern of a JSON schema (ECMA-262), read into its parts: characters, choices, repeats and anchors.
 
 What the language has and no grammar can hold, because whether it fits depends on the text around it, is
-refused by name: looks ahead (but for those that a pattern begins with, `unfolded`) and back, word boundaries,
-references to groups, flags. So are escapes that only other languages have (`\\A`, `\\z`) and those without a
+refused by name: looks ahead (but for those that a pattern begins with, `unfolded`) and back, references to
+groups, flags. So are escapes that only other languages have (`\\A`, `\\z`) and those without a
 meaning. Escapes mean what ECMA-262 says: `\\d` and `\\w` are of ASCII, `\\s` is every blank.
 """
 
@@ -21,20 +21,19 @@ LONGEST = 20_000
 _LAST = 0x10FFFF
 _HALVES = (0xD800, 0xDFFF)
 _DIGITS = ((0x30, 0x39),)
-_WORDS = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+WORDS = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
 _BLANKS = (
     *((0x09, 0x0D), (0x20, 0x20), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029)),
     *((0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)),
 )
 _LINE_ENDS = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
-_SETS = {"d": _DIGITS, "w": _WORDS, "s": _BLANKS}
+_SETS = {"d": _DIGITS, "w": WORDS, "s": _BLANKS}
 _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _COUNTED = re.compile(r"\{(\d+)(?:(,)(\d+)?)?\}", re.ASCII)
 _MOST_TIMES = 2**31 - 1  # the library counts in 32 bits
 _PROPERTY = re.compile(r"\{([A-Za-z_]{1,40}(?:=[A-Za-z_]{1,40})?)\}", re.ASCII)
 _GROUPS = {"?=": "a look ahead", "?!": "a look ahead", "?<=": "a look back", "?<!": "a look back"}
 _INSTEAD = {
-    **dict.fromkeys("bB", "a word boundary"),
     "A": "another language's `^`",
     **dict.fromkeys("zZ", "another language's `$`"),
     "k": "a reference to a group",
@@ -64,7 +63,8 @@ class Chars:
 class Anchor:
     """A place in the text."""
 
-    kind: Literal["begin", "end"]
+    kind: Literal["begin", "end", "border", "inside"]
+    """border: of a word (`\\b`); inside: of a word, or between others (`\\B`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,8 @@ class _Reader:
             case "[":
                 return self._class()
             case "\\":
+                if self.left[:1] in ("b", "B"):
+                    return Anchor("border" if self._next() == "b" else "inside")
                 return self._escape(within=False)
             case "*" | "+" | "?":
                 raise NotUnderstood(f"there is nothing in front of `{char}` to be repeated")

@@ -123,6 +123,8 @@ def _of(part: Part) -> _Ways:
         case Chars():
             written = _written(part)
             return {_ANYWHERE: _Way(written, empty=False)} if written else {}
+        case Anchor("border" | "inside"):
+            raise NotUnderstood("it asks for a border of a word")
         case Anchor(kind):
             return {(kind == "begin", kind == "end"): _Way("", empty=True)}
         case Choice(parts):

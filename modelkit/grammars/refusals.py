@@ -98,8 +98,10 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
             places = [place for place, _ in _places(keys, form.text)]
             where = f" (at {places[0]})" if len(places) == 1 else ""
             return RequestError(f"{said.partition(':')[0]}: {meant}{where}", hint=do)
-    for place, pattern in _places({"pattern"}, form.text) if "regex" in why else ():
-        if isinstance(pattern, str) and pattern in why and (wrong := _not_understood(pattern)):
+    # It tells of a pattern as it has changed it: then it is the first that is not understood.
+    patterns = [*_places({"pattern"}, form.text)] if "regex" in why else []
+    for place, pattern in [*(one for one in patterns if str(one[1]) in why), *patterns]:
+        if isinstance(pattern, str) and (wrong := _not_understood(pattern)):
             return RequestError(f"{said.partition(':')[0]}: {wrong} (at {place})")
     place = _place_of(why, form.text)
     if place is None:

@@ -27,6 +27,7 @@ from modelkit.grammars.described import Value
 from modelkit.grammars.endless import Values
 from modelkit.grammars.numbers import unheld
 from modelkit.grammars.texts import MOST_PATTERNS
+from modelkit.grammars.unfolded import looks_around
 
 _WRITTEN = frozenset({"const", "enum", "pattern", "required"})
 _REMARKS = frozenset({"title", "description", "$comment", "default", "examples"})
@@ -98,7 +99,7 @@ def _longest(schema: Mapping[str, Any]) -> int:
 
 def _unenforced(values: Values) -> Iterator[str]:
     if (ahead := _looking_ahead(values)) > MOST_AHEAD:
-        yield f"it has {ahead:,} patterns that look ahead; at most {MOST_AHEAD} are written out"
+        yield f"it has {ahead:,} patterns that look around; at most {MOST_AHEAD} are written out"
     squares = 0
     for value in values.all:
         at = values.path(value)
@@ -133,7 +134,7 @@ def _looking_ahead(values: Values) -> int:
     for part in (part for value in values.all for part in value.parts):
         names = part.get("patternProperties")
         every = [part.get("pattern"), *(names if isinstance(names, Mapping) else ())]
-        found.update(one for one in every if isinstance(one, str) and one.startswith(("^(?=", "^(?!")))
+        found.update(one for one in every if isinstance(one, str) and looks_around(one))
     return len(found)
 
 

@@ -7,9 +7,20 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from modelkit.grammars.automata import EVERY, Automaton, Looks, automaton_of, looks_ahead
-from modelkit.grammars.expressions import NotUnderstood, Part, Range, others, read
+from modelkit.grammars.expressions import (
+    Anchor,
+    Chain,
+    Chars,
+    Choice,
+    NotUnderstood,
+    Part,
+    Range,
+    Repeat,
+    others,
+    read,
+)
 
-_MOST_LOOKS = 30_000  # at a pattern that looks ahead
+_MOST_LOOKS = 30_000  # at a pattern that looks around
 _LONGEST = 12_000  # characters
 _MOST_STATES = 200
 _MOST_WRITTEN = 20 * _LONGEST  # on the way
@@ -30,14 +41,33 @@ def pattern_of(one: Automaton) -> str:
 
 
 def understood(pattern: str) -> Part:
-    """A pattern as its parts, without looks ahead. Raises NotUnderstood."""
-    return read(_without_looks(pattern) if pattern.startswith(("^(?=", "^(?!")) else pattern)
+    """A pattern as its parts, without looks ahead and borders of words. Raises NotUnderstood."""
+    return read(_unfolded(pattern) if looks_around(pattern) else pattern)
+
+
+def looks_around(pattern: str) -> bool:
+    """May it look at the text around a place?"""
+    return pattern.startswith(("^(?=", "^(?!")) or "\\b" in pattern or "\\B" in pattern
 
 
 @lru_cache(256)
-def _without_looks(pattern: str) -> str:
+def _unfolded(pattern: str) -> str:
     ahead, _ = looks_ahead(pattern)
-    return pattern_of(automaton_of(pattern, Looks(_MOST_LOOKS))) if ahead else pattern
+    if not ahead and not _has_borders(read(pattern)):
+        return pattern
+    return pattern_of(automaton_of(pattern, Looks(_MOST_LOOKS)))
+
+
+def _has_borders(part: Part) -> bool:
+    match part:
+        case Anchor(kind):
+            return kind in ("border", "inside")
+        case Chain(parts) | Choice(parts):
+            return any(map(_has_borders, parts))
+        case Repeat(inner):
+            return _has_borders(inner)
+        case Chars():
+            return False
 
 
 class _Graph:

@@ -69,8 +69,8 @@ def test_a_pattern_written_out_fits_the_same_texts(seed: int) -> None:
 @pytest.mark.parametrize(
     ("pattern", "why"),
     [
-        (r"\bfoo", r"`\b` is a word boundary"),
-        (r"a\B", r"`\B` is a word boundary"),
+        (r"a\bb", "it fits no text"),
+        (r"\b\p{L}", r"\p{L} is not compared with other characters"),
         (r"\Aa\z", r"`\A` is another language's `^`"),
         (r"a\Z", r"`\Z` is another language's `$`"),
         ("(?=a)", "a look ahead"),
@@ -141,6 +141,10 @@ def taken(schema: dict[str, Any], text: str) -> bool:
         (r"^\cA\/$", [r"\u0001/"], ["cA/"]),
         (r"^\s$", [" ", "\u00a0"], ["\x85"]),
         ("(?i)^ab$", ["aB"], ["xab"]),
+        (r"\bfoo\b", ["foo", "a foo-b", "\u00e9foo"], ["foos", "_foo", "fo"]),
+        (r"^a\B.\b|^\B$", ["ab", "a1-", ""], ["a-", "a", "abc", "-"]),
+        (r"^(?!.*\bno\b)[a-z ]+$", ["nor", "a not"], ["no", "a no b"]),
+        (r"^(\w+\b\W?){2}[\b]?$", ["a b", "a-b\\b"], ["ab", "a  b", "a b c"]),
     ],
 )
 def test_a_pattern_means_in_json_what_it_does_to_the_standard(

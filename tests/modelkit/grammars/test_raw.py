@@ -62,6 +62,7 @@ SAYINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"pattern": "(^|,)a(,|$)"}, "b,a", "ba"),
     ({"pattern": "^a", "maxLength": 2}, "ab", "abc"),
     ({"pattern": "b$", "maxLength": 4}, "aab", "aabab"),
+    ({"pattern": r"\bid\b", "maxLength": 9}, "an id", "idea"),
     ({"allOf": [{"pattern": "^a"}, {"pattern": "b$"}]}, "a-b", "a-"),
     ({"anyOf": [{"pattern": "^a+$"}, {"maxLength": 1}], "type": "string"}, "aaa", "bb"),
     ({"minLength": 3}, "abcd", "ab"),
@@ -142,7 +143,7 @@ def test_what_is_said_together_holds_in_a_notation_of_its_own(
     ("schema", "what"),
     [
         ({"pattern": "^</parameter>$"}, "no text without '</parameter>' was found"),
-        ({"pattern": r"\bword"}, "`\\b` is a word boundary"),
+        ({"pattern": r"(a)\1"}, "`\\1` is a reference to a group"),
         ({"pattern": "(?=a)b"}, "`(?=` is a look ahead"),
         ({"maxLength": 100_000}, "32,768"),
         ({"allOf": [{"anyOf": [{"minLength": i}, {"maxLength": i}]} for i in range(1, 8)]}, "choices"),

@@ -44,6 +44,10 @@ from tests.support.tiny import write_tokenizer
             ["one name may fit several of patternProperties (at #/patternProperties)", "Tell the patterns"],
         ),
         (
+            {"format": {"type": "string", "pattern": r"^a\d(?!x)"}},
+            ["`(?!` is a look ahead", "(at #/pattern)"],
+        ),
+        (
             {"format": {"properties": {"pattern": {}, "q": {"pattern": "^a(?!x).*$"}}}},
             ["schema: `(?!` is a look ahead, which no grammar can hold (at #/properties/q/pattern)"],
         ),

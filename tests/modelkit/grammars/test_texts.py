@@ -121,7 +121,7 @@ def test_other_looks_are_refused(pattern: str) -> None:
 
 def test_many_patterns_that_look_ahead_are_refused() -> None:
     properties = {f"p{number}": {"pattern": f"^(?!{number}).*a[^]{{14}}$"} for number in range(65)}
-    with pytest.raises(RequestError, match="65 patterns that look ahead; at most 64 are written out"):
+    with pytest.raises(RequestError, match="65 patterns that look around; at most 64 are written out"):
         check(Form("format", "schema", json.dumps({"properties": properties})))
 
 
