@@ -19,7 +19,7 @@ from modelkit.grammars.ways import SAID
 from modelkit.schema import target
 
 _DEEPEST = 4
-_MOST_ROUNDS = 16
+_MOST_ROUNDS = 6
 
 
 def without_impossible(text: str) -> str:
@@ -45,13 +45,13 @@ class _Looking:
     def __init__(self, root: Schema, references: set[str]) -> None:
         self.nothing: set[str] = set()
         targets = {one: found for one in sorted(references) if (found := target(one, root)) is not None}
-        for _ in range(_MOST_ROUNDS):  # each finds what refers to what the one before has found
-            found = {
-                one for one, schema in targets.items() if one not in self.nothing and self._of(schema, 0)
-            }
-            if not found:
+        for _ in range(_MOST_ROUNDS):  # each finds what refers to what was found before
+            before = len(self.nothing)
+            for one, schema in targets.items():
+                if one not in self.nothing and self._of(schema, 0):
+                    self.nothing.add(one)
+            if len(self.nothing) == before:
                 break
-            self.nothing |= found
 
     def _of(self, schema: Any, depth: int) -> bool:
         """Is there no value of it, as far as that is seen at once?"""

@@ -9,6 +9,7 @@ So what is referred to is a definition before, as it stands there.
 import json
 import re
 from typing import Any
+from urllib.parse import unquote
 
 from modelkit.grammars.forms import MOST_CHARACTERS
 from modelkit.grammars.places import Schema, places_in
@@ -40,7 +41,7 @@ def with_definitions(root: Schema) -> bool:
             left -= len(text)
             if not isinstance(there, dict | bool) or left < 0:
                 continue
-            name = f"at {led[2:].replace('/', ' ')}"
+            name = re.sub(r"[^\w.-]+", " ", f"at {unquote(led[2:])}")  # an address, too
             while name in taken or name in found:
                 name += " again"
             names[led], found[name] = name, json.loads(text)

@@ -2,8 +2,8 @@
 
 It counts in doubles and in 64 bits. A whole number between two doubles would become one of them, and one at
 the lower end of 64 bits ends the process: the library takes its negative, gets the same again, and goes on
-until the stack is full. A `multipleOf` it takes times ten until it is whole, and that in 32 bits: 0.57, in
-doubles, becomes 5,699,999,999,999,999.
+until the stack is full. So bounds that lie farther out are drawn in to where it counts. A `multipleOf` it
+takes times ten until it is whole, and that in 32 bits: 0.57, in doubles, becomes 5,699,999,999,999,999.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,27 @@ _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum
 _STEP = "multipleOf"
 _LARGEST_STEP = 2**32 - 1  # without its point
 _MOST = 2**63 - 1  # of 64 bits; the library counts with it where more is said
+
+
+_NEAREST = {"minimum": LOWEST + 1024, "maximum": 2**63 - 1024}
+"""Bounds that are doubles, and that the library counts with."""
+
+
+def with_near_bounds(schema: dict[str, Any]) -> bool:
+    """Draw in the bounds of one schema that lie outside of 64 bits, in place. Was there any?"""
+    changed = False
+    for key, nearest in _NEAREST.items():
+        sign = 1 if key == "maximum" else -1
+        for name in (key, f"exclusive{key.capitalize()}"):
+            said = schema.get(name)
+            whole = schema.get("type") == "integer" and sign > 0  # of these it does so itself
+            if isinstance(said, bool) or not isinstance(said, int | float) or whole:
+                continue
+            if sign * said > sign * nearest:
+                del schema[name]
+                schema.setdefault(key, nearest)
+                changed = True
+    return changed
 
 
 def unheld(schema: Mapping[str, Any]) -> str | None:

@@ -24,12 +24,12 @@ def places_in(root: Schema) -> Iterator[tuple[str, Schema]]:
     while left or apart:
         at, schema = left.pop() if left else apart.pop()
         yield at, schema
-        inner = [*_inner(at, schema)]
-        left += [one for one, defines in reversed(inner) if not defines]
-        apart += [one for one, defines in reversed(inner) if defines]
+        within = [*inner(at, schema)]
+        left += [one for one, defines in reversed(within) if not defines]
+        apart += [one for one, defines in reversed(within) if defines]
 
 
-def _inner(at: str, schema: Schema) -> Iterator[tuple[tuple[str, Schema], bool]]:
+def inner(at: str, schema: Schema) -> Iterator[tuple[tuple[str, Schema], bool]]:
     """Schemas within one, as they are written, and whether they are definitions."""
     for key, value in schema.items():
         if key in _SINGLE and isinstance(value, dict):

@@ -3,6 +3,7 @@
 import json
 import re
 
+from modelkit.grammars.linked import with_links
 from modelkit.grammars.listed import with_known_names
 from modelkit.grammars.places import LETTER, places_in
 from modelkit.schema import as_meant
@@ -11,6 +12,7 @@ _SIZES = frozenset(
     f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")
 )
 _SIZE = re.compile(r'"(?:min|max)(?:Length|Items|Properties|Contains)"\s*:\s*\d+[.eE]')
+_FAR = re.compile(r'"(?:exclusiveM|m)(?:in|ax)imum"\s*:\s*-?(?:\d{19}|[\d.]+[eE])')
 _CONDITIONS = (
     *('"if"', '"then"', '"else"', '"not"', '"contains"', '"minContains"', '"maxContains"'),
     *('"dependentRequired"', '"dependentSchemas"', '"dependencies"'),
@@ -23,9 +25,22 @@ def prepared(text: str) -> tuple[str, dict[str, str]]:
     """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
     object comes back as it is: whoever compiles it says what is wrong.
     """
-    text, refused = _without_conditions(_with_plain_lists(_with_definitions(_without_letters(text))))
+    text, refused = _without_conditions(
+        _with_plain_lists(_with_definitions(with_links(_without_letters(text))))
+    )
     text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
-    return _without_circles(_without_impossible(_with_names_apart(text))), refused
+    return _with_near_bounds(_without_circles(_without_impossible(_with_names_apart(text)))), refused
+
+
+def _with_near_bounds(text: str) -> str:
+    if not _FAR.search(text):
+        return text
+    from modelkit.grammars.numbers import with_near_bounds
+
+    root = json.loads(text)
+    places = places_in(root) if isinstance(root, dict) else ()
+    changed = [with_near_bounds(schema) for _, schema in places]
+    return json.dumps(root) if any(changed) else text
 
 
 def _without_impossible(text: str) -> str:

@@ -19,7 +19,7 @@ from modelkit.grammars.sound import unsound, unsound_rules
 from modelkit.tokenizer import load_tokenizer
 from runtime.sampling.constraint import allows
 from tests.support.tiny import write_tokenizer
-from tests.support.walks import words_of
+from tests.support.walks import takes, words_of
 
 NULL = {"type": "null"}
 
@@ -264,9 +264,19 @@ def test_other_numbers_are_written_as_they_are(number: float) -> None:
 
 
 @pytest.mark.parametrize("bound", [2**63 - 1, 2**64 - 1, 1e300])
-def test_bounds_beyond_64_bits_are_none(grammars: Grammars, bound: float) -> None:
-    whole = {"type": "integer", "minimum": 0, "maximum": bound}
-    grammars.compile(Form("format", "schema", json.dumps(of(True, a=whole))))
+def test_bounds_beyond_64_bits_are_those_of_64_bits(bound: float) -> None:
+    words = words_of(None, tokens=False)
+    for kind in ("integer", "number"):
+        for more in ({"minimum": 0, "maximum": bound}, {"minimum": -bound}, {"exclusiveMaximum": bound}):
+            text = json.dumps(of(True, a={"type": kind, **more}))
+            grammar = words.grammars.compile(Form("format", "schema", text))
+            assert takes(words, grammar, '{"a": 7}')
+            low, high = more.get("minimum", -7), more.get("maximum", more.get("exclusiveMaximum", 7))
+            for number in (
+                low - 1 if low > -1e20 else "-1" + "0" * 301,
+                high + 1 if high < 1e20 else "1" + "0" * 301,
+            ):
+                assert takes(words, grammar, f'{{"a": {number}}}') == (number in (-8, 8))
 
 
 @pytest.mark.parametrize(
