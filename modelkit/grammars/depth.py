@@ -21,12 +21,12 @@ DEEPEST_JSON = 120
 
 _ASIDE = frozenset({"$defs", "definitions", "const", "enum", "default", "examples"})
 # Texts, remarks, expressions, tokens, numbers, each of them whole; then names and what else there is.
-_LEXEME = re.compile(
+LEXEME = re.compile(
     r""""(?:\\.|[^"\\])*"i?|(?:\#|//)[^\n]*|/(?:\\.|[^/\\])+/[imslux]*|<[^<>\s]+>|@[\w-]+"""
     r"|[+-]?\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|(_?(?:[a-z][a-z0-9_-]*|[A-Z][A-Z0-9_-]*)|\S)",
     re.ASCII,
 )
-_RULE = re.compile(r"([A-Za-z_][\w-]*)(?: \{[^}]*\})?(?: \.)?(?: \[[^\]]*\])? :")
+RULE = re.compile(r"([A-Za-z_][\w-]*)(?: \{[^}]*\})?(?: \.)?(?: \[[^\]]*\])? :")
 _WORD = re.compile(r"[A-Za-z_][\w-]*")
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -70,13 +70,13 @@ def outlined(text: str) -> str:
     """The names and signs of a grammar in Lark's syntax, read as the library reads it: `r1A` is two names, an
     expression may go over several lines. No colon is left but those behind the heads of rules.
     """
-    return " ".join(_LEXEME.findall(text))
+    return " ".join(LEXEME.findall(text))
 
 
 def depth_of_rules(text: str) -> int:
     """Of a grammar in Lark's syntax, in rules."""
     text = outlined(text)
-    found = list(_RULE.finditer(text))
+    found = list(RULE.finditer(text))
     edges: dict[str, list[str]] = {one[1]: [] for one in found}
     for one, end in zip(found, [*(one.start() for one in found[1:]), len(text)], strict=False):
         said = dict.fromkeys(_WORD.findall(text, one.end(), end))

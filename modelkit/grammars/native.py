@@ -6,6 +6,7 @@ read (`forms`).
 """
 
 import json
+import re
 from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ _MOST_PLACES = 3_000
 """Items in a row of a grammar of one's own, but for those of its choices (`_rows`). What a row takes grows
 with the square of them, on the thread of all answers: 10,000 take half a second.
 """
+_ROOT = re.compile("rule (?:start|a_root) ")
 _MOST_CHOICES = 5_000
 _LONGEST_FORCED = 20_000  # bytes: they are looked through at every token, 20 ms for 100,000
 
@@ -166,9 +168,10 @@ def definition_of(form: Form, marks: Marks, ends: Collection[int] = ()) -> str:
         return LLMatcher.grammar_from_regex(form.text)
     try:
         if form.kind == "lark":
-            lark = as_lark(form.text) if is_gbnf(form.text) else form.text
+            gbnf = is_gbnf(form.text)
+            lark = as_lark(form.text) if gbnf else form.text
             if (why := unsound_rules(lark)) is not None:
-                raise refused(form, why)
+                raise refused(form, _ROOT.sub("rule root ", why) if gbnf else why)
             return LLMatcher.grammar_from_lark(with_ids(lark, marks, ends))
         closed, beyond = prepared(form.text)
         for at, why in beyond.items():

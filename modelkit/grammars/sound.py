@@ -24,6 +24,7 @@ from modelkit.grammars.depth import (
     schemas_in,
 )
 from modelkit.grammars.described import Value
+from modelkit.grammars.ending import endless_rule
 from modelkit.grammars.endless import Values
 from modelkit.grammars.numbers import unheld
 from modelkit.grammars.texts import MOST_PATTERNS
@@ -78,6 +79,10 @@ def unsound_rules(text: str) -> str | None:
         return "the temperature of a rule has no effect here; give the request one"
     if (long := max(map(len, _QUOTED.findall(text)), default=0)) > LONGEST_TEXT:
         return f"it has a text of {long:,} characters between quotes; at most {LONGEST_TEXT:,} are taken"
+    if (rule := endless_rule(text)) is not None:
+        return (
+            f"the rule {rule.split()[0]} never comes to an end: each way to write it needs one that does not"
+        )
     wrong = (unsound(one) for one in schemas_in(text) if isinstance(one, Mapping))
     return next((why for why in wrong if why), None)
 
