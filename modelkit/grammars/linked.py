@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote, urljoin
 
-from modelkit.grammars.forms import MOST_CHARACTERS
 from modelkit.grammars.places import Schema, escaped, inner
 from modelkit.schema import target
 from runtime.records import dataclass
@@ -26,6 +25,8 @@ _OLD = re.compile(r"draft-0[3467]/")
 _LED = ("$ref", "$dynamicRef", "$recursiveRef")
 _NAMES = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
 _AROUND = frozenset({*_NAMES, "$defs", "definitions"})
+_MOST_DEFINITIONS = 4_000
+_MOST_KEYWORDS = 100_000  # in all that is written
 _ITSELF = ""
 """The name of what `$recursiveAnchor` marks."""
 
@@ -69,7 +70,8 @@ class _Linking:
         self._resources: dict[str, _Resource] = {}
         self._bases: dict[str, str] = {}
         """By the pointers to schemas: the address of what they stand in."""
-        self._left = MOST_CHARACTERS["schema"]
+        self._left = _MOST_KEYWORDS
+        self._times: dict[str, int] = {}
         self._definitions: dict[str, Any] = {}
         self._known: dict[tuple[str, _Ways], str] = {}
         self._waiting: list[tuple[str, str, _Ways]] = []
@@ -173,8 +175,10 @@ class _Linking:
                 else f"at {at[1:]}"
             )
             name = re.sub(r"[^\w.-]+", " ", name) or "at"
-            while name in self._definitions:
-                name += " again"
+            times = self._times[name] = self._times.get(name, 0) + 1
+            name = name if times == 1 else f"{name} ({times})"
+            if name in self._definitions or len(self._definitions) > _MOST_DEFINITIONS:
+                raise _Astray
             self._definitions[name] = True
             self._known[at, ways] = f"#/$defs/{escaped(name)}"
             self._waiting.append((name, at, ways))

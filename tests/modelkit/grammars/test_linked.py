@@ -1,5 +1,6 @@
 """References by names lead where the standard has them, and what stands beside them holds."""
 
+import time
 from typing import Any
 
 import pytest
@@ -111,15 +112,19 @@ def test_what_leads_out_of_the_schema_is_refused_as_it_is_written() -> None:
 
 
 def test_names_in_many_ways_take_no_longer_than_a_schema_may() -> None:
-    """Each address on the way may have another meaning of each name."""
+    """Each address on the way may have another meaning of a name: of fourteen there are 2 ** 14 ways."""
     bundled = {
         f"r{n}": {
             "$id": f"r{n}",
-            "anyOf": [{"$ref": f"r{other}"} for other in range(n + 1, 16)],
-            "properties": {"a": {"$dynamicRef": f"#n{n}"}},
-            "$defs": {f"x{k}": {"$dynamicAnchor": f"n{k}"} for k in range(n, 16)},
+            **of(
+                next={"anyOf": [{"$ref": f"r{other}"} for other in range(n + 1, 14)] or [True]},
+                named={"$dynamicRef": f"#n{n}"},
+            ),
+            "$defs": {"x": {"$dynamicAnchor": f"n{n}"}},
         }
-        for n in range(16)
+        for n in range(14)
     }
-    with pytest.raises(RequestError):
+    begun = time.process_time()
+    with pytest.raises(RequestError, match=r"dynamic"):
         grammar_of({"$id": "https://a.b/root", "$ref": "r0", "$defs": bundled})
+    assert time.process_time() - begun < 3
