@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
+from modelkit.grammars import plain_digits
 from modelkit.grammars.forms import Form
 from modelkit.grammars.gbnf import as_lark, is_gbnf
 from modelkit.grammars.grammar import as_bits
@@ -165,14 +166,14 @@ def definition_of(form: Form, marks: Marks, ends: Collection[int] = ()) -> str:
     from modelkit.grammars.spelled import escapes, spelled
 
     if form.kind == "regex":
-        return LLMatcher.grammar_from_regex(form.text)
+        return LLMatcher.grammar_from_regex(plain_digits.of_expression(form.text))
     try:
         if form.kind == "lark":
             gbnf = is_gbnf(form.text)
             lark = as_lark(form.text) if gbnf else form.text
             if (why := unsound_rules(lark)) is not None:
                 raise refused(form, _ROOT.sub("rule root ", why) if gbnf else why)
-            return LLMatcher.grammar_from_lark(with_ids(lark, marks, ends))
+            return LLMatcher.grammar_from_lark(with_ids(plain_digits.of_rules(lark), marks, ends))
         closed, beyond = prepared(form.text)
         for at, why in beyond.items():
             raise refused(form, f"{why} (at {at})", CONDITIONS)
