@@ -18,7 +18,7 @@ from modelkit.grammars.again import Again, by_header, by_marks
 from modelkit.grammars.rules import Marks, Rules
 from modelkit.tokenizer import Tokenizer
 from runtime.records import dataclass
-from runtime.sampling.constraint import WORD, Constraint, Matcher, allows, without
+from runtime.sampling.constraint import WORD, Constraint, ConstraintFault, Matcher, allows, without
 
 _TAIL = 256  # bytes of the text that are kept to find marks in, at least
 
@@ -188,9 +188,13 @@ class BudgetedMatcher:
 
     def forced(self, limit: int) -> Sequence[int]:
         due = self._places[-1].due
-        if due and (self._inner is None or allows(self._inner.mask(), due[0])):
+        if self._inner is None:
             return due[:limit]
-        return () if self._inner is None else self._inner.forced(limit)
+        try:
+            closes = bool(due) and allows(self._inner.mask(), due[0])
+        except ConstraintFault:  # told by the next `mask`
+            return ()
+        return due[:limit] if closes else self._inner.forced(limit)
 
     def _next(self, at: _Place, token: int) -> _Place:
         if at.phase == "closing" and token == at.due[0]:

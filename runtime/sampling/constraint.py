@@ -44,12 +44,13 @@ class Matcher(Protocol):
         ...
 
     def back(self, count: int) -> None:
-        """Undo the last `count` calls of `advance`."""
+        """Undo the last `count` calls of `advance`; 0 puts one that has failed back to where it stood."""
         ...
 
     def forced(self, limit: int) -> Sequence[int]:
         """The next tokens, up to `limit`, as far as the grammar leaves one way to go on; () where it leaves
-        several. Asked before every step, so it must be cheap.
+        several, or cannot go on. Asked before every step, so it must be cheap, and of all rows at once, so it
+        raises nothing: the step of the others would end with it.
         """
         ...
 

@@ -11,7 +11,7 @@ from modelkit.chat.styles.table import style_named
 from modelkit.grammars.forms import read_form
 from modelkit.grammars.shape import shape_of
 from modelkit.output.events import Thinking
-from runtime.sampling.constraint import Constraint, allows
+from runtime.sampling.constraint import Constraint, ConstraintFault, allows
 from tests.support.walks import Words, events_of, walk, words_of
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
@@ -67,6 +67,37 @@ def test_what_closes_thinking_is_drafted_and_may_be_taken_back() -> None:
     assert allows(matcher.mask(), words.letters.index("x"))
     matcher.advance(words.letters.index("\n"))
     assert words.text(matcher.forced(9)) == "</think>\n\n"  # the line has ended already
+
+
+class _Broken:
+    """A Constraint, and a Matcher of it, that cannot go on."""
+
+    notes: tuple[str, ...] = ()
+    ended = False
+
+    def matcher(self) -> "_Broken":
+        return self
+
+    def mask(self) -> bytes:
+        raise ConstraintFault("it became too complex")
+
+    def advance(self, token: int) -> None: ...
+    def back(self, count: int) -> None: ...
+
+    def forced(self, limit: int) -> tuple[int, ...]:
+        return ()
+
+
+def test_behind_a_grammar_that_cannot_go_on_nothing_is_forced() -> None:
+    """It is asked before every step, of all rows: an error there would end the answers beside it."""
+    style, words = style_of("qwen3"), words_of(style_of("qwen3"), tokens=True)
+    broken: Any = _Broken()
+    found = words.grammars.budgeted(broken, style, OPENED, 0, calls=())
+    assert found is not None
+    matcher = found.matcher()
+    assert matcher.forced(9) == ()
+    with pytest.raises(ConstraintFault, match="too complex"):
+        matcher.mask()
 
 
 def test_thinking_that_ends_by_itself_is_left_alone() -> None:
