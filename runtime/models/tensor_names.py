@@ -11,19 +11,7 @@ import mlx.core as mx
 
 from runtime.models.checkpoint import TRUNK
 from runtime.models.decoder_config import DecoderConfig
-from runtime.models.towers import THINKER
-
-_WRAPPERS = (
-    ("language_model.model.blocks.", "model.layers."),  # what transformers 5 makes of Kimi K2.5's
-    ("model.language_model.", "model."),
-    ("model.text_model.", "model."),
-    ("model.llm.", "model."),
-    ("language_model.model.", "model."),
-    ("language_model.lm_head.", "lm_head."),
-    ("language_model.", "model."),  # what MLX makes of Idefics'
-    ("text_model.model.", "model."),  # Emu3's
-    ("text_model.lm_head.", "lm_head."),
-)
+from runtime.models.towers import text_name
 
 
 def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:
@@ -32,15 +20,6 @@ def text_tower(weights: dict[str, mx.array]) -> dict[str, mx.array]:
     Wrappers are named `language_model.model.` (transformers 4, MLX) or `model.language_model.` (since 4.52).
     """
     return {text_name(name): array for name, array in weights.items()}
-
-
-def text_name(name: str) -> str:
-    """What a tensor of a wrapper is called in the text model by itself."""
-    name = name.removeprefix(THINKER)
-    for wrapped, plain in _WRAPPERS:
-        if name.startswith(wrapped):
-            return plain + name.removeprefix(wrapped)
-    return name
 
 
 def renamed(name: str, prefixes: Iterable[str], rules: Iterable[tuple[re.Pattern[str], str]]) -> str:

@@ -1,26 +1,37 @@
-"""What a checkpoint of a multimodal model holds beside its text model, told by the beginnings of names."""
+"""What a checkpoint of a multimodal model holds beside its text model, and what the tensors of that one are
+called without the wrapper. Told by the beginnings of names.
+"""
 
 from runtime.records import dataclass
-
-_WRAPPERS = (
-    "model.language_model.",
-    "model.text_model.",
-    "model.llm.",
-    "language_model.model.",
-    "language_model.",
-    "model.",
-)
-
 
 THINKER = "thinker."
 """Before the names of that one of Qwen's omni models that reads and writes text."""
 
+_WRAPPERS = (
+    ("language_model.model.blocks.", "model.layers."),  # what transformers 5 makes of Kimi K2.5's
+    ("model.language_model.", "model."),
+    ("model.text_model.", "model."),
+    ("model.llm.", "model."),
+    ("language_model.model.", "model."),
+    ("language_model.lm_head.", "lm_head."),
+    ("language_model.", "model."),  # what MLX makes of Idefics'
+    ("text_model.model.", "model."),  # Emu3's
+    ("text_model.lm_head.", "lm_head."),
+)
+
+
+def text_name(name: str) -> str:
+    """What a tensor of a wrapper is called in the text model by itself."""
+    name = name.removeprefix(THINKER)
+    for wrapped, plain in _WRAPPERS:
+        if name.startswith(wrapped):
+            return plain + name.removeprefix(wrapped)
+    return name
+
 
 def unwrapped(name: str) -> str:
-    """A tensor's name without what wrappers put before the names of their parts."""
-    name = name.removeprefix(THINKER)
-    wrapper = next((one for one in _WRAPPERS if name.startswith(one)), "")
-    return name.removeprefix(wrapper)
+    """A tensor's name without what wrappers and trunks put before the names of their parts."""
+    return text_name(name).removeprefix("model.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from modelkit.pack.planning.families import checkpoint_of
 from modelkit.source.inventory import Inventory
 from runtime.models.checkpoint import TRUNK, Checkpoint
 from runtime.models.names import module_name
-from runtime.models.tensor_names import spelled, text_name
-from runtime.models.towers import unwrapped
+from runtime.models.tensor_names import spelled
+from runtime.models.towers import text_name, unwrapped
 from runtime.models.wrapper import text_block
 from runtime.nn.low_rank import HEAD
 

@@ -15,8 +15,7 @@ from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import FLOATS, AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.tensor import TensorInfo
-from runtime.models.checkpoint import TRUNK
-from runtime.models.tensor_names import text_name
+from runtime.models.towers import unwrapped
 from runtime.nn.low_rank import HEAD
 
 TOKENS_HINT = "Take the base that the adapter was trained on, with the tokens that were added to it."
@@ -29,9 +28,9 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
     """
     whole, notes = dict(adapter.whole), list[str]()
     # Either may be in a wrapper, whose names have changed, or of a model without its head.
-    known = {text_name(name).removeprefix(TRUNK): one for name, one in base.inventory.tensors.items()}
+    known = {unwrapped(name): one for name, one in base.inventory.tensors.items()}
     for name, saved in adapter.saved.items():
-        own = known.get(text_name(name).removeprefix(TRUNK))
+        own = known.get(unwrapped(name))
         if own is None or own.dtype not in FLOATS:
             notes.append(
                 f"{shown(name)} was saved beside the adapter, and is not compared: the base has it packed, "

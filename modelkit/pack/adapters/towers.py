@@ -8,8 +8,7 @@ from dataclasses import replace
 from modelkit.errors import SourceError
 from modelkit.source.adapters.value import AdapterSource
 from runtime.models.architecture import Described
-from runtime.models.tensor_names import text_name
-from runtime.models.towers import USUAL
+from runtime.models.towers import USUAL, text_name
 from runtime.models.wrapped import ALL_TOWERS
 
 

@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 from runtime.errors import UnsupportedModel
 from runtime.loaded import load_model
 from runtime.models import ARCHITECTURES, describe
+from runtime.models.towers import text_name, unwrapped
 from runtime.models.unused import unused_parts
 from runtime.models.wrapped import SAME, TEXTS, WRAPPERS
 from tests.support.checkpoints import random_state
@@ -188,6 +189,20 @@ def test_internvl_with_internlm2_inside(tmp_path: Path) -> None:
     inside = {"model_type": "internvl_chat", "llm_config": config}
     names = {f"language_model.{name}": x for name, x in tensors.items()}
     assert np.array_equal(logits(inside, names, tmp_path), logits(config, tensors, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        *("model.layers.", "model.language_model.layers.", "language_model.model.layers."),
+        *("model.text_model.layers.", "text_model.model.layers.", "model.llm.layers."),
+        *("language_model.layers.", "language_model.model.blocks.", "thinker.model.layers."),
+    ],
+)
+def test_what_tensors_are_called_without_their_wrapper(start: str) -> None:
+    name = f"{start}3.mlp.up_proj.weight"
+    assert text_name(name) == "model.layers.3.mlp.up_proj.weight"
+    assert unwrapped(name) == "layers.3.mlp.up_proj.weight"
 
 
 def test_every_class_stands_beside_its_type() -> None:
