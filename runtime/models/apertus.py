@@ -15,7 +15,7 @@ from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer
 from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.pruned import Pruned
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.nn.activation import XIELU
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -108,15 +108,11 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, rms_norms(config)())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, text_tower(weights))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=text_tensors,
     # The activation's numbers are few and sit in exponents.
     wide=(".act_fn.alpha_p", ".act_fn.alpha_n", ".act_fn.beta", ".act_fn.eps"),
 )

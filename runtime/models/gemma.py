@@ -35,7 +35,7 @@ from runtime.models.decoder_config import (
     two_ropes,
 )
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import text_block
 from runtime.nn.block import PreNorm, Sandwich
@@ -199,7 +199,7 @@ def build(config: Config) -> Gemma:
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    own = one_added(without_spares(config, text_tower(weights)))
+    own = one_added(text_tensors(config, weights))
     if config.after:
         return own
     # VaultGemma's name for the norm before the MLP.

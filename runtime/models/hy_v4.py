@@ -28,7 +28,7 @@ from runtime.models.family import Family
 from runtime.models.indexer_fields import choosers_of
 from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureConfig, corrected_mixture, read_mixture
-from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn.activation import sigmoid
 from runtime.nn.hyper import WIDE, AddingConnection, HyperBlock, HyperHead, Streams
 from runtime.nn.indexer import IndexShape
@@ -227,7 +227,7 @@ _MODULES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = respelled(without_spares(config, text_tower(weights)), _MODULES, trunk="")
+    named = respelled(text_tensors(config, weights), _MODULES, trunk="")
     return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
 
 

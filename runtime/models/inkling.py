@@ -28,7 +28,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.inkling_config import Config, Growing, layout, parse
 from runtime.models.quantizing import EIGHT_ELSE, Row
-from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend, split_heads
@@ -277,7 +277,7 @@ _IN_TURN = (".mlp.w13_dn.", ".mlp.{}."), (".shared_w13_weight", ".{}"), (".exper
 def adapt(config: Config, weights: Weights) -> Weights:
     """Rows of table and head that stand for no id are left out."""
     adapted: Weights = {}
-    for name, array in respelled(without_spares(config, text_tower(weights)), PUBLISHED, trunk="").items():
+    for name, array in respelled(text_tensors(config, weights), PUBLISHED, trunk="").items():
         if name.endswith("conv1d.weight"):
             array = stored_filters(array)
         if name.startswith(("lm_head.", "model.embed_tokens.")):

@@ -32,7 +32,7 @@ from runtime.models.headed import Headed
 from runtime.models.inkling import SENSITIVE, STACKS, WRAPPED, in_turn
 from runtime.models.inkling2_attention import Attention, ShortConv
 from runtime.models.inkling2_config import LAYERS, Config, layout, parse
-from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn import ops
 from runtime.nn.conv import stored_filters
 from runtime.nn.linear import embed, linear
@@ -274,7 +274,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
         next(
             (name.removesuffix(theirs) + ours for theirs, ours in _ENDS if name.endswith(theirs)), name
         ): array
-        for name, array in without_spares(config, text_tower(weights)).items()
+        for name, array in text_tensors(config, weights).items()
     }
     adapted: Weights = {}
     for place, query in enumerate(_messages(config, plain_names), start=config.looped.start):

@@ -32,7 +32,7 @@ from runtime.models.quantizing import (
     more_bits,
 )
 from runtime.models.rope_block import is_keyed, only_repeats
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.activation import softplus
 from runtime.nn.block import PreNorm
@@ -166,7 +166,7 @@ _RENAMED = (
 
 def adapt(config: Config, weights: Weights) -> Weights:
     adapted: Weights = {}
-    for name, array in without_spares(config, text_tower(weights)).items():
+    for name, array in text_tensors(config, weights).items():
         for old, new in _RENAMED:
             name = name.replace(old, new)
         adapted[name] = array

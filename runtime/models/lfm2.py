@@ -22,7 +22,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, listed_lay
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureSpec
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -253,7 +253,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
 def own_names(config: DecoderConfig, weights: Weights) -> Weights:
     """Names to those used here, which are other families'; filters to MLX's axis order."""
     adapted: Weights = {}
-    for name, array in without_spares(config, text_tower(weights)).items():
+    for name, array in text_tensors(config, weights).items():
         for pattern, replacement in _RENAMED:
             name = pattern.sub(replacement, name)
         adapted[name] = stored_filters(array) if name.endswith(".conv.conv.weight") else array

@@ -28,7 +28,7 @@ from runtime.models.decoder_config import (
     rotated_layers,
 )
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -241,7 +241,7 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     each.
     """
     adapted: dict[str, mx.array] = {}
-    for name, array in without_spares(config, text_tower(weights)).items():
+    for name, array in text_tensors(config, weights).items():
         if name.endswith(".experts.gate_up_proj"):
             gate, up = mx.split(array.swapaxes(-1, -2), 2, axis=-2)
             stem = name.removesuffix("gate_up_proj")

@@ -18,7 +18,7 @@ from runtime.models.decoder import CausalLM, attention_layout, head_norms, layer
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.experts import MODULES, Weights, numbered_names, to_switch
 from runtime.models.family import CORRECTIONS, Family
-from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn.block import PreNorm
 from runtime.nn.block_choice import BlockIndex, ChoosingAttention
 from runtime.nn.layer import FeedForward
@@ -217,7 +217,7 @@ _NAMES = (
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Files have Mixtral's names for experts, and corrections beside the gate."""
-    own = numbered_names(without_spares(config, text_tower(weights)))
+    own = numbered_names(text_tensors(config, weights))
     return one_added(to_switch(respelled(own, _NAMES, trunk=""), config.experts))
 
 

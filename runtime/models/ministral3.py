@@ -15,7 +15,7 @@ from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, own_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.models.wrapper import levels
 from runtime.nn.block import PreNorm
@@ -109,14 +109,10 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, text_tower(weights))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=text_tensors,
     checkpoint=always(Checkpoint(towers=USUAL)),
 )

@@ -17,7 +17,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.latent_fields import latent_shape
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture, softmax_mixture
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
@@ -136,7 +136,7 @@ def build(config: Config) -> CausalLM:
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    own = to_switch(without_spares(config, text_tower(weights)), config.mixture.experts)
+    own = to_switch(text_tensors(config, weights), config.mixture.experts)
     return split_latent_heads(own, config.latent)
 
 

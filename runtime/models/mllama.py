@@ -20,7 +20,7 @@ from runtime.models.decoder import gated_mlp, head_norms, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, listed_layers, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.attend import attend_over, split_heads
 from runtime.nn.block import PreNorm
@@ -169,14 +169,10 @@ def build(config: Config) -> Mllama:
     return Mllama(config)
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, text_tower(weights))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=text_tensors,
     checkpoint=always(Checkpoint(towers=USUAL)),
 )

@@ -25,7 +25,7 @@ from runtime.models.decoder import (
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, REQUESTED, Row, in_cadence, is_table
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import Towers
 from runtime.models.wrapper import text_block
 from runtime.nn.activation import sigmoid
@@ -161,7 +161,7 @@ def build(config: Config) -> MuseGlimmer:
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """The norms inside layers are stored less one."""
-    return one_added(without_spares(config, text_tower(weights)), "layernorm.weight")
+    return one_added(text_tensors(config, weights), "layernorm.weight")
 
 
 ROWS: tuple[Row, ...] = (

@@ -24,7 +24,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, 
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.muse_glimmer import NormedTrunk, read_turns, windows_from_last
-from runtime.models.tensor_names import respelled, text_tower, without_spares
+from runtime.models.tensor_names import respelled, text_tensors
 from runtime.models.towers import Towers
 from runtime.nn.activation import sigmoid
 from runtime.nn.layer import FeedForward
@@ -239,7 +239,7 @@ _NAMES = ((".experts.post_expert_norm.", ".switch_mlp.post_expert_norm."),)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = respelled(without_spares(config, text_tower(weights)), _NAMES, trunk="")
+    named = respelled(text_tensors(config, weights), _NAMES, trunk="")
     return one_added(one_added(to_switch(named, config.experts), "layernorm.weight"), "expert_norm.weight")
 
 

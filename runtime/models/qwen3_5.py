@@ -24,7 +24,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import RATES, Family, Head
 from runtime.models.quantizing import SOURCE, Row
 from runtime.models.qwen3_5_config import Config, parse
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
@@ -161,7 +161,7 @@ _SHIFTED = re.compile(r"(?!.*\.linear_attn\.norm\.).*norm\w*\.weight")
 def adapted(config: Config, weights: Weights) -> Weights:
     """Files as Qwen publishes them store filters [C, 1, k] and norms less one; MLX's have both put right."""
     stored = any(name.endswith("conv1d.weight") and array.shape[-1] != 1 for name, array in weights.items())
-    named = without_spares(config, text_tower(weights))
+    named = text_tensors(config, weights)
     if config.expert:
         named = to_switch(named, config.expert.experts)
     out: Weights = {}

@@ -17,7 +17,7 @@ from runtime.models.decoder_config import layer_count, listed_layers, one_rope, 
 from runtime.models.experts import Weights, output_first, to_switch
 from runtime.models.family import Family
 from runtime.models.mixture import MixtureConfig, MixtureSpec
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import PreNorm
 from runtime.nn.layer import FeedForward
@@ -127,7 +127,7 @@ def _mlp(config: Config) -> FeedForward:
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    text = without_spares(config, text_tower(weights))
+    text = text_tensors(config, weights)
     return to_switch(output_first(text) if _input_first(config, text) else text, config.mixture.experts)
 
 

@@ -6,14 +6,12 @@ Their positions have three axes (M-RoPE). For text all three count alike, which 
 from collections.abc import Mapping
 from typing import Any
 
-import mlx.core as mx
-
 from runtime.models import llama
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
-from runtime.models.tensor_names import text_tower, without_spares
+from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 
 _TEXT = {
@@ -41,14 +39,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return llama.parse(said)
 
 
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, text_tower(weights))
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
+    adapt=text_tensors,
     checkpoint=always(Checkpoint(towers=USUAL)),
 )

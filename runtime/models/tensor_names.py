@@ -69,4 +69,9 @@ def without_spares(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[
     }
 
 
+def text_tensors(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """The same of a text model that may stand in a wrapper."""
+    return without_spares(config, text_tower(weights))
+
+
 _BARE = "embed_tokens.", "layers.", "norm."
