@@ -229,3 +229,9 @@ def by_layout(caches: Caches) -> Sequence[StepCache]:
     Which kind that is, a family says in its layout; no type can, as the layers of one list differ.
     """
     return cast("Sequence[StepCache]", caches)
+
+
+def by_layer(caches: Caches, each: int) -> list[tuple[StepCache, ...]]:
+    """The same for layers that have several, so many each, which follow each other in the layout."""
+    own = by_layout(caches)
+    return list(zip(*(own[at::each] for at in range(each)), strict=True))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, Rotate, ScanningCache, by_layer
 from runtime.models.baichuan import HEAD_FILES, normed_head
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -118,8 +118,7 @@ def last_scan(last: ScanningCache, step: Step, conv: CausalConv, both: mx.array)
 
 class PairedTrunk(Trunk):
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        memories = by_layout(caches)
-        pairs: Any = list(zip(memories[::2], memories[1::2], strict=True))
+        pairs: Any = by_layer(caches, 2)
         return super().__call__(step, pairs)
 
 

@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import Caches, by_layout
+from runtime.cache.protocol import Caches, by_layer
 from runtime.cpu.stated import Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -283,9 +283,8 @@ class Trunk(Module):
         self._streams = config.streams.count
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        memories = by_layout(caches)
-        each = list(zip(memories[::3], memories[1::3], memories[2::3], strict=True))
-        return self.leaving(ops.table.layers(self.layers, self.entering(step), step, each), step)
+        own = by_layer(caches, 3)
+        return self.leaving(ops.table.layers(self.layers, self.entering(step), step, own), step)
 
     def entering(self, step: Step) -> mx.array:
         """What enters the first layer, [B, L, S * D]."""

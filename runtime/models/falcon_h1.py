@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layer
 from runtime.cpu.stated import Attends, Decodes, Feeds
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
@@ -250,8 +250,7 @@ class Trunk(Module):
         self.embed_scale = config.times.embedding
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        memories = by_layout(caches)
-        pairs = list(zip(memories[::2], memories[1::2], strict=True))
+        pairs = by_layer(caches, 2)
         return self.final_layernorm(ops.table.layers(self.layers, step.embedded(self.embed), step, pairs))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.cpu.stated import Routing
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint
@@ -178,8 +178,7 @@ class Trunk(Module):
         self.norm = rms_norms(config)()
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        memories = by_layout(caches)
-        pairs = list(zip(memories[::2], memories[1::2], strict=True))
+        pairs = by_layer(caches, 2)
         return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, pairs))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

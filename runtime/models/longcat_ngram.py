@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import Caches, ScanningCache, by_layout
+from runtime.cache.protocol import Caches, ScanningCache, by_layer, by_layout
 from runtime.models import longcat_flash
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
@@ -145,8 +145,8 @@ class GramTrunk(Trunk):
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         ids, *rest = by_layout(caches)
-        pairs: list[Any] = list(zip(rest[::2], rest[1::2], strict=True))
-        pairs[0] = (ids, *pairs[0])
+        first, *others = by_layer(rest, 2)
+        pairs = [(ids, *first), *others]
         return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, pairs))
 
 

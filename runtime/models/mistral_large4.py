@@ -16,7 +16,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Shared, Stateless
-from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import rms_norms
@@ -277,8 +277,7 @@ class Trunk(Module):
         self.norm: Normalize = norm()
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
-        memories = by_layout(caches)
-        pairs = list(zip(memories[::2], memories[1::2], strict=True))
+        pairs = by_layer(caches, 2)
         return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, pairs))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:

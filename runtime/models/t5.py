@@ -18,7 +18,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.family import Family
 from runtime.models.names import architecture_name
@@ -237,14 +237,13 @@ class Decoder(Module):
     def __call__(self, step: Step, caches: Caches, x: mx.array) -> mx.array:
         """Embedded tokens [B, L, D] of a step -> normed hidden states; caches: two for each layer."""
         dtype, x = x.dtype, _wide(x)
-        memories = by_layout(caches)
-        for block, own, read in zip(self.block, memories[::2], memories[1::2], strict=True):
+        for block, (own, read) in zip(self.block, by_layer(caches, 2), strict=True):
             x = block(x, step, own, read, dtype)
         return self.final_layer_norm(x).astype(dtype)
 
     def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
         """What the encoder made of whole prompts, in all layers."""
-        for block, cache in zip(self.block, by_layout(caches)[1::2], strict=True):
+        for block, (_, cache) in zip(self.block, by_layer(caches, 2), strict=True):
             block.remember(read, whole, step, cache)
 
 

@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import Encoder, LayerSpec
-from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.cache.protocol import AttentionCache, Caches, by_layer
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.decoder import (
     attention_layout,
@@ -179,14 +179,13 @@ class DecoderStack(Stack):
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         x = step.embedded(self.embed)
-        memories = by_layout(caches)
-        for layer, own, read in zip(self.layers, memories[::2], memories[1::2], strict=True):
+        for layer, (own, read) in zip(self.layers, by_layer(caches, 2), strict=True):
             x = layer(x, step, own, read)
         return self.norm(x)
 
     def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
         """What the encoder made of whole prompts, in all layers."""
-        for layer, cache in zip(self.layers, by_layout(caches)[1::2], strict=True):
+        for layer, (_, cache) in zip(self.layers, by_layer(caches, 2), strict=True):
             layer.remember(read, whole, step, cache)
 
 

@@ -9,6 +9,7 @@ through a step so, but not through drafts: what is folded cannot be taken back.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from runtime.cache.protocol import by_layer
 from runtime.cpu.native.draws import biases_of, draws_of
 from runtime.cpu.native.layers import Run, chains_of, close, known_runs, memories_of, opened_of
 from runtime.cpu.native.penalties import penalties_of
@@ -36,7 +37,7 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
         if whole is None or ends is None:
             return None
         if (each := network.memories) > 1:
-            caches = list(zip(*(caches[at::each] for at in range(each)), strict=True))
+            caches = by_layer(caches, each)
         more = 0 if count is None else count - 1
         written = _lengthened(step, more) if more else step
         attend = [one.by for one in whole.memories if isinstance(one.by, Attends | Latents)]
