@@ -34,25 +34,6 @@ def channel_delta(
     return form(queries, keys, values, decay, strength, state)
 
 
-def plain_channel_delta(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    decay: mx.array,
-    strength: mx.array,
-    state: mx.array,
-) -> tuple[mx.array, mx.array]:
-    """The definition, token by token."""
-    outputs: list[mx.array] = []
-    for i in range(keys.shape[1]):
-        state = mx.exp(decay[:, i])[..., None] * state
-        held = (state * keys[:, i, :, :, None]).sum(axis=-2)
-        written = strength[:, i, :, None] * (values[:, i] - held)
-        state = state + keys[:, i, :, :, None] * written[:, :, None, :]
-        outputs.append((state * queries[:, i, :, :, None]).sum(axis=-2))
-    return mx.stack(outputs, axis=1), state
-
-
 def _one_token(
     queries: mx.array,
     keys: mx.array,

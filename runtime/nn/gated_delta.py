@@ -6,10 +6,9 @@ Per head, with state S [Dk, Dv], log decay g <= 0 and write strength b in [0, 2]
     S <- exp(g) S;    r = b (v - S^T k);    S <- S + k r^T;    y = S^T q
 
 Dimensions: B rows, L tokens, K key heads, H value heads (H a multiple of K; value head h reads key head h
-// (H/K)), Dk, Dv head sizes. `gated_delta` picks a form; every form equals `plain_gated_delta` to
-rounding. The chunked form solves each chunk's triangular system at once (the UT transform) and carries
-the state from chunk to chunk. Sources: gated delta networks (arXiv 2412.06464); parallel delta rule
-(2406.06484).
+// (H/K)), Dk, Dv head sizes. `gated_delta` picks a form; every form equals this to rounding. The chunked form
+solves each chunk's triangular system at once (the UT transform) and carries the state from chunk to chunk.
+Sources: gated delta networks (arXiv 2412.06464); parallel delta rule (2406.06484).
 """
 
 import mlx.core as mx
@@ -42,27 +41,6 @@ def gated_delta(
     form = _one_token if keys.shape[1] == 1 else _chunked
     outputs, grouped = form(queries, keys, values, decay, strength, grouped)
     return outputs, grouped.reshape(state.shape)
-
-
-def plain_gated_delta(
-    queries: mx.array,
-    keys: mx.array,
-    values: mx.array,
-    decay: mx.array,
-    strength: mx.array,
-    state: mx.array,
-) -> tuple[mx.array, mx.array]:
-    """The definition, token by token."""
-    repeats = values.shape[2] // keys.shape[2]
-    queries, keys = (mx.repeat(x, repeats, axis=2) for x in (queries, keys))
-    outputs: list[mx.array] = []
-    for i in range(keys.shape[1]):
-        state = mx.exp(decay[:, i])[..., None, None] * state
-        held = (state * keys[:, i, :, :, None]).sum(axis=-2)
-        wrong = strength[:, i, :, None] * (values[:, i] - held)
-        state = state + keys[:, i, :, :, None] * wrong[:, :, None, :]
-        outputs.append((state * queries[:, i, :, :, None]).sum(axis=-2))
-    return mx.stack(outputs, axis=1), state
 
 
 def _one_token(

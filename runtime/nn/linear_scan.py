@@ -19,12 +19,3 @@ def linear_scan(decays: mx.array, inputs: mx.array, state: mx.array) -> mx.array
             decays = mx.concatenate([decays[:, :distance], longer], axis=1)
         distance *= 2
     return inputs
-
-
-def plain_linear_scan(decays: mx.array, inputs: mx.array, state: mx.array) -> mx.array:
-    """The definition, token by token."""
-    states: list[mx.array] = []
-    for i in range(inputs.shape[1]):
-        state = decays[:, i] * state + inputs[:, i]
-        states.append(state)
-    return mx.stack(states, axis=1)

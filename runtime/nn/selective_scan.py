@@ -41,15 +41,3 @@ def selective_scan(
         y.append((outputs[:, now, None, :] @ states).squeeze(-2))
         state = states[:, -1]
     return y[0] if len(y) == 1 else mx.concatenate(y, axis=1), state
-
-
-def plain_selective_scan(
-    x: mx.array, steps: mx.array, rates: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
-) -> tuple[mx.array, mx.array]:
-    """The definition, token by token."""
-    y: list[mx.array] = []
-    for i in range(x.shape[1]):
-        written = inputs[:, i, :, None] * (steps[:, i] * x[:, i])[:, None, :]
-        state = mx.exp(steps[:, i, None, :] * rates) * state + written
-        y.append((state * outputs[:, i, :, None]).sum(axis=-2))
-    return mx.stack(y, axis=1), state

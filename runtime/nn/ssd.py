@@ -5,7 +5,7 @@ Per head, with state S [N, P], step size d > 0, rate a < 0, one token does
     S <- exp(d a) S + B (d x)^T;    y = S^T C
 
 Dimensions: B rows, L tokens, H heads of P channels, G groups (H a multiple of G; heads of a group share B
-and C), N states. `ssd` picks a form; every form equals `plain_ssd` to rounding. Source: Mamba-2 (arXiv
+and C), N states. `ssd` picks a form; every form equals this to rounding. Source: Mamba-2 (arXiv
 2405.21060), section 6.
 """
 
@@ -38,20 +38,6 @@ def ssd(
     form = _one_token if x.shape[1] == 1 else _chunked
     y, grouped = form(x * steps[..., None], steps * rates, inputs, outputs, grouped)
     return y, grouped.reshape(state.shape)
-
-
-def plain_ssd(
-    x: mx.array, steps: mx.array, rates: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
-) -> tuple[mx.array, mx.array]:
-    """The definition, token by token."""
-    repeats = x.shape[2] // inputs.shape[2]
-    inputs, outputs = (mx.repeat(part, repeats, axis=2) for part in (inputs, outputs))
-    y: list[mx.array] = []
-    for i in range(x.shape[1]):
-        written = inputs[:, i, :, :, None] * (steps[:, i, :, None] * x[:, i])[:, :, None, :]
-        state = mx.exp(steps[:, i] * rates)[..., None, None] * state + written
-        y.append((state * outputs[:, i, :, :, None]).sum(axis=-2))
-    return mx.stack(y, axis=1), state
 
 
 def _one_token(

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.nn.causal_conv import causal_conv
-from runtime.nn.channel_delta import channel_delta, plain_channel_delta
-from runtime.nn.gated_delta import gated_delta, plain_gated_delta
-from runtime.nn.linear_scan import linear_scan, plain_linear_scan
-from runtime.nn.selective_scan import plain_selective_scan, selective_scan
-from runtime.nn.ssd import plain_ssd, ssd
+from runtime.nn.channel_delta import channel_delta
+from runtime.nn.gated_delta import gated_delta
+from runtime.nn.linear_scan import linear_scan
+from runtime.nn.selective_scan import selective_scan
+from runtime.nn.ssd import ssd
 from runtime.nn.wkv7 import plain_wkv7, wkv7
+from tests.runtime.nn import definitions
 from tests.runtime.nn.recurrences import ROWS, Kernel, Outcome, normal, uniform, unit
 
 HEADS, GROUPS, KEY, VALUE = 4, 2, 8, 6
@@ -67,9 +68,11 @@ def _plain_conv(x: mx.array, state: mx.array) -> Outcome:
 
 
 KERNELS = {
-    "gated_delta": Kernel(gated_delta, plain_gated_delta, _delta, lambda: normal(ROWS, HEADS, KEY, VALUE)),
+    "gated_delta": Kernel(
+        gated_delta, definitions.gated_delta, _delta, lambda: normal(ROWS, HEADS, KEY, VALUE)
+    ),
     "channel_delta": Kernel(
-        channel_delta, plain_channel_delta, _channel, lambda: normal(ROWS, HEADS, KEY, VALUE)
+        channel_delta, definitions.channel_delta, _channel, lambda: normal(ROWS, HEADS, KEY, VALUE)
     ),
     "wkv7": Kernel(
         wkv7,
@@ -85,7 +88,7 @@ KERNELS = {
     ),
     "ssd": Kernel(
         lambda x, d, b, c, state, counts: ssd(x, d, RATES, b, c, state, counts=counts),
-        lambda x, d, b, c, state: plain_ssd(x, d, RATES, b, c, state),
+        lambda x, d, b, c, state: definitions.ssd(x, d, RATES, b, c, state),
         _ssd,
         lambda: normal(ROWS, HEADS, KEY, VALUE),
     ),
@@ -93,7 +96,7 @@ KERNELS = {
         lambda x, d, b, c, state, counts: selective_scan(
             x, d, mx.broadcast_to(RATES[:, None], (4, VALUE)), b, c, state, counts=counts
         ),
-        lambda x, d, b, c, state: plain_selective_scan(
+        lambda x, d, b, c, state: definitions.selective_scan(
             x, d, mx.broadcast_to(RATES[:, None], (4, VALUE)), b, c, state
         ),
         _selective,
@@ -135,7 +138,7 @@ def test_repeated_tokens_do_not_blow_up_the_delta_rule() -> None:
     inputs = (keys, keys, normal(1, width, 1, VALUE), mx.zeros((1, width, 1)), mx.full((1, width, 1), 0.99))
     state = mx.zeros((1, 1, KEY, VALUE))
     got, _ = gated_delta(*inputs, state)
-    assert float(mx.abs(got - plain_gated_delta(*inputs, state)[0]).max()) < 1e-4
+    assert float(mx.abs(got - definitions.gated_delta(*inputs, state)[0]).max()) < 1e-4
 
 
 def test_channels_that_forget_everything_at_once_stay_finite() -> None:
@@ -144,7 +147,7 @@ def test_channels_that_forget_everything_at_once_stay_finite() -> None:
     decay = mx.full(keys.shape, -30.0)
     state = mx.zeros((ROWS, HEADS, KEY, VALUE))
     got, last = channel_delta(queries, keys, values, decay, strength, state)
-    wanted, _ = plain_channel_delta(queries, keys, values, decay, strength, state)
+    wanted, _ = definitions.channel_delta(queries, keys, values, decay, strength, state)
     assert bool(mx.isfinite(last).all())
     assert float(mx.abs(got - wanted).max()) < 1e-5
 
@@ -154,5 +157,5 @@ def test_channels_that_forget_everything_at_once_stay_finite() -> None:
 def test_linear_scan_is_the_definition(width: int, seed: int) -> None:
     mx.random.seed(seed)
     decays, inputs, state = uniform(0, 1, ROWS, width, 3), normal(ROWS, width, 3), normal(ROWS, 3)
-    got, wanted = linear_scan(decays, inputs, state), plain_linear_scan(decays, inputs, state)
+    got, wanted = linear_scan(decays, inputs, state), definitions.linear_scan(decays, inputs, state)
     assert float(mx.abs(got - wanted).max()) < 1e-5
