@@ -27,11 +27,6 @@ class Groups:
     offsets: mx.array | None = None
     """float32 [N, groups]; None: codes lie around `zero`."""
 
-    @property
-    def size(self) -> int:
-        """Numbers of a group."""
-        return self.codes.shape[1] // self.scales.shape[1]
-
     def numbers(self) -> mx.array:
         """float32 [N, weights of a block]."""
         codes = self.codes.reshape(*self.scales.shape, -1)

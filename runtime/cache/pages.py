@@ -1,4 +1,4 @@
-"""Pages: what all layers remember of one range of positions, cut and joined together.
+"""Pages: what all layers remember of one range of positions, cut and completed together.
 
 What a Snapshot is to a layer, a Page is to a model. Everything here is lazy: arrays that nobody evaluates
 cost nothing.

@@ -7,7 +7,7 @@ state is touched.
 Bytes are bounded. What was used least recently goes first: a leaf is dropped, and a node with one child gives
 up being a place to resume, when that frees something. A node that is held stays, with what leads to it.
 
-Invariants (`check`): the tree's own; pages span exactly their node's edge; Full layers hold all of it;
+Invariants: the tree's own; pages span exactly their node's edge; Full layers hold all of it;
 `nbytes` is the sum over all pages and within `limit_bytes`, unless what is held alone is more.
 
 Sequences with another model, adapter or cache format belong into another store, or get a first key that says
@@ -23,9 +23,9 @@ from collections.abc import Hashable, Iterator, Sequence
 import mlx.core as mx
 
 from runtime.cache.build import Page
-from runtime.cache.layout import Chunked, Encoder, Full, LayerSpec, Recurrent, Rotating, Shared, Stateless
+from runtime.cache.layout import Chunked, Encoder, LayerSpec, Recurrent, Rotating
 from runtime.cache.pages import improved, lightened, page_arrays, page_bytes, split_page
-from runtime.cache.snapshot import Span, resumable
+from runtime.cache.snapshot import resumable
 from runtime.cache.trie import Keys, Node, Trie
 from runtime.records import dataclass
 
@@ -167,27 +167,6 @@ class PrefixStore:
                 )
             )
         return entries
-
-    def check(self) -> None:
-        """Raise AssertionError if an invariant does not hold."""
-        total = 0
-        for node in self._trie:
-            total += page_bytes(node.page)
-            assert node.keys
-            assert node.parent is not None
-            assert node.parent.children[node.keys[0]] is node
-            assert node.start == node.parent.stop
-            assert node.pins >= 0
-            for spec, snapshot in zip(self.layout, node.page, strict=True):
-                if snapshot is None:
-                    assert isinstance(spec, Recurrent | Encoder | Shared | Stateless)
-                    continue
-                assert (snapshot.start, snapshot.stop) == (node.start, node.stop)
-                if isinstance(spec, Full):
-                    assert isinstance(snapshot, Span)
-                    assert snapshot.held_from == node.start
-        assert total == self.nbytes
-        assert total <= self.limit_bytes or all(node.pins or not self._can_go(node) for node in self._trie)
 
     def _ends_inside(self, path: list[PageNode], matched: int, stop: int) -> bool:
         return matched == stop and bool(path) and matched < path[-1].stop

@@ -1,8 +1,7 @@
-"""Pages: copies of what a layer remembers of a range of positions, and the little algebra a prefix store
-needs.
+"""Pages: copies of what a layer remembers of a range of positions, and what of them suffices to go on from.
 
-Two kinds. A Span is cut anywhere and joined again (keys and values: one entry per position). A Checkpoint
-is the outcome of a whole fold and is true at its end only (recurrent state, an encoder's output).
+Two kinds. A Span is cut anywhere (keys and values: one entry per position). A Checkpoint is the outcome of a
+whole fold and is true at its end only (recurrent state, an encoder's output).
 
 Invariants: the arrays are evaluated or lazy copies, never views of a live buffer, and nobody writes to
 them. The page of an edge [start, stop) of a windowed layer may lack its beginning, which the layer had
@@ -130,15 +129,6 @@ class Span:
         right = tuple(detached(part) for part in self.cut(middle, self.stop))
         return Span(self.start, at, left, self.every), Span(at, self.stop, right, self.every)
 
-    def merge(self, later: "Span") -> "Span":
-        """[start, later.stop). Entries before a hole are dropped: no query can use both sides of it."""
-        assert self.stop == later.start
-        if later.held_from > later.start:
-            return Span(self.start, later.stop, later.arrays)
-        joined = zip(self.arrays, later.arrays, strict=True)
-        arrays = tuple(mx.concatenate(list(pair), axis=TOKEN_AXIS) for pair in joined)
-        return Span(self.start, later.stop, arrays, self.every)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
@@ -157,11 +147,6 @@ class Checkpoint:
         """The state at `at` is not known; the right part keeps what is."""
         assert self.start < at < self.stop
         return None, Checkpoint(at, self.stop, self.arrays)
-
-    def merge(self, later: "Checkpoint") -> "Checkpoint":
-        """The later state is all that an edge [start, later.stop) can keep."""
-        assert self.stop == later.start
-        return Checkpoint(self.start, later.stop, later.arrays)
 
 
 Snapshot = Span | Checkpoint

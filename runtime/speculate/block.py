@@ -121,11 +121,6 @@ class BlockDrafter:
         self._sharing: Sharing[_Line] | None = None
         self._lines = [_Line() for _ in range(self.memory.rows)]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its layer memory."""
-        return self.memory.nbytes
-
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=SPACING)
 

@@ -69,11 +69,6 @@ class ModelDrafter:
         self._lines = [_Line() for _ in range(self.memory.rows)]
         self._marks: list[tuple[Mark, ...]] = []  # of each row: where it may go back to
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its layer memory."""
-        return self.memory.nbytes
-
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=CHUNK)
 

@@ -97,11 +97,6 @@ class HeadDrafter:
         self._tails: dict[int, mx.array] = {}
         self._lines = [_Line() for _ in range(self.memory.rows)]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its layer memory."""
-        return self.memory.nbytes
-
     def share(self, store: PrefixStore) -> None:
         self._sharing = Sharing(self.memory, store, spacing=FLUSH)
 

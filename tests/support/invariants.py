@@ -1,9 +1,12 @@
-"""What holds inside an engine between two steps."""
+"""What holds inside an engine between two steps, and in a prefix store at any time."""
 # pyright: reportPrivateUsage=false
 
 from typing import Any
 
+from runtime.cache.layout import Encoder, Full, Recurrent, Shared, Stateless
+from runtime.cache.pages import page_bytes
 from runtime.cache.prefix import PrefixStore
+from runtime.cache.snapshot import Span
 from runtime.engine.loop import Loop
 from runtime.speculate.drafter import Remembers
 
@@ -32,7 +35,29 @@ def check(loop: Loop) -> None:
             check_store(own._sharing.store, len(own._sharing._uses))
 
 
+def check_tree(store: PrefixStore) -> None:
+    """What `runtime.cache.trie` and `runtime.cache.prefix` promise of nodes, pages and bytes."""
+    total = 0
+    for node in store._trie:
+        total += page_bytes(node.page)
+        assert node.keys
+        assert node.parent is not None
+        assert node.parent.children[node.keys[0]] is node
+        assert node.start == node.parent.stop
+        assert node.pins >= 0
+        for spec, snapshot in zip(store.layout, node.page, strict=True):
+            if snapshot is None:
+                assert isinstance(spec, Recurrent | Encoder | Shared | Stateless)
+                continue
+            assert (snapshot.start, snapshot.stop) == (node.start, node.stop)
+            if isinstance(spec, Full):
+                assert isinstance(snapshot, Span)
+                assert snapshot.held_from == node.start
+    assert total == store.nbytes
+    assert total <= store.limit_bytes or all(node.pins or not store._can_go(node) for node in store._trie)
+
+
 def check_store(store: PrefixStore, users: int) -> None:
-    store.check()
+    check_tree(store)
     assert store._trie.root.pins + sum(node.pins for node in store._trie) == users
     assert users or store.nbytes <= store.limit_bytes

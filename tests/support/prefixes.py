@@ -12,6 +12,7 @@ from runtime.cache.pages import take_page
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.trie import Node
 from runtime.step import Step
+from tests.support.invariants import check_tree
 from tests.support.oracle import HEADS, RECURRENT, SIZE, Row, expected, held, run
 
 FULL: tuple[LayerSpec, ...] = (Full(HEADS, SIZE), Shared(0), Stateless(), Full(HEADS, SIZE, value_dim=0))
@@ -77,7 +78,7 @@ class Machine:
             old, self.held[row], self.kept[row] = self.held[row], node, len(keys)
             if old is not None:
                 self.store.release(old)
-        self.store.check()
+        check_tree(self.store)
 
     def drop(self, row: int) -> None:
         node, self.held[row] = self.held[row], None

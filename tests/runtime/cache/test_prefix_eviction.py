@@ -10,6 +10,7 @@ from runtime.cache.pages import page_bytes, take_page
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.snapshot import Span
 from runtime.cache.trie import Node
+from tests.support.invariants import check_tree
 from tests.support.oracle import HEADS, RECURRENT, SIZE
 from tests.support.prefixes import FULL, MIXED, ROOMY, Machine
 
@@ -45,7 +46,7 @@ def test_what_is_held_beyond_the_limit_goes_when_it_is_let_go_of() -> None:
     assert machine.store.nbytes > 0
     machine.drop(1)
     assert machine.store.nbytes == 0
-    machine.store.check()
+    check_tree(machine.store)
 
 
 def test_a_shared_beginning_outlives_its_branches() -> None:
@@ -110,7 +111,7 @@ def test_a_stem_that_ends_nowhere_goes_with_its_last_leaf() -> None:
     machine = branched()
     machine.begin(0, [*range(1, 5), 99])
     machine.store.clear()
-    machine.store.check()
+    check_tree(machine.store)
     assert resumable(machine) == {4}
     assert machine.begin(1, [*range(1, 5), 50]) == 4
 
@@ -122,7 +123,7 @@ def test_a_checkpoint_above_a_stem_can_be_given_up() -> None:
     machine.drop(0)
     machine.store.limit_bytes = machine.store.nbytes + page_bytes_of(machine, [99]) - 1
     machine.conversation(0, [99])
-    machine.store.check()
+    check_tree(machine.store)
     assert 4 not in resumable(machine)
     assert machine.begin(1, [*range(1, 9), 20, 21, 22]) == 10
 
@@ -135,7 +136,7 @@ def test_what_nobody_sees_any_more_goes_before_what_is_of_use() -> None:
     entries = machine.store.describe()
     assert [(entry.stop, entry.resumable) for entry in entries] == [(4, True), (8, True), (30, True)]
     machine.store.resize(entries[-1].nbytes)
-    machine.store.check()
+    check_tree(machine.store)
     assert [entry.nbytes for entry in machine.store.describe()] == [0, 0, entries[-1].nbytes]
     assert machine.begin(1, range(31)) == 30
 
@@ -148,7 +149,7 @@ def test_what_a_new_continuation_does_not_see_can_go() -> None:
         machine.conversation(0, range(stop), marks=[4])
         machine.drop(0)
         machine.store.resize(machine.store.nbytes - 1)
-        machine.store.check()
+        check_tree(machine.store)
         assert [entry.stop for entry in machine.store.describe()] == left
     assert machine.begin(1, range(21)) == 20
 
@@ -162,7 +163,7 @@ def test_many_nodes_go_in_time_in_proportion(monkeypatch: pytest.MonkeyPatch) ->
     asked = list[Node]()
     monkeypatch.setattr(PrefixStore, "_age", lambda its, node: (asked.append(node), age(its, node))[1])
     store.resize(store.nbytes // 2)
-    store.check()
+    check_tree(store)
     store.clear()
     assert store.nbytes == 0
     assert len(asked) < 3000

@@ -231,19 +231,8 @@ def _view(cache: Any, step: Step) -> Any:
     return cache.view(step)
 
 
-def _merged(one: Any, other: Any) -> Any:
-    return one.merge(other)
-
-
 def _recut(pages: list[Page], die: int) -> list[Page]:
-    """The same pages, one of them split in two, or two of them merged."""
-    if len(pages) > 1 and die % 2:
-        at = die // 2 % (len(pages) - 1)
-        joined = tuple(
-            None if one is None else _merged(one, other)
-            for one, other in zip(pages[at], pages[at + 1], strict=True)
-        )
-        return [*pages[:at], joined, *pages[at + 2 :]]
+    """The same pages, one of them split in two."""
     at = die // 2 % len(pages)
     start, stop = next((page.start, page.stop) for page in pages[at] if page is not None)
     if stop - start < 2:

@@ -24,16 +24,10 @@ def entries(page: Span) -> list[float]:
 
 @pytest.mark.parametrize("at", [3, 5, 8])
 @pytest.mark.parametrize("held_from", [2, 5, 7])
-def test_a_split_page_merges_back(at: int, held_from: int) -> None:
+def test_a_split_page_has_all_that_it_had(at: int, held_from: int) -> None:
     left, right = span(2, 9, held_from).split(at)
     assert (left.start, left.stop, right.start, right.stop) == (2, at, at, 9)
     assert entries(left) + entries(right) == list(range(held_from, 9))
-    assert entries(left.merge(right)) == list(range(held_from, 9))
-
-
-def test_merging_across_a_hole_keeps_what_lies_after_it() -> None:
-    joined = span(0, 5).merge(span(5, 9, held_from=7))
-    assert (joined.start, joined.stop, joined.held_from) == (0, 9, 7)
 
 
 def test_a_page_counts_its_bytes() -> None:
@@ -44,12 +38,6 @@ def test_a_checkpoint_is_true_at_its_end_only() -> None:
     left, right = Checkpoint(0, 9, (mx.array([1.0]),)).split(4)
     assert left is None
     assert (right.start, right.stop) == (4, 9)
-
-
-def test_merging_checkpoints_keeps_the_later() -> None:
-    later = Checkpoint(4, 9, (mx.array([2.0]),))
-    joined = Checkpoint(0, 4, (mx.array([1.0]),)).merge(later)
-    assert (joined.start, joined.stop, joined.arrays) == (0, 9, later.arrays)
 
 
 @pytest.mark.parametrize(

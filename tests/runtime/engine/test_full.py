@@ -180,7 +180,7 @@ def test_a_draft_that_has_no_room_at_the_start_rests(
         budget, limit = memory.budget, memory.budget.limit_bytes
         budget.limit_bytes = budget.held_bytes
         made.append(ModelDrafter(Reference(kind).load(tmp_path / "draft"), budget=budget))
-        assert (made[0].memory.rows, made[0].nbytes) == (0, 0)
+        assert (made[0].memory.rows, made[0].memory.nbytes) == (0, 0)
         budget.limit_bytes = limit
         return {"draft": made[0]}
 

@@ -20,6 +20,7 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import always_drafting
+from tests.support.invariants import check_tree
 from tests.support.parity import Reference
 
 GREEDY = SamplingParams(temperature=0)
@@ -60,7 +61,7 @@ def run(engine: Engine, request: Request) -> tuple[list[int], Finish]:
 def check(engine: Engine) -> None:
     store = engine._loop._prefixes.store
     if store is not None:
-        engine.call(lambda _model: store.check())
+        engine.call(lambda _model: check_tree(store))
 
 
 @dataclass

@@ -24,6 +24,7 @@ from runtime.step import Inputs, Step
 from tests.runtime.speculate.test_draft_model import GREEDY, alone, proposed
 from tests.runtime.speculate.test_head import drafts_of
 from tests.support.heads import HeadReference
+from tests.support.invariants import check_tree
 from tests.support.parity import Reference
 
 SYSTEM, USER, OTHER = tuple(range(20, 60)), tuple(range(60, 72)), tuple(range(80, 95))
@@ -108,7 +109,7 @@ def test_what_was_guessed_is_not_kept(model: LoadedModel) -> None:
     drafter.settle([len(text)])
     drafter.end(0, text)
     drafter.clear(0)
-    store.check()
+    check_tree(store)
     assert all(entry.stop <= len(text) and entry.pins == 0 for entry in store.describe())
 
 
@@ -184,7 +185,7 @@ class Played:
         self._read(memory, [text[-1]], len(text) - 1)
         self.drafter.end(0, text)
         self.drafter.clear(0)
-        self.store.check()
+        check_tree(self.store)
         assert all(entry.pins == 0 for entry in self.store.describe())
 
     def _read(self, memory: Any, part: list[int], start: int, *, seen: bool = True) -> int:

@@ -185,6 +185,6 @@ def test_a_rehearsal_leaves_no_views_to_be_made(model: LoadedModel, monkeypatch:
     """And no memory of its own behind it."""
     drafter = ModelDrafter(model, limit=6)
     drafter.rehearse()
-    assert drafter.nbytes == 0
+    assert drafter.memory.nbytes == 0
     monkeypatch.setattr(products, "_matrix", lambda *_: pytest.fail("a view was made"))
     assert drafter.propose(Rows([[5, 9, 4]], Sampler([WISHES["greedy"]])), 4) is not None
