@@ -7,15 +7,16 @@ same token, and nothing else is known before it.
 """
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import mlx.core as mx
 
 from runtime.cache.build import LayerMemory, Page
 from runtime.cache.encoder import EncoderCache
 from runtime.cache.layout import Encoder, LayerSpec, Stateless
-from runtime.cache.prefix import Match, PrefixStore
+from runtime.cache.prefix import Entry, Match, PrefixStore
 from runtime.cache.snapshot import Checkpoint
-from runtime.cache.trie import Keys
+from runtime.cache.trie import Keys, set_apart, told_apart
 from runtime.step import Step
 
 SOURCE, END = "source", "end"
@@ -59,6 +60,12 @@ class KeptPrompts:
         mx.eval(self.store.changed())
         return None if node is None else page
 
+    def describe(self) -> list[Entry]:
+        """What is kept: nodes of a tree, as prompts of one length that begin alike share some. Their space is
+        that of the adapters that they were read with.
+        """
+        return [_readable(entry) for entry in self.store.describe()]
+
     def clear(self) -> None:
         """Forget all of it."""
         self.store.clear()
@@ -87,5 +94,9 @@ def prompt_keys(source: Sequence[int], space: str) -> Keys:
     """Prompts of different lengths part at the first key, so nothing but the whole of one is ever found. So
     do those that are read with different adapters.
     """
-    apart = (SOURCE, len(source), space) if space else (SOURCE, len(source))
-    return ((*apart, source[0]), *source[1:])
+    return set_apart(tuple(source), SOURCE, len(source), space)
+
+
+def _readable(entry: Entry) -> Entry:
+    keys, words = told_apart(entry.keys)
+    return replace(entry, keys=keys, space=" ".join(map(str, words[2:])))

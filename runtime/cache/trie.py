@@ -10,7 +10,7 @@ in their first key. Nobody but this file changes `keys`, `start`, `parent` or `c
 
 from collections.abc import Hashable, Iterator
 from dataclasses import field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from runtime.records import dataclass
 
@@ -103,6 +103,24 @@ class Trie(Generic[P]):
         assert not leaf.children
         assert leaf.parent is not None
         del leaf.parent.children[leaf.keys[0]]
+
+
+def set_apart(keys: Keys, *words: str | int) -> Keys:
+    """The keys of a sequence that has nothing in common with others of the same keys, unless those have the
+    same words, of which the first is text; "" is none. The first key says them, and that suffices: a prefix
+    is shared from the first key on or not at all.
+    """
+    said = tuple(word for word in words if word != "")
+    return ((*said, keys[0]), *keys[1:]) if said and keys else keys
+
+
+def told_apart(keys: Keys) -> tuple[Keys, tuple[str | int, ...]]:
+    """The keys of an edge without the words that `set_apart` has put into them, and these."""
+    first = cast("tuple[Any, ...]", keys[0]) if isinstance(keys[0], tuple) else ()
+    if not first or not isinstance(first[0], str):
+        return keys, ()
+    *words, key = first
+    return (key, *keys[1:]), tuple(words)
 
 
 def common(a: Keys, b: Keys) -> int:

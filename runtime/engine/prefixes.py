@@ -30,7 +30,7 @@ from runtime.cache.layout import reads_prompt
 from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
 from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys, common
+from runtime.cache.trie import Keys, common, set_apart, told_apart
 from runtime.engine.options import Options
 from runtime.engine.row import Row
 from runtime.errors import CacheFull
@@ -98,8 +98,11 @@ class Prefixes:
 
     def long(self, rows: Sequence[Row]) -> tuple[bool, ...] | None:
         """Which rows are read as long sequences, for a step; None where that makes no difference."""
+        return None if self._long_after is None else tuple(map(self._is_long, rows))
+
+    def _is_long(self, row: Row) -> bool:
         border = self._long_after
-        return None if border is None else tuple(row.room is None or row.room > border for row in rows)
+        return border is not None and (row.room is None or row.room > border)
 
     def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
         """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
@@ -207,11 +210,7 @@ class Prefixes:
             self._disk.close()
 
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
-        border = self._long_after
-        long = border is not None and (row.room or border + 1) > border
-        apart = (*((row.space,) if row.space else ()), *((LONG,) if long else ()))
-        # One key suffices: a prefix is shared from the first key on or not at all.
-        return ((*apart, ids[0]), *ids[1:]) if apart and ids else tuple(ids)
+        return set_apart(tuple(ids), row.space, LONG if self._is_long(row) else "")
 
     def _save(self, keys: Keys, node: PageNode | None) -> None:
         """What leads to this node, on disk too."""
@@ -232,7 +231,5 @@ def _found(keys: Keys, match: Match, sharing: Sharing[Row], disk: DiskPages) -> 
 
 def _readable(entry: Entry) -> Entry:
     """Its keys as ids, and what set them apart as a word."""
-    first = entry.keys[0]
-    if not isinstance(first, tuple):
-        return entry
-    return replace(entry, keys=(first[-1], *entry.keys[1:]), space=" ".join(first[:-1]))
+    keys, words = told_apart(entry.keys)
+    return replace(entry, keys=keys, space=" ".join(map(str, words)))

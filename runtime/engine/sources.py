@@ -8,7 +8,6 @@ prompt.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import mlx.core as mx
 
@@ -80,8 +79,8 @@ class Sources:
             self._disk.save(keys, [Stored(0, len(keys), page)])
 
     def describe(self) -> list[Entry]:
-        """What is kept: one entry for each prompt."""
-        return [] if self._kept is None else [_readable(entry) for entry in self._kept.store.describe()]
+        """What is kept of prompts: see KeptPrompts."""
+        return [] if self._kept is None else self._kept.describe()
 
     def clear(self) -> None:
         """Forget all of it."""
@@ -128,11 +127,3 @@ class Sources:
         count = kept.readable(keys, [(stored.start, stored.stop) for stored in pages])
         insert_pages(kept.store, keys, pages[:count])
         return kept.find(keys)
-
-
-def _readable(entry: Entry) -> Entry:
-    """Its keys as ids."""
-    first = entry.keys[0]
-    if not isinstance(first, tuple):
-        return entry
-    return replace(entry, keys=(first[-1], *entry.keys[1:]))

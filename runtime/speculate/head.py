@@ -25,7 +25,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys
+from runtime.cache.trie import Keys, set_apart
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
@@ -240,9 +240,8 @@ class HeadDrafter:
 
 
 def _pairs(ids: Sequence[int], space: str) -> Keys:
-    """Keys of the store. One that says the space suffices: a prefix is shared from the first key on."""
-    pairs = tuple(pairwise(ids))
-    return ((*pairs[0], space), *pairs[1:]) if space and pairs else pairs
+    """Keys of the store."""
+    return set_apart(tuple(pairwise(ids)), space)
 
 
 def _padded(hidden: mx.array, width: int) -> mx.array:

@@ -15,6 +15,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.prefix import Entry, PrefixStore
+from runtime.cache.trie import told_apart
 from runtime.errors import CacheFull
 from runtime.speculate.costs import Kind
 from runtime.speculate.drafter import (
@@ -92,7 +93,7 @@ class Standby:
     def describe(self) -> list[Entry]:
         """What drafters keep of earlier sequences, each under its name."""
         return [
-            replace(entry, keys=tuple(map(_token, entry.keys)), space=name)
+            replace(entry, keys=tuple(map(_token, told_apart(entry.keys)[0])), space=name)
             for name, store in self._stores.items()
             for entry in store.describe()
         ]
@@ -172,5 +173,5 @@ class Standby:
 
 
 def _token(key: object) -> int:
-    """The id that a key begins with: some drafters have pairs of them."""
+    """The id that a key is, or begins with: some drafters have pairs of them."""
     return cast("int", key[0] if isinstance(key, tuple) else key)
