@@ -11,6 +11,7 @@ from typing import NamedTuple
 import mlx.core as mx
 
 from runtime.blocks import i_quants, k_quants, legacy
+from runtime.blocks.bits import low_bits
 from runtime.blocks.groups import Groups
 from runtime.blocks.types import BLOCK_TYPES, BlockType
 
@@ -77,14 +78,9 @@ def bit_stream(codes: mx.array, bits: int) -> mx.array:
     eights = codes.reshape(-1, 8).view(mx.uint64)
     for width in (8, 16, 32):
         used = bits * width // 8
-        low = _mask(used, 2 * width)
+        low = low_bits(used, 2 * width)
         eights = (eights & _word(low)) | ((eights >> (width - used)) & _word(low << used))
     return eights.view(mx.uint8)[:, :bits].reshape(*codes.shape[:-1], -1)
-
-
-def _mask(ones: int, every: int) -> int:
-    """A word with the lowest `ones` bits of every `every` set."""
-    return sum(((1 << ones) - 1) << at for at in range(0, 64, every))
 
 
 def _word(value: int) -> mx.array:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from runtime.blocks.bits import low_bits
 from runtime.blocks.forms import REPACKED
 from runtime.blocks.types import BlockType
 from runtime.records import dataclass
@@ -83,19 +84,14 @@ def _stream(eights: np.ndarray, bits: int) -> np.ndarray:
         used = bits * width // 8
         moved = eights >> np.uint64(width - used)
         if used > width // 2:  # the upper of two would lie over where it came from
-            moved &= np.uint64(_mask(used, 2 * width) << used)
-            eights = eights & np.uint64(_mask(used, 2 * width))
+            moved &= np.uint64(low_bits(used, 2 * width) << used)
+            eights = eights & np.uint64(low_bits(used, 2 * width))
             eights |= moved
         else:
             moved |= eights
-            moved &= np.uint64(_mask(2 * used, 2 * width))
+            moved &= np.uint64(low_bits(2 * used, 2 * width))
             eights = moved
     return eights
-
-
-def _mask(ones: int, every: int) -> int:
-    """A word with the lowest `ones` bits of every `every` set."""
-    return sum(((1 << ones) - 1) << at for at in range(0, 64, every))
 
 
 def _apart(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -105,7 +105,7 @@ class Trie(Generic[P]):
         del leaf.parent.children[leaf.keys[0]]
 
 
-def set_apart(keys: Keys, *words: str | int) -> Keys:
+def keys_apart(keys: Keys, *words: str | int) -> Keys:
     """The keys of a sequence that has nothing in common with others of the same keys, unless those have the
     same words, of which the first is text; "" is none. The first key says them, and that suffices: a prefix
     is shared from the first key on or not at all.
@@ -115,7 +115,7 @@ def set_apart(keys: Keys, *words: str | int) -> Keys:
 
 
 def told_apart(keys: Keys) -> tuple[Keys, tuple[str | int, ...]]:
-    """The keys of an edge without the words that `set_apart` has put into them, and these."""
+    """The keys of an edge without the words that `keys_apart` has put into them, and these."""
     first = cast("tuple[Any, ...]", keys[0]) if isinstance(keys[0], tuple) else ()
     if not first or not isinstance(first[0], str):
         return keys, ()

@@ -30,7 +30,7 @@ from runtime.cache.layout import reads_prompt
 from runtime.cache.pages import cuts_anywhere, page_arrays, split_page, take_page
 from runtime.cache.prefix import Entry, Match, PageNode, PrefixStore
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys, common, set_apart, told_apart
+from runtime.cache.trie import Keys, common, keys_apart, told_apart
 from runtime.engine.options import Options
 from runtime.engine.row import Row
 from runtime.errors import CacheFull
@@ -210,7 +210,7 @@ class Prefixes:
             self._disk.close()
 
     def _keys(self, row: Row, ids: Sequence[int]) -> Keys:
-        return set_apart(tuple(ids), row.space, LONG if self._is_long(row) else "")
+        return keys_apart(tuple(ids), row.space, LONG if self._is_long(row) else "")
 
     def _save(self, keys: Keys, node: PageNode | None) -> None:
         """What leads to this node, on disk too."""

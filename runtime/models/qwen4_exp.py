@@ -33,11 +33,11 @@ from runtime.models.qwen3_5_config import read_delta, read_experts, read_recurre
 from runtime.models.towers import USUAL
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads
-from runtime.nn.block_indexer import BlockIndexer, BlockShape
+from runtime.nn.block_indexer import BlockShape, MeanIndexer
 from runtime.nn.delta_net import GatedDeltaNet
 from runtime.nn.gated_attention import GatedAttention
 from runtime.nn.linear import embed
-from runtime.nn.mixed_streams import HyperConnection, StreamMixer, joined
+from runtime.nn.mixed_streams import LowRankConnection, StreamMixer, joined
 from runtime.nn.module import Module
 from runtime.nn.ngram import NgramLayer
 from runtime.nn.ngram_places import MOST_HEADS, Ngrams
@@ -184,7 +184,7 @@ class Attention(GatedAttention):
     def __init__(self, config: Config, rope: Rope) -> None:
         super().__init__(config, rope, head_norms(config), bias=config.bias)
         assert config.index is not None
-        self.indexer = BlockIndexer(config.index, config.hidden_size, rope, config.norm_eps)
+        self.indexer = MeanIndexer(config.index, config.hidden_size, rope, config.norm_eps)
         self._as_stated = False
 
     def heard(
@@ -217,8 +217,8 @@ class Block(Module):
         if table is not None:
             of_table = config.table_size, config.streams, hidden, config.table_taps, config.norm_eps
             self.ple = NgramLayer(table, *of_table)
-        self.attn_hyper_connection = HyperConnection(*sizes)
-        self.mlp_hyper_connection = HyperConnection(*sizes)
+        self.attn_hyper_connection = LowRankConnection(*sizes)
+        self.mlp_hyper_connection = LowRankConnection(*sizes)
 
     def __call__(self, x: mx.array, step: Step, caches: Memories) -> mx.array:
         """x: the streams."""

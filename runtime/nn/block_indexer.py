@@ -40,7 +40,7 @@ class BlockShape:
     """Whole blocks that a query sees at most."""
 
 
-class BlockIndexer(Module):
+class MeanIndexer(Module):
     """Qwen4's: a block's key is the mean of its tokens', as they were projected, normed and turned as its
     first token is.
     """

@@ -47,7 +47,7 @@ class StreamMixer(Module):
         return mx.unflatten(gate * normed, -1, (self._streams, -1)).mean(axis=-2)
 
 
-class HyperConnection(StreamMixer):
+class LowRankConnection(StreamMixer):
     """And what each stream gets of the answer."""
 
     def __init__(self, streams: int, hidden: int, rank: int, eps: float) -> None:

@@ -20,7 +20,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys, set_apart
+from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
 from runtime.models.taps import taps_of
@@ -83,7 +83,7 @@ class _Line:
 
     def keys(self, ids: Sequence[int]) -> Keys:
         """Of the store."""
-        return set_apart(tuple(ids), self.space)
+        return keys_apart(tuple(ids), self.space)
 
     def take(self, count: int) -> mx.array:
         """States [1, count, n * D] of the first that wait, which they then do no more."""

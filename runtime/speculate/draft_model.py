@@ -16,7 +16,7 @@ from runtime.cache.build import Mark, build_memory
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.protocol import by_layout
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys, set_apart
+from runtime.cache.trie import Keys, keys_apart
 from runtime.cpu.stated import Guessed, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
@@ -303,4 +303,4 @@ class ModelDrafter:
 
 def _keys(line: _Line, ids: Sequence[int]) -> Keys:
     """What the prefix store knows the row's tokens by. Long sequences share nothing with others."""
-    return set_apart(tuple(ids), "long" if line.long else "")
+    return keys_apart(tuple(ids), "long" if line.long else "")

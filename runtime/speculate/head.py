@@ -25,7 +25,7 @@ import mlx.core as mx
 from runtime.cache.budget import Budget
 from runtime.cache.prefix import PrefixStore
 from runtime.cache.sharing import Sharing
-from runtime.cache.trie import Keys, set_apart
+from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
@@ -241,7 +241,7 @@ class HeadDrafter:
 
 def _pairs(ids: Sequence[int], space: str) -> Keys:
     """Keys of the store."""
-    return set_apart(tuple(pairwise(ids)), space)
+    return keys_apart(tuple(pairwise(ids)), space)
 
 
 def _padded(hidden: mx.array, width: int) -> mx.array:
