@@ -240,8 +240,8 @@ def load_model(
     if on is not None and sum(planned.sizes) > on.available_bytes > 0:
         raise TooLarge(sum(planned.sizes), on.available_bytes)
     parts, notes = planned.parts, planned.notes + planned.opened.notes
-    for held in (weights, planned.opened.weights):
-        held.clear()  # tensors that no part took would stay in memory
+    for tensors in (weights, planned.opened.weights):
+        tensors.clear()  # those that no part took would stay in memory
     for module, fitted in parts:
         fill(module, fitted, planned.holding, told)
         module.eval()

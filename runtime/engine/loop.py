@@ -201,8 +201,8 @@ class Loop:
                 return
         self._waiting.popleft()
         self._queue.leave(row)
-        if not row.admitted:
-            row.admitted, row.cached = time.monotonic(), row.length
+        if not row.admitted_s:
+            row.admitted_s, row.cached = time.monotonic(), row.length
         row.tell_progress()
         if row.request.max_tokens == 0:
             row.end("length")
@@ -227,7 +227,7 @@ class Loop:
         if not rows or self._places.make_way() or (len(rows) == 1 and self._shares.borrow(error)):
             return
         # One that is being read was admitted last; it need not have come last, having stepped aside before.
-        row = self._places.prefilling or max(rows, key=lambda row: row.submitted)
+        row = self._places.prefilling or max(rows, key=lambda row: row.submitted_s)
         if len(rows) == 1:
             row.stream.put(error)
         else:

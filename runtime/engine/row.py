@@ -39,7 +39,7 @@ class Row:
     """Tokens of the prompt that were not computed again."""
     done: bool = False
     """It has no place any more, whatever is still in flight for it."""
-    submitted: float = field(default_factory=time.monotonic)
+    submitted_s: float = field(default_factory=time.monotonic)
     """When the request came."""
     rounds: int = 0
     """Passes of the target that decoded it."""
@@ -57,9 +57,9 @@ class Row:
     """Why the grammar cannot say what comes next."""
     broken: bool = False
     """Nothing that was computed for it is to be kept: its logits were no numbers."""
-    admitted: float = 0.0
+    admitted_s: float = 0.0
     """When it got a place."""
-    first_token: float = 0.0
+    first_token_s: float = 0.0
     """When its first token was read back."""
 
     def __post_init__(self) -> None:
@@ -176,8 +176,8 @@ class Row:
 
         Raises ConstraintFault where the grammar has nothing to draw from.
         """
-        if not self.first_token:
-            self.first_token = time.monotonic()
+        if not self.first_token_s:
+            self.first_token_s = time.monotonic()
         if token in self.request.stop_ids:
             self.stop_id = token
             return "stop"
@@ -198,7 +198,7 @@ class Row:
         if self.matcher is None or self.fault is not None:
             return False
         with suppress(ConstraintFault):
-            self.matcher.back(0)
+            self.matcher.back(0)  # it has failed, and stands again where it did
             mask = self.matcher.mask()
             never = self.request.sampling.suppressed
             return not allows(mask, token) and any(without(mask, never))
@@ -219,8 +219,8 @@ class Row:
     def end(self, reason: Reason) -> None:
         """Tell the caller that no more comes, and what it cost."""
         now = time.monotonic()
-        admitted = self.admitted or now
-        first = self.first_token or now
+        admitted = self.admitted_s or now
+        first = self.first_token_s or now
         drafts = tuple(self._drafts())
         usage = Usage(
             prompt_tokens=self.request.prompt_tokens,
@@ -231,7 +231,7 @@ class Row:
             rounds=self.rounds,
             dropped_tokens=len(self.dropped),
             drafts=drafts,
-            wait_s=admitted - self.submitted,
+            wait_s=admitted - self.submitted_s,
             prefill_s=first - admitted,
             decode_s=now - first,
         )

@@ -89,6 +89,7 @@ class Attention(SelfAttention):
         return linear(self.o_proj, (share * mixed[0] + (1 - share) * mixed[1]).flatten(2), step)
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+        """Of the first pass (`sublayer.stated_together`)."""
         return super().states(norm, after)
 
 
@@ -117,6 +118,7 @@ class Block(PreNorm):
         return added(x, self.mlp, step, norm=self.post_attention_layernorm)
 
     def sublayers(self) -> tuple[Place, Place]:
+        """Of the first pass (`sublayer.stated_together`)."""
         return super().sublayers()
 
 

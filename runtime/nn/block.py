@@ -93,6 +93,7 @@ class Scaled(PreNorm):
         return x + self.mlp(self.post_attention_layernorm(x), step) * self.share
 
     def sublayers(self) -> tuple[Place, Place]:
+        """As before: `share` says what is other (`sublayer.stated_together`)."""
         return super().sublayers()
 
 
@@ -106,6 +107,7 @@ class SideBySide(PreNorm):
         return heard + self.mlp(self.post_attention_layernorm(x), step)
 
     def sublayers(self) -> tuple[Place, Place]:
+        """As before: `parallel` says what is other (`sublayer.stated_together`)."""
         return super().sublayers()
 
 

@@ -70,6 +70,7 @@ class _Opened(Attention):
         return (out.reshape(*gate.shape, -1) * gate[..., None]).reshape(out.shape)
 
     def heads(self) -> Heads:
+        """As before: `states` says the gate (`sublayer.stated_together`)."""
         return super().heads()
 
 

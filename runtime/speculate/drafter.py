@@ -2,8 +2,7 @@
 
 A drafter sees the decoding rows 0..n-1 in the order of their places in layer memory, and mirrors what the
 engine does to places (`move`, `clear`, `resize`). Its own memory may lag behind the target's as far as it
-likes, but never holds a token
-that was not kept: `settle` says after each round what was.
+likes, but never holds a token that was not kept: `settle` says after each round what was.
 """
 
 from collections.abc import Sequence
