@@ -54,7 +54,8 @@ class Checkpoint:
     prefix: str = ""
     """What MLX has before every name but the head's."""
     spare: tuple[str, ...] = ()
-    """How names of what is left out end."""
+    """How names end of what no family reads: stored masks, what is for other media. `adapt` is not given it,
+    and it is left out of what is written anew."""
     copies: tuple[str, tuple[str, ...]] = ("", ())
     """A tensor, and how the names end of those that repeat it or that nothing reads beside it."""
     unread: tuple[str, ...] = ()
@@ -85,6 +86,10 @@ class Checkpoint:
     def never_read(self, name: str) -> bool:
         """Is this tensor one of those that are stored beside an encoder and that nothing here reads?"""
         return any(f".{part}." in f".{name}." for part in self.unread)
+
+    def is_spare(self, name: str) -> bool:
+        """Is this tensor one of those, or a stored rotary table?"""
+        return name.endswith((*self.spare, "rotary_emb.inv_freq"))
 
     def in_head(self, name: str, layers: int) -> bool:
         """Is this tensor part of a draft head of a model with that many layers (0: unknown)?"""

@@ -327,12 +327,8 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    """Matrices of groups of heads apart, tables of experts in 32 bits, and no draft heads."""
-    own = {
-        spelled(name, _NAMES): array
-        for name, array in weights.items()
-        if not name.startswith(_HEADS) and not name.endswith(_OF_IMAGES)
-    }
+    """Matrices of groups of heads apart, and tables of experts in 32 bits."""
+    own = {spelled(name, _NAMES): array for name, array in weights.items()}
     made: Weights = {}
     for name, array in to_switch(without_spares(config, own), config.experts).items():
         if ".o_a_proj." in name and array.ndim == 2:

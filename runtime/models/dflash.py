@@ -145,7 +145,7 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
             parts = mx.split(array, [queries, queries + shared])
             for letter, part in zip("qkv", parts, strict=True):
                 adapted[name.replace(".qkv_proj.", f".{letter}_proj.")] = part
-        elif not name.endswith("rotary_emb.inv_freq"):
+        else:
             adapted[name] = array
     return adapted
 

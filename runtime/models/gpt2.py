@@ -80,7 +80,6 @@ def build(config: Config) -> Placed:
     return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
 
 
-_MASKS = (".attn.bias", ".attn.masked_bias")
 _MATRIX = re.compile(r".*\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
 _FIRST = "h.0.attn.c_attn.weight"
 _NAMES = (
@@ -100,12 +99,11 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """No stored masks, matrices as [out, in]."""
-    kept = {name: array for name, array in weights.items() if not name.endswith(_MASKS)}
-    first = next((array for name, array in kept.items() if name.endswith(_FIRST)), None)
+    """Matrices as [out, in]."""
+    first = next((array for name, array in weights.items() if name.endswith(_FIRST)), None)
     if first is not None and first.shape[0] == config.hidden_size:
-        kept = {name: array.T if _MATRIX.fullmatch(name) else array for name, array in kept.items()}
-    return without_spares(config, respelled(kept, _NAMES))
+        weights = {name: array.T if _MATRIX.fullmatch(name) else array for name, array in weights.items()}
+    return without_spares(config, respelled(weights, _NAMES))
 
 
 FAMILY = Family(

@@ -71,7 +71,7 @@ def build(config: Config) -> Placed:
     return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
 
 
-MASKS = (".attn.bias", ".attn.masked_bias")
+_MASKS = (".attn.bias", ".attn.masked_bias")
 """Triangles that old files of GPTs hold."""
 _NAMES = (
     ("transformer.h.", "model.layers."),
@@ -88,10 +88,9 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    kept = {name: array for name, array in weights.items() if not name.endswith(MASKS)}
-    return respelled(without_spares(config, kept), _NAMES)
+    return respelled(without_spares(config, weights), _NAMES)
 
 
 FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=MASKS))
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_MASKS))
 )

@@ -80,8 +80,7 @@ _NAMES = (
 
 
 def adapt(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    kept = {name: array for name, array in weights.items() if not name.endswith(_SPARE)}
-    return respelled(without_spares(config, kept), _NAMES)
+    return respelled(without_spares(config, weights), _NAMES)
 
 
 FAMILY = Family(

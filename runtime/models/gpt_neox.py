@@ -69,7 +69,7 @@ def build(config: Config) -> CausalLM:
     return CausalLM(config, layers, norm())
 
 
-_BUFFERS = (".attention.bias", ".attention.masked_bias", ".rotary_emb.inv_freq")
+_BUFFERS = (".attention.bias", ".attention.masked_bias")
 
 
 _NAMES = (
@@ -88,11 +88,8 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Without stored masks and rotary tables; transformers 5 calls the head lm_head, MLX conversions the
-    trunk model.
-    """
-    kept = {name: array for name, array in weights.items() if not name.endswith(_BUFFERS)}
-    return without_spares(config, respelled(kept, _NAMES, trunk=""))
+    """transformers 5 calls the head lm_head, MLX conversions the trunk model."""
+    return without_spares(config, respelled(weights, _NAMES, trunk=""))
 
 
 CHECKPOINT = Checkpoint(spare=_BUFFERS, modules=(("embed_out.", "lm_head."),))

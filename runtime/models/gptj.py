@@ -92,7 +92,6 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     kept = {
         name.replace("model.", "transformer.") if name.startswith("model.") else name: array
         for name, array in weights.items()
-        if not name.endswith(_SPARE)
     }
     named = respelled(without_spares(config, kept), _NAMES)
     return {name: _in_order(x, config.cuts) if ".qkv_proj." in name else x for name, x in named.items()}

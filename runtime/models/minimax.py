@@ -157,8 +157,7 @@ _COMPUTED = (".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay")
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Files have Mixtral's names."""
-    stored = {n: array for n, array in without_spares(config, weights).items() if not n.endswith(_COMPUTED)}
-    return to_switch(numbered_names(stored), config.experts)
+    return to_switch(numbered_names(without_spares(config, weights)), config.experts)
 
 
 FAMILY = Family(

@@ -149,18 +149,10 @@ def build(config: Config) -> Ouro:
     return Ouro(config)
 
 
-_GATE = "early_exit_gate."
-
-
-def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    own = without_spares(config, weights)
-    return {name: array for name, array in own.items() if _GATE not in name}
-
-
 FAMILY = Family(
     parse=parse,
     layout=layout,
     build=build,
-    adapt=adapt,
-    checkpoint=always(Checkpoint(spare=(f"{_GATE}weight", f"{_GATE}bias"))),
+    adapt=without_spares,
+    checkpoint=always(Checkpoint(spare=("early_exit_gate.weight", "early_exit_gate.bias"))),
 )

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.errors import UnsupportedModel, shown
-from runtime.models.checkpoint import PLAIN, Checkpoint
+from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -85,16 +85,12 @@ _PAIRS = tuple(f".lora_{end}.{kind}.weight" for end in "AB" for kind in ("speech
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return {
-        name.replace(_WRAPPED, "."): array
-        for name, array in without_spares(config, weights).items()
-        if not name.endswith(_PAIRS)
-    }
+    return {name.replace(_WRAPPED, "."): array for name, array in without_spares(config, weights).items()}
 
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:
     if not _is_multimodal(config):
-        return PLAIN
+        return Checkpoint(spare=_PAIRS)
     towers = Towers(images=("embed_tokens_extend.",))
     renamed = tuple((f".{matrix}{_WRAPPED}", f".{matrix}.") for matrix in _MATRICES)
     return Checkpoint(

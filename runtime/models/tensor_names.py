@@ -58,14 +58,14 @@ def respelled(
 
 
 def without_spares(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Drop what carries no information: stored rotary tables, and a head that repeats a tied embedding. What
-    a file of the trunk alone has no prefix for, as embeddings are published and AutoModel saves it, gets one.
+    """Without a head that repeats a tied embedding. What a file of the trunk alone has no prefix for, as
+    embeddings are published and AutoModel saves it, gets one.
     """
     spare_head = ("lm_head.",) if config.tied else ()
     return {
         TRUNK + name if name.startswith(_BARE) else name: array
         for name, array in weights.items()
-        if not name.endswith("rotary_emb.inv_freq") and not name.startswith(spare_head)
+        if not name.startswith(spare_head)
     }
 
 

@@ -21,6 +21,7 @@ def without_unused(described: Described, weights: Mapping[str, _T]) -> dict[str,
         for name, array in weights.items()
         if not described.checkpoint.towers.has(name)
         and not described.checkpoint.never_read(name)
+        and not described.checkpoint.is_spare(name)
         and not _in_unused_head(described, name)
     }
 

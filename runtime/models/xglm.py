@@ -101,9 +101,7 @@ _SPARE = ("embed_positions.weights",)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Older files hold the table of positions."""
-    kept = {name: array for name, array in weights.items() if not name.endswith(_SPARE)}
-    return respelled(without_spares(config, kept), _NAMES, trunk="model.")
+    return respelled(without_spares(config, weights), _NAMES, trunk="model.")
 
 
 FAMILY = Family(

@@ -21,8 +21,8 @@ def masks(inventory: Inventory) -> list[str]:
     DeepSeek V4's choice of experts for images, ERNIE's experts for these, and Ouro's gates; MLX has no module
     for them.
     """
-    endings = (*checkpoint_of(inventory.config).spare, "rotary_emb.inv_freq")
-    return [name for name in inventory.tensors if name.endswith(endings)]
+    files = checkpoint_of(inventory.config)
+    return [name for name in inventory.tensors if files.is_spare(name)]
 
 
 def is_in_the_way(inventory: Inventory) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 
 from runtime.models import describe
-from runtime.models.unused import unused_parts
+from runtime.models.unused import unused_parts, without_unused
 from tests.support.parity import Reference
 
 
@@ -41,3 +41,23 @@ def test_towers(name: str) -> None:
 @pytest.mark.parametrize("name", ["deepseek_v3", "gpt2", "jamba", "llama"])
 def test_most_models_run_whole(name: str) -> None:
     assert said(name) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor"),
+    [
+        ("llama", "model.layers.0.self_attn.rotary_emb.inv_freq"),
+        ("gpt2", "transformer.h.0.attn.masked_bias"),
+        ("gpt_neo", "transformer.h.0.attn.attention.bias"),
+        ("gpt_neox", "gpt_neox.layers.0.attention.masked_bias"),
+        ("gptj", "transformer.h.0.attn.causal_mask"),
+        ("xglm", "model.embed_positions.weights"),
+        ("minimax", "model.layers.0.self_attn.slope_rate"),
+        ("deepseek_v4", "layers.0.ffn.gate.bias_vl"),
+        ("ouro", "model.early_exit_gate.weight"),
+        ("phi3_window", "model.layers.0.mlp.down_proj.lora_A.vision.weight"),
+    ],
+)
+def test_what_no_family_reads_reaches_none(name: str, tensor: str) -> None:
+    described = describe(Reference(name).record["config"])
+    assert without_unused(described, {"lm_head.weight": 1, tensor: 2}) == {"lm_head.weight": 1}
