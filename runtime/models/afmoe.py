@@ -103,7 +103,7 @@ _NAMES = (
 
 def adapt(config: Config, weights: Weights) -> Weights:
     kept = without_spares(config, weights)
-    return to_switch(respelled(kept, _NAMES, trunk=""), config.mixture.experts)
+    return to_switch(respelled(kept, _NAMES), config.mixture.experts)
 
 
 FAMILY = Family(

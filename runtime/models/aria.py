@@ -91,7 +91,7 @@ _NAMES = (*STACKS, (".mlp.router.", ".mlp.gate."))
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = respelled(without_spares(config, weights), _NAMES, trunk="")
+    named = respelled(without_spares(config, weights), _NAMES)
     return to_switch(output_first(named), config.experts)
 
 

@@ -75,7 +75,7 @@ _HEAD = "lm_head.weight"
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    adapted = respelled(without_spares(config, weights), _NAMES, trunk="")
+    adapted = respelled(without_spares(config, weights), _NAMES)
     return normed_head(adapted) if config.unit_head else adapted
 
 

@@ -146,7 +146,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     """Queries, keys and values of KDA joined; latent heads apart; experts stacked; filters to MLX's axis
     order.
     """
-    named = respelled(without_spares(config, weights), _RENAMED, trunk="")
+    named = respelled(without_spares(config, weights), _RENAMED)
     for parts, whole in ((_MATRICES, ".self_attn.qkv_proj."), (_FILTERS, ".self_attn.conv1d.")):
         named = joined_rows(named, parts, whole)
     for name, array in named.items():

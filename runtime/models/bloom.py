@@ -71,7 +71,7 @@ _EMBEDDED = "transformer.word_embeddings_layernorm.", "model.embed_norm."
 
 
 def adapt(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), (_EMBEDDED, *NAMES))
+    return respelled(without_spares(config, weights), (_EMBEDDED, *NAMES), trunk="transformer.")
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

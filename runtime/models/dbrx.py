@@ -153,7 +153,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = respelled(without_spares(config, weights), _NAMES)
+    named = respelled(without_spares(config, weights), _NAMES, trunk="transformer.")
     return to_switch({name: _apart(config, name, array) for name, array in named.items()}, config.experts)
 
 

@@ -262,7 +262,7 @@ _RENAMED = (
 def adapt(config: Config, weights: Weights) -> Weights:
     """Files of EXAONE and Hunyuan keep corrections beside the gate, and Hunyuan's have names of its own."""
     kept = without_spares(config, weights)
-    return to_switch(respelled(kept, _RENAMED, trunk=""), config.mixture.experts)
+    return to_switch(respelled(kept, _RENAMED), config.mixture.experts)
 
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:

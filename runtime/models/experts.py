@@ -7,6 +7,8 @@ import re
 
 import mlx.core as mx
 
+from runtime.models.tensor_names import respelled
+
 Weights = dict[str, mx.array]
 
 _EXPERT = re.compile(r"(.*\.experts)\.(\d{1,5})\.(.+)")
@@ -95,9 +97,4 @@ _NUMBERED = (
 
 def numbered_names(weights: Weights) -> Weights:
     """Mixtral's names, in which an expert's matrices have numbers, as the names of the others."""
-    kept: Weights = {}
-    for name, array in weights.items():
-        for theirs, ours in _NUMBERED:
-            name = name.replace(theirs, ours)
-        kept[name] = array
-    return kept
+    return respelled(weights, _NUMBERED)

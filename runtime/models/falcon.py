@@ -116,7 +116,7 @@ NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), NAMES)
+    return respelled(without_spares(config, weights), NAMES, trunk="transformer.")
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -106,7 +106,7 @@ _NAMES = ((".mlp.shared_expert.", ".mlp.shared_experts."), (".softmax_offset", "
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.mixture.experts)
+    return to_switch(respelled(without_spares(config, weights), _NAMES), config.mixture.experts)
 
 
 FAMILY = Family(

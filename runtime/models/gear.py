@@ -143,7 +143,7 @@ _NAMES = ((".local_mixer.", ".self_attn."),)
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    named = one_added(respelled(without_spares(config, weights), _NAMES, trunk=""))
+    named = one_added(respelled(without_spares(config, weights), _NAMES))
     return {
         name: stored_filters(array) if name.endswith("_conv.weight") else array
         for name, array in named.items()

@@ -243,7 +243,7 @@ _RENAMED = tuple(
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """As Kimi Linear's, with the streams' own numbers."""
-    return kimi_linear.adapt(config, respelled(text_tower(weights), _RENAMED, trunk=""))
+    return kimi_linear.adapt(config, respelled(text_tower(weights), _RENAMED))
 
 
 FAMILY = Family(

@@ -103,7 +103,7 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     first = next((array for name, array in weights.items() if name.endswith(_FIRST)), None)
     if first is not None and first.shape[0] == config.hidden_size:
         weights = {name: array.T if _MATRIX.fullmatch(name) else array for name, array in weights.items()}
-    return without_spares(config, respelled(weights, _NAMES))
+    return without_spares(config, respelled(weights, _NAMES, trunk="transformer."))
 
 
 FAMILY = Family(

@@ -80,7 +80,7 @@ _NAMES = (
 
 
 def adapt(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), _NAMES)
+    return respelled(without_spares(config, weights), _NAMES, trunk="transformer.")
 
 
 FAMILY = Family(

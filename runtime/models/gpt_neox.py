@@ -89,7 +89,7 @@ _NAMES = (
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """transformers 5 calls the head lm_head, MLX conversions the trunk model."""
-    return without_spares(config, respelled(weights, _NAMES, trunk=""))
+    return without_spares(config, respelled(weights, _NAMES))
 
 
 CHECKPOINT = Checkpoint(spare=_BUFFERS, modules=(("embed_out.", "lm_head."),))

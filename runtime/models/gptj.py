@@ -93,7 +93,7 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         name.replace("model.", "transformer.") if name.startswith("model.") else name: array
         for name, array in weights.items()
     }
-    named = respelled(without_spares(config, kept), _NAMES)
+    named = respelled(without_spares(config, kept), _NAMES, trunk="transformer.")
     return {name: _in_order(x, config.cuts) if ".qkv_proj." in name else x for name, x in named.items()}
 
 

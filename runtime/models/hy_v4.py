@@ -227,7 +227,7 @@ _MODULES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = respelled(text_tensors(config, weights), _MODULES, trunk="")
+    named = respelled(text_tensors(config, weights), _MODULES)
     return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
 
 

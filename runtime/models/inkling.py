@@ -277,7 +277,7 @@ _IN_TURN = (".mlp.w13_dn.", ".mlp.{}."), (".shared_w13_weight", ".{}"), (".exper
 def adapt(config: Config, weights: Weights) -> Weights:
     """Rows of table and head that stand for no id are left out."""
     adapted: Weights = {}
-    for name, array in respelled(text_tensors(config, weights), PUBLISHED, trunk="").items():
+    for name, array in respelled(text_tensors(config, weights), PUBLISHED).items():
         if name.endswith("conv1d.weight"):
             array = stored_filters(array)
         if name.startswith(("lm_head.", "model.embed_tokens.")):

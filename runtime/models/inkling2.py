@@ -279,7 +279,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     adapted: Weights = {}
     for place, query in enumerate(_messages(config, plain_names), start=config.looped.start):
         adapted[f"model.layers.{place}.message_input.query"] = query
-    for name, array in respelled(plain_names, _NAMES, trunk="").items():
+    for name, array in respelled(plain_names, _NAMES).items():
         if found := _QUERY.fullmatch(name):
             kind, place = ("attention", int(found[2]) + 1) if found[1] == "attn" else ("mlp", int(found[2]))
             name = f"model.layers.{place}.{kind}_input.query"

@@ -103,7 +103,7 @@ _NAMES = ((".mlp.expert_bias", ".mlp.gate.e_score_correction_bias"),)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.mixture.experts)
+    return to_switch(respelled(without_spares(config, weights), _NAMES), config.mixture.experts)
 
 
 FAMILY = Family(

@@ -131,7 +131,7 @@ _PARTS = tuple(f".linear_attn.in_proj_{part}." for part in ("qkv", "z", "b", "a"
 def adapt(config: Config, weights: Weights) -> Weights:
     spec = config.delta
     rows = spec.channels, spec.values, spec.value_heads, spec.value_heads
-    named = respelled(without_spares(config, weights), _NAMES, trunk="")
+    named = respelled(without_spares(config, weights), _NAMES)
     named = parted_rows(named, ".linear_attn.in_proj.", _PARTS, rows)
     filters = {name: stored_filters(array) for name, array in named.items() if name.endswith("conv1d.weight")}
     return to_switch(named | filters, config.mixture.experts)

@@ -66,7 +66,7 @@ _NAMES = (
 
 
 def adapt(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, respelled(weights, _NAMES, trunk=""))
+    return without_spares(config, respelled(weights, _NAMES))
 
 
 FAMILY = Family(

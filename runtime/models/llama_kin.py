@@ -69,7 +69,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, respelled(weights, _NAMES, trunk=""))
+    return without_spares(config, respelled(weights, _NAMES))
 
 
 FAMILY = Family(

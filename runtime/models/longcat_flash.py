@@ -207,7 +207,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     transformers holds and saves for those that have no matrices.
     """
     named: Weights = {}
-    kept = respelled(without_spares(config, weights), _RENAMED, trunk="")
+    kept = respelled(without_spares(config, weights), _RENAMED)
     kept = {name: array for name, array in kept.items() if not _is_idle(config, name)}
     for name, array in to_switch(kept, config.experts).items():
         if name.endswith(_SCALED):

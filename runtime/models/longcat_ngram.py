@@ -166,7 +166,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return longcat_flash.adapt(config, respelled(weights, _NAMES, trunk=""))
+    return longcat_flash.adapt(config, respelled(weights, _NAMES))
 
 
 def _checkpoint(config: Mapping[str, Any]) -> Checkpoint:

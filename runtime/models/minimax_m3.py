@@ -218,7 +218,7 @@ _NAMES = (
 def adapt(config: Config, weights: Weights) -> Weights:
     """Files have Mixtral's names for experts, and corrections beside the gate."""
     own = numbered_names(text_tensors(config, weights))
-    return one_added(to_switch(respelled(own, _NAMES, trunk=""), config.experts))
+    return one_added(to_switch(respelled(own, _NAMES), config.experts))
 
 
 FAMILY = Family(

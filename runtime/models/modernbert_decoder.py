@@ -165,7 +165,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, respelled(weights, _NAMES, trunk=""))
+    return without_spares(config, respelled(weights, _NAMES))
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

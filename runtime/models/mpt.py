@@ -135,7 +135,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), _NAMES)
+    return respelled(without_spares(config, weights), _NAMES, trunk="transformer.")
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

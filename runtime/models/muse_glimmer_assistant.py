@@ -19,6 +19,7 @@ from runtime.models.dflash import BlockDraft
 from runtime.models.dflash_config import LARGEST_BLOCK, Config, listed_targets
 from runtime.models.family import Family
 from runtime.models.muse_glimmer import ROWS
+from runtime.models.tensor_names import spelled
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -61,12 +62,7 @@ _RENAMED = (("encoder.fc.", "fc."), ("encoder.output_norm_enc.", "hidden_norm.")
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    adapted: dict[str, mx.array] = {}
-    for name, array in weights.items():
-        for theirs, ours in _RENAMED:
-            name = ours + name.removeprefix(theirs) if name.startswith(theirs) else name
-        adapted[name] = array
-    return adapted
+    return {spelled(name, _RENAMED): array for name, array in weights.items()}
 
 
 FAMILY = Family(

@@ -239,7 +239,7 @@ _NAMES = ((".experts.post_expert_norm.", ".switch_mlp.post_expert_norm."),)
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = respelled(text_tensors(config, weights), _NAMES, trunk="")
+    named = respelled(text_tensors(config, weights), _NAMES)
     return one_added(one_added(to_switch(named, config.experts), "layernorm.weight"), "expert_norm.weight")
 
 

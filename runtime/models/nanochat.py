@@ -81,7 +81,7 @@ _RENAMED = (".mlp.fc1.", ".mlp.up_proj."), (".mlp.fc2.", ".mlp.down_proj.")
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), _RENAMED, trunk="")
+    return respelled(without_spares(config, weights), _RENAMED)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -182,7 +182,7 @@ _NAMES = ((".self_attn.linear_attn.", ".self_attn.linear."), (".mlp.linear_mlp."
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), _NAMES, trunk="")
+    return respelled(without_spares(config, weights), _NAMES)
 
 
 FAMILY = Family(

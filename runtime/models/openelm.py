@@ -131,7 +131,7 @@ _FUSED = re.compile(r"model\.layers\.(\d{1,4})\.self_attn\.qkv_proj\.")
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Queries, keys and values apart: heads of the first two have norms."""
-    named, size = without_spares(config, respelled(weights, _NAMES)), config.head_dim
+    named, size = without_spares(config, respelled(weights, _NAMES, trunk="transformer.")), config.head_dim
     for name in list(named):
         found = _FUSED.match(name)
         if found is not None and int(found[1]) < config.layers:

@@ -13,7 +13,7 @@ from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_norms, layer_ropes, plain_mlp
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
 from runtime.models.family import Family
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import Parallel
 from runtime.nn.layer import Mixer
 from runtime.nn.norm import LayerNorm, Normalize
@@ -77,13 +77,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return {_named(name): array for name, array in without_spares(config, weights).items()}
-
-
-def _named(name: str) -> str:
-    for theirs, ours in _NAMES:
-        name = name.replace(theirs, ours)
-    return name
+    return respelled(without_spares(config, weights), _NAMES)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

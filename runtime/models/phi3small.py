@@ -213,7 +213,7 @@ _NAMES = ((".self_attn.dense.", ".self_attn.o_proj."), ("model.final_layernorm."
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), _NAMES, trunk="")
+    return respelled(without_spares(config, weights), _NAMES)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -27,7 +27,7 @@ from runtime.models.decoder_config import (
 )
 from runtime.models.experts import Weights
 from runtime.models.family import RATES, Family
-from runtime.models.tensor_names import without_spares
+from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.block import Block as Sublayers
@@ -291,9 +291,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     multiple of 16.
     """
     adapted: Weights = {}
-    for name, array in without_spares(config, weights).items():
-        for theirs, ours in _RENAMED:
-            name = name.replace(theirs, ours)
+    for name, array in respelled(without_spares(config, weights), _RENAMED).items():
         less = next((offset for end, offset in OFFSETS.items() if name.endswith(end)), 0.0)
         if less:
             array = array.astype(mx.float32) + less

@@ -82,7 +82,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, respelled(weights, _NAMES))
+    return without_spares(config, respelled(weights, _NAMES, trunk="transformer."))
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

@@ -205,7 +205,7 @@ _RENAMED = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    kept = to_switch(respelled(without_spares(config, weights), _RENAMED, trunk=""), config.mixture.experts)
+    kept = to_switch(respelled(without_spares(config, weights), _RENAMED), config.mixture.experts)
     return kept if config.latent is None else split_latent_heads(kept, config.latent)
 
 

@@ -21,6 +21,7 @@ from runtime.models.config import Fields
 from runtime.models.experts import Weights
 from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
+from runtime.models.tensor_names import respelled
 from runtime.nn import ops
 from runtime.nn.activation import relu2
 from runtime.nn.linear import embed, linear
@@ -317,9 +318,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     have in one array.
     """
     adapted: Weights = {}
-    for name, array in weights.items():
-        for theirs, ours in _RENAMED:
-            name = name.replace(theirs, ours)
+    for name, array in respelled(weights, _RENAMED).items():
         if config.tied and name.startswith("lm_head."):
             continue
         if name.endswith(".attn.x_x"):

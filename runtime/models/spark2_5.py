@@ -107,7 +107,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return without_spares(config, respelled(weights, _NAMES, trunk=""))
+    return without_spares(config, respelled(weights, _NAMES))
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

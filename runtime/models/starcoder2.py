@@ -63,7 +63,7 @@ _NAMES = (".mlp.c_fc.", ".mlp.up_proj."), (".mlp.c_proj.", ".mlp.down_proj.")
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return respelled(without_spares(config, weights), _NAMES, trunk="")
+    return respelled(without_spares(config, weights), _NAMES)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

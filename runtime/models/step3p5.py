@@ -257,7 +257,7 @@ _BY_MLX = ".mlp.gate.gate."
 
 def adapt(config: Config, weights: Weights) -> Weights:
     whole = any(_BY_MLX in name for name in weights)
-    kept = to_switch(respelled(without_spares(config, weights), _RENAMED, trunk=""), config.experts)
+    kept = to_switch(respelled(without_spares(config, weights), _RENAMED), config.experts)
     return kept if whole else one_added(kept)
 
 

@@ -43,10 +43,10 @@ def spelled(name: str, pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def respelled(
-    weights: dict[str, mx.array], pairs: Iterable[tuple[str, str]], trunk: str = "transformer."
+    weights: dict[str, mx.array], pairs: Iterable[tuple[str, str]], trunk: str = ""
 ) -> dict[str, mx.array]:
     """With the first of each pair replaced by the second, in order. trunk: what stands before all names but
-    the head's, also where a file of the trunk alone leaves it out; "": nothing is put before any.
+    the head's, and is put there first where a file of the trunk alone leaves it out.
     """
     pairs, out = tuple(pairs), dict[str, mx.array]()
     for name, array in weights.items():
