@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.prefix import PrefixStore
-from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import Described
@@ -27,6 +25,7 @@ from runtime.models.taps import taps_of
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
+from runtime.speculate.lines import Lines, padded
 from runtime.step import Inputs, Step
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class _Line:
         return mx.concatenate(taken, axis=1)
 
 
-class BlockDrafter:
+class BlockDrafter(Lines[_Line]):
     """`limit` stays below the slack of layer memory, so that a whole proposal can be taken back.
 
     budget: what its memory counts in. ahead: an entry of it looks at no token but its own.
@@ -117,12 +116,8 @@ class BlockDrafter:
         whole = pass_cost(draft.weight_bytes, len(draft.described.layout), target)
         self.token_cost = whole / config.block  # one pass makes a whole block
         self._draft, self._target, self._taps, self._config = draft, target, taps, config
-        self.memory = own_memory(draft.described.layout, draft.dtype, limit=self.limit, budget=budget)
-        self._sharing: Sharing[_Line] | None = None
-        self._lines = [_Line() for _ in range(self.memory.rows)]
-
-    def share(self, store: PrefixStore) -> None:
-        self._sharing = Sharing(self.memory, store, spacing=SPACING)
+        memory = own_memory(draft.described.layout, draft.dtype, limit=self.limit, budget=budget)
+        super().__init__(memory, _Line, spacing=SPACING)
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         line = self._lines[row] = _Line(tuple(ids), space)
@@ -172,25 +167,6 @@ class BlockDrafter:
     def settle(self, lengths: Sequence[int]) -> None:
         """Nothing to do: a block is never committed."""
 
-    def move(self, src: int, dst: int) -> None:
-        self.memory.move(src, dst)
-        self._lines[dst], self._lines[src] = self._lines[src], _Line()
-
-    def clear(self, row: int) -> None:
-        self.memory.clear(row)
-        self._leave(self._lines[row])
-        self._lines[row] = _Line()
-
-    def resize(self, rows: int) -> None:
-        for line in self._lines[rows:]:
-            self._leave(line)
-        self.memory.resize(rows)
-        self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
-
-    def _leave(self, line: _Line) -> None:
-        if self._sharing is not None:
-            self._sharing.forget(line)
-
     def _catch_up(self, rows: Rows) -> None:
         """Read all that waits: in one ragged step where something of every row does, and nothing is paged."""
         lines = self._lines[: len(rows)]
@@ -203,7 +179,7 @@ class BlockDrafter:
         counts = tuple(line.waiting for line in lines)
         if all(counts):
             pairs, width = zip(lines, counts, strict=True), max(counts)
-            self._read(mx.concatenate([_padded(line.take(n), width) for line, n in pairs]), counts, 0)
+            self._read(mx.concatenate([padded(line.take(n), width) for line, n in pairs]), counts, 0)
             return
         for row, (line, count) in enumerate(zip(lines, counts, strict=True)):
             if count:
@@ -236,8 +212,3 @@ class BlockDrafter:
         self.memory.commit(step, counts)
         for line, count in zip(lines, counts, strict=True):
             line.read += count
-
-
-def _padded(states: mx.array, width: int) -> mx.array:
-    missing = width - states.shape[1]
-    return mx.pad(states, [(0, 0), (0, missing), (0, 0)]) if missing else states

@@ -13,9 +13,7 @@ import mlx.core as mx
 
 from runtime.cache.budget import Budget
 from runtime.cache.build import Mark, build_memory
-from runtime.cache.prefix import PrefixStore
 from runtime.cache.protocol import by_layout
-from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, keys_apart
 from runtime.cpu.stated import Guessed, stated_by
 from runtime.loaded import LoadedModel
@@ -24,6 +22,7 @@ from runtime.nn.rope_spec import long_after
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain, within
 from runtime.speculate.drafter import Audition, Proposal, Rows, own_memory
+from runtime.speculate.lines import Lines
 from runtime.step import Inputs, Step
 
 # A row this far behind reads alone, CHUNK tokens at a time at most; a shorter lag joins the common step,
@@ -43,7 +42,7 @@ class _Line:
     """It is read as a long sequence, as in `runtime.engine.prefixes`."""
 
 
-class ModelDrafter:
+class ModelDrafter(Lines[_Line]):
     """`limit` stays below the slack of layer memory, so that a whole proposal can be taken back."""
 
     ahead = 0
@@ -59,18 +58,14 @@ class ModelDrafter:
     ) -> None:
         """vocab_size: how many ids the target has; None: as many as the draft."""
         self.limit, self.token_cost = limit, token_cost
-        self.memory = own_memory(model.described.layout, model.dtype, limit=limit, budget=budget)
+        memory = own_memory(model.described.layout, model.dtype, limit=limit, budget=budget)
+        super().__init__(memory, _Line, spacing=CHUNK)
         self._model = model
         self._vocab_size = vocab_size or model.vocab_size
         self._knows_all = self._vocab_size <= model.vocab_size
         self._network = stated_by(model.network)
         self._long_after = long_after(model.described.config)
-        self._sharing: Sharing[_Line] | None = None
-        self._lines = [_Line() for _ in range(self.memory.rows)]
         self._marks: list[tuple[Mark, ...]] = []  # of each row: where it may go back to
-
-    def share(self, store: PrefixStore) -> None:
-        self._sharing = Sharing(self.memory, store, spacing=CHUNK)
 
     def rehearse(self) -> None:
         """Kernels' views of weights are made when a graph is first built, which takes longer than a round of
@@ -179,28 +174,17 @@ class ModelDrafter:
             self._cut(row, length)
         self._marks = []
 
-    def move(self, src: int, dst: int) -> None:
-        self.memory.move(src, dst)
-        self._lines[dst], self._lines[src] = self._lines[src], _Line()
-
     def clear(self, row: int) -> None:
         self._restart(row)
         self._marks = []
 
     def resize(self, rows: int) -> None:
-        self.memory.resize(rows)
-        for line in self._lines[rows:]:
-            self._drop(line)
-        self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
+        super().resize(rows)
+        self._marks = []
 
     def _restart(self, row: int) -> None:
-        self.memory.clear(row)
-        self._drop(self._lines[row])
-        self._lines[row] = _Line()
-
-    def _drop(self, line: _Line) -> None:
-        if self._sharing is not None:
-            self._sharing.forget(line)
+        """It is read anew; what other rows may go back to stays."""
+        super().clear(row)
 
     def _catch_up(self, rows: Rows, fits: Sequence[bool]) -> tuple[int, list[bool]]:
         """Read CHUNK tokens at most of rows that lag far behind, each alone, the least behind first: how many

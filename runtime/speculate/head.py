@@ -23,13 +23,12 @@ from itertools import pairwise
 import mlx.core as mx
 
 from runtime.cache.budget import Budget
-from runtime.cache.prefix import PrefixStore
-from runtime.cache.sharing import Sharing
 from runtime.cache.trie import Keys, keys_apart
 from runtime.loaded import LoadedModel
 from runtime.records import dataclass
 from runtime.speculate.chain import Chain
 from runtime.speculate.drafter import Proposal, Rows, own_memory, pass_cost
+from runtime.speculate.lines import Lines, padded
 from runtime.step import Inputs, Step
 
 FLUSH = 256
@@ -82,7 +81,7 @@ class _Line:
         return mx.concatenate(hidden, axis=1), mx.concatenate(tokens, axis=1)
 
 
-class HeadDrafter:
+class HeadDrafter(Lines[_Line]):
     """Drafts with `target.head`, which must be there."""
 
     ahead = 1
@@ -91,14 +90,10 @@ class HeadDrafter:
         assert target.head is not None
         self.limit = limit
         self.token_cost = pass_cost(target.head.weight_bytes, len(target.head.layout), target)
-        self.memory = own_memory(target.head.layout, target.dtype, limit=limit, budget=budget)
+        memory = own_memory(target.head.layout, target.dtype, limit=limit, budget=budget)
+        super().__init__(memory, _Line, spacing=FLUSH)
         self._target, self._head = target.network, target.head.network
-        self._sharing: Sharing[_Line] | None = None
         self._tails: dict[int, mx.array] = {}
-        self._lines = [_Line() for _ in range(self.memory.rows)]
-
-    def share(self, store: PrefixStore) -> None:
-        self._sharing = Sharing(self.memory, store, spacing=FLUSH)
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         self._lines[row].prompt, self._lines[row].space = tuple(ids), space
@@ -147,23 +142,7 @@ class HeadDrafter:
 
     def move(self, src: int, dst: int) -> None:
         self._forget(src)
-        self.memory.move(src, dst)
-        self._lines[dst], self._lines[src] = self._lines[src], _Line()
-
-    def clear(self, row: int) -> None:
-        self.memory.clear(row)
-        self._drop(self._lines[row])
-        self._lines[row] = _Line()
-
-    def resize(self, rows: int) -> None:
-        self.memory.resize(rows)
-        for line in self._lines[rows:]:
-            self._drop(line)
-        self._lines = (self._lines + [_Line() for _ in range(rows)])[:rows]
-
-    def _drop(self, line: _Line) -> None:
-        if self._sharing is not None:
-            self._sharing.forget(line)
+        super().move(src, dst)
 
     def _enter(self, row: int, start: int) -> None:
         """The row's first `start` tokens are not observed: take over what is known of them."""
@@ -200,7 +179,7 @@ class HeadDrafter:
             self._forget(row)
         counts = tuple(line.waiting for line in lines)
         width = max(counts)
-        hidden = mx.concatenate([_padded(line.take()[0], width) for line in lines])
+        hidden = mx.concatenate([padded(line.take()[0], width) for line in lines])
         tokens = [
             list(ids[-count:]) + [0] * (width - count) for ids, count in zip(rows.ids, counts, strict=True)
         ]
@@ -242,8 +221,3 @@ class HeadDrafter:
 def _pairs(ids: Sequence[int], space: str) -> Keys:
     """Keys of the store."""
     return keys_apart(tuple(pairwise(ids)), space)
-
-
-def _padded(hidden: mx.array, width: int) -> mx.array:
-    missing = width - hidden.shape[1]
-    return mx.pad(hidden, [(0, 0), (0, missing), (0, 0)]) if missing else hidden
