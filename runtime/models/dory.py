@@ -295,7 +295,7 @@ _NAMES = (
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """Published files count attention and MLP apart."""
     named = {_together(name): array for name, array in weights.items()}
-    return without_spares(config, respelled(named, _NAMES, trunk=""))
+    return without_spares(config, respelled(named, _NAMES))
 
 
 def _together(name: str) -> str:

@@ -190,7 +190,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    return to_switch(respelled(without_spares(config, weights), _NAMES, trunk=""), config.experts)
+    return to_switch(respelled(without_spares(config, weights), _NAMES), config.experts)
 
 
 FAMILY = Family(

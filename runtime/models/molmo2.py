@@ -132,7 +132,7 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         ".ff_proj.": (("up_proj", "gate_proj"), [config.intermediate_size]),
     }
     adapted = dict[str, mx.array]()
-    for name, array in respelled(weights, _NAMES, trunk="").items():
+    for name, array in respelled(weights, _NAMES).items():
         found = next((part for part in fused if part in name), None)
         if found is None:
             adapted[name] = array

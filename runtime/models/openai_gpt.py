@@ -19,6 +19,7 @@ from runtime.models.gpt2 import Config
 from runtime.models.headed import untied_head
 from runtime.models.opt import NormedSums
 from runtime.models.placed import Placed, PlacedTrunk
+from runtime.models.tensor_names import respelled
 from runtime.nn.self_attention import FusedAttention
 
 _ACTIVATIONS = {"gelu": "gelu_new", "gelu_new": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
@@ -50,12 +51,7 @@ _NAMES = (("tokens_embed.", "wte."), ("positions_embed.", "wpe."))
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    named: dict[str, mx.array] = {}
-    for name, array in weights.items():
-        for theirs, ours in _NAMES:
-            name = name.replace(theirs, ours)
-        named[name] = array
-    return gpt2.adapt(config, named)
+    return gpt2.adapt(config, respelled(weights, _NAMES))
 
 
 FAMILY = Family(

@@ -142,7 +142,7 @@ _NAMES = (
 
 def adapt(config: DecoderConfig, weights: Weights) -> Weights:
     """The head has no `.weight` in files. Tables of the rotation are left out."""
-    named = respelled(weights, _NAMES, trunk="")
+    named = respelled(weights, _NAMES)
     return {
         "lm_head.weight" if name == "lm_head" else name: array
         for name, array in named.items()
