@@ -47,10 +47,15 @@ _ONLY: dict[str, Any] = SHARED | {
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(respelled(raw, _ONLY))
-    sizes = read_sizes(
+    return Config(**sizes_of(fields, "silu"))
+
+
+def sizes_of(fields: Fields, activation: str) -> dict[str, Any]:
+    """As `read_sizes`, with what both of Nomic's kinds are where a file says nothing."""
+    return read_sizes(
         fields,
         theta=1000.0,
-        activation="silu",
+        activation=activation,
         layer_norm_eps=1e-12,
         vocab_size=30528,
         hidden_size=768,
@@ -60,7 +65,6 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_position_embeddings=2048,
         type_vocab_size=2,
     )
-    return Config(**sizes)
 
 
 def respelled(raw: Mapping[str, Any], only: Mapping[str, Any]) -> dict[str, Any]:

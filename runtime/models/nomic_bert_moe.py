@@ -17,9 +17,9 @@ import mlx.nn as nn
 from runtime.cpu.stated import Routing
 from runtime.models.config import Fields
 from runtime.models.experts import Weights, to_switch
-from runtime.models.nomic_bert import AROUND, FUSED, PREFIXES, SENSITIVE, SHARED, respelled
+from runtime.models.nomic_bert import AROUND, FUSED, PREFIXES, SENSITIVE, SHARED, respelled, sizes_of
 from runtime.models.rotary_encoder import Config as Plain
-from runtime.models.rotary_encoder import RotaryEncoder, family, feed_forward, plainly, read_sizes
+from runtime.models.rotary_encoder import RotaryEncoder, family, feed_forward, plainly
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
@@ -50,19 +50,7 @@ _ONLY: dict[str, Any] = SHARED | {
 
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(respelled(raw, _ONLY))
-    sizes = read_sizes(
-        fields,
-        theta=1000.0,
-        activation="gelu",
-        layer_norm_eps=1e-12,
-        vocab_size=30528,
-        hidden_size=768,
-        intermediate_size=3072,
-        num_hidden_layers=12,
-        num_attention_heads=12,
-        max_position_embeddings=2048,
-        type_vocab_size=2,
-    )
+    sizes = sizes_of(fields, "gelu")
     if sizes["activation"] != "gelu":
         fields.refuse("hidden_act", "gelu: experts of this family have no other")
     experts = fields.count("num_experts", 8, high=1 << 16)

@@ -15,7 +15,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import Caches, ScanningCache, by_layout
+from runtime.cache.protocol import Caches, ScanningCache, by_layer
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count
 from runtime.models.experts import Weights
@@ -172,8 +172,7 @@ class Trunk(Module):
 
     def __call__(self, step: Step, caches: Caches) -> mx.array:
         step.refuse_positions("no layer of this network goes by positions")
-        memories = by_layout(caches)
-        own: Any = list(zip(memories[::3], memories[1::3], memories[2::3], strict=True))
+        own = by_layer(caches, 3)
         return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, own))
 
     def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
