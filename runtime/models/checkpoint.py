@@ -88,8 +88,10 @@ class Checkpoint:
         return any(f".{part}." in f".{name}." for part in self.unread)
 
     def is_spare(self, name: str) -> bool:
-        """Is this tensor one of those, or a stored rotary table?"""
-        return name.endswith((*self.spare, "rotary_emb.inv_freq"))
+        """Is this tensor one of those, or of one that is packed, or a stored rotary table?"""
+        stem = name.removesuffix(".scales").removesuffix(".biases")
+        stored = name if stem == name else f"{stem}.weight"
+        return stored.endswith((*self.spare, "rotary_emb.inv_freq"))
 
     def in_head(self, name: str, layers: int) -> bool:
         """Is this tensor part of a draft head of a model with that many layers (0: unknown)?"""

@@ -61,7 +61,7 @@ INSIDE = (
 # Whose layers are computed in parts on one rank, too.
 IN_PARTS = (
     *("rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"),
-    *("jetmoe_three", "dory"),
+    *("jetmoe_three", "dory", "talkie", "zaya"),
 )
 SHARED = (
     *STAGED,
@@ -84,12 +84,11 @@ SHARED = (
         "minimax_m3",
         "iquest_loop",
         "ouro_window",
-        "talkie",
         "inkling2_text",
         "inkling_text",
         "starcoder2",
     ),
-    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", "zaya", *INSIDE, *IN_PARTS),
+    *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
     "nanbeige",
 )
 PAIRED = (
