@@ -14,7 +14,7 @@ STORIES = ROOT.parent / "shared" / "data" / "stories260k"
 MODELS = [
     (ISLAND / "target", None, "Pip went to the"),
     (ISLAND / "target", "q4", "One morning Tam"),
-    (ISLAND / "target", "nvfp4", "Pip went to the"),
+    (STORIES, "nvfp4", "Once upon a time"),  # the island's numbers are too small for it
     (ISLAND / "target", "mxfp4", "One morning Tam"),
     (ISLAND / "draft", None, "One windy evening"),
     (STORIES, None, "Once upon a time"),
