@@ -37,7 +37,7 @@ def ask_blob(registry: Registry, repository: str, blob: Blob, part: tuple[int, i
         if answer.status == 200 and answer.length not in (None, blob.size_bytes):
             raise FetchError(
                 f"{registry.host} has {answer.length:,} bytes for the blob {blob.digest.short}, whose"
-                f" manifest says {blob.size_bytes}"
+                f" manifest says {blob.size_bytes:,}"
             )
     except BaseException:
         answer.close()
