@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
-from modelkit.grammars.tools import Tool, read_tools
 from runtime.records import dataclass
+
+if TYPE_CHECKING:
+    from modelkit.grammars.tools import Tool
 
 _NO_STYLE = Style("passthrough")
 
@@ -20,7 +22,7 @@ class Shape:
 
     style: Style
     opening: Opening
-    tools: tuple[Tool, ...]
+    tools: "tuple[Tool, ...]"
     """Those that may be called; of a tool that was named, only this."""
     choice: str
     """"auto", "none" or "required"."""
@@ -49,7 +51,7 @@ def shape_of(
     read, a choice that is none, or calls of a model that makes none.
     """
     style = style or _NO_STYLE
-    known = read_tools(tools or ())
+    known = _known(tools) if tools else ()
     choice, named = tool_choice, tool_choice not in ("auto", "none", "required")
     if named:
         known = tuple(tool for tool in known if tool.name == tool_choice)
@@ -65,3 +67,9 @@ def shape_of(
     if form is None and not known:
         return None
     return Shape(style, opening, known, choice, named, parallel, form)
+
+
+def _known(tools: Sequence[Mapping[str, Any]]) -> "tuple[Tool, ...]":
+    from modelkit.grammars.tools import read_tools  # knows schemas, which most answers can do without
+
+    return read_tools(tools)

@@ -3,7 +3,7 @@
 Arguments were checked before they come here. Errors leave as ModelkitError.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,6 @@ from modelkit.chat.fitting import Fit
 from modelkit.chat.styles.thinking import no_thinking
 from modelkit.errors import PromptTooLong, RequestError
 from modelkit.faults import translated
-from modelkit.grammars.compiler import Grammars
-from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.loaded.embedding import Embedder, Embeddings, Wanted, no_text
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from modelkit.grammars.budget import Budgeted
+    from modelkit.grammars.compiler import Grammars
+    from modelkit.grammars.grammar import Grammar
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ class Running:
     engine: Engine
     tokenizer: Tokenizer
     prompter: Prompter
-    grammars: Grammars
+    own_grammars: "Callable[[], Grammars]"
+    """Those of this tokenizer, made when the first answer has a form."""
     defaults: Parameters
     """The parameters that hold unless a request says otherwise."""
     context_length: int
@@ -74,6 +75,10 @@ class Running:
     """What users call it."""
     writes: bool = True
     """Does it write text? False for one that makes embeddings and nothing else."""
+
+    @property
+    def grammars(self) -> "Grammars":
+        return self.own_grammars()
 
     def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
         """Raises RequestError, and ModelClosed where the model is closed meanwhile."""
@@ -163,9 +168,11 @@ class Running:
         shape = shape_of(
             self.prompter.style, turn.opening, turn.tools, calling.choice, calling.parallel, asked.form
         )
+        most = asked.resolved.think_tokens
+        if shape is None and most < 0:
+            return None
         grammar = None if shape is None else self.grammars.shaped(shape)
         calls = () if calling.choice == "none" else turn.tool_names
-        most = asked.resolved.think_tokens
         return self.grammars.budgeted(grammar, self.prompter.style, turn.opening, most, calls=calls)
 
     def _unbounded(self, turn: Turn | None, asked: Asked) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
 """From a model that was opened to one at work: its engine is started, and all that stands around it made."""
 
 from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
 
 from modelkit.chat.styles.thinking import idle
-from modelkit.grammars.compiler import Grammars
 from modelkit.loaded.embedding import Embedder
 from modelkit.loaded.running import Running, stopping
 from modelkit.memory import Memory
@@ -11,6 +12,10 @@ from modelkit.modelfile import Parameters
 from modelkit.opening import Opened, start_engine
 from modelkit.requests.prompt import Prompter
 from modelkit.settings import Settings
+from modelkit.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from modelkit.grammars.compiler import Grammars
 
 
 def start(
@@ -29,11 +34,12 @@ def start(
     defaults = stopping(prompter).merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory, on_weights)
     writes = started.engine.model.described.writes
+    stop_ids = ready.stop_ids | _ends(prompter)
     return Running(
         engine=started.engine,
         tokenizer=ready.tokenizer,
         prompter=prompter,
-        grammars=Grammars(ready.tokenizer, started.engine.model.vocab_size, ready.stop_ids | _ends(prompter)),
+        own_grammars=_grammars(ready.tokenizer, started.engine.model.vocab_size, stop_ids),
         defaults=defaults,
         context_length=started.context_length,
         memory=started.memory,
@@ -46,7 +52,7 @@ def start(
             kept_format=started.kv_format,
             dense=dense,
         ),
-        stop_ids=ready.stop_ids | _ends(prompter),
+        stop_ids=stop_ids,
         suppressed=ready.suppressed,
         kv_format=started.kv_format,
         learning=started.learning,
@@ -56,6 +62,16 @@ def start(
         writes=writes,
         adapters=tuple(adapter.name for adapter in opened.adapters),
     )
+
+
+def _grammars(tokenizer: Tokenizer, vocab_size: int, stop_ids: frozenset[int]) -> "Callable[[], Grammars]":
+    @cache  # two threads may make the first ones at once, and each of the two works
+    def made() -> "Grammars":
+        from modelkit.grammars.compiler import Grammars  # 35 modules, which most answers can do without
+
+        return Grammars(tokenizer, vocab_size, stop_ids)
+
+    return made
 
 
 def _ends(prompter: Prompter) -> frozenset[int]:

@@ -13,7 +13,7 @@ from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.pack.planning.planned import Plan
 from modelkit.pack.sources import Source
-from modelkit.source.vocabularies.made import require_tokenizer
+from modelkit.source.belongings import TOKENIZER
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -102,7 +102,10 @@ def _load_tokenizer(target: "Part") -> "Tokenizer":
     from modelkit.tokenizer import load_tokenizer
 
     inventory = target.source.inventory
-    require_tokenizer(inventory)
+    if TOKENIZER not in inventory.files:
+        from modelkit.source.vocabularies.made import require_tokenizer
+
+        require_tokenizer(inventory)
     try:
         return load_tokenizer(inventory.files)
     except TokenizerError as error:

@@ -19,13 +19,12 @@ from modelkit.modelfile import Directive, Reference
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import FILE as METADATA
 from modelkit.pack.metadata import Metadata, read_metadata
-from modelkit.source.belongings import documents_of
+from modelkit.source.belongings import TOKENIZER, documents_of
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf_file
 from modelkit.source.inventory import Inventory, read_inventory
 from modelkit.source.prequantized import CodeWeights, SourceKind, recognise
 from modelkit.source.tree import Files, is_own, read_directory, read_single_file, subtree
-from modelkit.source.vocabularies.made import with_tokenizer
 from modelkit.store.digest import Digest
 from modelkit.store.name import Name
 from modelkit.store.outline import refuse_outline
@@ -205,7 +204,11 @@ def open_files(files: Files, label: str, known: Mapping[Path, Digest]) -> Origin
 
 def open_source(files: Files, label: str, known: Mapping[Path, Digest]) -> Source:
     """One model. `label` is how messages call it."""
-    inventory, notes = with_tokenizer(read_inventory(files, label))
+    inventory, notes = read_inventory(files, label), tuple[str, ...]()
+    if TOKENIZER not in inventory.files:
+        from modelkit.source.vocabularies.made import with_tokenizer  # every kind that there is
+
+        inventory, notes = with_tokenizer(inventory)
     kind = recognise(inventory)
     if isinstance(kind, CodeWeights):
         inventory = kind.as_floats(inventory)

@@ -14,7 +14,8 @@ from modelkit.source.tree import Files, is_own, is_safe_relative, open_regular
 
 LIMIT_BYTES = 64_000_000
 
-_TEKKEN, _TOKENIZER = "tekken.json", "tokenizer.json"
+TOKENIZER = "tokenizer.json"
+_TEKKEN = "tekken.json"
 _KEPT = (
     "config.json",
     "generation_config.json",
@@ -76,7 +77,7 @@ def kept_of(names: Iterable[str]) -> list[str]:
     tokenizer.json the second: the first is as large as an adapter, and says the same.
     """
     found = _apart(filter(is_kept, names))
-    return [name for name in found if name != _TEKKEN or _TOKENIZER not in found]
+    return [name for name in found if name != _TEKKEN or TOKENIZER not in found]
 
 
 def documents_of(names: Iterable[str]) -> list[str]:
@@ -141,7 +142,7 @@ def _reason(name: str) -> str:
     if not _is_safe(name):
         return "not a safe file name"
     if name == _TEKKEN:
-        return f"{_TOKENIZER} says the same"
+        return f"{TOKENIZER} says the same"
     if is_kept(name):
         return "the name of another but for capitals"
     other = weights_kind(name)

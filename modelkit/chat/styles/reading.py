@@ -3,6 +3,7 @@
 import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from modelkit.arguments import shown
@@ -12,7 +13,7 @@ def record(kind: type[Any], value: object, where: str) -> object:
     """A dataclass from an object with some of its fields as keys. Raises ValueError."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{where} is {shown(value)}, expected an object")
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     known = {field.name: field for field in fields(kind)}
     for key in value:
         if key not in known:
@@ -21,6 +22,12 @@ def record(kind: type[Any], value: object, where: str) -> object:
         if name not in value and field.default is MISSING:
             raise ValueError(f"{where} has no {name}")
     return kind(**{key: _value(hints[key], given, f"{where}.{key}") for key, given in value.items()})
+
+
+@cache
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    """Of a dataclass: each time they are asked for, the texts of its fields' types are evaluated anew."""
+    return get_type_hints(kind)
 
 
 def _value(hint: Any, value: object, where: str) -> object:
@@ -56,7 +63,7 @@ def _one_of(hints: tuple[Any, ...], value: object, where: str) -> object:
     given = [hint for hint in hints if hint is not type(None)]
     if len(given) == 1:
         return _value(given[0], value, where)
-    kinds = {get_args(get_type_hints(hint)["kind"])[0]: hint for hint in given}
+    kinds = {get_args(_hints(hint)["kind"])[0]: hint for hint in given}
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if kind not in kinds:
         raise ValueError(f"{where}.kind is {shown(kind)}, expected one of {', '.join(kinds)}")
