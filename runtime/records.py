@@ -4,7 +4,8 @@ The standard decorator writes and compiles six functions for each class: 0.4 ms.
 three hundred classes, of which few are compared or printed and many are never made: that was a third of the
 time to a first token. Here the standard library reads the fields, so that `fields`, `replace`, `asdict` and
 `match` know these classes; what compares, hashes, shows and guards a value needs no code of its class's own;
-and `__init__` is compiled when it is first looked up: for the first value, or for whoever asks what it takes.
+and `__init__` is made when it is first looked up, for the first value or for whoever asks what it takes, of
+code that all classes with fields of the same kinds share.
 
 Not covered: InitVar, and bases that are data classes of the standard decorator.
 """
@@ -12,14 +13,18 @@ Not covered: InitVar, and bases that are data classes of the standard decorator.
 import dataclasses
 import operator
 from collections.abc import Callable
+from functools import cache
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from types import CodeType, FunctionType
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
 
 __all__ = ["dataclass"]
 
+_Kind = Literal["given", "given or made", "made", "default"]
+"""Where a field's value is from: an argument, its factory, its default."""
 _ORDER = {"__lt__": operator.lt, "__le__": operator.le, "__gt__": operator.gt, "__ge__": operator.ge}
 
 
@@ -85,38 +90,71 @@ class _Init:
 
 
 def _compile(cls: Any, *, frozen: bool) -> Any:
-    """`def __init__(self, a, b=default_b): set_a(self, a); set_b(self, b)`, annotated as its class is."""
-    names: dict[str, Any] = {}
-    places: list[str] = []
-    by_name: list[str] = []
-    body: list[str] = []
-    for one in dataclasses.fields(cls):
-        value, default = one.name, ""
-        if one.default is not dataclasses.MISSING:
-            default = f"default_{one.name}"
-            names[default] = one.default
-        elif one.default_factory is not dataclasses.MISSING:
-            default, make = "FACTORY", f"make_{one.name}"
-            names |= {default: _FACTORY, make: one.default_factory}
-            value = f"{make}() if {value} is {default} else {value}" if one.init else f"{make}()"
-        elif not one.init:
-            continue  # __post_init__ gives it
-        if one.init:
-            (by_name if one.kw_only else places).append(f"{one.name}={default}" if default else one.name)
-        elif value == one.name:
-            value = default
-        names[f"set_{one.name}"] = getattr(cls, one.name).__set__
-        body.append(f"set_{one.name}(self, {value})" if frozen else f"self.{one.name} = {value}")
-    if hasattr(cls, "__post_init__"):
-        body.append("self.__post_init__()")
-    taken = ", ".join(["self", *places, *(["*", *by_name] if by_name else [])])
-    source = f"def __init__({taken}):\n  " + "\n  ".join(body or ["pass"])
-    exec(source, names)  # noqa: S102 -- made of the names of fields, as in the standard library
-    init = names["__init__"]
+    """`def __init__(self, a, b=default): set_a(self, a); set_b(self, b)`, annotated as its class is.
+
+    Classes whose fields are of the same kinds share what was compiled, and differ in the names in it.
+    """
+    members = dataclasses.fields(cls)
+    given = [one for one in members if one.init]
+    places, by_name = [one for one in given if not one.kw_only], [one for one in given if one.kw_only]
+    ordered = [*places, *by_name, *(one for one in members if not one.init and _kind(one) != "given")]
+    code = _shape(tuple(map(_kind, ordered)), frozen=frozen, after=hasattr(cls, "__post_init__"))
+    attributes = {f"name{at}": one.name for at, one in enumerate(ordered)}
+    code = code.replace(
+        co_argcount=1 + len(places),
+        co_kwonlyargcount=len(by_name),
+        co_varnames=("self", *(one.name for one in (*places, *by_name))),
+        co_names=tuple(attributes.get(name, name) for name in code.co_names),
+    )
+    names: dict[str, Any] = {"FACTORY": _FACTORY}
+    for at, one in enumerate(ordered):
+        names[f"set{at}"] = getattr(cls, one.name).__set__
+        names[f"make{at}"], names[f"value{at}"] = one.default_factory, one.default
+    defaults = {one.name: _default(one) for one in given if _default(one) is not dataclasses.MISSING}
+    ends = [one.name for one in places if one.name in defaults]
+    late = [one.name for one in places[len(places) - len(ends) :] if one.name not in defaults]
+    if late:
+        raise TypeError(
+            f"{cls.__qualname__}: the field {late[0]!r} has no default and stands behind one that has"
+        )
+    init = FunctionType(code, names, "__init__", tuple(defaults[name] for name in ends))
+    init.__kwdefaults__ = {one.name: defaults[one.name] for one in by_name if one.name in defaults}
     init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-    init.__annotations__ = {one.name: one.type for one in dataclasses.fields(cls) if one.init}
+    init.__annotations__ = {one.name: one.type for one in given}
     init.__annotations__["return"] = None
     return init
+
+
+def _default(one: "dataclasses.Field[Any]") -> Any:
+    """What signatures show; MISSING for none."""
+    return one.default if one.default_factory is dataclasses.MISSING else _FACTORY
+
+
+def _kind(one: "dataclasses.Field[Any]") -> _Kind:
+    if one.default_factory is not dataclasses.MISSING:
+        return "given or made" if one.init else "made"
+    return "given" if one.init or one.default is dataclasses.MISSING else "default"
+
+
+_VALUES: dict[_Kind, str] = {
+    "given": "given{0}",
+    "given or made": "make{0}() if given{0} is FACTORY else given{0}",
+    "made": "make{0}()",
+    "default": "value{0}",
+}
+
+
+@cache
+def _shape(kinds: tuple[_Kind, ...], *, frozen: bool, after: bool) -> CodeType:
+    """The code of an `__init__`, with numbers for the fields' names. after: is there a `__post_init__`?"""
+    taken = [f"given{at}" for at, kind in enumerate(kinds) if kind.startswith("given")]
+    sets = "set{0}(self, {1})" if frozen else "self.name{0} = {1}"
+    body = [sets.format(at, _VALUES[kind].format(at)) for at, kind in enumerate(kinds)]
+    body += ["self.__post_init__()"] * after
+    source = f"def __init__({', '.join(['self', *taken])}):\n  " + "\n  ".join(body or ["pass"])
+    made: dict[str, Any] = {}
+    exec(source, made)  # noqa: S102 -- made of numbers
+    return made["__init__"].__code__
 
 
 def _comparing(made: Any, own: dict[str, Any], *, frozen: bool, order: bool) -> dict[str, Any]:

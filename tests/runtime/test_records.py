@@ -150,3 +150,31 @@ def test_nothing_is_added_to_a_frozen_record() -> None:
     one = make(records.dataclass, frozen=True)(1)
     with pytest.raises(dataclasses.FrozenInstanceError, match="'z'"):
         one.z = 3  # the standard library's own message is lost there: with slots, it asks the wrong class
+
+
+def test_fields_of_one_kind_share_code_and_no_names() -> None:
+    @records.dataclass(frozen=True, slots=True)
+    class One:
+        x: int
+        y: int = 2
+
+    @records.dataclass(frozen=True, slots=True)
+    class Two:
+        u: int
+        v: int = 3
+
+    assert (One(1), Two(1), Two(v=5, u=4)) == (One(1, 2), Two(1, 3), Two(4, 5))
+    with pytest.raises(TypeError, match=r"Two\.__init__\(\) missing 1 required positional argument: 'u'"):
+        Two(v=1)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="unexpected keyword argument 'x'"):
+        Two(x=1)  # pyright: ignore[reportCallIssue]
+
+
+def test_a_field_without_a_default_stands_before_those_with_one() -> None:
+    @records.dataclass(slots=True)
+    class Odd:
+        x: int = 1
+        y: int  # pyright: ignore[reportGeneralTypeIssues]
+
+    with pytest.raises(TypeError, match="the field 'y' has no default"):
+        Odd(1, 2)
