@@ -58,6 +58,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.bars",
             "modelkit.bound",
             "modelkit.faults",
+            "modelkit.json_text",
             "modelkit.python_faults",
             "modelkit.words",
             "modelkit.address",

@@ -6,8 +6,8 @@ from typing import Literal
 
 from modelkit.arguments import refused
 from modelkit.errors import RequestError
+from modelkit.json_text import unique_keys
 from modelkit.python_faults import fault
-from modelkit.source.strict_json import unique_keys
 from runtime.records import dataclass
 
 Kind = Literal["schema", "regex", "lark"]

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from modelkit.errors import MalformedFile, SourceError
+from modelkit.json_text import unique_keys
 from modelkit.python_faults import fault
 from modelkit.source.display import shown
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
-from modelkit.source.strict_json import unique_keys
 from modelkit.source.tensor import TensorInfo, encoded, read_entry
 from modelkit.source.tree import open_regular
 from runtime.records import dataclass

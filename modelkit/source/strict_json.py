@@ -1,18 +1,13 @@
-"""JSON from outside: bounded in size and depth, and read the same way by everybody.
+"""JSON of sources: read strictly (`modelkit.json_text`), and bounded in size and depth."""
 
-`json.loads` alone takes duplicate keys (last wins, so two readers can disagree), numbers too large for a
-float, NaN, and halves of surrogate pairs that no file can hold again. All of these are refused here.
-"""
-
-import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import MalformedFile
+from modelkit.json_text import Pairs, parse_strictly, unique_keys
 from modelkit.python_faults import fault
-from modelkit.source.display import shown
 from modelkit.source.sniff import refuse_stand_in
 from modelkit.source.tree import open_regular
 
@@ -54,21 +49,14 @@ def read_json(
 def parse_json(data: bytes, label: str, *, depth: int = DEPTH, nonfinite: bool = False) -> Any:
     """The value that `data` spells in strict JSON. Raises MalformedFile, naming `label`."""
 
-    def pairs(items: list[tuple[str, Any]]) -> Any:
-        if nonfinite and len(items) == 1 and items[0][0] == "__float__":
+    def pairs(items: Pairs) -> Any:
+        if len(items) == 1 and items[0][0] == "__float__":
             return _constant(items[0][1])
         return unique_keys(items)
 
-    def constant(text: str) -> float:
-        if not nonfinite:
-            raise ValueError(f"{text} is not JSON")
-        return _NONFINITE[text]
-
     try:
-        value = json.loads(
-            data.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant, parse_float=_finite
-        )
-        if b"\\u" in data or data.count(b"{") + data.count(b"[") > depth:  # else it is too small to be wrong
+        value = parse_strictly(data, pairs=pairs, constant=_constant) if nonfinite else parse_strictly(data)
+        if data.count(b"{") + data.count(b"[") > depth:  # else it is too small to be too deep
             _bound(value, depth)
     except RecursionError as error:
         raise MalformedFile(f"{label} is nested more than {depth} levels deep") from error
@@ -77,31 +65,14 @@ def parse_json(data: bytes, label: str, *, depth: int = DEPTH, nonfinite: bool =
     return value
 
 
-def unique_keys(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An `object_pairs_hook` that refuses a key said twice (ValueError)."""
-    found = dict(items)
-    if len(found) != len(items):
-        seen: set[str] = set()
-        twice = next(key for key, _ in items if key in seen or seen.add(key))
-        raise ValueError(f"the key `{shown(twice)}` is there twice")
-    return found
-
-
 def _constant(spelled: object) -> float:
     if not isinstance(spelled, str) or spelled not in _NONFINITE:
         raise ValueError("`__float__` must be Infinity, -Infinity or NaN")
     return _NONFINITE[spelled]
 
 
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"the number {shown(text)} is too large")
-    return value
-
-
 def _bound(value: object, depth: int) -> None:
-    """Check depth and text, level by level (with recursion the file would choose the depth of the stack)."""
+    """Raise RecursionError beyond so many levels; with recursion the file would choose the stack's depth."""
     level: list[object] = [value]
     for left in range(depth, -1, -1):
         if left == 0 and any(isinstance(inner, dict | list) for inner in level):
@@ -111,12 +82,8 @@ def _bound(value: object, depth: int) -> None:
 
 def _inside(value: object) -> Iterable[object]:
     if isinstance(value, dict):
-        return (*value.keys(), *value.values())
-    if isinstance(value, list):
-        return value
-    if isinstance(value, str) and not value.isascii():
-        value.encode("utf-8")  # UnicodeEncodeError, a ValueError, for half a surrogate pair
-    return ()
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _kind(value: object) -> str:

@@ -1,15 +1,15 @@
 """JSON as the store needs it: written in exactly one way, and read strictly.
 
 Out: keys sorted, no blanks, UTF-8, so equal values have equal bytes and therefore equal digests. In: the text
-may come from anywhere. Size is bounded before parsing; duplicate keys, NaN, endless depth and numbers of
-thousands of digits are errors, not surprises.
+may come from anywhere, so its size is bounded before it is parsed, strictly (`modelkit.json_text`).
 """
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from modelkit.errors import StoreError
+from modelkit.json_text import parse_strictly
 from modelkit.python_faults import fault
 
 JsonObject = dict[str, Any]
@@ -29,20 +29,9 @@ def parse_object(raw: bytes, what: str, limit_bytes: int) -> JsonObject:
     if len(raw) > limit_bytes:
         raise StoreError(f"{what} is {len(raw):,} bytes long; at most {limit_bytes:,} are expected")
     try:
-        value = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = parse_strictly(raw)
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{what} is not sound JSON: {fault(error)}") from error
     if not isinstance(value, dict):
         raise StoreError(f"{what} is not a JSON object")
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> JsonObject:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return value
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no JSON number")

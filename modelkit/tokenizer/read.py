@@ -1,19 +1,16 @@
 """The JSON files of a tokenizer, which are untrusted text.
 
-Sizes are bounded before reading, and duplicate keys, NaN and infinities are refused: two readers must not
-see two different tokenizers in one file. So are halves of surrogate pairs, which no text can hold.
+Sizes are bounded before reading, and JSON is read strictly (`modelkit.json_text`): two readers must not see
+two different tokenizers in one file.
 """
 
-import json
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 from modelkit.errors import TokenizerError
+from modelkit.json_text import parse_strictly
 from modelkit.python_faults import fault, unread
-
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def read_object(path: Path, *, limit_bytes: int) -> dict[str, Any]:
@@ -49,9 +46,7 @@ def _open_at_once(path: str, flags: int) -> int:
 def parse_object(text: str, name: str) -> dict[str, Any]:
     """The JSON object that `text` spells; `name` is the file to blame. Raises TokenizerError."""
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()  # a ValueError for half of a pair
+        value = parse_strictly(text)
     except RecursionError as error:
         raise TokenizerError(f"{name} is nested too deeply") from error
     except ValueError as error:
@@ -59,14 +54,3 @@ def parse_object(text: str, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TokenizerError(f"{name} holds no JSON object")
     return value
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object has the same key twice")
-    return found
-
-
-def _refuse_constant(text: str) -> float:
-    raise ValueError(f"{text} is not JSON")

@@ -1,7 +1,7 @@
 """The body of a request: bounded in size, time, depth and extent before anything is made of it.
 
-JSON is read strictly (`modelkit.source.strict_json`): no key twice, no NaN or infinities, no halves of
-surrogate pairs. Large bodies are read in a worker thread, so that the event loop goes on.
+JSON is read strictly (`modelkit.json_text`). Large bodies are read in a worker thread, so that the event loop
+goes on.
 """
 
 import asyncio

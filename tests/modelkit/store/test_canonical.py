@@ -32,7 +32,8 @@ def test_there_is_one_spelling():
     "raw",
     [
         *(b"", b"[]", b"7", b"null", b'"x"', b"{", b"{}x", b"\xff", b'{"a":1,"a":2}', b'{"x":{"a":1,"a":2}}'),
-        *(b'{"a":NaN}', b'{"a":Infinity}', b'{"a":-Infinity}', b'{"a":' + b"9" * 5000 + b"}"),
+        *(b'{"a":NaN}', b'{"a":Infinity}', b'{"a":-Infinity}', b'{"a":1e999}', b'{"a":' + b"9" * 5000 + b"}"),
+        *(b'{"a":"\\ud800"}', '{"a":1}'.encode("utf-16"), b'\xef\xbb\xbf{"a":1}'),
         *(b'{"a":' + b"[" * 100_000, b'{"a":' * 100_000, b" " * 2000 + b"{}"),
     ],
     ids=lambda raw: repr(raw[:12]),

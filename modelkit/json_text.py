@@ -1,0 +1,59 @@
+"""JSON from outside, taken by everybody the same way.
+
+`json.loads` alone takes a key said twice (the last wins, so two readers can disagree), numbers too large for
+a float, NaN, and halves of surrogate pairs that no file can hold again. All of these are refused here; who
+reads a file bounds its size before, and says in an error of his own which file it is.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SHOWN = 120  # characters of a word from outside that a message has room for
+
+Pairs = list[tuple[str, Any]]
+
+
+def unique_keys(pairs: Pairs) -> dict[str, Any]:
+    """An `object_pairs_hook` that refuses a key said twice (ValueError)."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+        raise ValueError(f"the key `{_shown(twice)}` is there twice")
+    return found
+
+
+def no_constant(text: str) -> NoReturn:
+    """A `parse_constant` that refuses NaN and the infinities (ValueError)."""
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse_strictly(
+    text: bytes | str,
+    *,
+    pairs: Callable[[Pairs], Any] = unique_keys,
+    constant: Callable[[str], float] = no_constant,
+) -> Any:
+    """The value that `text` spells, in UTF-8 where it is bytes. Raises ValueError for what is no strict JSON,
+    RecursionError where it is nested deeper than Python goes; `python_faults.fault` has words for both.
+    """
+    said = text if isinstance(text, str) else text.decode("utf-8")
+    value = json.loads(said, object_pairs_hook=pairs, parse_constant=constant, parse_float=_finite)
+    if _SURROGATE.search(said):  # most such texts have none, and need not be written for this
+        json.dumps(value, ensure_ascii=False).encode()  # UnicodeEncodeError, a ValueError, for half of a pair
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {_shown(text)} is too large")
+    return value
+
+
+def _shown(text: str) -> str:
+    return text[:_SHOWN] if text.isprintable() else ascii(text[:_SHOWN])[1:-1]
