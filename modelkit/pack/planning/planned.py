@@ -85,6 +85,11 @@ class Planned:
         return math.prod(self.shape)
 
     @property
+    def quantized(self) -> bool:
+        """Are rows turned into codes here? Those that are codes already may stay as they are."""
+        return self.encode is not None and self.encode.quantized
+
+    @property
     def nbytes(self) -> int:
         return sum(output.nbytes for output in self.outputs)
 

@@ -83,7 +83,7 @@ def stored_bytes(tensor: Planned, how: Format | None) -> int:
 
 def candidates(fine: Plan) -> list[Planned]:
     """fine: a plan at the smallest groups, every matrix alike."""
-    return [tensor for tensor in fine.tensors if tensor.encode is not None and tensor.encode.quantized]
+    return [tensor for tensor in fine.tensors if tensor.quantized]
 
 
 def group(tensors: Sequence[Planned], made_of: Mapping[str, Iterable[str]]) -> list[Group]:

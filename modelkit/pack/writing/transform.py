@@ -58,49 +58,71 @@ def transform(
 
     Everything returned is evaluated and may change threads.
     """
-    if planned.blocks and isinstance(slab, Slab):
-        return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
     if isinstance(slab, Order):
-        return (codes.order_of(slab.matrix, reader).view(np.uint8).data,)
+        return (_raw(codes.order_of(slab.matrix, reader)),)
     if isinstance(slab, Factor):
-        return (small_floats.factor_of(slab, reader).view(np.uint8).data,)
-    if isinstance(slab, Slab) and slab.groups is None and slab.tensor.dtype == "U32":
-        return (every_row(reader.read(slab), slab),)
-    if planned.blocks and isinstance(slab, Coded):
-        room = small_floats if slab.matrix.is_small_floats else codes
-        return tuple(part.reshape(-1).view(np.uint8).data for part in room.repacked(slab, reader))
-    raw, touched = bytearray(), fusion is not None and fusion.touches(slab)
-    quantized = planned.encode is not None and planned.encode.quantized
-    if not isinstance(slab, Joined | Coded):
-        raw = reader.read(slab)
-        if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
-            check_floats(raw, slab)
-        elif slab.tensor.dtype in _FLOATS and not quantized:
-            _check_numbers(planned, raw, slab.tensor.dtype)
-        coded = slab.tiles is not None or (isinstance(slab, Slab) and slab.groups is not None)
-        if planned.encode is None and not coded and not planned.plus_one and not touched:
-            return (every_row(raw, slab),)
+        return (_raw(small_floats.factor_of(slab, reader)),)
+    if stored := _as_stored(planned, slab, reader):
+        return stored
+    change = fusion if fusion is not None and fusion.touches(slab) else None
+    raw = bytearray() if isinstance(slab, Joined | Coded) else _checked(planned, slab, reader)
+    if isinstance(slab, Slab | Columns) and change is None and _passes(planned, slab):
+        return (every_row(raw, slab),)
     with mx.stream(mx.cpu):
-        values = _values(planned, slab, raw, reader)
-        if touched and fusion is not None:
-            values = fusion.apply(slab, values)
-        if not touched or planned.encode is None or planned.encode.quantized:
-            values = values.astype(_FLOATS[planned.dtype])
-        if quantized and isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
-            values = mx.take_along_axis(values, _orders(slab, slab.groups.order, reader), axis=-1)
-        if quantized:
-            _check_finite(planned, values)
-        if planned.plus_one:
-            values = values.astype(mx.float32) + 1
+        values = _numbers(planned, slab, raw, reader, change)
         arrays = (values,) if planned.encode is None else _encode(values, planned.encode)
-        if not quantized:
+        if not planned.quantized:
             _check_range(planned, values, arrays[0])
         if planned.tuned is not None:
             arrays = with_tuned(planned, planned.tuned, slab, arrays)
         mx.eval(*arrays)
-        if quantized and reach is not None:
+        if planned.quantized and reach is not None:
             reach.look(planned, values, arrays)
         return tuple(_bytes(array) for array in arrays)
+
+
+def _as_stored(planned: Planned, slab: Stored | Joined | Coded, reader: Reader) -> tuple[Bytes, ...]:
+    """Codes that stay the same ones, in MLX's layout or in their own; () where numbers are wanted."""
+    if isinstance(slab, Slab) and planned.blocks:
+        return stored_blocks(planned.blocks, every_row(reader.read(slab), slab), slab)
+    if isinstance(slab, Slab) and slab.groups is None and slab.tensor.dtype == "U32":
+        return (every_row(reader.read(slab), slab),)
+    if isinstance(slab, Coded) and planned.blocks:
+        room = small_floats if slab.matrix.is_small_floats else codes
+        return tuple(_raw(part.reshape(-1)) for part in room.repacked(slab, reader))
+    return ()
+
+
+def _checked(planned: Planned, slab: Stored, reader: Reader) -> bytearray:
+    """What is read for a slab. Raises MalformedFile where it is floats that no model has."""
+    raw = reader.read(slab)
+    if planned.exact is not None and slab.tiles is None:  # of a GGUF file, all of which is the model's
+        check_floats(raw, slab)
+    elif slab.tensor.dtype in _FLOATS and not planned.quantized:  # else the format's own check has them
+        _check_numbers(planned, raw, slab.tensor.dtype)
+    return raw
+
+
+def _passes(planned: Planned, slab: Stored) -> bool:
+    """Are its bytes written as they are?"""
+    coded = slab.tiles is not None or (isinstance(slab, Slab) and slab.groups is not None)
+    return planned.encode is None and not coded and not planned.plus_one
+
+
+def _numbers(
+    planned: Planned, slab: Stored | Joined | Coded, raw: bytearray, reader: Reader, change: Change | None
+) -> mx.array:
+    """What is to be stored, [rows, width], in the order in which it will lie."""
+    values = _values(planned, slab, raw, reader)
+    if change is not None:
+        values = change.apply(slab, values)
+    if change is None or planned.encode is None or planned.quantized:
+        values = values.astype(_FLOATS[planned.dtype])  # else it is rounded once, to what is written
+    if planned.quantized:
+        if isinstance(slab, Slab) and slab.groups is not None and slab.groups.order is not None:
+            values = mx.take_along_axis(values, _orders(slab, slab.groups.order, reader), axis=-1)
+        _check_finite(planned, values)
+    return values.astype(mx.float32) + 1 if planned.plus_one else values
 
 
 def _check_finite(planned: Planned, values: mx.array) -> None:
@@ -298,6 +320,10 @@ def _quantize_slowly(values: mx.array, target: Format) -> tuple[mx.array, ...]:
         pieces.append(_quantize(values[start : start + count], target))
         mx.eval(*pieces[-1])
     return tuple(mx.concatenate(list(parts)) for parts in zip(*pieces, strict=True))
+
+
+def _raw(array: "np.ndarray") -> memoryview:
+    return array.view(np.uint8).data
 
 
 def _bytes(array: mx.array) -> memoryview:
