@@ -215,13 +215,20 @@ class DiskPages:
             if not failed:
                 try:
                     self._put(job)
-                except OSError as error:
-                    failed = error.errno not in OURS
+                except Exception as error:  # noqa: BLE001 -- without a writer pages would pile up in memory
+                    failed = not isinstance(error, OSError) or error.errno not in OURS
                     if failed:
-                        reason = error.strerror or str(error)
-                        log.warning("prefixes are no longer written to %s: %s", self._folder.path, reason)
+                        self._give_up(error)
             with self._lock:
                 self._queued.pop(job.path, None)
+            del job  # its page, which the store may have dropped, while the next is waited for
+
+    def _give_up(self, error: Exception) -> None:
+        reason = getattr(error, "strerror", None) or str(error)
+        unforeseen = None if isinstance(error, OSError) else error
+        log.warning(
+            "prefixes are no longer written to %s: %s", self._folder.path, reason, exc_info=unforeseen
+        )
 
     def _put(self, job: "_Job") -> None:
         try:

@@ -116,6 +116,18 @@ def test_a_disk_that_fails_costs_pages_and_nothing_else(
     assert "no longer written" in caplog.text
 
 
+def test_a_writer_that_fails_otherwise_goes_on_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runtime.cache.disk_pages.write_page", lambda *_: 1 / 0)
+    disk = opened(tmp_path)
+    disk.save(KEYS[:25], pages(10, 25))
+    disk.close()
+    assert len(caplog.records) == 1
+    assert "no longer written" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_page_larger_than_the_limit_drives_out_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
