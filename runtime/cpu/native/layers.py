@@ -279,12 +279,14 @@ def close(
 
 
 def chains_of(kernels: Any, run: Run, opened: Sequence[Any], deck: Any = None) -> list[Any] | None:
-    """The run over these memories, as one node or two; None where kernels have no view of some part. deck: of
-    adapters that rows may have; None where none has one.
+    """The run over these memories, as one node or two; None where kernels have no view of some part, or
+    nothing here remembers. deck: of adapters that rows may have; None where none has one.
     """
     kept = [one.kept for one in opened]
+    made = next((one.made for one in kept if one is not None), None)
+    if made is None:  # what is made for each memory has no place to be kept
+        return None
     key = "run", run.first, run.apart, deck is None
-    made = next(one for one in kept if one is not None).made
     found = made.get(key)
     if found is None or found[0] is not run or found[1] != kept or found[2] is not deck:
         found = made[key] = run, kept, deck, _chains(kernels, run, kept, deck)
