@@ -174,7 +174,7 @@ def start_engine(
         lead = crew.lead()
         job = job_of(opened, options, settings.shards, with_head=head, copied=copied)
         weights.share = partial(crew.share, opened, job, settings.home)
-        options = replace(options, threads=crew.threads(options.threads))
+        options = replace(options, ranks_here=crew.ranks_here)
     adapters = attached.sources(opened.adapters, described)
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead)

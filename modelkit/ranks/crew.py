@@ -32,7 +32,7 @@ from modelkit.temporary import put_away
 from runtime import cpu
 from runtime.cache.page_folder import PrefixFolder
 from runtime.cpu import native
-from runtime.cpu.threads import Threads, most_threads
+from runtime.cpu.threads import Threads
 from runtime.errors import RankLost
 from runtime.loaded import LoadedModel
 from runtime.ranks.follow import Follower
@@ -91,10 +91,11 @@ class Crew:
         """Of all machines together."""
         return sum(free_bytes(self._facts))
 
-    def threads(self, wanted: int | None) -> int:
-        """For this rank's products: an equal part of its machine's, where nothing is wanted."""
+    @property
+    def ranks_here(self) -> int:
+        """How many share this rank's machine, itself included."""
         where = machines(self._facts)
-        return wanted or max(1, most_threads() // where.count(where[self.rank]))
+        return where.count(where[self.rank])
 
     def part(self, shards: int) -> str:
         """What tells this rank's pages on disk from others'. Which layers it has, they say themselves."""
@@ -166,7 +167,7 @@ class Crew:
             share = read_together(
                 self._group, self._host, opened, problem, job, read, self.progress, lambda _: None, brought
             )
-        Threads(self.threads(job.threads)).before_step(time.monotonic())
+        Threads(job.threads, ranks=self.ranks_here).before_step(time.monotonic())
         folder = None
         if job.disk_bytes and opened is not None and opened.digest is not None:
             path, part = prefix_folder(settings.home), self.part(job.shards)

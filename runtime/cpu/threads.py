@@ -57,6 +57,8 @@ class Choice:
     """One core is left to the engine's own thread."""
     wanted: bool = False
     """The number was asked for."""
+    ranks: int = 1
+    """Of one model on this machine, which get an equal part of its cores each."""
     said_by: str | None = None
     """The variable of the environment that allows no more, where there are cores for more."""
 
@@ -66,6 +68,8 @@ class Choice:
             return f"{count}, as asked for"
         if self.threads >= self.most:
             return f"{count}, {f'as {self.said_by} says' if self.said_by else 'all that there are cores for'}"
+        if self.ranks > 1:
+            return f"{count} of {self.most}: {self.ranks} ranks share this machine"
         if self.engines > 1:
             return f"{count} of {self.most}: {self.engines} models are at work"
         if self.host:
@@ -184,20 +188,30 @@ _lock = threading.Lock()
 
 class Threads:
     """The thread count of one engine's steps. wanted: what was asked for; None chooses and chooses again.
+    ranks: of one model on this machine, where it is one of several anywhere: they keep an equal part each.
 
     Pool and BLAS have one number for the whole process: with several engines, each sets its own before its
     steps.
     """
 
     def __init__(
-        self, wanted: int | None = None, *, look: Callable[[], Activity | None] = host.activity
+        self,
+        wanted: int | None = None,
+        *,
+        ranks: int | None = None,
+        look: Callable[[], Activity | None] = host.activity,
     ) -> None:
-        self._look, self._wanted = look, wanted
         most = most_threads()
+        kept = wanted or (max(1, most // ranks) if ranks else None)
+        self._look, self._chooses = look, kept is None
         self._crowd = Crowd(most)
         self._host = 0.0  # share of steps that the engine's thread works beside the device
         self.choice = Choice(
-            wanted or most, most, wanted=bool(wanted), said_by=None if wanted else limiting()
+            kept or most,
+            most,
+            wanted=bool(wanted),
+            ranks=ranks or 1,
+            said_by=None if wanted else limiting(),
         )
 
     def before_step(self, now_s: float, *, beside: bool = False) -> None:
@@ -208,7 +222,7 @@ class Threads:
             _working.add(self)
             engines = len(_working)
         crowd = self._crowd
-        if self._wanted is None:
+        if self._chooses:
             if crowd.due(now_s):
                 crowd.see(self._look())
             free = max(1, crowd.threads // engines)

@@ -42,6 +42,9 @@ class Options:
     threads: int | None = None
     """For products on the processor; None: as many as pay, see runtime.cpu.threads."""
 
+    ranks_here: int | None = None
+    """Ranks on this machine, which divide its cores, itself included; None: not one of several anywhere."""
+
     def __post_init__(self) -> None:
         if self.prefix_bytes is None and self.prefix_folder is not None:
             raise ValueError("prefixes on disk need prefix_bytes: they are used from memory")

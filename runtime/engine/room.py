@@ -119,7 +119,7 @@ def _furnished(
     places = Places(memory, prefixes, desk, options.max_rows)
     parts = 1 if lead is None else lead.parts
     steps = Steps(model, memory, prefixes, prompts, desk, places, adapters, release, bell, parts)
-    threads = Threads(options.threads)
+    threads = Threads(options.threads, ranks=options.ranks_here)
     return Room(model, memory, desk, prefixes, prompts, threads, places, steps, adapters, lead)
 
 

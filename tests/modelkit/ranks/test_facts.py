@@ -60,9 +60,8 @@ def test_machines_of_one_name_have_their_own_room_and_cores(monkeypatch: pytest.
     found = [{**HERE, "address": address} for address in ("10.0.0.1", "10.0.0.2", "10.0.0.2")]
     assert free_bytes(found) == [100, 50, 50]
     monkeypatch.setattr(crew, "exchanged", lambda _group, mine: [{**mine, **one} for one in found])
-    monkeypatch.setattr(crew, "most_threads", lambda: 8)
     monkeypatch.setattr(atexit, "register", lambda _: None)
-    assert crew.Crew(Group.alone()).threads(None) == 8
+    assert crew.Crew(Group.alone()).ranks_here == 1
 
 
 def test_surroundings_that_one_cannot_act_on_are_said_by_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,24 @@ def test_a_number_that_was_asked_for_holds_whatever_others_do() -> None:
 
 
 @pytest.mark.usefixtures("four_cores")
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        (1, "4 threads, all that there are cores for"),
+        (2, "2 threads of 4: 2 ranks share this machine"),
+        (9, "1 thread of 4: 9 ranks share this machine"),
+    ],
+)
+def test_ranks_keep_an_equal_part_of_a_machine_each(
+    ranks: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "limiting", lambda: None)
+    its = Threads(ranks=ranks, look=lambda: replace(START, running=99))
+    its.before_step(START.at_s)
+    assert str(its.choice) == said
+
+
+@pytest.mark.usefixtures("four_cores")
 def test_a_thread_that_prepares_short_steps_all_the_time_has_a_core() -> None:
     short, long = Threads(look=lambda: START), Threads(look=lambda: START)
     for _ in range(40):
