@@ -21,7 +21,7 @@ from runtime.models.latent_fields import read_latent
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.kimi_delta import KimiDeltaSpec, LingDelta
 from runtime.nn.mla import GatedLatentAttention, LatentShape, split_latent_heads
 from runtime.nn.rope import Rope
@@ -149,9 +149,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
     named = respelled(without_spares(config, weights), _RENAMED)
     for parts, whole in ((_MATRICES, ".self_attn.qkv_proj."), (_FILTERS, ".self_attn.conv1d.")):
         named = joined_rows(named, parts, whole)
+    named = with_filters(named)
     for name, array in named.items():
-        if name.endswith("conv1d.weight"):
-            named[name] = stored_filters(array)
         if name.endswith(".A_log"):
             named[name] = array.reshape(1, 1, -1, 1)
     return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)

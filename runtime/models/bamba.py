@@ -16,7 +16,7 @@ from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
 from runtime.nn.mlp import GatedMLP
@@ -99,8 +99,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
     adapted: Weights = {}
     for name, array in without_spares(config, weights).items():
         name = name.replace("model.final_layernorm.", "model.norm.")
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
-    return adapted
+        adapted[name] = array
+    return with_filters(adapted)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

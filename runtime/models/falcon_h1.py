@@ -27,7 +27,7 @@ from runtime.nn import ops
 from runtime.nn.activation import gated
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
 from runtime.nn.mlp import ACTIVATIONS
@@ -283,8 +283,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
         by = folded.get(module.rpartition(".")[2])
         if by is not None and leaf in ("scales", "biases", "weight") and array.dtype != mx.uint32:
             array = _unfolded(name, array, by)
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
-    return adapted
+        adapted[name] = array
+    return with_filters(adapted)
 
 
 def folded_by_mlx(config: Config) -> dict[str, float | mx.array]:

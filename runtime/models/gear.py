@@ -20,7 +20,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.activation import sigmoid
 from runtime.nn.block import Sandwich
-from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, one_added
@@ -144,11 +144,8 @@ _NAMES = ((".local_mixer.", ".self_attn."),)
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     named = one_added(respelled(without_spares(config, weights), _NAMES))
-    return {
-        name: stored_filters(array) if name.endswith("_conv.weight") else array
-        for name, array in named.items()
-        if not name.endswith("embed_scale")
-    }
+    named = {name: array for name, array in named.items() if not name.endswith("embed_scale")}
+    return with_filters(named, "_conv.weight")
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)

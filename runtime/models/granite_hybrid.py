@@ -25,7 +25,7 @@ from runtime.models.mamba_fields import read_mamba2, recurrent_layers, settled
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -184,7 +184,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
     for name, array in without_spares(config, weights).items():
         for old, new in _RENAMED:
             name = name.replace(old, new)
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+        adapted[name] = array
+    adapted = with_filters(adapted)
     return to_switch(adapted, config.experts) if config.experts else split_gate_up(adapted)
 
 

@@ -32,7 +32,7 @@ from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn import ops
 from runtime.nn.activation import sigmoid
 from runtime.nn.attend import attend, split_heads
-from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.layer import Layer
 from runtime.nn.linear import Takes, added, linear
 from runtime.nn.mlp import GatedMLP
@@ -277,9 +277,7 @@ _IN_TURN = (".mlp.w13_dn.", ".mlp.{}."), (".shared_w13_weight", ".{}"), (".exper
 def adapt(config: Config, weights: Weights) -> Weights:
     """Rows of table and head that stand for no id are left out."""
     adapted: Weights = {}
-    for name, array in respelled(text_tensors(config, weights), PUBLISHED).items():
-        if name.endswith("conv1d.weight"):
-            array = stored_filters(array)
+    for name, array in with_filters(respelled(text_tensors(config, weights), PUBLISHED)).items():
         if name.startswith(("lm_head.", "model.embed_tokens.")):
             array = array[: config.vocab_size]
         adapted |= in_turn(name, array, _IN_TURN)

@@ -34,7 +34,7 @@ from runtime.models.inkling2_attention import Attention, ShortConv
 from runtime.models.inkling2_config import LAYERS, Config, layout, parse
 from runtime.models.tensor_names import respelled, text_tensors
 from runtime.nn import ops
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.norm import RMSNorm, rms
@@ -279,12 +279,10 @@ def adapt(config: Config, weights: Weights) -> Weights:
     adapted: Weights = {}
     for place, query in enumerate(_messages(config, plain_names), start=config.looped.start):
         adapted[f"model.layers.{place}.message_input.query"] = query
-    for name, array in respelled(plain_names, _NAMES).items():
+    for name, array in with_filters(respelled(plain_names, _NAMES)).items():
         if found := _QUERY.fullmatch(name):
             kind, place = ("attention", int(found[2]) + 1) if found[1] == "attn" else ("mlp", int(found[2]))
             name = f"model.layers.{place}.{kind}_input.query"
-        if name.endswith("conv1d.weight"):
-            array = stored_filters(array)
         if name.startswith(("lm_head.", "model.embed_tokens.")):
             array = array[: config.vocab_size]
         adapted |= in_turn(name, array, _IN_TURN)

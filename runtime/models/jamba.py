@@ -20,7 +20,7 @@ from runtime.models.family import RATES, Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.linear import linear
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mlp import GatedMLP
@@ -147,8 +147,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
     adapted: Weights = {}
     for name, array in without_spares(config, weights).items():
         name = name.replace("model.final_layernorm.", "model.norm.")
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
-    return to_switch(adapted, config.experts)
+        adapted[name] = array
+    return to_switch(with_filters(adapted), config.experts)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

@@ -21,7 +21,7 @@ from runtime.models.joined import alike, joined_rows
 from runtime.models.mixture import MixtureConfig, feed_forward, read_mixture
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PreNorm
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.kimi_delta import KimiDelta, KimiDeltaSpec
 from runtime.nn.layer import Mixer
 from runtime.nn.mla import LatentAttention, LatentShape, split_latent_heads
@@ -154,11 +154,7 @@ def adapt(config: Any, weights: Weights) -> Weights:
         named[name] = array
     for parts, whole in _JOINED:
         named = joined_rows(named, parts, whole)
-    named = {
-        name: stored_filters(array) if name.endswith("conv1d.weight") else array
-        for name, array in named.items()
-    }
-    return split_latent_heads(to_switch(named, config.mixture.experts), config.latent)
+    return split_latent_heads(to_switch(with_filters(named), config.mixture.experts), config.latent)
 
 
 def _second(raw: Mapping[str, Any]) -> str | None:

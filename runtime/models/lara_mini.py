@@ -20,7 +20,7 @@ from runtime.models.joined import parted_rows
 from runtime.models.mixture import MixtureConfig, MixtureSpec, softmax_mixture
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNorm, PreNormRecurrent
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.self_attention import HeadNormAttention
 from runtime.records import dataclass
@@ -133,8 +133,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     rows = spec.channels, spec.values, spec.value_heads, spec.value_heads
     named = respelled(without_spares(config, weights), _NAMES)
     named = parted_rows(named, ".linear_attn.in_proj.", _PARTS, rows)
-    filters = {name: stored_filters(array) for name, array in named.items() if name.endswith("conv1d.weight")}
-    return to_switch(named | filters, config.mixture.experts)
+    return to_switch(with_filters(named), config.mixture.experts)
 
 
 FAMILY = Family(

@@ -26,7 +26,7 @@ from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.folds import folds
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
@@ -256,8 +256,8 @@ def own_names(config: DecoderConfig, weights: Weights) -> Weights:
     for name, array in text_tensors(config, weights).items():
         for pattern, replacement in _RENAMED:
             name = pattern.sub(replacement, name)
-        adapted[name] = stored_filters(array) if name.endswith(".conv.conv.weight") else array
-    return adapted
+        adapted[name] = array
+    return with_filters(adapted, ".conv.conv.weight")
 
 
 _SPARSE_NAMES = ((".w1.", ".gate_proj."), (".w2.", ".down_proj."), (".w3.", ".up_proj."))

@@ -16,7 +16,7 @@ from runtime.models.headed import Headed, untied_head
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed
 from runtime.nn.mamba1 import Mamba1, Mamba1Spec
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec, step_bounds
@@ -167,8 +167,8 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
         if config.tied and name.startswith("lm_head."):
             continue
         name = name.replace("backbone.embedding.", "backbone.embeddings.")
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
-    return adapted
+        adapted[name] = array
+    return with_filters(adapted)
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

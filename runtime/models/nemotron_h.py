@@ -26,7 +26,7 @@ from runtime.models.towers import USUAL, Towers
 from runtime.nn import ops
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mlp import ACTIVATIONS, MLP
@@ -155,7 +155,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
             name = f"backbone.{name.removeprefix('model.').removeprefix('backbone.')}"
         name = name.replace(".switch_mlp.fc1.", ".switch_mlp.up_proj.")
         name = name.replace(".switch_mlp.fc2.", ".switch_mlp.down_proj.")
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
+        adapted[name] = array
+    adapted = with_filters(adapted)
     return switch_names(stacked_experts(adapted, config.expert.experts)) if config.expert else adapted
 
 

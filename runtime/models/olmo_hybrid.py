@@ -17,7 +17,7 @@ from runtime.models.family import RATES, Family
 from runtime.models.joined import alike, joined_rows
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import PostNorm, PreNormRecurrent
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.rope import Rope
 from runtime.nn.self_attention import WideNormAttention
@@ -125,10 +125,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
         named[name] = array
     for parts, whole in _JOINED:
         named = joined_rows(named, parts, whole)
-    return {
-        name: stored_filters(array) if name.endswith("conv1d.weight") else array
-        for name, array in named.items()
-    }
+    return with_filters(named)
 
 
 FAMILY = Family(

@@ -32,7 +32,7 @@ from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.linear import linear
 from runtime.nn.mlp import FusedGatedMLP
@@ -297,8 +297,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
             array = array.astype(mx.float32) + less
         if name.startswith("lm_head."):
             array = array[: config.vocab_size]
-        adapted[name] = stored_filters(array) if name.endswith("conv1d.weight") else array
-    return adapted
+        adapted[name] = array
+    return with_filters(adapted)
 
 
 FAMILY = Family(

@@ -28,7 +28,7 @@ from runtime.models.tensor_names import text_tensors
 from runtime.models.towers import USUAL
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.delta_net import DeltaSpec, GatedDeltaNet
 from runtime.nn.gated_attention import GatedAttention
 from runtime.nn.layer import Mixer
@@ -165,10 +165,8 @@ def adapted(config: Config, weights: Weights) -> Weights:
     if config.expert:
         named = to_switch(named, config.expert.experts)
     out: Weights = {}
-    for name, array in named.items():
-        if name.endswith("conv1d.weight"):
-            array = stored_filters(array)
-        elif stored and _SHIFTED.fullmatch(name):
+    for name, array in with_filters(named).items():
+        if stored and _SHIFTED.fullmatch(name):
             array = plus_one(array)
         out.update(_in_order(config.delta, name, array))
     return out

@@ -20,7 +20,7 @@ from runtime.models.family import Family
 from runtime.models.tensor_names import without_spares
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.layer import Mixer
 from runtime.nn.mlp import GatedMLP
 from runtime.nn.norm import RMSNorm, one_added
@@ -140,11 +140,9 @@ def build(config: Config) -> RecurrentGemma:
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Norms with their 1 added, which converters leave out too; filters to MLX's axis order."""
-    adapted: Weights = {}
-    for name, array in one_added(without_spares(config, weights)).items():
-        name = name.replace("model.final_norm.", "model.norm.")
-        adapted[name] = stored_filters(array) if name.endswith("conv_1d.weight") else array
-    return adapted
+    named = one_added(without_spares(config, weights))
+    named = {name.replace("model.final_norm.", "model.norm."): array for name, array in named.items()}
+    return with_filters(named, "conv_1d.weight")
 
 
 # Rates go through an exponential.

@@ -28,7 +28,7 @@ from runtime.nn import ops
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.block import Block as Sublayers
 from runtime.nn.block import Place
-from runtime.nn.conv import stored_filters
+from runtime.nn.conv import with_filters
 from runtime.nn.heads import Heads
 from runtime.nn.linear import MATRICES, embed, linear
 from runtime.nn.mamba2 import Mamba2, Mamba2Spec
@@ -421,11 +421,8 @@ def adapt(config: Config, weights: Weights) -> Weights:
     """
     hybrids = [i for i, hybrid in enumerate(config.hybrid) if hybrid]
     repeats = tuple(f"model.layers.{i}.shared_transformer." for i in hybrids[config.blocks :])
-    return {
-        name: stored_filters(array) if name.endswith("conv1d.weight") else array
-        for name, array in without_spares(config, weights).items()
-        if not name.startswith(repeats)
-    }
+    named = without_spares(config, weights)
+    return with_filters({name: array for name, array in named.items() if not name.startswith(repeats)})
 
 
 FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt, wide=RATES)

@@ -28,7 +28,7 @@ from runtime.nn import ops
 from runtime.nn.activation import gelu
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.causal_conv import causal_conv, last_inputs
-from runtime.nn.conv import CausalConv, stored_filters
+from runtime.nn.conv import CausalConv, with_filters
 from runtime.nn.linear import embed, linear
 from runtime.nn.module import Module
 from runtime.nn.moe import Experts
@@ -338,10 +338,7 @@ def build(config: Config) -> Zaya:
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    named = {
-        name: stored_filters(array) if name.endswith("conv_qk_depthwise.weight") else array
-        for name, array in without_spares(config, weights).items()
-    }
+    named = with_filters(without_spares(config, weights), "conv_qk_depthwise.weight")
     return to_switch(named, config.experts)
 
 

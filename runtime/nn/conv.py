@@ -47,8 +47,12 @@ class CausalConv(Module):
         return ops.table.gated_conv(self, x, before, counts)
 
 
-def stored_filters(weight: mx.array) -> mx.array:
-    """A depthwise filter as checkpoints store it -> [C, k, 1]. PyTorch has [C, 1, k], MLX [C, k, 1]
-    already.
+def with_filters(weights: dict[str, mx.array], ending: str = "conv1d.weight") -> dict[str, mx.array]:
+    """The same tensors, depthwise filters as MLX has them: [C, k, 1]. Checkpoints store [C, 1, k], as PyTorch
+    does, or what MLX has written. ending: of their names.
     """
-    return weight if weight.ndim != 3 or weight.shape[2] == 1 else weight.swapaxes(1, 2)
+    return {name: _turned(array) if name.endswith(ending) else array for name, array in weights.items()}
+
+
+def _turned(filters: mx.array) -> mx.array:
+    return filters if filters.ndim != 3 or filters.shape[2] == 1 else filters.swapaxes(1, 2)
