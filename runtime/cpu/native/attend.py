@@ -7,7 +7,7 @@ way, and so does memory that lies in no lanes.
 
 from collections.abc import Sequence
 from operator import add, sub
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import mlx.core as mx
 
@@ -125,47 +125,12 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
                 bias=bias,
                 value_size=value_size,
             )
-        table = None if rope is None else cosines(kernels, rope, step)
-        written = lanes.arrays
-
-        def write(asking: range, added: mx.array | None = None) -> mx.array:
-            """These tokens, which see what was written before them."""
-            nonlocal written
-            starts, counts = _part(step, asking)
-            out, *written = by.remember(
-                of_tokens(queries, asking),
-                of_tokens(keys, asking),
-                None if values is None else of_tokens(values, asking),
-                None if table is None else of_tokens(table, asking),
-                added,
-                sinks,
-                written,
-                starts,
-                counts,
-                lanes.bases,
-                lanes.first,
-                not lanes.fits,
-            )
-            return out
-
-        if bias is not None and lanes.fits:
-            out = in_parts(write, bias, _places(step, lanes), step.width)
-            cache.close(step, lanes, written)
-            return out
-        out = write(range(step.width))
+        own = _Own(by, lanes, step, queries, None if rope is None else cosines(kernels, rope, step), sinks)
+        if bias is not None:
+            return _biased(own, cache, keys, values, bias)
+        out, *written = own.write(keys, values, lanes.arrays, range(step.width))
         cache.close(step, lanes, written)
-        if bias is None:
-            return out
-        # What lies beside the lanes has no slots while it is written, and has them for who reads it.
-        beside = cache.lanes(step)
-        assert beside is not None
-
-        def read(asking: range, added: mx.array) -> mx.array:
-            asked = of_tokens(queries, asking)
-            turned = None if table is None else of_tokens(table, asking)
-            return _read(by, beside, step, asked, turned, added, sinks, asking)
-
-        return in_parts(read, bias, _places(step, lanes), step.width)
+        return out
 
     return remember
 
@@ -201,53 +166,109 @@ def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
                 sinks=sinks,
                 value_size=value_size,
             )
-        table = None if rope is None else cosines(kernels, rope, step)
-        return _read(by, lanes, step, queries, table, None, sinks, range(step.width))
+        own = _Own(by, lanes, step, queries, None if rope is None else cosines(kernels, rope, step), sinks)
+        return own.read(range(step.width))
 
     return recall
 
 
-def _part(step: Step, asking: range) -> tuple[Sequence[int], Sequence[int]]:
-    """Where the rows of some of a step's tokens start, and how many of them each has."""
-    if len(asking) == step.width:
-        return step.starts, step.counts
-    before = [min(asking.start, count) for count in step.counts]
-    counts = [min(asking.stop, count) - gone for count, gone in zip(step.counts, before, strict=True)]
-    return [*map(add, step.starts, before)], counts
+class _Own(NamedTuple):
+    """A step's queries over one layer's memory, in the kernels' view. A tuple: it is made for every layer."""
+
+    by: Any
+    """As `form_of` makes it."""
+    lanes: Lanes
+    step: Step
+    queries: mx.array
+    table: mx.array | None
+    """What queries and keys are turned by."""
+    sinks: mx.array | None
+
+    def write(
+        self,
+        keys: mx.array,
+        values: mx.array | None,
+        arrays: Sequence[mx.array],
+        asking: range,
+        added: mx.array | None = None,
+    ) -> Sequence[mx.array]:
+        """What these tokens see, who see what was written to the arrays before them; and the arrays then.
+        added: to scores, by slots.
+        """
+        lanes = self.lanes
+        starts, counts = self._part(asking)
+        return self.by.remember(
+            of_tokens(self.queries, asking),
+            of_tokens(keys, asking),
+            None if values is None else of_tokens(values, asking),
+            None if self.table is None else of_tokens(self.table, asking),
+            added,
+            self.sinks,
+            arrays,
+            starts,
+            counts,
+            lanes.bases,
+            lanes.first,
+            not lanes.fits,
+        )
+
+    def read(self, asking: range, added: mx.array | None = None) -> mx.array:
+        """What these tokens see of what is written. added: to scores, by slots."""
+        lanes, step = self.lanes, self.step
+        starts, counts = self._part(asking)
+        return self.by.read(
+            of_tokens(self.queries, asking),
+            None if self.table is None else of_tokens(self.table, asking),
+            added,
+            self.sinks,
+            lanes.arrays,
+            lanes.beside,
+            starts,
+            counts,
+            lanes.bases,
+            step.starts,
+            [start + count for start, count in zip(step.starts, step.counts, strict=True)],
+            lanes.first,
+        )
+
+    def places(self) -> mx.array:
+        """Of all slots that the step's rows have, its own tokens included."""
+        step, bases = self.step, self.lanes.bases
+        slots = max(map(sub, step.starts, bases)) + step.width
+        return places_of(step, tuple(bases), 0, slots)
+
+    def _part(self, asking: range) -> tuple[Sequence[int], Sequence[int]]:
+        """Where the rows of these tokens start, and how many of them each has."""
+        step = self.step
+        if len(asking) == step.width:
+            return step.starts, step.counts
+        before = [min(asking.start, count) for count in step.counts]
+        counts = [min(asking.stop, count) - gone for count, gone in zip(step.counts, before, strict=True)]
+        return [*map(add, step.starts, before)], counts
 
 
-def _places(step: Step, lanes: Lanes) -> mx.array:
-    """Of all slots that the step's rows have, its own tokens included."""
-    slots = max(map(sub, step.starts, lanes.bases)) + step.width
-    return places_of(step, tuple(lanes.bases), 0, slots)
-
-
-def _read(
-    by: Any,
-    lanes: Lanes,
-    step: Step,
-    queries: mx.array,
-    table: mx.array | None,
-    added: mx.array | None,
-    sinks: mx.array | None,
-    asking: range,
+def _biased(
+    own: _Own, cache: AttentionCache, keys: mx.array, values: mx.array | None, bias: "Bias"
 ) -> mx.array:
-    """What some of a step's queries see of what is written. added: to scores, by slots."""
-    starts, counts = _part(step, asking)
-    return by.read(
-        queries,
-        table,
-        added,
-        sinks,
-        lanes.arrays,
-        lanes.beside,
-        starts,
-        counts,
-        lanes.bases,
-        step.starts,
-        [start + count for start, count in zip(step.starts, step.counts, strict=True)],
-        lanes.first,
-    )
+    """`remember` where scores have a bias, which is never held for all of a step's tokens."""
+    lanes, step = own.lanes, own.step
+    if lanes.fits:
+        written = lanes.arrays
+
+        def write(asking: range, added: mx.array) -> mx.array:
+            nonlocal written
+            out, *written = own.write(keys, values, written, asking, added)
+            return out
+
+        out = in_parts(write, bias, own.places(), step.width)
+        cache.close(step, lanes, written)
+        return out
+    _, *written = own.write(keys, values, lanes.arrays, range(step.width))
+    cache.close(step, lanes, written)
+    # What lies beside the lanes has no slots while it is written, and has them for who reads it.
+    beside = cache.lanes(step)
+    assert beside is not None
+    return in_parts(own._replace(lanes=beside).read, bias, own.places(), step.width)
 
 
 def _are_float(*arrays: mx.array | None) -> bool:
