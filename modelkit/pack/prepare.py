@@ -8,31 +8,28 @@ more. No weight is read, but where a file has a head beside a config that ties i
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelkit.address import HubAddress
 from modelkit.bars import Progress, Silent
 from modelkit.chat.builtin import builtin_templates
 from modelkit.chat.styles.table import style_named
 from modelkit.errors import FetchError, LoadError, ModelkitError, PlanError, TemplateError
 from modelkit.fetch.access import Access, Untold
-from modelkit.fetch.find import obtain_adapter
-from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
-from modelkit.modelfile import Directive, Quantizing, Recipe, Reference
+from modelkit.modelfile import Quantizing, Recipe, Reference
 from modelkit.pack import checks
 from modelkit.pack.accept import decide
-from modelkit.pack.adapters.carried import Carried, carried, carried_notes
+from modelkit.pack.adapters.carried import Carried, carried_notes
 from modelkit.pack.adapters.fused import with_fused
+from modelkit.pack.adapters.named import carried_adapters
 from modelkit.pack.asked import Asked, placed, settle
 from modelkit.pack.copies import refuse_same
+from modelkit.pack.inherited import beneath, merge, with_renderer
 from modelkit.pack.licenses import license_files
 from modelkit.pack.metadata import FILE as METADATA
-from modelkit.pack.metadata import DraftFacts, Metadata, Provenance
+from modelkit.pack.metadata import Metadata, Provenance
 from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planning.heads import has_head, head_notes
@@ -43,7 +40,6 @@ from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.tree import TOOLS_TEMPLATE
-from modelkit.store.ingest import broken_promise
 from modelkit.store.manifest import check_files
 from modelkit.store.store import Store
 from modelkit.temporary import TemporaryFolder, Unwritable
@@ -172,12 +168,7 @@ def _prepare(
             checks.check_requires(metadata.requires)
     tokenizer, notes = checks.check_parts(target, draft)
     checks.refuse_texts(target, own)
-    at = partial(_adapter_at, recipe, len(origin.beside))
-    places: list[Path | Local] = []
-    for number, one in enumerate((*origin.beside, *recipe.adapters)):
-        with at(number):
-            places.append(_adapter_place(one, access, store))
-    adapters = carried(places, origin.adapters, origin.metadata, target, fuse=fuse, at=at)
+    adapters = carried_adapters(recipe, origin, target, access, store, fuse=fuse)
     adapter_notes = tuple(carried_notes(adapters, recipe.from_.text))
     if fuse:
         with recipe.at("ADAPTER"):
@@ -187,24 +178,18 @@ def _prepare(
         refuse_same(target, draft)
     described = describe(target.plan.config)
     ready = _ready(target, described, recipe, metadata, tokenizer)
-    with recipe.at("TEMPLATE"):
-        template = checks.check_template(ready, recipe.template, metadata.parser, writes=described.writes)
-    with recipe.at("PARAMETER think"):
-        checks.check_thinking(ready, template.capabilities, metadata.parameters.resolved().think)
+    template = _template(recipe, ready, metadata, described)
     texts = license_files(target.source.inventory.files, recipe.licenses)
     if recipe.template is not None and template.source is not None:
         texts[TEMPLATE] = template.source.encode()
         target = _without_tools_template(target)
     check_files(_paths(target, draft, adapters, texts))
-    if any(part.asked and part.asked.measures for part in (target, draft) if part):
+    if _measures(asked):
         from modelkit.pack.quality.parts import find_formats
 
         target, draft, kept = find_formats(target, draft, ready, store, progress)
         texts.update(kept)
-    write_bytes = sum(part.write_bytes for part in (target, draft) if part)
-    write_bytes += sum(one.nbytes for one in adapters if one.placement)
-    if write_bytes:
-        store.require_space(write_bytes)
+    write_bytes = _required_bytes(target, draft, adapters, store)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
     notes += adapter_notes
     notes += checks.check_reach(ready, template.capabilities, described)
@@ -236,68 +221,6 @@ def _beside(
     except HeadAlone as head:
         return with_head(origin, head), None, head.upstream
     return origin, beside, beside.source.upstream
-
-
-def beneath(recipe: Recipe, said: tuple[Directive, ...]) -> Recipe:
-    """The recipe, with what it does not say taken from lines that came with the model."""
-    if not said:
-        return recipe
-    lines = (Directive("FROM", "."), *said)
-    under = Recipe.of(lines, Path(), file=recipe.from_.text)
-    return replace(
-        recipe,
-        parameters=under.parameters.merge(recipe.parameters),
-        system=under.system if recipe.system is None else recipe.system,
-        template=recipe.template or under.template,
-        messages=recipe.messages or under.messages,
-        licenses=(*under.licenses, *recipe.licenses),
-        notes=(*recipe.notes, *under.notes),
-    )
-
-
-def with_renderer(recipe: Recipe) -> Recipe:
-    """With the template that RENDERER names, where modelkit has one and TEMPLATE says no other."""
-    name = (recipe.renderer or "").strip()
-    if recipe.template is None and name in builtin_templates():
-        return replace(recipe, template=name)
-    return recipe
-
-
-def merge(inherited: Metadata, recipe: Recipe, draft: Part | None) -> Metadata:
-    """The base's recipe under the Modelfile's: parameters per key, the rest as a whole where it is said.
-
-    An empty SYSTEM takes an inherited one away.
-    """
-    return Metadata(
-        parameters=inherited.parameters.merge(recipe.parameters),
-        system=(inherited.system if recipe.system is None else recipe.system) or None,
-        messages=recipe.messages or inherited.messages,
-        own_template=recipe.template is not None or inherited.own_template,
-        renderer=recipe.renderer or inherited.renderer,
-        parser=recipe.parser or inherited.parser,
-        requires=recipe.requires or inherited.requires,
-        draft=DraftFacts(checks.architecture_of(draft.plan.config)) if draft else None,
-    )
-
-
-def _adapter_at(recipe: Recipe, brought: int, number: int) -> AbstractContextManager[None]:
-    """Where the adapter of that number is named: the first `brought` come with what FROM names."""
-    return recipe.at("FROM") if number < brought else recipe.at("ADAPTER", number - brought)
-
-
-def _adapter_place(one: Reference | Local, access: Access, store: Store) -> Path | Local:
-    """Where an adapter's files are. Those of an address are fetched; what others keep under a digest has to
-    have it. Raises SourceError.
-    """
-    if isinstance(one, Reference):
-        if one.path is not None:
-            return one.path
-        assert isinstance(one.address, HubAddress)  # no other text is taken for ADAPTER
-        one = obtain_adapter(one.address, replace(access, hollow=None))
-    for path, digest in one.promised.items():
-        if store.source_digest(path) != digest:
-            raise broken_promise(path, digest)
-    return one
 
 
 def _part(
@@ -337,6 +260,23 @@ def _ready(
     except TemplateError:  # of a TEMPLATE line: where the model's own does not work, that is a note
         with recipe.at("TEMPLATE"):
             raise
+
+
+def _template(recipe: Recipe, ready: Ready, metadata: Metadata, described: Described) -> checks.Template:
+    with recipe.at("TEMPLATE"):
+        found = checks.check_template(ready, recipe.template, metadata.parser, writes=described.writes)
+    with recipe.at("PARAMETER think"):
+        checks.check_thinking(ready, found.capabilities, metadata.parameters.resolved().think)
+    return found
+
+
+def _required_bytes(target: Part, draft: Part | None, adapters: tuple[Carried, ...], store: Store) -> int:
+    """What may have to be written, at most. Raises StoreError where there is no room for it."""
+    required = sum(part.write_bytes for part in (target, draft) if part)
+    required += sum(one.nbytes for one in adapters if one.placement)
+    if required:
+        store.require_space(required)
+    return required
 
 
 def _without_tools_template(part: Part) -> Part:

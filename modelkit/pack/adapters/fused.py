@@ -53,22 +53,12 @@ class Fused:
 
 
 def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | None, store: Store) -> Part:
-    """The target with these adapters in its weights, before they are quantized. Raises PlanError."""
+    """The target with these adapters in its weights, before they are quantized: its format is named, not to
+    be found. Raises PlanError.
+    """
     from modelkit.pack.adapters.fusing import in_file, parted, ways  # loads MLX
 
-    origin = target.source.inventory.origin
-    if not adapters:
-        raise PlanError("there is no adapter to fuse", hint="Add an ADAPTER line to the Modelfile.")
-    if isinstance(target.source.kind, Mxfp4Blocks):
-        raise PlanError(
-            f"{origin} has its experts in blocks of MXFP4, which have to be moved before they change",
-            hint="Make a package of it first, then one FROM that; or leave --fuse-adapters out.",
-        )
-    if asked is not None and asked.measures:
-        raise PlanError(
-            "formats cannot be found for weights that are fused in the same step",
-            hint="Fuse first, without QUANTIZE, and make the quantized package FROM that one.",
-        )
+    _refuse_unmoved(target.source, adapters)
     source, spare, head, described = target.source, target.spare, None, describe(target.plan.config)
     changed = {name for one in adapters for name in one.parameters}
     table = parted(described, changed, unties=any(one.unties for one in adapters))
@@ -80,12 +70,7 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     known = ways(described, unpacked(source), changed)
     if isinstance(source.kind, GgufWeights):
         known = in_file(known, source.kind)
-    twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
-    if twisted:
-        raise PlanError(
-            f"the adapter has magnitudes for the columns of {twisted[0]}, which are not fused",
-            hint="Leave --fuse-adapters out: run time adds them.",
-        )
+    _refuse_magnitudes(known, adapters)
     format_, plain = (asked.format, asked.plain) if asked else (None, False)
     part = decide(
         source,
@@ -101,6 +86,27 @@ def with_fused(target: Part, adapters: tuple[Carried, ...], asked: Quantizing | 
     part = replace(part, asked=asked, fused=Fused(adapters, described, known, digests, head))
     sources = source_digests(part.source, store, read=False)
     return part if sources is None else replace(part, reused=recall(store, key_of(sources, part)))
+
+
+def _refuse_unmoved(source: Source, adapters: tuple[Carried, ...]) -> None:
+    if not adapters:
+        raise PlanError("there is no adapter to fuse", hint="Add an ADAPTER line to the Modelfile.")
+    if isinstance(source.kind, Mxfp4Blocks):
+        raise PlanError(
+            f"{source.inventory.origin} has its experts in blocks of MXFP4, which have to be moved before "
+            "they change",
+            hint="Make a package of it first, then one FROM that; or leave --fuse-adapters out.",
+        )
+
+
+def _refuse_magnitudes(known: "Ways", adapters: tuple[Carried, ...]) -> None:
+    """Of tables: their rows are what is looked up, and a magnitude belongs to a column."""
+    twisted = sorted(known.tables & {f"{module}.weight" for one in adapters for module in one.magnitudes})
+    if twisted:
+        raise PlanError(
+            f"the adapter has magnitudes for the columns of {twisted[0]}, which are not fused",
+            hint="Leave --fuse-adapters out: run time adds them.",
+        )
 
 
 def unpacked(source: Source) -> Inventory:
