@@ -86,12 +86,12 @@ class _Weights:
     """Will anything be drafted? If not, neither a draft nor the model's own head is read."""
     told: Callable[[int], object]
     """Called with the bytes of each tensor that was read; what it raises ends the load."""
+    copied: frozenset[int]
+    """See `read_share`."""
     share: "Callable[[Read, Told], LoadedModel] | None" = None
     """Has the ranks load that run it together, and gives rank 0's share; None for this process alone."""
     draft_bytes: int = 0
     """What drafts take in memory, once they are loaded."""
-    copied: frozenset[int] = frozenset()
-    """See `read_share`."""
     elsewhere_bytes: int = 0
     """What the other ranks hold of the target, once it is loaded."""
 
@@ -99,6 +99,14 @@ class _Weights:
     def with_head(self) -> bool:
         """Is the model's own head read?"""
         return self.guesses and self.opened.draft is None
+
+    def share_by(self, crew: "Crew", options: Options, settings: Settings) -> None:
+        """Let the target be loaded by all of its ranks."""
+        from modelkit.ranks.job import job_of
+
+        head = self.with_head
+        job = job_of(self.opened, options, settings.shards, with_head=head, copied=self.copied)
+        self.share = partial(crew.share, self.opened, job, settings.home)
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
@@ -144,37 +152,19 @@ def start_engine(
     described = describe(opened.inventory.config)
     guesses = wanted.draft_num_predict != 0 and described.writes
     crew = present()
-    copied: frozenset[int] = frozenset()
-    if crew is not None:
-        from modelkit.ranks.job import copied_layers
-
-        copied = copied_layers(opened, drafts=guesses, shards=settings.shards)
-    elif settings.shards > 1:
-        raise LoadError(
-            f"shards is {settings.shards}: parts of every layer, for as many ranks, and there are no ranks",
-            hint=f"Give the number of processes too: --ranks {settings.shards}.",
-        )
-    elif opened.outline is not None:
-        from modelkit.ranks.outline import without_weights
-
-        raise without_weights(opened.outline, opened.label)
+    copied = _copied(opened, settings, crew, guesses=guesses)
     limits = _limits(opened, wanted, settings, crew, guesses=guesses)
     if on_memory is not None:
         on_memory(limits.memory, limits.shortage)
     learning = None
     if guesses and opened.package is not None and crew is None:  # what drafts cost on ranks is another matter
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
-    weights, lead = _Weights(opened, guesses, on_weights or (lambda _: None), copied=copied), None
     learned = learning.recall() if learning else None
-    options = _options(wanted, limits, settings.max_waiting)
+    weights = _Weights(opened, guesses, on_weights or (lambda _: None), copied)
+    options, lead = _options(wanted, limits, settings.max_waiting), None
     if crew is not None:
-        from modelkit.ranks.job import job_of
-
-        head = weights.with_head
-        lead = crew.lead()
-        job = job_of(opened, options, settings.shards, with_head=head, copied=copied)
-        weights.share = partial(crew.share, opened, job, settings.home)
-        options = replace(options, ranks_here=crew.ranks_here)
+        weights.share_by(crew, options, settings)
+        options, lead = replace(options, ranks_here=crew.ranks_here), crew.lead()
     adapters = attached.sources(opened.adapters, described)
     with _loading(opened):
         engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead)
@@ -183,6 +173,26 @@ def start_engine(
     held = replace(limits.memory, weight_bytes=loaded, draft_bytes=weights.draft_bytes)
     notes = (*limits.notes, *engine.model.notes, *_idle_threads(wanted))
     return Started(engine, limits.context, held, notes, limits.kv_format, learning)
+
+
+def _copied(opened: Opened, settings: Settings, crew: "Crew | None", *, guesses: bool) -> frozenset[int]:
+    """Layers of other ranks, as in `read_share`. Raises LoadError for what these ranks, or one alone, cannot
+    do.
+    """
+    if crew is not None:
+        from modelkit.ranks.job import copied_layers
+
+        return copied_layers(opened, drafts=guesses, shards=settings.shards)
+    if settings.shards > 1:
+        raise LoadError(
+            f"shards is {settings.shards}: parts of every layer, for as many ranks, and there are no ranks",
+            hint=f"Give the number of processes too: --ranks {settings.shards}.",
+        )
+    if opened.outline is not None:
+        from modelkit.ranks.outline import without_weights
+
+        raise without_weights(opened.outline, opened.label)
+    return frozenset()
 
 
 def read_share(
