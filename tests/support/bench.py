@@ -1,10 +1,11 @@
 """Plays the engine for a drafter, one call at a time, so that its proposals can be compared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from hypothesis import strategies as st
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.loaded import LoadedModel
@@ -12,6 +13,9 @@ from runtime.sampling.params import SamplingParams
 from runtime.sampling.sampler import Sampler
 from runtime.speculate.drafter import Drafter, Rows
 from runtime.step import Inputs, Step
+
+Action = tuple[Any, ...]
+"""A method of Bench that changes rows, and what it is called with."""
 
 
 class Bench:
@@ -22,6 +26,7 @@ class Bench:
         self.memory: LayerMemory = build_memory(target.described.layout, rows=rows)
         self.drafter = make(self.memory)
         self.drafter.resize(rows)
+        self.rows = rows
         self.ids: list[list[int]] = []
         self.rng = np.random.default_rng(0)
 
@@ -71,3 +76,29 @@ class Bench:
             place.clear(row)
             if row != last:
                 place.move(last, row)
+
+    def play(self, actions: Iterable[Action]) -> Iterator[tuple[list[int], int, list[int]]]:
+        """Those that can be done at their time; of each draft the ids before it, its depth, what it says."""
+        for action, *arguments in actions:
+            if action == "admit" and len(self.ids) < self.rows:
+                self.admit(*arguments)
+            elif action == "leave" and arguments[0] < len(self.ids):
+                self.leave(*arguments)
+            elif action == "decode" and self.ids:
+                self.decode()
+            elif action == "speculate" and self.ids:
+                before = [list(ids) for ids in self.ids]
+                for ids, draft in zip(before, self.speculate(*arguments), strict=True):
+                    yield ids, arguments[0], draft
+
+
+def actions_of(lengths: range, chunks: range, depths: range) -> st.SearchStrategy[Action]:
+    """Any mixture of prompts, plain and speculative steps, rows that leave and places that change. lengths:
+    of prompts; chunks: how many tokens of these are read at once.
+    """
+    return st.one_of(
+        st.tuples(st.just("admit"), st.sampled_from(lengths), st.sampled_from(chunks)),
+        st.tuples(st.just("decode")),
+        st.tuples(st.just("speculate"), st.sampled_from(depths), st.integers(0, depths.stop - 1)),
+        st.tuples(st.just("leave"), st.integers(0, 2)),
+    )

@@ -1,7 +1,5 @@
 """The Gemma 4 assistant drafts what transformers' drafts, from wherever the target's rows have come to."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from runtime.loaded import LoadedModel
 from runtime.speculate.assistant import AssistantDrafter
 from tests.support.assistants import DATA, load_assistant
-from tests.support.bench import Bench
+from tests.support.bench import Action, Bench, actions_of
 
 
 @pytest.fixture(scope="module", params=["plain", "clustered"])
@@ -37,31 +35,18 @@ def test_drafts_are_those_of_transformers(pair: tuple[str, LoadedModel, LoadedMo
     assert bench.speculate(3, 0) == [[int(row.argmax()) for row in wanted]]
 
 
-ACTIONS = st.one_of(
-    st.tuples(st.just("admit"), st.integers(2, 30), st.integers(3, 16)),
-    st.tuples(st.just("decode")),
-    st.tuples(st.just("speculate"), st.integers(1, 4), st.integers(0, 4)),
-    st.tuples(st.just("leave"), st.integers(0, 2)),
-)
+ACTIONS = actions_of(range(2, 31), range(3, 17), range(1, 5))
 
 
 @settings(max_examples=10)
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=10))
 def test_drafts_do_not_depend_on_how_a_row_came_to_its_tokens(
-    pair: tuple[str, LoadedModel, LoadedModel], actions: list[tuple[Any, ...]]
+    pair: tuple[str, LoadedModel, LoadedModel], actions: list[Action]
 ) -> None:
     _, target, draft = pair
     bench = bench_of(target, draft, rows=3)
-    for action, *arguments in [("admit", 5, 5), *actions]:
-        if action == "admit" and len(bench.ids) < 3:
-            bench.admit(*arguments)
-        elif action == "leave" and arguments[0] < len(bench.ids):
-            bench.leave(*arguments)
-        elif action == "decode" and bench.ids:
-            bench.decode()
-        elif action == "speculate" and bench.ids:
-            before = [list(ids) for ids in bench.ids]
-            assert bench.speculate(*arguments) == [anew(target, draft, ids, arguments[0]) for ids in before]
+    for ids, depth, drafted in bench.play([("admit", 5, 5), *actions]):
+        assert drafted == anew(target, draft, ids, depth)
 
 
 def anew(target: LoadedModel, draft: LoadedModel, ids: list[int], depth: int) -> list[int]:

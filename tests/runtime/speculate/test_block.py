@@ -25,7 +25,7 @@ from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.pair import drafters_for, pair_problem, runs_inside
 from runtime.step import Inputs, Step
 from tests.support import drafting
-from tests.support.bench import Bench
+from tests.support.bench import Action, Bench, actions_of
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
 from tests.support.oneshot import build_one_shot
@@ -67,35 +67,20 @@ def drafts_of(target: LoadedModel, ids: list[int], depth: int) -> list[int]:
     return [int(token) for token in mx.argmax(logits, axis=-1).tolist()]  # pyright: ignore
 
 
-ACTIONS = st.one_of(
-    st.tuples(st.just("admit"), st.integers(2, 20), st.integers(1, 9)),
-    st.tuples(st.just("decode")),
-    st.tuples(st.just("speculate"), st.integers(1, 5), st.integers(0, 5)),
-    st.tuples(st.just("leave"), st.integers(0, 2)),
-)
+ACTIONS = actions_of(range(2, 21), range(1, 10), range(1, 6))
 
 
 @settings(max_examples=8)
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=9))
 def test_drafts_are_those_of_a_draft_that_read_everything_anew(
-    pair: tuple[LoadedModel, LoadedModel], actions: list[tuple[Any, ...]]
+    pair: tuple[LoadedModel, LoadedModel], actions: list[Action]
 ) -> None:
-    """Through any mixture of prompts, plain and speculative steps, rows that leave and places that change."""
     target, draft = pair
     bench = Bench(target, lambda _: BlockDrafter(draft, target), rows=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(block_room, "FLUSH", 6)
-        for action, *arguments in [("admit", 5, 5), *actions, ("speculate", 5, 2)]:
-            if action == "admit" and len(bench.ids) < 3:
-                bench.admit(*arguments)
-            elif action == "leave" and arguments[0] < len(bench.ids):
-                bench.leave(*arguments)
-            elif action == "decode" and bench.ids:
-                bench.decode()
-            elif action == "speculate" and bench.ids:
-                before = [list(ids) for ids in bench.ids]
-                drafts = bench.speculate(*arguments)
-                assert drafts == [drafts_of(target, ids, arguments[0]) for ids in before]
+        for ids, depth, drafted in bench.play([("admit", 5, 5), *actions, ("speculate", 5, 2)]):
+            assert drafted == drafts_of(target, ids, depth)
 
 
 def test_what_waits_is_bounded(pair: tuple[LoadedModel, LoadedModel]) -> None:

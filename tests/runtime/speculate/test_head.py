@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -15,7 +14,7 @@ from runtime.loaded import LoadedModel, check_weights, load_model
 from runtime.speculate import head as head_room
 from runtime.speculate.head import HeadDrafter
 from runtime.step import Inputs, Step
-from tests.support.bench import Bench
+from tests.support.bench import Action, Bench, actions_of
 from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.heads import FOLDER, HeadReference
 from tests.support.oneshot import build_one_shot
@@ -126,34 +125,19 @@ def bench_of(target: LoadedModel, rows: int) -> Bench:
     return Bench(target, lambda _: HeadDrafter(target, limit=5), rows)
 
 
-ACTIONS = st.one_of(
-    st.tuples(st.just("admit"), st.integers(1, 12), st.integers(1, 5)),
-    st.tuples(st.just("decode")),
-    st.tuples(st.just("speculate"), st.integers(1, 4), st.integers(0, 4)),
-    st.tuples(st.just("leave"), st.integers(0, 2)),
-)
+ACTIONS = actions_of(range(1, 13), range(1, 6), range(1, 5))
 
 
 @settings(max_examples=15)
 @given(actions=st.lists(ACTIONS, min_size=4, max_size=12))
 def test_drafts_are_those_of_a_head_that_read_everything_anew(
-    glm: LoadedModel, actions: list[tuple[Any, ...]]
+    glm: LoadedModel, actions: list[Action]
 ) -> None:
-    """Through any mixture of prompts, plain and speculative steps, rows that leave and places that change."""
     bench = bench_of(glm, rows=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(head_room, "FLUSH", 6)
-        for action, *arguments in [("admit", 5, 5), *actions]:
-            if action == "admit" and len(bench.ids) < 3:
-                bench.admit(*arguments)
-            elif action == "leave" and arguments[0] < len(bench.ids):
-                bench.leave(*arguments)
-            elif action == "decode" and bench.ids:
-                bench.decode()
-            elif action == "speculate" and bench.ids:
-                before = [list(ids) for ids in bench.ids]
-                drafts = bench.speculate(*arguments)
-                assert drafts == [drafts_of(glm, ids, arguments[0]) for ids in before]
+        for ids, depth, drafted in bench.play([("admit", 5, 5), *actions]):
+            assert drafted == drafts_of(glm, ids, depth)
 
 
 def test_what_waits_is_bounded(glm: LoadedModel) -> None:
