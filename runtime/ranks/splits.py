@@ -86,50 +86,83 @@ def split_attention(
         memory = Full(groups, module.head_dim)  # as if, for a text that is read whole
     if not isinstance(memory, Full | Rotating | Chunked | Encoder) or memory.kv_heads != groups:
         raise CannotCut("its layer's memory is not that of its own heads")
-    own, read = shard.heads(heads), shard.groups(groups)
+    by = _Heads(heads, groups, shard.heads(heads), shard.groups(groups), memory.head_dim)
     close = _named(module, CLOSES_HEADS)
-    unit = inputs_of(module[close]) // heads
-    pieces = {close: inputs(module[close], shard, *scaled([own], unit))}
-    if "query_key_value" in module:
-        pieces["query_key_value"] = outputs(
-            module.query_key_value, *scaled(_by_group(own, read, heads // groups), memory.head_dim)
-        )
-    for names, count, ranges in ((QUERIES, heads, own), (KEYS_AND_VALUES, groups, read)):
+    pieces = {
+        close: inputs(module[close], shard, *scaled([by.own], inputs_of(module[close]) // heads)),
+        **_opening(module, by),
+        **_norms(module, by),
+        **_beside(module, by),
+    }
+    together = _normed_together(module, pieces[close], shard)
+    pieces |= {**more, **together.pieces, **_added(module, pieces)}
+    of_one_head = (child for child in module.values() if _is_norm(child, by.size))
+    check_children(module, {*pieces, "indexer"}, of_one_head)
+    changed, alibi = {**module.of_heads(*by.counts), **together.changed}, vars(module).get("_alibi")
+    if alibi is not None:
+        changed["_alibi"] = alibi.of_heads(*by.own)
+    within = together.within
+    if isinstance(module, WideNormAttention):
+        changed |= module.of_heads_here(*by.counts, shard.count)
+        within = (*within, "total")
+    return Split(pieces, changed, replace(memory, kv_heads=by.counts[1]) if remembers else None, within)
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Which heads of an attention one rank has."""
+
+    heads: int
+    """Of queries, of the whole."""
+    groups: int
+    """Of keys and values, of the whole."""
+    own: Range
+    read: Range
+    """Those of keys and values that its own read."""
+    size: int
+    """Numbers of one."""
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self.own[1] - self.own[0], self.read[1] - self.read[0]
+
+
+def _opening(module: Any, by: _Heads) -> dict[str, Piece]:
+    """Of what makes queries, keys and values: each by itself, or in one matrix, by kinds or by groups."""
+    pieces: dict[str, Piece] = {}
+    for names, count, ranges in ((QUERIES, by.heads, by.own), (KEYS_AND_VALUES, by.groups, by.read)):
         for name in names:
             if name in module:
                 unit = module[name].weight.shape[0] // count
                 pieces[name] = outputs(module[name], *scaled([ranges], unit))
     if "qkv_proj" in module:
-        (q,), (k,) = scaled([own], memory.head_dim), scaled([read], memory.head_dim)
-        k, v = ((k[0] + at * memory.head_dim, k[1] + at * memory.head_dim) for at in (heads, heads + groups))
+        (q,), (k,) = scaled([by.own], by.size), scaled([by.read], by.size)
+        k, v = ((k[0] + at * by.size, k[1] + at * by.size) for at in (by.heads, by.heads + by.groups))
         pieces["qkv_proj"] = outputs(module.qkv_proj, q, k, v)
-    wide = isinstance(module, WideNormAttention)
-    for name, count, ranges in (("q_norm", heads, own), ("k_norm", groups, read)):
+    if "query_key_value" in module:
+        ranges = scaled(_by_group(by.own, by.read, by.heads // by.groups), by.size)
+        pieces["query_key_value"] = outputs(module.query_key_value, *ranges)
+    return pieces
+
+
+def _norms(module: Any, by: _Heads) -> dict[str, Piece]:
+    """Of norms that have weights of their own for each head, one behind the other."""
+    pieces: dict[str, Piece] = {}
+    for name, count, ranges in (("q_norm", by.heads, by.own), ("k_norm", by.groups, by.read)):
         weight = module[name].get("weight") if name in module else None
-        if weight is not None and (weight.ndim > 1 or wide):
-            unit = weight.shape[0] // count  # each head's own, one behind the other
-            pieces[name] = Piece("stack", scaled([ranges], unit), weight.shape[0])
-    for name in BY_HEAD:
-        if name in module:
-            pieces[name] = Piece("stack", (own,), heads)
-    for name in BY_CHANNEL:
-        if name in module:
-            pieces[name] = Piece("stack", scaled([own], memory.head_dim), heads * memory.head_dim)
+        if weight is not None and (weight.ndim > 1 or isinstance(module, WideNormAttention)):
+            pieces[name] = Piece("stack", scaled([ranges], weight.shape[0] // count), weight.shape[0])
+    return pieces
+
+
+def _beside(module: Any, by: _Heads) -> dict[str, Piece]:
+    """Of arrays that are no matrix."""
+    channels = scaled([by.own], by.size)
+    pieces = {name: Piece("stack", (by.own,), by.heads) for name in BY_HEAD if name in module}
+    pieces |= {name: Piece("stack", channels, by.heads * by.size) for name in BY_CHANNEL if name in module}
     if BIASES in module:
-        pieces[BIASES] = Piece("stack", (own,), heads, axis=1)
-    of_one_head = (child for child in module.values() if _is_norm(child, memory.head_dim))
-    together = _normed_together(module, pieces[close], shard)
-    pieces |= {**more, **together.pieces, **_added(module, pieces)}
-    check_children(module, {*pieces, "indexer"}, of_one_head)
-    counts = own[1] - own[0], read[1] - read[0]
-    changed, alibi = {**module.of_heads(*counts), **together.changed}, vars(module).get("_alibi")
-    if alibi is not None:
-        changed["_alibi"] = alibi.of_heads(*own)
-    within = together.within
-    if wide:
-        changed |= module.of_heads_here(*counts, shard.count)
-        within = (*within, "total")
-    return Split(pieces, changed, replace(memory, kv_heads=counts[1]) if remembers else None, within)
+        pieces[BIASES] = Piece("stack", (by.own,), by.heads, axis=1)
+    return pieces
 
 
 def _named(module: Any, names: Sequence[str]) -> str:
