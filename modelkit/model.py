@@ -28,7 +28,7 @@ from modelkit.modelfile import Parameters
 from modelkit.modelfile.keywords import RequestParameters
 from modelkit.opening import Opened
 from modelkit.requests.attached import read_adapters
-from modelkit.requests.options import Calling, ChatOptions, GenerateOptions, Given, read_options
+from modelkit.requests.options import Asked, Calling, ChatOptions, GenerateOptions, Given, read_options
 from modelkit.requests.prompt import Prompt
 from modelkit.settings import Settings
 from modelkit.tokenizer.infill import infill
@@ -157,11 +157,11 @@ class Model(AtWork):
         of text as they come. format: "json", or a JSON schema that the answer will follow; grammar: a text in
         Lark's syntax or in GBNF, regex: a regular expression instead. top_logprobs: also report each token's
         log-probability and those of the n likeliest. logit_bias: by token id, what is added to its logit.
-        adapters: names of the package's adapters, or names with
-        scales ({"law": 0.8}); [] for none of them, by default all at scale 1. context_length: most tokens of
-        prompt and answer together, where that shall be less than the model's. template: takes the place of
-        the model's chat template, as TEMPLATE in a Modelfile would. parameters: any PARAMETER of this
-        request. Raises RequestError, ParameterError, TemplateError.
+        adapters: names of the package's adapters, or names with scales ({"law": 0.8}); [] for none of them,
+        by default all at scale 1. context_length: most tokens of prompt and answer together, where that shall
+        be less than the model's. template: takes the place of the model's chat template, as TEMPLATE in a
+        Modelfile would. parameters: any PARAMETER of this request. Raises RequestError, ParameterError,
+        TemplateError.
         """
         running, streaming = self._templated(template), arguments.flag(stream, "stream")
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
@@ -173,15 +173,8 @@ class Model(AtWork):
                 raise RequestError(f"{name} has no effect: the prompt goes to the model as it is")
         if "think_tokens" in parameters:
             running.check_budget(asked.resolved.think_tokens)
-        if not isinstance(prompt, str):
-            read = Prompt(arguments.ids(prompt, "prompt", "token ids, or a text"))
-        elif bare:
-            read = running.prompter.raw(prompt)
-        else:
-            fit = running.fit(asked.resolved, asked.context_length)
-            frame = Frame(think=asked.resolved.think)
-            read = running.prompter.chat([Message("user", prompt)], frame, fit)
         continues = bare or not isinstance(prompt, str)
+        read = _read(running, prompt, asked, bare=bare)
         answer = running.answer(read, asked, continuing=continues, holder=self)
         return answer if streaming else answer.whole()
 
@@ -363,6 +356,16 @@ class Model(AtWork):
     def _templated(self, template: object) -> Running:
         """Raises ModelClosed, TemplateError."""
         return self._open.templated(arguments.given(arguments.text, template, "template"))
+
+
+def _read(running: Running, prompt: str | Sequence[int], asked: Asked, *, bare: bool) -> Prompt:
+    """A text as a user's message, or as it is; token ids as they are."""
+    if not isinstance(prompt, str):
+        return Prompt(arguments.ids(prompt, "prompt", "token ids, or a text"))
+    if bare:
+        return running.prompter.raw(prompt)
+    fit = running.fit(asked.resolved, asked.context_length)
+    return running.prompter.chat([Message("user", prompt)], Frame(think=asked.resolved.think), fit)
 
 
 def _step(value: object, where: str) -> int:
