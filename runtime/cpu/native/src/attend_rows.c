@@ -1,5 +1,6 @@
 /* Attention of a whole step, shared among threads: tiles of queries, and where those are few, pieces of the past. */
 #include "attend.h"
+#include "held.h"
 #include "pool.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +18,9 @@ struct job {
   float* parts;  /* [rows, groups, tiles, pieces] of them, where pieces > 1 */
 };
 
-/* Memory of a thread, kept for its next chunk. */
 static float* scratch(size_t floats) {
-  static _Thread_local float* held;
-  static _Thread_local size_t size;
-  if (floats > size) {
-    free(held);
-    size = floats + floats / 4;
-    held = aligned_alloc(64, (size * 4 + 63) / 64 * 64);
-    if (!held) abort();
-  }
-  return held;
+  static _Thread_local struct mk_held for_chunk;
+  return mk_hold(&for_chunk, floats * sizeof(float));
 }
 
 static void write_chunk(void* with, int chunk) {

@@ -1,17 +1,15 @@
 #include "penalties.h"
-#include <stdlib.h>
+#include "held.h"
+#include <string.h>
 
-/* Of each id how often it stands there: zeros between two calls. Memory of a thread, kept for its next one. */
+/* Of each id how often it stands there: zeros between two calls. */
 static int32_t* counts(int size) {
-  static _Thread_local int32_t* held;
-  static _Thread_local int held_size;
-  if (size > held_size) {
-    free(held);
-    held_size = size;
-    held = calloc((size_t)size, sizeof *held);
-    if (!held) abort(); /* as MLX does without memory, since nobody could say so from here */
-  }
-  return held;
+  static _Thread_local struct mk_held for_ids;
+  const size_t bytes = (size_t)size * sizeof(int32_t);
+  const int are_new = bytes > for_ids.bytes;
+  int32_t* const times = mk_hold(&for_ids, bytes);
+  if (are_new) memset(times, 0, bytes);
+  return times;
 }
 
 static float penalised(const struct mk_penalty* by, float x, int32_t times) {

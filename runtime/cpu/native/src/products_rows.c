@@ -1,8 +1,8 @@
 /* Products of many rows with several matrices, shared among threads. Compiled once: the work is in the columns. */
 #include "activations.h"
 #include "forms.h"
+#include "held.h"
 #include "pairs.h"
-#include <stdlib.h>
 #include <string.h>
 
 static const struct activations* const activations[] = ALL_COLUMNS(activations);
@@ -42,21 +42,8 @@ struct job {
   struct piece by_piece[ROWS / SPLIT];
 };
 
-/* Memory of a thread, kept for the next product: as much as ROWS of the widest one so far took. */
-struct memory {
-  void* at;
-  size_t bytes;
-};
-static _Thread_local struct memory for_rows, for_sums;
-
-static void* memory(struct memory* m, size_t bytes) {
-  if (bytes <= m->bytes) return m->at;
-  free(m->at);
-  m->bytes = 0;
-  if (posix_memalign(&m->at, 64, bytes)) abort(); /* as MLX does without memory, since nobody could say so from here */
-  m->bytes = bytes;
-  return m->at;
-}
+/* As much as ROWS of the widest product so far took. */
+static _Thread_local struct mk_held for_rows, for_sums;
 
 static void prepare_row(void* with, int r) {
   const struct job* j = with;
@@ -116,7 +103,7 @@ static void chunk(void* with, int c) {
   const struct job* j = with;
   const struct piece* p = &j->by_piece[c % j->pieces];
   const int start = c / j->pieces * j->step, unit = unit_of(j, p);
-  float* sums = memory(&for_sums, (size_t)2 * ROWS * MK_STRIP * 4);
+  float* sums = mk_hold(&for_sums, (size_t)2 * ROWS * MK_STRIP * 4);
   for (int m = 0, at = 0; m < (j->gate ? 1 : j->count); at += strips(&j->w[m++])) {
     const int end = at + strips(&j->w[m]) < start + j->step ? at + strips(&j->w[m]) : start + j->step;
     for (int s = start > at ? start : at; s < end; s += unit) {
@@ -178,7 +165,7 @@ static void all_rows(const struct mk_matrix* w, const struct mk_output* out, int
   for (int f = 0; f < form_count; f++) bytes += forms[f].form.ld * (size_t)most;
   for (int m = 0; m < count; m++) numbers += mk_narrow_floats(&w[m], rows);
   const size_t groups = paired ? (size_t)most * sizeof(struct mk_group) : 0;
-  char* at = memory(&for_rows, bytes + groups + numbers * sizeof(float));
+  char* at = mk_hold(&for_rows, bytes + groups + numbers * sizeof(float));
   for (int f = 0; f < form_count; at += forms[f++].form.ld * (size_t)most) forms[f].rows = at;
   struct job j = {mk_kernels(), w, now, x, ldx, count, 0, k, forms, form_count, which, 1, 1, gate, paired ? narrow : NULL,
                   (struct mk_group*)at, 0, {{0}}};
