@@ -40,20 +40,13 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             caches = by_layer(caches, each)
         more = 0 if count is None else count - 1
         written = _lengthened(step, more) if more else step
-        attend = [one.by for one in whole.memories if isinstance(one.by, Attends | Latents)]
-        if count is not None and len(attend) < len(whole.memories):
-            return None
-        opened = opened_of(whole, written, caches)
-        if not opened or not all(getattr(one, "fits", True) for one in opened):
-            return None
-        factors = [one.factors for one in attend if one.factors]
-        if more and any(of(written) is not None for of in factors):
+        opened = _opened(whole, written, caches, count)
+        if opened is None:
             return None
         chains = chains_of(kernels, whole, opened)
         if chains is None:
             return None
-        steps = (step, _behind(step, more)) if more else (step, step)
-        tables, behind = ({rope: table_of(kernels, rope, one) for rope in whole.ropes} for one in steps)
+        tables = {rope: table_of(kernels, rope, step) for rope in whole.ropes}
         drawn, *others = kernels.guess(
             chains[0],
             ends,
@@ -63,7 +56,7 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
             step.first,
             count or 0,
             memories_of(whole, opened, tables, step),
-            [behind[one.heads.rope] for one in attend] if more else [],
+            _tables_behind(kernels, whole, _behind(step, more)) if more else [],
             by.ids or 0,
             draws,
             by.positions,
@@ -90,6 +83,35 @@ def _whole(kernels: Any, layers: Sequence[Any]) -> Run | None:
         return runs[0]
     noted[_IN_PARTS] = True
     return None
+
+
+def _attending(run: Run) -> list[Attends | Latents]:
+    return [one.by for one in run.memories if isinstance(one.by, Attends | Latents)]
+
+
+def _opened(run: Run, step: Step, caches: Sequence[Any], count: int | None) -> list[Any] | None:
+    """What is remembered before the step; None where it cannot be gone through without coming back. step: all
+    that is written; count: as of `guess`.
+    """
+    attending = _attending(run)
+    if count is not None and len(attending) < len(run.memories):
+        return None
+    opened = opened_of(run, step, caches)
+    if not opened or not all(getattr(one, "fits", True) for one in opened):
+        return None
+    if (
+        count is not None
+        and count > 1
+        and any(one.factors and one.factors(step) is not None for one in attending)
+    ):
+        return None
+    return opened
+
+
+def _tables_behind(kernels: Any, run: Run, behind: Step) -> list[Any]:
+    """What heads are turned by at the places of tokens behind a step's own, for each that attends."""
+    tables = {rope: table_of(kernels, rope, behind) for rope in run.ropes}
+    return [tables[one.heads.rope] for one in _attending(run)]
 
 
 def _ends_of(kernels: Any, network: Decodes) -> Any:
