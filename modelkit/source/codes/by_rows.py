@@ -31,7 +31,8 @@ def matrix_of(
     scales = tensors.get(f"{module}.weight_scale")
     if scales is None:
         raise MalformedFile(f"{origin}: `{codes.name}` has no `{module}.weight_scale`")
-    found = [one for way in ways for one in _fits(module, way, codes, scales, tensors)]
+    fitting = (_fitting(module, way, codes, scales, tensors) for way in ways)
+    found = [matrix for matrix in fitting if matrix is not None]
     if not found:
         known = ", ".join(f"{way.bits} bits in groups of {way.group_size or 'a row'}" for way in ways)
         raise MalformedFile(
@@ -46,48 +47,50 @@ def matrix_of(
     return found[0]
 
 
-def _fits(
+def _fitting(
     module: str, way: Stated, codes: TensorInfo, scales: TensorInfo, tensors: Mapping[str, TensorInfo]
-) -> list[CodeMatrix]:
+) -> CodeMatrix | None:
+    """The matrix, where the tensors are packed in this way."""
     zeros, order = (tensors.get(f"{module}.{leaf}") for leaf in ("weight_zero_point", "weight_g_idx"))
     if len(codes.shape) != 2 or len(scales.shape) != 2 or scales.dtype not in _SCALES:
-        return []
+        return None
     outputs, across = codes.shape
     as_bytes = codes.name.endswith(".weight")
     groups, bits = scales.shape[1], 8 if as_bytes else way.bits  # codes of fewer bits may take a byte, too
     inputs = across if as_bytes else across * _WORD_BITS // bits
     size = way.group_size or inputs
-    packed_zeros = ("I32", (-(-outputs * bits // _WORD_BITS), groups))
-    byte_zeros = ("I8", (outputs, groups))  # of bytes, and of symmetric ones by older versions
     fits = (
         codes.dtype == ("I8" if as_bytes else "I32")
+        and inputs % _WORD_BYTES == 0
+        and inputs * bits == across * (8 if as_bytes else _WORD_BITS)
         and groups > 0
         and scales.shape == (outputs, groups)
         and groups * size == inputs
-        and inputs % _WORD_BYTES == 0
-        and inputs * bits == across * (8 if as_bytes else _WORD_BITS)
-        and (zeros is not None or way.symmetric)
-        and (
-            zeros is None
-            or (zeros.dtype, zeros.shape) == (byte_zeros if as_bytes else packed_zeros)
-            or (way.symmetric and (zeros.dtype, zeros.shape) == byte_zeros)
-        )
         and (order is None or (order.dtype, order.shape) == ("I32", (inputs,)))
+        and _zeros_fit(zeros, way, outputs, groups, None if as_bytes else bits)
     )
     if not fits:
-        return []
-    return [
-        CodeMatrix(
-            f"{module}.weight",
-            (outputs, inputs),
-            "bytes" if as_bytes else "rows",
-            bits,
-            size,
-            codes,
-            scales,
-            zeros,
-            symmetric=way.symmetric,
-            groups=order,
-            by_activation=way.by_activation and groups > 1,
-        )
-    ]
+        return None
+    return CodeMatrix(
+        f"{module}.weight",
+        (outputs, inputs),
+        "bytes" if as_bytes else "rows",
+        bits,
+        size,
+        codes,
+        scales,
+        zeros,
+        symmetric=way.symmetric,
+        groups=order,
+        by_activation=way.by_activation and groups > 1,
+    )
+
+
+def _zeros_fit(zeros: TensorInfo | None, way: Stated, outputs: int, groups: int, bits: int | None) -> bool:
+    """bits: of packed codes; None: they are bytes."""
+    if zeros is None:
+        return way.symmetric
+    said, as_bytes = (zeros.dtype, zeros.shape), ("I8", (outputs, groups))
+    if said == as_bytes:
+        return bits is None or way.symmetric  # older versions write them so beside packed codes
+    return bits is not None and said == ("I32", (-(-outputs * bits // _WORD_BITS), groups))

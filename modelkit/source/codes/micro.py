@@ -17,7 +17,7 @@ They say it all themselves: no other kind has these types and shapes.
 import math
 from collections.abc import Mapping
 
-from modelkit.errors import MalformedFile, UnsupportedSource
+from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.codes.value import CodeMatrix, Layout
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.tensor import TensorInfo
@@ -71,15 +71,7 @@ def matrix_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> Code
     if not inputs or inputs % size or scales.shape != (*leading, inputs // size):
         if codes.dtype != "U8":
             return None  # FP8 of another kind
-        if deep and scales.shape == (leading[0], 2 * leading[1] // size, across):
-            raise UnsupportedSource(
-                f"{origin}: `{name}` is {layout} with inputs first; stacks with outputs first are read",
-                hint=FLOAT_HINT,
-            )
-        raise MalformedFile(
-            f"{origin}: `{name}` is U8 {list(codes.shape)} and `{scales.name}` {scales.dtype} "
-            f"{list(scales.shape)}, which is not {layout}: two codes in a byte, a scale for {size} of them"
-        )
+        raise _misfit(codes, scales, layout, size, origin)
     more = next((tensors[f"{stem}{leaf}"] for leaf in _MORE if f"{stem}{leaf}" in tensors), None)
     if more is not None:
         raise UnsupportedSource(f"{origin}: `{more.name}` changes the numbers of `{name}`", hint=FLOAT_HINT)
@@ -94,6 +86,23 @@ def matrix_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> Code
         scales,
         factor=factor,
         over=over,
+    )
+
+
+def _misfit(
+    codes: TensorInfo, scales: TensorInfo, layout: Layout, size: int, origin: str
+) -> SourceError:
+    """Why codes of four bits and their scales are no matrix."""
+    if len(codes.shape) > 2:
+        leading, across = codes.shape[:-1], codes.shape[-1]
+        if scales.shape == (leading[0], 2 * leading[1] // size, across):
+            return UnsupportedSource(
+                f"{origin}: `{codes.name}` is {layout} with inputs first; stacks with outputs first are read",
+                hint=FLOAT_HINT,
+            )
+    return MalformedFile(
+        f"{origin}: `{codes.name}` is U8 {list(codes.shape)} and `{scales.name}` {scales.dtype} "
+        f"{list(scales.shape)}, which is not {layout}: two codes in a byte, a scale for {size} of them"
     )
 
 
