@@ -15,41 +15,18 @@ import errno
 import logging
 import os
 import queue
-import struct
 import threading
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import starmap, takewhile
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, cast
 
 import mlx.core as mx
 
-from runtime.cache.absent import absent
 from runtime.cache.build import Page
-from runtime.cache.codec import Codec
-from runtime.cache.layout import (
-    Chunked,
-    Encoder,
-    Full,
-    LayerSpec,
-    Pooled,
-    Recurrent,
-    Rotating,
-    Shared,
-    Stateless,
-)
-from runtime.cache.page_files import (
-    KEYS,
-    BadPage,
-    Buffer,
-    Tensor,
-    file_bytes,
-    pack_ids,
-    read_page,
-    write_page,
-)
+from runtime.cache.layout import LayerSpec
+from runtime.cache.page_files import BadPage, Tensor, file_bytes, read_page, write_page
 from runtime.cache.page_folder import (
     PageFile,
     PrefixFolder,
@@ -59,17 +36,13 @@ from runtime.cache.page_folder import (
     page_name,
     trim_pages,
 )
+from runtime.cache.page_tensors import NAMES, PageTensors
 from runtime.cache.prefix import PageNode, PrefixStore
-from runtime.cache.recurrent import DTYPES as STATE_DTYPES
-from runtime.cache.snapshot import TOKEN_AXIS, Absent, Checkpoint, Snapshot, Span
 from runtime.cpu import native
 from runtime.records import dataclass
 
-DTYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16, "U32": mx.uint32}
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
 # A slow disk must not make pages pile up in memory: beyond this, they are not written.
 QUEUED_BYTES = 1 << 29
-NOTHING = Tensor("F32", (0,), b"")
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # what keeps us from opening any file, whatever is in it
 
 log = logging.getLogger(__name__)
@@ -113,7 +86,7 @@ class DiskPages:
         kept_format: str | None = None,
         elsewhere: Collection[int] = (),
     ) -> None:
-        self._folder, self._elsewhere = folder, frozenset(elsewhere)
+        self._folder = folder
         self._mark = model_mark(folder.model)
         apart = (folder.part, sorted(elsewhere)) if folder.part else ()
         # What a run without kernels has left would be other bits than those that a prompt has here.
@@ -121,8 +94,7 @@ class DiskPages:
             (folder.model, tuple(layout), str(dtype), kept_format, native.numbers(), *apart)
         )
         self._kept = kept_format or NAMES[dtype].lower()
-        self._shapes = [_shapes(spec, dtype, kept_format) for spec in layout]
-        self._layout = tuple(layout)
+        self._tensors = PageTensors(layout, dtype, kept_format, elsewhere)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queued: dict[Path, int] = {}
         self._lock = threading.Lock()
@@ -167,7 +139,7 @@ class DiskPages:
         digests = dict(key_digests(self._namespace, keys, sorted(starts | {*wanted})))
         for stop, stored in sorted(wanted.items()):
             path = self._folder.path / page_name(self._mark, stored.start, stop, digests[stop])
-            tensors = _named(stored.page, keys[stored.start : stop])
+            tensors = self._tensors.write(stored.page, keys[stored.start : stop])
             job = _Job(path, tensors, digests.get(stored.start, ""), self._kept)
             # One that is smaller was cut from a longer page, and lacks folds.
             if there.get((stop, digests[stop]), -1) < job.nbytes:
@@ -270,21 +242,7 @@ class DiskPages:
                 os.utime(file.path, ns=(used_ns, used_ns))
 
     def _page(self, file: PageFile, keys: Sequence[Hashable]) -> Page:
-        tensors = read_page(file.path)
-        if tensors.pop(KEYS, None) != pack_ids(keys):
-            raise BadPage("its keys are not those that its name is made of")
-        layers = [
-            [tensors.pop(name) for part in range(len(shapes)) if (name := f"{layer}.{part}") in tensors]
-            for layer, shapes in enumerate(self._shapes)
-        ]
-        if tensors:
-            raise BadPage("it has tensors that no layer wants")
-        return tuple(
-            _snapshot(spec, file.start, file.stop, found, shapes, elsewhere=layer in self._elsewhere)
-            for layer, (spec, found, shapes) in enumerate(
-                zip(self._layout, layers, self._shapes, strict=True)
-            )
-        )
+        return self._tensors.read(read_page(file.path), file.start, file.stop, keys)
 
 
 def path_to(node: PageNode, length: int) -> list[Stored]:
@@ -299,30 +257,6 @@ def insert_pages(store: PrefixStore, keys: Sequence[Hashable], pages: Iterable[S
     mx.eval(store.changed())
 
 
-Shape = tuple[tuple[int | None, ...], mx.Dtype]
-"""Of one array of a snapshot; None is the axis of tokens."""
-
-
-def _shapes(spec: LayerSpec, dtype: mx.Dtype, kept_format: str | None) -> list[Shape]:
-    """What the arrays of a layer's snapshots look like."""
-    match spec:
-        case Full() | Rotating() | Chunked():
-            sizes = [spec.head_dim, spec.head_dim if spec.value_dim is None else spec.value_dim]
-            codecs = [Codec.of(kept_format, size, dtype) for size in sizes if size]
-            parts = [part for codec in codecs for part in codec.parts]
-            return [((1, spec.kv_heads, None, width), stored) for width, stored in parts]
-        case Recurrent():
-            return [
-                ((1, *state.shape), STATE_DTYPES.get(state.dtype, dtype)) for state in spec.states.values()
-            ]
-        case Pooled():
-            return [((1, 1, None, spec.size), dtype)]
-        case Encoder():
-            return [((1, spec.kv_heads, None, spec.head_dim), dtype)] * 2
-        case Shared() | Stateless():
-            return []
-
-
 def _chain(files: dict[int, PageFile], stop: int, above: int) -> list[PageFile]:
     """Files that follow each other from `above` or before up to `stop`; [] when one is missing."""
     chain = [files[stop]]
@@ -332,78 +266,3 @@ def _chain(files: dict[int, PageFile], stop: int, above: int) -> list[PageFile]:
             return []
         chain.append(before)
     return chain[::-1]
-
-
-def _named(page: Page, keys: Sequence[Hashable]) -> dict[str, Tensor]:
-    """A page as tensors `layer.part`, its keys first, where a reader of headers finds them soon."""
-    layers = {
-        f"{layer}.{part}": tensor
-        for layer, snapshot in enumerate(page)
-        if snapshot is not None
-        for part, tensor in enumerate(_tensors(snapshot))
-    }
-    return {KEYS: pack_ids(keys), **layers}
-
-
-def _tensors(snapshot: Snapshot) -> list[Tensor]:
-    """An encoder's checkpoint without a source has no arrays, and is not the same as no checkpoint."""
-    return [_tensor(x) for x in snapshot.arrays] or [NOTHING]
-
-
-def _tensor(x: mx.array | Absent) -> Tensor:
-    if isinstance(x, Absent):  # its shape is all that there is
-        return Tensor("U32", (len(x.shape),), struct.pack(f"<{len(x.shape)}I", *x.shape))
-    return Tensor(NAMES[x.dtype], x.shape, _raw(x))
-
-
-def _raw(array: mx.array) -> Buffer:
-    """The elements in row order, shared with the array where it has them so."""
-    view = memoryview(cast("Any", array))
-    return view if view.c_contiguous else view.tobytes()
-
-
-def _snapshot(
-    spec: LayerSpec, start: int, stop: int, tensors: list[Tensor], shapes: list[Shape], *, elsewhere: bool
-) -> Snapshot | None:
-    """A layer's part of a page, when it is what such a layer makes. BadPage."""
-    fold = isinstance(spec, Recurrent | Encoder)
-    if not tensors and (fold or not shapes):
-        return None
-    if isinstance(spec, Encoder) and tensors == [NOTHING]:
-        return Checkpoint(start, stop, ())
-    if elsewhere:
-        found = [(_said(tensor), dtype) for tensor, (_, dtype) in zip(tensors, shapes, strict=False)]
-    else:
-        found = [(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
-    tokens = {shape[TOKEN_AXIS] for shape, _ in found if len(shape) > TOKEN_AXIS}
-    if not any(
-        found == [(tuple(count if dim is None else dim for dim in shape), dtype) for shape, dtype in shapes]
-        for count in tokens or {0}
-    ):
-        raise BadPage(f"its arrays are not those of a {spec.kind} layer")
-    arrays = tuple(starmap(absent, found)) if elsewhere else tuple(map(_array, tensors))
-    if fold:
-        return Checkpoint(start, stop, arrays)
-    if isinstance(spec, Pooled):
-        if tokens != {stop // spec.every - start // spec.every}:
-            raise BadPage(f"it does not hold what {stop - start:,} tokens make of a {spec.kind} layer")
-        return Span(start, stop, arrays, spec.every)
-    span = Span(start, stop, arrays)
-    if span.held_from < start or (isinstance(spec, Full) and span.held_from > start):
-        raise BadPage(f"it holds {stop - span.held_from} of {stop - start:,} tokens of a {spec.kind} layer")
-    return span
-
-
-def _said(tensor: Tensor) -> tuple[int, ...]:
-    """The shape that stands for an array of another machine. BadPage."""
-    if tensor.dtype != "U32" or len(tensor.shape) != 1:
-        raise BadPage("it has numbers of a layer that another machine has")
-    return struct.unpack(f"<{tensor.shape[0]}I", tensor.data)
-
-
-def _array(tensor: Tensor) -> mx.array:
-    import numpy as np
-
-    plain = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "U32": np.uint32}[tensor.dtype]
-    array = mx.array(np.frombuffer(tensor.data, plain)).reshape(tensor.shape)
-    return array.view(mx.bfloat16) if tensor.dtype == "BF16" else array
