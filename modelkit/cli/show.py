@@ -22,6 +22,7 @@ from modelkit.cli.terminal.ui import count, json_option, quantity, size, wrapped
 from modelkit.fetch.upstream import read_upstream
 
 if TYPE_CHECKING:
+    from modelkit.showing.planning import Planned
     from modelkit.store import Package, Store
 
 _PARTS = ("modelfile", "parameters", "template", "system", "license")
@@ -50,15 +51,7 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
     what of it can be asked for. With --hosts or --ranks it says besides what each of several machines would
     have, as `modelkit plan` does.
     """
-    chosen = [part for part in _PARTS if options[part]]
-    shares = names_machines(options)
-    if shares and (quality or chosen):
-        raise click.UsageError("give machines alone, or with --json or --verbose")
-    if quality and (chosen or verbose):
-        raise click.UsageError("give --quality alone, or with --json")
-    if len(chosen) > 1 or (chosen and (verbose or as_json)):
-        flags = ", ".join(f"--{part}" for part in _PARTS)
-        raise click.UsageError(f"give one of {flags}, and none of them with --json or --verbose")
+    chosen, shares = _asked(quality, verbose, as_json, options)
     store = open_store()
     package = store.resolve(name)
     if quality:
@@ -66,8 +59,8 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
 
         show_quality(package, as_json)
         return
-    if chosen:
-        print_part(package, store, chosen[0])
+    if chosen is not None:
+        print_part(package, store, chosen)
         return
     from modelkit.showing.facts import facts_of
 
@@ -80,17 +73,36 @@ def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: A
         return
     echo(overview(facts))
     if plan is not None:
-        columns = width()
-        shown = plan_table(plan, None if columns is None else columns - 4)
-        title = wrapped(f"  Machines ({said(plan)})", columns, "  ")
-        echo(f"\n{title}\n{indent(shown, '    ')}")
-        note_limits(plan)
+        _show_plan(plan)
     for sentence in facts.get("unused", ()):
         note(sentence)
     if facts["template_problem"]:
         note(f"no chat, plain prompts only: {facts['template_problem']}")
     if facts["problem"]:
         note(facts["problem"])
+
+
+def _asked(quality: bool, verbose: bool, as_json: bool, options: dict[str, Any]) -> tuple[str | None, bool]:
+    """The one part that is to be printed as it is, and whether machines are named. Raises UsageError for
+    options that do not go together.
+    """
+    chosen, shares = [part for part in _PARTS if options[part]], names_machines(options)
+    if shares and (quality or chosen):
+        raise click.UsageError("give machines alone, or with --json or --verbose")
+    if quality and (chosen or verbose):
+        raise click.UsageError("give --quality alone, or with --json")
+    if len(chosen) > 1 or (chosen and (verbose or as_json)):
+        flags = ", ".join(f"--{part}" for part in _PARTS)
+        raise click.UsageError(f"give one of {flags}, and none of them with --json or --verbose")
+    return chosen[0] if chosen else None, shares
+
+
+def _show_plan(plan: "Planned") -> None:
+    columns = width()
+    shown = plan_table(plan, None if columns is None else columns - 4)
+    title = wrapped(f"  Machines ({said(plan)})", columns, "  ")
+    echo(f"\n{title}\n{indent(shown, '    ')}")
+    note_limits(plan)
 
 
 def overview(facts: Facts) -> str:
