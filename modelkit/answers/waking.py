@@ -70,6 +70,7 @@ def following(told: Callable[[], None], *streams: Stream) -> Generator[None]:
             del readers[told]
             if not readers:
                 del waker.readers[stream]
+                stream.unlisten(waker.wake)
             for other in readers:  # may wait for what this one has taken, the end too
                 other()
         if not waker.readers:

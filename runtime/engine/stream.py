@@ -89,6 +89,13 @@ class Stream:
         """The reader's side: call `wake` from now on, and nobody else. Take what is there already."""
         self.wake = wake
 
+    def unlisten(self, wake: Wake) -> None:
+        """The reader's side: call this one no more, if it is still the one. Its loop may be closed next, and
+        a call that failed then would end the stream, and what it has cost would not be known.
+        """
+        if self.wake == wake:
+            self.wake = None
+
     def unheard(self, error: BaseException) -> None:
         """The engine's side: `wake` failed, so the stream ends here. Readers who come anyway are told."""
         failure = WakeFailed(f"the wake callback of a stream failed: {error!r}")

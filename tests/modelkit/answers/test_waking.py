@@ -10,6 +10,9 @@ import pytest
 import modelkit
 from modelkit.answers import waking
 from modelkit.model import Model
+from runtime.engine.bell import Bell
+from runtime.engine.request import Delta, Finish, Usage
+from runtime.engine.stream import Stream
 from tests.support.tiny import write_model
 
 ROWS, TOKENS = 6, 40
@@ -117,3 +120,18 @@ def test_two_loops_over_one_answer_share_it_and_end(model: Model) -> None:
     parts, text = asyncio.run(read())
     assert sorted("".join(parts)) == sorted(text)
     assert not waking._wakers
+
+
+def test_who_has_left_with_a_loop_is_told_what_it_has_cost() -> None:
+    """A step was on its way; what it brings is rung for when the loop is closed."""
+    stream = Stream(bell := Bell())
+
+    async def leave() -> None:
+        with waking.listening(stream):
+            stream.cancel()
+
+    asyncio.run(leave())
+    stream.put(Delta((5,)))
+    bell.ring()
+    stream.put(Finish("cancelled", Usage(prompt_tokens=3)))
+    assert stream.close().usage.prompt_tokens == 3
