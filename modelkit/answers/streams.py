@@ -6,7 +6,8 @@ a thread that waits, or to an event loop that does not.
 
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
 from typing import Literal, TypeVar
@@ -91,14 +92,16 @@ class GenerationStream(Bound):
         """
         return Events(lambda: self._next("text"), self.batches, self._finish)
 
-    async def __aiter__(self) -> AsyncIterator[str]:
+    async def __aiter__(self) -> AsyncGenerator[str]:
         """As the plain loop, for event loops: what it waits for is one call of the engine per step at most,
         and the loop's thread never stands still. Leaving this loop, too, cancels the generation.
         """
-        async for outs in self._following(lambda: self._take_ready("text")):
-            for out in outs:
-                if out.text:
-                    yield out.text
+        # Whoever closes this one has closed what it reads: a loop that is left is left at once.
+        async with aclosing(self._following(lambda: self._take_ready("text"))) as taken:
+            async for outs in taken:
+                for out in outs:
+                    if out.text:
+                        yield out.text
 
     def batches(self) -> AsyncGenerator[Sequence[Event | Finish]]:
         """For event loops: the events of each of the engine's steps together, never none, and a Finish last
@@ -345,7 +348,8 @@ class Events:
         if finish := self._finish():
             yield finish
 
-    async def __aiter__(self) -> AsyncIterator[Event | Finish]:
-        async for events in self.batches():
-            for event in events:
-                yield event
+    async def __aiter__(self) -> AsyncGenerator[Event | Finish]:
+        async with aclosing(self.batches()) as batches:
+            async for events in batches:
+                for event in events:
+                    yield event

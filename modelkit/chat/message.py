@@ -102,14 +102,16 @@ class Message:
         if isinstance(value, Message):
             return value
         given = _object(value, where, _KEYS)
-        thoughts = [given[key] for key in _THINKING if given.get(key) is not None]
+        thoughts = [
+            at_door.text(given[key], f"{where}.{key}") for key in _THINKING if given.get(key) is not None
+        ]
         # Clients send an empty reasoning_content beside the reasoning itself.
-        thinking = next((one for one in thoughts if one != ""), thoughts[0] if thoughts else None)
+        thinking = next(filter(None, thoughts), "" if thoughts else None)
         name = given.get("name") if given.get("name") is not None else given.get("tool_name")
         return cls(
             role=_role(given.get("role"), where),
             content=_content(given.get("content"), f"{where}.content"),
-            thinking=_text(thinking, f"{where}.thinking"),
+            thinking=thinking,
             tool_calls=_tool_calls(given.get("tool_calls"), f"{where}.tool_calls"),
             name=_text(name, f"{where}.name"),
             tool_call_id=_text(given.get("tool_call_id"), f"{where}.tool_call_id"),

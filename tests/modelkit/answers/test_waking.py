@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,20 @@ def test_a_loop_behind_one_that_was_left_comes_to_its_end(model: Model, way: str
 
     assert asyncio.run(read()) == "cancelled"
     assert not waking._wakers
+
+
+@pytest.mark.parametrize("way", ["plain", "events"])
+def test_a_loop_that_is_closed_has_left(model: Model, way: str) -> None:
+    """The answer ran on until the event loop got round to what the closed one had been reading."""
+
+    async def read() -> tuple[bool, str]:
+        stream = model.generate("Once", raw=True, num_predict=200, stream=True)
+        parts: Any = (stream if way == "plain" else stream.events()).__aiter__()
+        async with aclosing(parts):
+            await anext(parts)
+        return stream.source.cancelled, stream.result.reason
+
+    assert asyncio.run(read()) == (True, "cancelled")
 
 
 def test_two_loops_over_one_answer_share_it_and_end(model: Model) -> None:

@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy as np
 import pytest
 
 from modelkit.chat.message import Message, ToolCall, call_as_written, read_messages
@@ -91,6 +92,14 @@ BAD: dict[str, tuple[object, str]] = {
     "thinking is a list": (
         {"role": "assistant", "content": "", "thinking": []},
         "is a list, expected a text",
+    ),
+    "thinking is an array": (
+        {"role": "assistant", "content": "", "reasoning": np.array(["a", "b"])},
+        "reasoning is a ndarray, expected a text",
+    ),
+    "thinking twice, and one is a number": (
+        {"role": "assistant", "content": "", "thinking": "so", "reasoning_content": 5},
+        "reasoning_content is 5, expected a text",
     ),
     "user calls tools": ({"role": "user", "content": "", "tool_calls": [CALL]}, "only the assistant"),
     "calls are no list": ({"role": "assistant", "tool_calls": CALL}, "expected a list"),
