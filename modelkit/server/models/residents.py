@@ -203,6 +203,11 @@ class _Deciding:
         return sorted(idle, key=lambda one: (one.expires_s == math.inf, one.used_s, -one.fixed_bytes))
 
     def _in_the_way(self, one: Resident) -> str:
+        if one.fixed_bytes > self.limit_bytes:  # whoever else is there
+            return (
+                f"there is no room for {one.name}: it takes {size(one.fixed_bytes)}, and all models together "
+                f"may take {size(self.limit_bytes)}"
+            )
         held = sorted((other for other in self.staying.values()), key=lambda other: -other.fixed_bytes)
         names = ", ".join(f"{other.name} ({size(other.fixed_bytes)}{_why(other)})" for other in held)
         return (

@@ -84,8 +84,12 @@ def test_who_waited_for_too_long_hears_what_is_in_the_way() -> None:
 
 
 def test_who_can_never_fit_does_not_wait() -> None:
-    asked = decide([model(1, 101, "waiting")], LIMIT, 0)
-    assert [key for key, _ in asked.refuse] == [1]
+    asked = decide([model(1, 101, "waiting"), model(2, 30, "loading")], LIMIT, 0)
+    ((key, sentence),) = asked.refuse
+    assert key == 1
+    assert sentence == (
+        "there is no room for model1: it takes 101 B, and all models together may take 100 B"
+    )  # model2 is not in its way
 
 
 def test_the_clock_of_a_model_in_use_stands() -> None:
