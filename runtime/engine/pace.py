@@ -5,19 +5,22 @@ length is bounded in time, not in tokens, as a token takes a large model a hundr
 one. A prompt that is read alone takes the whole budget of a step. Pure: times come in as numbers.
 """
 
+from collections import deque
+
 GAP_S = 0.1  # what reading may add to a step; or as much as the step takes without it, where that is more
 FIRST, LEAST = 64, 16  # tokens, where nothing was timed yet; and at the least: fewer pay badly
 WEIGHT = 0.5  # of the newest time
+STEPS = 9  # that only wrote, whose middle time counts: a stall before a prompt is not that of its every chunk
 
 
 class Pace:
     def __init__(self) -> None:
         self._token_s: float | None = None
-        self._written_s = 0.0
+        self._written = deque[float](maxlen=STEPS)
 
     def wrote(self, seconds: float) -> None:
         """A step that only wrote took so long."""
-        self._written_s += WEIGHT * (seconds - self._written_s)
+        self._written.append(seconds)
 
     def read(self, tokens: int, seconds: float, *, wrote: bool) -> None:
         """So much of a prompt was read in a step that took so long. wrote: other rows had tokens, too."""
@@ -25,6 +28,11 @@ class Pace:
         before = self._token_s
         now = seconds / tokens
         self._token_s = now if before is None else before + WEIGHT * (now - before)
+
+    @property
+    def _written_s(self) -> float:
+        """What a step takes that only writes: no such step comes while a prompt is read."""
+        return sorted(self._written)[len(self._written) // 2] if self._written else 0.0
 
     @property
     def beside(self) -> int:

@@ -48,6 +48,14 @@ def test_after_a_stall_it_reads_as_before() -> None:
     assert read(pace, 0.001).beside == before
 
 
+@pytest.mark.parametrize("stalls", [1, 3])
+def test_a_stall_while_rows_wrote_lengthens_no_gap_of_a_prompt(stalls: int) -> None:
+    pace = read(Pace(), 0.001, written_s=0.01)
+    for seconds in [0.01] * 20 + [2.0] * stalls:
+        pace.wrote(seconds)
+    assert pace.beside * 0.001 <= GAP_S
+
+
 def test_a_clock_that_stands_still_is_no_fault() -> None:
     pace = Pace()
     pace.read(64, 0.0, wrote=False)
