@@ -1,5 +1,5 @@
 """`python -m modelkit` is the `modelkit` command."""
 
-from modelkit.cli.entry import main
+from modelkit.cli.start import main
 
 main()

@@ -12,8 +12,9 @@ comes then has its effect as soon as that is done.
 What ends the process at once, SIGTERM and SIGHUP (a terminal that is closed) among it, takes temporary
 folders away first. Nothing else is put away then: what lies in the store is found by its next user.
 
-Relies on nothing that takes time to import: `entry` sets the handler before all else. Where it was never set
-(commands called from Python, an ignored SIGINT) these functions only count.
+Relies on nothing that takes time to import: `entry` sets the handler before all else, and until then that of
+`start` ends the process. Where it was never set (commands called from Python, an ignored SIGINT) these
+functions only count.
 """
 
 import atexit
@@ -22,9 +23,9 @@ import signal
 from contextlib import suppress
 from types import FrameType, TracebackType
 
+from modelkit.cli.start import INTERRUPTED, leave
 from modelkit.temporary import put_away
 
-INTERRUPTED = 130
 LATER_S = 0.02  # until an interrupt that came at a wrong moment is tried again
 
 _FORGETTING = tuple(f"{os.sep}{name}.py" for name in ("_weakrefset", "weakref"))  # their callbacks
@@ -40,7 +41,7 @@ def install() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _ended)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, leave):
         signal.signal(signal.SIGINT, _interrupted)
         # Registered first, so called last. Python then takes our handler away, and a signal in its very last
         # moments would end with another exit code a command that has done all its work.

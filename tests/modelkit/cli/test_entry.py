@@ -81,3 +81,29 @@ def test_what_others_have_put_off_before_us_is_done(tmp_path: Path) -> None:
     found = ended(tmp_path, "list", before='atexit.register(lambda: print("measured"))')
     assert found.returncode == 0
     assert found.stdout.splitlines()[-2:] == ["measured", "taken apart"]
+
+
+STARTING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs have it ignored
+class Met:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Met())
+sys.argv = ["modelkit", "list"]
+from modelkit.cli import start
+start.main()
+"""
+
+
+@pytest.mark.parametrize("name", ["modelkit.cli.entry", "modelkit.temporary", "click"])
+def test_an_interrupt_while_it_starts_is_quiet(tmp_path: Path, name: str) -> None:
+    """It ended in a traceback for the first tenths of a second."""
+    ran = subprocess.run(
+        [sys.executable, "-c", STARTING.format(name=name)],
+        env=os.environ | {"PYTHONPATH": str(ROOT), "MODELKIT_HOME": str(tmp_path)},
+        capture_output=True,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
