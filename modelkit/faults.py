@@ -13,6 +13,7 @@ from runtime.engine.thread import ThreadEnded
 from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
 
 T = TypeVar("T")
+_NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")  # Python's words, and MLX's
 
 
 def worded(error: Exception) -> ModelkitError:
@@ -40,6 +41,11 @@ def worded(error: Exception) -> ModelkitError:
     if isinstance(error, WakeFailed):
         said = f"the event loop that read this answer cannot be told of more: {error.__cause__}"
         return RequestError(said, hint="Read an answer to its end, or close it, before its loop is closed.")
+    if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
+        return ModelkitError(
+            "the system gives this process no more threads",
+            hint="Raise what it may have: `ulimit -u`, `ulimit -v`, or what its container allows.",
+        )
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):

@@ -84,6 +84,12 @@ def memory(root: Path = ROOT) -> tuple[int, int]:
     return total, available
 
 
+def address_room(root: Path = ROOT) -> int | None:
+    """Bytes of addresses that this process may still take (`ulimit -v`); None where it has no such limit."""
+    found = _addresses(root)
+    return found and max(0, found[0] - found[1])
+
+
 def trim() -> bool:
     """Give freed memory back to the system, where the C library keeps it; True where it was asked to.
 
@@ -134,10 +140,8 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
     """Limit and use in bytes of the process's addresses (`ulimit -v`), where there is one, and of each
     memory-limited group, whose cached file pages do not count as used.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY:
-        pages = (_read(root / "proc/self/statm").split() or ["0"])[0]
-        yield limit, _number(pages) * resource.getpagesize()
+    if (addresses := _addresses(root)) is not None:
+        yield addresses
     for folder in _cgroups(root, "memory"):
         for limit_file, used_file in (
             ("memory.max", "memory.current"),
@@ -150,6 +154,14 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, int]]:
                 )
                 cached = _number(stat.get("inactive_file", "0"))
                 yield limit, max(0, _number(_read(folder / used_file)) - cached)
+
+
+def _addresses(root: Path) -> tuple[int, int] | None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    pages = (_read(root / "proc/self/statm").split() or ["0"])[0]
+    return limit, _number(pages) * resource.getpagesize()
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:

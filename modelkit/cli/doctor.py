@@ -3,9 +3,9 @@
 import os
 import platform
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,10 @@ from modelkit.cli.terminal.tables import WHOLE, sections
 from modelkit.cli.terminal.ui import HOW_TO_GET_MLX, count, json_option, size
 from modelkit.errors import StoreError
 from modelkit.settings import Settings
+from runtime.errors import Cramped
+
+if TYPE_CHECKING:
+    from runtime.cpu import BlasReport
 
 _READ_ONLY = ", and nothing can be written there (MODELKIT_HOME may name another folder)"
 _PACKAGES = (
@@ -85,12 +89,12 @@ def examine() -> dict[str, Any]:
 def _mlx() -> dict[str, Any]:
     """MLX, its device, kernels and the BLAS, or what keeps it from loading."""
     try:
-        from runtime.cpu import bind_blas, native, thread_count, threads_now
+        from runtime.cpu import native, thread_count, threads_now
         from runtime.device import describe
         from runtime.nn import ops
 
         ops.use(Settings.from_environment().operations)
-        blas, threads = bind_blas(), threads_now()
+        blas, threads = _blas(), threads_now()
         return {
             **describe(),
             "operations": ops.table.name,
@@ -102,6 +106,15 @@ def _mlx() -> dict[str, Any]:
     except (ImportError, RuntimeError) as error:  # not installed, or no driver for its device
         unknown = dict.fromkeys(("mlx", "device", "operations", "kernels", "blas", "threads"))
         return {**unknown, "mlx_problem": str(error)}
+
+
+def _blas() -> "BlasReport":
+    from runtime.cpu import bind_blas, report
+
+    try:
+        return bind_blas()
+    except Cramped as fault:
+        return replace(report(), reason=str(fault))
 
 
 def _installed(name: str) -> str | None:

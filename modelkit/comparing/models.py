@@ -103,10 +103,10 @@ def load_side(side: Side, dtype: str | None = "float32") -> "LoadedModel":
     from runtime.quality.reading import adapted
 
     opened, here = side.opened, device()
-    if here.kind == "cpu":
-        bind_blas()
     config, weights, _ = stored_weights(opened, opened.target)
     try:
+        if here.kind == "cpu":
+            bind_blas()
         model = load_model(config, weights, on=replace(here, fast_dtype=dtype or here.fast_dtype))
         if not side.chosen:
             return model

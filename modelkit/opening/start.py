@@ -27,7 +27,7 @@ from runtime import cpu, device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
-from runtime.errors import TooLarge, UnsupportedModel, WeightMismatch
+from runtime.errors import Cramped, TooLarge, UnsupportedModel, WeightMismatch
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
 from runtime.nn import ops
@@ -285,7 +285,7 @@ def _loading(opened: Opened) -> Generator[None]:
     """Errors of the floor below, in the words of this one."""
     try:
         yield
-    except (UnsupportedModel, WeightMismatch) as fault:
+    except (UnsupportedModel, WeightMismatch, Cramped) as fault:
         raise LoadError(f"{opened.label} cannot be loaded: {fault}") from fault
     except TooLarge as fault:
         raise LoadError(f"{opened.label} does not fit: {fault}", hint=_SMALLER) from fault

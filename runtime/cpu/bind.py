@@ -6,8 +6,8 @@ prefixed names; binding it means pointing MLX's three import slots at it, in thi
 disk changes.
 
 Invariants: nothing is bound unless MLX computes on the CPU here and small exact products come out equal
-before and after; else the old addresses are put back. Absence is a report, never an error. Call it before the
-first product, on any thread.
+before and after; else the old addresses are put back. Absence is a report, never an error; a limit of
+addresses in which nothing can compute is one. Call it before the first product, on any thread.
 """
 
 import ctypes
@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from runtime.cpu.gemv import switch
 from runtime.cpu.slots import Slot, find_slots, library_of
-from runtime.host import cores
+from runtime.errors import Cramped
+from runtime.host import address_room, cores
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ SPIN, SPIN_VARIABLE = 20, "OPENBLAS_THREAD_TIMEOUT"
 """For how many ticks of the processor, as a power of two, an idle thread of the library spins: about 0.4 ms,
 longer than from one product of a forward pass to the next. By its own default each product of two threads
 keeps a core busy for 25 ms more, and what runs then, rounds of one token or other programs, is slower.
+"""
+ROOM_BYTES, THREAD_ROOM_BYTES = 320 * 2**20, 64 * 2**20
+"""Addresses that must be left where `ulimit -v` bounds them, in all and for each core: what the library takes
+for its threads (133 MB on two cores), and stacks and arenas of a dozen others. With 320 MB a small model
+failed there, now and then.
 """
 FAST = ("openblas", "mkl", "blis", "armpl", "nvpl")  # in the file or folder name of a BLAS worth keeping
 
@@ -66,13 +72,20 @@ def bind_blas(enabled: bool = True) -> BlasReport:
     """Bind the fast BLAS once per process, with `most_threads`; later calls return the report.
 
     Threads spin while they wait, so more of them than free cores is slow, not fast: runtime.cpu.threads
-    chooses a number step by step.
+    chooses a number step by step. Raises Cramped: whoever calls this is about to compute.
     """
     global _report
     with _lock:
         if not _report.bound:
+            _check_room()
             _report = _bind() if enabled else BlasReport(_linked(), reason="switched off")
         return _report
+
+
+def _check_room() -> None:
+    room, wanted = address_room(), ROOM_BYTES + THREAD_ROOM_BYTES * cores()
+    if room is not None and room < wanted:
+        raise Cramped(room, wanted)
 
 
 def report() -> BlasReport:

@@ -33,6 +33,13 @@ def test_the_name_of_a_modelfile_is_no_exception() -> None:
     assert str(caught.value).startswith("xxx")
 
 
+@pytest.mark.parametrize("said", ["can't start new thread", "Resource temporarily unavailable"])
+def test_who_gets_no_thread_hears_which_limits_there_are(said: str) -> None:
+    error = worded(RuntimeError(said))
+    assert "no more threads" in error.message
+    assert "`ulimit -u`" in (error.hint or "")
+
+
 def test_a_conversation_without_room_hears_what_to_do() -> None:
     error = worded(CacheFull(4_456_448, 4_194_304))
     assert "takes 4,456,448 bytes and may take 4,194,304" in error.message

@@ -62,6 +62,7 @@ def test_a_limit_of_addresses_counts(machine: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(resource, "getrlimit", lambda _: (3 * GIB, 3 * GIB))
     write(machine, "proc/self/statm", f"{GIB // resource.getpagesize()} 1 1 1 0 1 0\n")
     assert host.memory(machine) == (3 * GIB, 2 * GIB)
+    assert host.address_room(machine) == 2 * GIB
 
 
 @linux

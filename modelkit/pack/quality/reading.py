@@ -217,10 +217,10 @@ def load(part: Part) -> "LoadedModel":
     from runtime.loaded import load_model
 
     here = device()
-    if here.kind == "cpu":
-        bind_blas()
     config, weights = _stored(part)
     try:
+        if here.kind == "cpu":
+            bind_blas()
         return load_model(config, weights, on=replace(here, fast_dtype="float32", as_stored=False))
     except RuntimeFault as fault:
         raise PlanError(

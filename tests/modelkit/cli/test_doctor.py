@@ -12,6 +12,7 @@ from click.testing import Result
 from modelkit import __version__
 from runtime.cpu import native
 from runtime.cpu.native import Status
+from runtime.errors import Cramped
 
 
 def test_json_has_versions_device_blas_and_store(modelkit: Callable[..., Result], home: Path) -> None:
@@ -123,3 +124,15 @@ def test_without_mlx_it_says_how_to_get_it(
     shown = modelkit("doctor").stdout
     assert "cannot be loaded: " in shown
     assert "pip install '.[cpu]'" in shown
+
+
+def test_a_limit_in_which_nothing_computes_keeps_no_facts_back(
+    modelkit: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cramped() -> None:
+        raise Cramped(1000, 2_000_000)
+
+    monkeypatch.setattr("runtime.cpu.bind_blas", cramped)
+    facts = json.loads(modelkit("doctor", "--json").stdout)
+    assert facts["mlx_problem"] is None
+    assert "`ulimit -v` leaves this process 1,000 bytes" in facts["blas"]["reason"]
