@@ -2,15 +2,13 @@
 // tab that crashes loses little, and as far as it has come where the page is left (left.js). `changed` is called at most
 // once per frame.
 
-import { newId } from "./dom.js";
 import { keptIfLeft } from "./left.js";
 import { answer, ServerError } from "./wire.js";
+import { hold, TAB } from "./writing.js";
 
 const KEEP_EVERY_MS = 1_000;
 /** A drawing that takes longer is given time to rest behind it. */
 const SLOW_MS = 20;
-/** This tab, which a reload does not change: what it has begun and is not writing any more was left. */
-const TAB = (sessionStorage.tab ??= newId());
 
 /** What the parts of an event do to the message. */
 const TAKE = {
@@ -54,9 +52,9 @@ function take(message, event) {
   if (event.tokens?.length) (message.tokens ??= []).push(...event.tokens.map((token) => ({ ...token, in: event.type })));
 }
 
-/** Was the page left while this answer came? running: it comes still, here. Another tab's may be coming there. */
-export function wasLeft(message, running) {
-  return !running && (Boolean(message.left) || (Boolean(message.partial) && message.tab === TAB));
+/** Was the page left while this answer came? running: it comes still, here; elsewhere: in another tab. */
+export function wasLeft(message, { running, elsewhere }) {
+  return !running && !elsewhere && Boolean(message.left || message.partial);
 }
 
 /** The message as an answer that ended where it has got to, since the page goes away. */
@@ -96,6 +94,7 @@ export class Answering {
     const begun = performance.now();
     let keptAt = begun;
     const over = keptIfLeft(message.id, () => leftState(message));
+    const letGo = await hold(message.id);
     try {
       const messages = conversation.tree.before(message);
       const request = conversation.request(goOn ? [...messages, message] : messages, goOn);
@@ -117,7 +116,8 @@ export class Answering {
     delete message.reading;
     message.partial = false;
     delete message.tab;
-    await conversation.keep([message]).catch(() => {}); // a full disk must not hide the answer
+    await conversation.keep([message]);
+    letGo();
     over();
     this.changed(message);
   }

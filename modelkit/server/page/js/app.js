@@ -4,7 +4,7 @@ import { Announcer } from "./announcer.js";
 import { Answering } from "./answering.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { Conversations, whenOthersChange } from "./database.js";
+import { Conversations } from "./database.js";
 import { askKey, askText, confirmed } from "./dialogs.js";
 import { $, drawIcons } from "./dom.js";
 import { listenToKeys } from "./keys.js";
@@ -33,7 +33,7 @@ class Page {
     this.sidebar = new Sidebar(this.store, { open: (id) => this.open(id), rename: (record) => this.rename(record), remove: (record) => this.remove(record) });
     this.#buttons();
     listenToKeys(this);
-    whenOthersChange((id) => this.#othersChanged(id));
+    this.store.tell({ changed: (id) => this.#othersChanged(id), grown: (id) => this.#othersWrite(id), unkept: (error) => this.#unkept(error) });
     addEventListener("hashchange", () => this.open(location.hash.slice(1)));
     await this.open(location.hash.slice(1));
     await this.models.refresh();
@@ -92,11 +92,22 @@ class Page {
     await this.#modelChanged(); // its settings may be others, and the next change here writes down all of them
   }
 
+  /** Another tab's answer has grown. */
+  async #othersWrite(id) {
+    const { chat } = this;
+    if (id !== chat.id || this.#running.has(id)) return;
+    if ((await chat.reload()) && chat === this.chat && !this.#running.has(id)) this.show();
+  }
+
   // --- asking and answering
 
   send(text, files) {
     if (this.#running.has(this.chat.id)) return false;
     const parent = this.chat.tree.path().at(-1) ?? null;
+    if (parent && this.chat.elsewhere.has(parent.id)) {
+      this.say("Another tab is writing the answer before this. Wait for its end, or stop it there.");
+      return false;
+    }
     const message = this.chat.add(parent, { role: "user", content: text, files });
     this.#ask(message);
     return true;
@@ -175,6 +186,11 @@ class Page {
 
   // --- everything else
 
+  #unkept(error) {
+    const full = error?.name === "QuotaExceededError";
+    this.say(full ? "The browser has no more room for conversations: what is said now is not kept. Export or delete some." : `What is said now is not kept: ${error?.message}`);
+  }
+
   say(text) {
     $("#banner").textContent = text;
     $("#banner").hidden = !text;
@@ -210,7 +226,7 @@ class Page {
     const chat = record.id === this.chat.id ? this.chat : this.#running.get(record.id)?.conversation;
     const target = chat?.record ?? record;
     Object.assign(target, { title: title.slice(0, 200), named: true });
-    await this.store.put(target);
+    await this.store.put(target).catch((error) => this.#unkept(error));
     this.show();
     await this.sidebar.show();
   }

@@ -6,12 +6,16 @@ import { bytes } from "./numbers.js";
 
 const LARGEST_BYTES = 1_000_000;
 const MOST_FILES = 20;
+/** Characters that fill more than the box may have on any screen: it is not measured anew at each key, which would take
+ * longer than the key. */
+const LONG = 20_000;
 
 export class Composer {
   #drafts = new Drafts();
   #place = null;
   #fresh = null;
   #files = [];
+  #long = false;
 
   /** send: called with (text, files); stop: called while an answer runs; say: tells the person something. */
   constructor({ send, stop, say }) {
@@ -102,9 +106,13 @@ export class Composer {
   }
 
   #fit() {
-    this.text.dir = directionOf(this.text.value);
-    this.text.style.height = "auto";
-    this.text.style.height = `${this.text.scrollHeight}px`;
+    const { text } = this;
+    text.dir = directionOf(text.value);
+    const long = text.value.length > LONG;
+    if (long && this.#long) return;
+    this.#long = long;
+    text.style.height = "auto";
+    text.style.height = long ? "100vh" : `${text.scrollHeight}px`;
   }
 
   #take(event, data) {

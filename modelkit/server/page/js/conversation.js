@@ -4,6 +4,7 @@
 import { newId } from "./dom.js";
 import { readFormat, readTools } from "./schema.js";
 import { Tree } from "./tree.js";
+import { writtenElsewhere } from "./writing.js";
 
 export const SETTINGS = {
   system: "",
@@ -28,13 +29,22 @@ export class Conversation {
   static async load(store, id) {
     const record = await store.chat(id);
     if (!record) return null;
-    return new Conversation(store, record, await store.messages(id));
+    const conversation = new Conversation(store, record, await store.messages(id));
+    await conversation.#ask();
+    return conversation;
   }
 
   constructor(store, record, messages) {
     this.store = store;
     this.record = { ...record, settings: { ...SETTINGS, ...record.settings } };
     this.tree = new Tree(messages, record.chosen);
+    /** Ids of the messages that another tab is writing. */
+    this.elsewhere = new Set();
+  }
+
+  /** Ask which of its messages other tabs are writing; where one of these ends, the store has news. */
+  async #ask() {
+    this.elsewhere = await writtenElsewhere([...this.tree.messages.values()], () => this.store.changed(this.id));
   }
 
   get id() {
@@ -49,12 +59,13 @@ export class Conversation {
     return this.tree.messages.size === 0;
   }
 
-  /** Keep the record and these messages. quiet: for the many states of an answer that is still coming. */
+  /** Keep the record and these messages. quiet: for the many states of an answer that is still coming. Where the browser
+   * takes no more, the person is told, and what is shown stays. */
   async keep(messages = [], quiet = false) {
     if (this.gone) return;
     this.record.chosen = this.tree.chosen;
     if (!quiet) this.record.updated = Date.now();
-    await this.store.put(quiet ? null : this.record, messages, quiet);
+    await this.store.put(quiet ? null : this.record, messages).catch((error) => this.store.unkept(error));
   }
 
   /** What other tabs have made of the record: true, or false where they have deleted the conversation. */
@@ -69,6 +80,7 @@ export class Conversation {
   async reload() {
     if (!(await this.reread())) return false;
     this.tree = new Tree(await this.store.messages(this.id), { ...this.record.chosen, ...this.tree.chosen });
+    await this.#ask();
     return true;
   }
 

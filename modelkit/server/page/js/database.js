@@ -29,6 +29,7 @@ export class Conversations {
 
   constructor(database) {
     this.database = database;
+    this.changed = this.unkept = () => {};
     database.onversionchange = () => database.close(); // a newer page in another tab wants to change the stores
   }
 
@@ -41,7 +42,7 @@ export class Conversations {
     change(...stores.map((store) => transaction.objectStore(store)));
     return new Promise((resolve, reject) => {
       transaction.oncomplete = () => resolve();
-      transaction.onabort = transaction.onerror = () => reject(transaction.error);
+      transaction.onabort = () => reject(transaction.error); // behind an error of a request, which is not the transaction's yet
     });
   }
 
@@ -59,13 +60,20 @@ export class Conversations {
     return done(this.#read("messages").getAll(of(id)));
   }
 
-  /** Keep a conversation and these of its messages. quiet: other tabs hear of it later. */
-  async put(chat, messages = [], quiet = false) {
+  /** changed: called with a conversation's id where another tab has changed it; grown: where an answer has only grown there;
+   * unkept: with an error, where something that was said cannot be kept. */
+  tell({ changed, grown, unkept }) {
+    Object.assign(this, { changed, unkept });
+    news?.addEventListener("message", ({ data }) => (data?.grown ? grown(data.grown) : changed(data)));
+  }
+
+  /** Keep a conversation (null: it is as it was) and these of its messages. */
+  async put(chat, messages = []) {
     await this.#change(["chats", "messages"], (chats, kept) => {
       if (chat) chats.put(chat);
       for (const message of messages) kept.put(message);
     });
-    if (!quiet) news?.postMessage(chat ? chat.id : messages[0]?.chat);
+    news?.postMessage(chat ? chat.id : { grown: messages[0].chat });
   }
 
   async remove(id) {
@@ -92,9 +100,4 @@ export class Conversations {
     });
     return found;
   }
-}
-
-/** Hear of changes that other tabs make: called with the conversation's id. */
-export function whenOthersChange(listener) {
-  news?.addEventListener("message", (event) => listener(event.data));
 }

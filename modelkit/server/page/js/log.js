@@ -47,7 +47,7 @@ export class Log {
       const view = this.#views.get(message.id) ?? new MessageView(message, this.act);
       view.message = message;
       views.set(message.id, view);
-      view.show(around(conversation.tree, path, place, running));
+      view.show(around(conversation, path, place, running));
     });
     this.#views = views;
     this.#place([...views.values()].map((view) => view.element));
@@ -72,7 +72,7 @@ export class Log {
 }
 
 /** What a message has around it. */
-function around(tree, path, place, running) {
+function around({ tree, elsewhere }, path, place, running) {
   const message = path[place];
   let end = place + 1;
   while (path[end]?.role === "tool") end += 1;
@@ -84,6 +84,7 @@ function around(tree, path, place, running) {
     resultSiblings: results.length ? { shown: results[0], all: tree.siblings(results[0]) } : null,
     last: end === path.length && !results.length,
     running: running === message,
+    elsewhere: running !== message && elsewhere.has(message.id),
     stats: answer?.stats ?? null,
   };
 }

@@ -23,7 +23,7 @@ export class MessageView {
     this.element = h("article", { class: `message ${message.role}`, data: { id: message.id } });
   }
 
-  /** around: {siblings, results, resultSiblings, last, running, stats}, what the message has around it. */
+  /** around: {siblings, results, resultSiblings, last, running, elsewhere, stats}, what the message has around it. */
   show(around) {
     this.around = around;
     const state = around.running ? null : this.#state();
@@ -42,8 +42,8 @@ export class MessageView {
    * without reading its Markdown again, for each message of a long conversation whenever an answer begins or ends. */
   #state() {
     const { message, around, editing, colours, answering } = this;
-    const { siblings, results, resultSiblings, last, stats } = around;
-    return [...Object.entries(message).flat(), ...siblings, "results", ...results, resultSiblings?.shown, ...(resultSiblings?.all ?? []), last, stats, editing, colours, answering];
+    const { siblings, results, resultSiblings, last, elsewhere, stats } = around;
+    return [...Object.entries(message).flat(), ...siblings, "results", ...results, resultSiblings?.shown, ...(resultSiblings?.all ?? []), last, elsewhere, stats, editing, colours, answering];
   }
 
   #asked() {
@@ -67,12 +67,13 @@ export class MessageView {
       body,
       ...this.#calls(),
       this.#error(),
-      ...(around.running ? [] : [statsLine(message), this.#foot(this.#buttons())]),
+      ...(around.running || around.elsewhere ? [] : [statsLine(message), this.#foot(this.#buttons())]),
     ];
   }
 
   #waiting() {
     const { message, around } = this;
+    if (around.elsewhere) return h("p", { class: "waiting" }, h("span", { class: "pulse" }), "Another tab is writing this answer…");
     const quiet = around.running && !message.content && !message.thinking && !message.calls?.length;
     if (!quiet) return null;
     const { reading } = message;
@@ -112,7 +113,7 @@ export class MessageView {
   }
 
   #error() {
-    const left = wasLeft(this.message, this.around.running);
+    const left = wasLeft(this.message, this.around);
     const error = left ? { message: "The page was left in the middle of this answer.", retryAfter: null } : this.message.error;
     if (!error) return null;
     const again = error.retryAfter !== null ? ` Try again in ${plural(error.retryAfter, "second")}.` : "";

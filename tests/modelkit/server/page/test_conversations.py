@@ -227,6 +227,74 @@ def test_two_tabs_make_two_branches_and_lose_nothing(tab: Tab, fake: Fake) -> No
     assert other.noise == []
 
 
+def test_another_tab_says_who_writes_and_shows_how_far_it_is(tab: Tab, fake: Fake) -> None:
+    writes = "Another tab is writing this answer…"
+    fake.answers = [[*text("One two"), HOLD, *text(" three"), HOLD, finish()]]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    other = Tab(tab.page.context.new_page(), tab.url).open("/" + "#" + urlsplit(tab.page.url).fragment)
+    other.page.get_by_text(writes).wait_for()
+    other.say("And I")
+    other.page.locator("#banner").filter(has_text="Another tab is writing the answer before this").wait_for()
+    assert other.page.locator("#message").input_value() == "And I"
+    tab.page.evaluate(
+        "() => { const now = performance.now(); performance.now = () => now + 2000; }"
+    )  # an answer is kept once a second
+    fake.let_go(1)
+    other.said("One two three").wait_for()
+    fake.let_go(1)
+    other.answered()
+    assert other.page.get_by_text(writes).count() == 0
+    assert other.noise == []
+
+
+def test_an_answer_whose_tab_has_crashed_was_left(tab: Tab, fake: Fake) -> None:
+    fake.answers = [[*text("One two"), HOLD, finish()]]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    other = Tab(tab.page.context.new_page(), tab.url).open("/" + "#" + urlsplit(tab.page.url).fragment)
+    other.page.get_by_text("Another tab is writing this answer…").wait_for()
+    other.page.evaluate("""async () => {
+        for (const { name } of (await navigator.locks.query()).held)
+            await navigator.locks.request(name, { steal: true }, () => {});
+    }""")
+    other.page.get_by_text("The page was left in the middle of this answer.").wait_for()
+    other.page.get_by_role("button", name="Try again").wait_for()
+    fake.let_go(1)
+
+
+def test_what_the_browser_has_no_room_for_is_said_and_answered(tab: Tab, fake: Fake) -> None:
+    fake.answers = [HELLO]
+    tab.ask("Hi")
+    tab.page.evaluate("""() => {
+        IDBObjectStore.prototype.put = function () {
+            this.transaction.abort();
+            throw new DOMException("full", "QuotaExceededError");
+        };
+    }""")
+    tab.ask("Hi again")
+    assert "no more room for conversations" in tab.page.locator("#banner").inner_text()
+    assert tab.said("Hello there.").count() == 2
+
+
+def test_a_long_text_is_not_measured_at_each_key(tab: Tab) -> None:
+    """Two layouts of 300 KB took longer than the key itself."""
+    box = tab.page.locator("#message")
+    box.evaluate("""(box) => {
+        globalThis.measured = 0;
+        const { get } = Object.getOwnPropertyDescriptor(Element.prototype, "scrollHeight");
+        Object.defineProperty(box, "scrollHeight", { get() { measured += 1; return get.call(box); } });
+    }""")
+    box.evaluate("(box) => (box.value = 'words '.repeat(5000))")
+    box.focus()
+    tab.page.keyboard.type("abc")
+    assert tab.page.evaluate("measured") == 0
+    assert box.bounding_box()["height"] > 200
+    box.fill("a\nb")
+    assert tab.page.evaluate("measured") > 0
+    assert 40 < box.bounding_box()["height"] < 100
+
+
 def test_a_conversation_keeps_its_model_while_the_list_of_models_comes(tab: Tab, fake: Fake) -> None:
     own = "a-model-with-a-rather-long-name:70b"
     fake.answers = [HELLO]
