@@ -13,6 +13,8 @@ from modelkit.units import read_size
 class Whole(click.IntRange):
     """A whole number from `min` to `max`, where there is one."""
 
+    name = "n"  # of a place in --help that has no better word
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
             return super().convert(value, param, ctx)

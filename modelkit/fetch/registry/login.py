@@ -17,9 +17,14 @@ def host_of(text: str) -> str:
     Raises InvalidName.
     """
     bare = text.removeprefix("oci://").removeprefix("https://").rstrip("/")
-    if not bare or "/" in bare:
+    try:
+        address = None if not bare or "/" in bare else read_pullable(f"oci://{bare}/x/y")
+    except InvalidName:
+        if "@" in bare:  # a password may stand there, which is not said
+            raise
+        address = None  # it would quote an address that nobody wrote
+    if address is None:
         raise InvalidName(f"{bare[:80]!a} is no host: HOST or HOST:PORT is expected")
-    address = read_pullable(f"oci://{bare}/x/y")
     if not isinstance(address, RegistryAddress):
         raise InvalidName(f"{bare[:80]!a} has no registry to log in to")
     return address.host

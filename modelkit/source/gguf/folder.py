@@ -62,6 +62,6 @@ def gguf_in(files: Files, folder: Path) -> Path | None:
         more = f" and {len(models) - _SHOWN} more" if len(models) > _SHOWN else ""
         raise UnsupportedSource(
             f"{folder} holds {len(models)} GGUF models: {listed}{more}",
-            hint=f"Name one of them: FROM {folder}/{shown(models[0])}",
+            hint=f"Name one of them, such as {folder}/{shown(models[0])}.",
         )
     return files[models[0]] if models else None

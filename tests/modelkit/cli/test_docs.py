@@ -27,6 +27,12 @@ def test_generated_pages_are_current(page: str) -> None:
     assert current(text) == text
 
 
+def test_options_take_what_a_word_of_ours_says() -> None:
+    """click's own are the names of its types: INTEGER RANGE."""
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert re.findall(r"`-[^`]*\b(?:INTEGER|FLOAT|RANGE|UUID|DATETIME)\b[^`]*`", page) == []
+
+
 @pytest.mark.parametrize("page", [README, *sorted(DOCS.glob("*.md"))], ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

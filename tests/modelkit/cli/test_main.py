@@ -185,6 +185,7 @@ def test_wrong_usage_moves_no_cursor(modelkit: Callable[..., Result]) -> None:
         (("serve", "--port", "70000"), "'70000' is no whole number from 0 to 65535."),
         (("embed", "a", "b", "--dimensions", "0"), "'0' is no whole number from 1 on."),
         (("login", "", "-u", "x", "--password-stdin"), "'' is no host: HOST or HOST:PORT is expected"),
+        (("login", "a b", "-u", "x", "--password-stdin"), "Error: 'a b' is no host: HOST or HOST:PORT is"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(

@@ -65,7 +65,7 @@ def test_a_folder_stands_for_the_only_model_in_it(store: Store, tmp_path: Path) 
         UnsupportedSource, match=r"2 GGUF models: tiny-Q4_K_M\.gguf, tiny-Q8_0\.gguf"
     ) as caught:
         create(store, folder)
-    assert f"FROM {folder}/tiny-Q4_K_M.gguf" in str(caught.value)
+    assert f"Name one of them, such as {folder}/tiny-Q4_K_M.gguf." in str(caught.value)
 
 
 def test_no_model_is_refused_by_what_it_is(store: Store, tmp_path: Path) -> None:
