@@ -34,6 +34,8 @@ class Bash(BashComplete):
     """What stands in front of what bash will replace: nothing where the word is in quotes."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
+        if "COMP_LINE" not in os.environ:  # a script of click's own, which somebody has kept
+            return super().get_completion_args()
         line, word = os.environ["COMP_LINE"], "".join(split_arg_string(os.environ["COMP_WORD"])[:1])
         words = split_arg_string(line)[1:]
         begun = words.pop() if words and not line[-1].isspace() else ""

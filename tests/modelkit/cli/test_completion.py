@@ -33,6 +33,11 @@ def completed(line: str, shell: str = "bash", word: str | None = None) -> list[s
             return [line.partition(",")[2].partition("\t")[0] for line in lines]
 
 
+def test_a_script_of_clicks_own_that_was_kept_is_answered() -> None:
+    given = {"COMP_WORDS": "modelkit ru", "COMP_CWORD": "1", "_MODELKIT_COMPLETE": "bash_complete"}
+    assert CliRunner().invoke(cli, prog_name="modelkit", env=given).output == "plain,run\n"
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_parameters_are_completed_by_name(shell: str) -> None:
     assert completed("modelkit run story -p num_", shell) == [
