@@ -44,7 +44,7 @@ def command(name: str, **options: Any) -> None:
     if options["as_json"]:
         emit_json(said["model"])
         return
-    state(f"{model.text('name')} is loaded ({size(model.whole('size_bytes'))}) and {_stays(model)}")
+    state(f"{model.text('name')} is loaded ({size(model.whole('taken_bytes'))}) and {_stays(model)}")
 
 
 def _stays(model: "Said") -> str:

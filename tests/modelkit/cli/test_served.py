@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 import modelkit
 from modelkit.cli.main import cli
+from modelkit.cli.terminal.ui import size
 from modelkit.server.access import Access
 from modelkit.server.http.place import Place
 from tests.support.running_server import Running, running
@@ -146,6 +147,7 @@ def test_a_model_is_loaded_listed_and_let_go(run: Run) -> None:
     (row,) = json.loads(run("ps", "--json").stdout)
     assert (row["name"], row["state"], row["users"]) == ("story:latest", "ready", 0)
     assert row["size_bytes"] > row["taken_bytes"] > row["weight_bytes"] > 0
+    assert f"is loaded ({size(row['taken_bytes'])})" in loaded.stdout
     assert row["taken_bytes"] == row["weight_bytes"] + row["context_bytes"] + row["prefix_bytes"]
     assert 5300 < row["expires_in_s"] <= 5400
     assert "stays" in run("load", "story", "--keep-alive", "-1").stdout
