@@ -33,7 +33,7 @@ class Page {
     this.sidebar = new Sidebar(this.store, { open: (id) => this.open(id), rename: (record) => this.rename(record), remove: (record) => this.remove(record) });
     this.#buttons();
     listenToKeys(this);
-    this.store.tell({ changed: (id) => this.#othersChanged(id), grown: (id) => this.#othersWrite(id), unkept: (error) => this.#unkept(error) });
+    this.store.tell({ changed: (id) => this.#othersChanged(id), grown: (id, message) => this.#othersWrite(id, message), unkept: (error) => this.#unkept(error) });
     addEventListener("hashchange", () => this.open(location.hash.slice(1)));
     await this.open(location.hash.slice(1));
     await this.models.refresh();
@@ -93,10 +93,10 @@ class Page {
   }
 
   /** Another tab's answer has grown. */
-  async #othersWrite(id) {
+  async #othersWrite(id, message) {
     const { chat } = this;
     if (id !== chat.id || this.#running.has(id)) return;
-    if ((await chat.reload()) && chat === this.chat && !this.#running.has(id)) this.show();
+    if ((await chat.grow(message)) && chat === this.chat) this.show();
   }
 
   // --- asking and answering

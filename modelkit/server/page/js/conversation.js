@@ -84,6 +84,15 @@ export class Conversation {
     return true;
   }
 
+  /** What another tab has written of one message; the others stay the same objects, and as they are drawn. */
+  async grow(id) {
+    const message = await this.store.message(this.id, id);
+    if (!message || !this.tree.messages.has(id)) return this.reload();
+    this.tree.messages.set(id, message);
+    await this.#ask();
+    return true;
+  }
+
   /** A new message behind `parent` (null: the first one), shown from now on; not yet kept. */
   add(parent, fields) {
     const message = { chat: this.id, id: newId(), parent: parent?.id ?? null, at: Date.now(), content: "", ...fields };

@@ -56,15 +56,19 @@ export class Conversations {
     return done(this.#read("chats").get(id));
   }
 
+  message(chat, id) {
+    return done(this.#read("messages").get([chat, id]));
+  }
+
   messages(id) {
     return done(this.#read("messages").getAll(of(id)));
   }
 
-  /** changed: called with a conversation's id where another tab has changed it; grown: where an answer has only grown there;
-   * unkept: with an error, where something that was said cannot be kept. */
+  /** changed: called with a conversation's id where another tab has changed it; grown: with that and a message's id where
+   * only this has grown; unkept: with an error, where something that was said cannot be kept. */
   tell({ changed, grown, unkept }) {
     Object.assign(this, { changed, unkept });
-    news?.addEventListener("message", ({ data }) => (data?.grown ? grown(data.grown) : changed(data)));
+    news?.addEventListener("message", ({ data }) => (data?.grown ? grown(data.chat, data.grown) : changed(data)));
   }
 
   /** Keep a conversation (null: it is as it was) and these of its messages. */
@@ -73,7 +77,7 @@ export class Conversations {
       if (chat) chats.put(chat);
       for (const message of messages) kept.put(message);
     });
-    news?.postMessage(chat ? chat.id : { grown: messages[0].chat });
+    news?.postMessage(chat ? chat.id : { chat: messages[0].chat, grown: messages[0].id });
   }
 
   async remove(id) {

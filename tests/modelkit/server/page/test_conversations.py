@@ -240,8 +240,10 @@ def test_another_tab_says_who_writes_and_shows_how_far_it_is(tab: Tab, fake: Fak
     tab.page.evaluate(
         "() => { const now = performance.now(); performance.now = () => now + 2000; }"
     )  # an answer is kept once a second
+    asked = other.page.locator(".asked").element_handle()
     fake.let_go(1)
     other.said("One two three").wait_for()
+    assert asked.evaluate("(one) => one.isConnected")  # what has not grown is not drawn anew
     fake.let_go(1)
     other.answered()
     assert other.page.get_by_text(writes).count() == 0
