@@ -19,11 +19,17 @@ from modelkit.settings.places import trusting
 from modelkit.settings.serving import server_key, server_named
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 CONNECT_S = 2.0
 SILENCE_S = 120.0  # a server with an answer under way gives a sign of life every few seconds
 _MOST_BYTES = 64 << 20
+_MISNAMED = (62, 64)  # OpenSSL's numbers for another host name and another IP address
+_TRUSTED = "SSL_CERT_FILE names a file with the certificates to trust."
+_OTHER_NAME = "MODELKIT_HOST=https://HOST:PORT asks it by the name that is in the certificate."
+_SECURED = "One that has a certificate is asked at MODELKIT_HOST=https://HOST:PORT."
 _ADDRESS = re.compile(r"(https?)://[^/\s@?#]{1,300}|unix:(/.{1,200})")
 
 
@@ -120,16 +126,20 @@ class Connection:
         try:
             yield
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            if (why := _mistrust(error)) is not None:
+            if (wrong := _mistrust(error)) is not None:
+                why = wrong.verify_message
                 raise Unreachable(
                     f"the certificate of {self.address} is not trusted: {why}",
-                    hint="SSL_CERT_FILE names a file with the certificates to trust.",
+                    hint=_OTHER_NAME if wrong.verify_code in _MISNAMED else _TRUSTED,
                 ) from error
             raise Unreachable(
                 f"no server answers at {self.address}", hint="`modelkit serve` starts one."
             ) from error
         except httpx2.TransportError as error:
-            raise ModelkitError(f"the server at {self.address} has gone silent: {error}") from error
+            unheard = self.address.startswith("http:") and "without sending a response" in str(error)
+            raise ModelkitError(
+                f"the server at {self.address} has gone silent: {error}", hint=_SECURED if unheard else None
+            ) from error
 
 
 def find_server(settings: Settings) -> str | None:
@@ -179,14 +189,14 @@ def error_of(said: Mapping[str, Any], status: int = 0, retry_after: str | None =
     return kinds.get(str(kind), usual)(message, hint=hint or None)
 
 
-def _mistrust(error: BaseException) -> str | None:
+def _mistrust(error: BaseException) -> "ssl.SSLCertVerificationError | None":
     """What is wrong with the server's certificate, if it is that."""
     import ssl
 
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__
-    return None if cause is None else cause.verify_message
+    return cause
 
 
 def _said(response: "httpx2.Response") -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -12,6 +12,7 @@ import pytest
 
 import modelkit
 from modelkit.client.connection import Connection, Unreachable
+from modelkit.errors import ModelkitError
 from modelkit.server.http.place import Place
 from tests.support.running_server import Running, running
 from tests.support.tiny import TEMPLATE, write_model
@@ -88,3 +89,21 @@ def test_our_own_client_speaks_https(server: Running, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "certificate.pem"))
     with Connection(server.address) as asked:
         assert asked.get("/modelkit/v1/find", model="story")["name"] == "story:latest"
+
+
+def test_what_is_asked_by_another_name_or_without_tls_hears_how(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(TLS / "certificate.pem"))
+    other = server.address.replace("127.0.0.1", "127.0.0.2")
+    monkeypatch.setattr(socket, "create_connection", _to_loopback(socket.create_connection))
+    with Connection(other) as asked, pytest.raises(Unreachable, match="MODELKIT_HOST=https://HOST:PORT asks"):
+        asked.get("/health")
+    plain = server.address.replace("https:", "http:")
+    with Connection(plain) as asked, pytest.raises(ModelkitError, match="One that has a certificate"):
+        asked.get("/health")
+
+
+def _to_loopback(connect: Callable[..., socket.socket]) -> Callable[..., socket.socket]:
+    """127.0.0.2, which not every system answers at."""
+    return lambda address, *rest, **more: connect(("127.0.0.1", address[1]), *rest, **more)
