@@ -194,7 +194,7 @@ def _told(runs: list[Run]) -> str:
 def _spread(ratios: list[tuple[float, float]]) -> str:
     warm, cold = zip(*ratios, strict=True)
     if len(ratios) == 1:
-        return f"{warm[0]:.2f} times (cold {cold[0]:.2f})"
+        return f"{warm[0]:.2f} times ({cold[0]:.2f} while depths were learned)"
     told = [f"{statistics.median(of):.2f} ({min(of):.2f} to {max(of):.2f})" for of in (warm, cold)]
     return f"{told[0]} times, cold {told[1]},"
 

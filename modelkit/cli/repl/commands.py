@@ -133,6 +133,8 @@ def _written(before: str) -> str | None:
         return click.edit(before, extension=".txt")
     except (click.ClickException, ValueError) as error:  # not UTF-8, or an EDITOR with half a quotation
         said = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        if isinstance(cause := error.__cause__, OSError):
+            said = f"{cause.filename} cannot be opened: {(cause.strerror or str(cause)).lower()}"
         raise RequestError(said, hint="VISUAL or EDITOR says which editor is opened.") from error
 
 

@@ -179,6 +179,7 @@ def test_what_goes_wrong_with_a_form_or_an_editor_ends_one_line_alone(
     errors = capsys.readouterr().err
     assert "no-file cannot be read" in errors
     assert "write /set grammar @some.gbnf" in errors
+    assert "no-editor cannot be opened: no such file or directory" in " ".join(errors.split())
     assert "VISUAL or EDITOR" in errors
 
 
