@@ -46,7 +46,15 @@ class Calls:
         inner = f"{one} ({rules.said(style.joiner or self._comma)} {again})*" if many and self._joins else one
         if self._listed:
             inner = f'"[" {inner} "]"'
-        return f"{inner} {rules.said(style.section.close if style.section else '')}"
+        return f"{inner} {self._closed(style.section.close if style.section else '')}"
+
+    def _closed(self, close: str) -> str:
+        """What ends a section. A lexer never goes back: where the mark begins as what joins two calls does,
+        it would have taken the joiner for the mark's beginning, and no second call could come.
+        """
+        joiner = self._style.joiner
+        lead = joiner if joiner != close and close.startswith(joiner) else ""
+        return f"{self._rules.said(lead)} {self._rules.said(close[len(lead) :])}"
 
     def behind(self, opened: str, *, section: bool, many: bool) -> str:
         """What follows a first mark that is there already. section: whether it was the section's."""

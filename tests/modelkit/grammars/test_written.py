@@ -97,6 +97,19 @@ def test_what_is_written_is_allowed_and_read(style: Style) -> None:
         check(style, seed)
 
 
+JOINED = [one for one in WRITTEN if one.joiner and one.section and one.section.close.startswith(one.joiner)]
+
+
+@pytest.mark.parametrize("style", JOINED, ids=lambda style: style.name)
+def test_a_second_call_may_come_where_the_mark_behind_it_begins_as_its_joiner(style: Style) -> None:
+    tool = {"name": "f", "parameters": {"type": "object", "properties": {}}}
+    words, calls = words_of(style, tokens=False), [ToolCall("f", {}, IDS[style.ids])] * 2
+    shape = shape_of(style, Opening(), [{"type": "function", "function": tool}], "required", True)
+    assert shape is not None
+    ids = [*words.tokenizer.encode(written(style, calls), add_special=False)]
+    assert refused(words.grammars.shaped(shape).matcher(), ids) is None
+
+
 @pytest.mark.parametrize("style", WRITTEN, ids=lambda style: style.name)
 def test_arguments_are_called_like_the_words_of_marks(style: Style) -> None:
     names = sorted({word for mark in style.marks for word in re.findall(r"[a-z]\w*", mark)})
