@@ -14,7 +14,7 @@ from typing import Any
 
 from modelkit.chat.styles.style import FENCE, LANGUAGES, JsonCall, MarkedCall, PythonCall, Style
 from modelkit.output.identities import Identities
-from modelkit.output.reading import python, values
+from modelkit.output.reading import python
 from modelkit.output.reading.feed import BLANKS, Broken, Cut, Feed, NoCall, Waiting
 from modelkit.output.reading.marked import NAME, Marked
 from modelkit.output.reading.marks import Marks, core
@@ -92,7 +92,9 @@ class Calls:
         """The arguments of a call that a header has named."""
         self._known_only = False
         self._start(name, None)
-        yield from self._arguments(lambda: values.arguments(self._feed, self._sink.write))
+        marked, schema = self._marked, Schema(self._tools.get(name))
+        if marked is not None:
+            yield from self._arguments(lambda: marked.arguments(self._sink.write, schema))
 
     def _next(self) -> Waiting[str | None]:
         """The mark of another call; None where none follows."""

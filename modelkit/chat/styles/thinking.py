@@ -31,6 +31,7 @@ _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("thinking_option", "off", "on"),
     ("reasoning", False, True),
     ("thinking_budget", 0, -1),
+    ("skip_reasoning", True, False),
 )
 _EFFORTS = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _NO_EFFORT = ("none", "no_think")

@@ -68,6 +68,13 @@ OFFERED: dict[str, tuple[str, str, Any, Any, Any]] = {
         {"reasoning_effort": "no_think"},
         {"reasoning_effort": "high"},
     ),
+    "a switch that says what is left out": (
+        SAID + "{{ 'assistant' if skip_reasoning else 'assistant/think' }}",
+        "on, can be switched off",
+        {"skip_reasoning": False},
+        {"skip_reasoning": True},
+        {"skip_reasoning": False},
+    ),
     "a switch and more of it": (
         SAID + "{% if enable_thinking %}<think>{{ 'much' if reasoning_effort == 'max' }}{% endif %}",
         "off, can be switched on, levels medium, max",
