@@ -1,8 +1,11 @@
 """Paths that nobody has: an error that says how the base address is meant, where a client has it wrong.
 
 OpenAI's clients add `/chat/completions` to a base address that ends in `/v1`; Anthropic's and Ollama's add
-`/v1/messages` and `/api/chat` to the bare address of the server.
+`/v1/messages` and `/api/chat` to the bare address of the server. Whoever joins addresses by hand doubles a
+slash, or leaves one at the end.
 """
+
+import re
 
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
@@ -28,6 +31,11 @@ def _advice(scope: Scope) -> str:
         return f"; did you mean {_shown(path[3:])}? A base_url ends in /v1 once"
     if any(path == one or path.startswith(one + "/") for one in UNPREFIXED) and _taken(scope, "/v1" + path):
         return f"; did you mean /v1{_shown(path)}? The base_url of OpenAI's clients ends in /v1"
+    plain = re.sub("//+", "/", path).rstrip("/")
+    if plain != path and _taken(scope, plain):
+        return f"; did you mean {_shown(plain)}?"
+    if path == "/messages" or path.startswith("/messages/"):
+        return "; Anthropic's clients add /v1/messages to a base_url that is the server's address alone"
     return ""
 
 

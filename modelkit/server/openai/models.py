@@ -1,5 +1,6 @@
 """The list of models. One object is read by clients of OpenAI and of Anthropic alike, and has what others
-look for to budget a conversation: vLLM's, LM Studio's and llama.cpp's names for the length of the context.
+look for to budget a conversation: Anthropic's, vLLM's, LM Studio's and llama.cpp's names for the length of
+the context, which prompt and answer share.
 
 For a model that is loaded it is the context that it was loaded with. A model's adapters stand behind it, each
 as NAME+ADAPTER with its model as parent, as vLLM lists them: so a client's menu can choose one.
@@ -84,6 +85,8 @@ def written_model(model: Listed, loaded: Mapping[str, int]) -> dict[str, Any]:
         "display_name": model.id,
         "created_at": made.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "lifecycle": "active",
+        "max_input_tokens": context,
+        "max_tokens": context,
         "max_model_len": context,
         "context_length": context,
         "max_context_length": context,

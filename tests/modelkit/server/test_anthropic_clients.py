@@ -162,6 +162,7 @@ def test_models_are_told_as_anthropics_are(address: str, home: Path, tmp_path: P
     with anthropic.Anthropic(api_key="x", base_url=address, _strict_response_validation=True) as strict:
         listed = strict.models.list().data
         assert [strict.models.retrieve("stored:latest")] == listed
+        assert [one.max_input_tokens for one in listed] == [256]
 
 
 def test_more_tokens_than_the_context_has_are_no_error(client: anthropic.Anthropic) -> None:

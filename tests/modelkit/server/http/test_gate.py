@@ -290,6 +290,10 @@ def test_errors_are_worded_by_the_path(open_to_some: TestClient) -> None:
         ("GET /api/api/chat", "plain", "the host of Ollama's clients is the server's address alone"),
         ("GET /v1/chat/complete", "openai", None),
         ("POST /modelsx", "plain", None),
+        ("POST /v1/chat/completions/", "openai", "did you mean /v1/chat/completions?"),
+        ("GET /api/tags/", "plain", "did you mean /api/tags?"),
+        ("POST /v1//messages", "openai", "did you mean /v1/messages?"),
+        ("POST /messages", "plain", "add /v1/messages to a base_url"),
     ],
 )
 def test_a_base_address_that_is_wrong_is_said(
