@@ -1,13 +1,15 @@
 """Events to content blocks: each begins, grows and ends before the next one begins.
 
 A block's index counts from 0. What is thought is a block with a signature at its end; one that is omitted
-has the signature alone. Text blocks are never empty.
+has the signature alone. Text blocks are never empty. Arguments that broke end as an object: see `broken`.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol
 
+from modelkit.chat.message import arguments_of
 from modelkit.output.events import CallArguments, CallEnd, CallStart, Event, Text, Thinking
+from modelkit.server.anthropic.broken import ended
 from modelkit.server.anthropic.messages import ID_PREFIX
 from modelkit.server.anthropic.signing import Sign
 from runtime.records import dataclass
@@ -57,6 +59,7 @@ class Blocks:
         self._open: _Kind | None = None
         self._index = -1
         self._thought: list[str] = []
+        self._arguments: list[str] = []
 
     def push(self, event: Event) -> Iterator[Step]:
         match event:
@@ -67,15 +70,27 @@ class Blocks:
                     yield from self._begin("text", {"text": ""})
                 yield Grow(self._index, {"type": "text_delta", "text": event.text})
             case CallStart():
+                self._arguments = []
                 yield from self._begin(
                     "tool_use", {"id": ID_PREFIX + event.id, "name": event.name, "input": {}}
                 )
             case CallArguments() if event.text:
-                yield Grow(self._index, {"type": "input_json_delta", "partial_json": event.text})
+                self._arguments.append(event.text)
+                yield self._grown(event.text)
             case CallEnd():
+                if missing := self._missing(event.rest):
+                    yield self._grown(missing)
                 yield from self.finish()
             case _:
                 pass
+
+    def _grown(self, arguments: str) -> Grow:
+        return Grow(self._index, {"type": "input_json_delta", "partial_json": arguments})
+
+    def _missing(self, rest: str) -> str:
+        """What makes an object of arguments that broke; rest: from there on."""
+        written = "".join(self._arguments) if rest else ""
+        return ended(written, rest) if rest and arguments_of(written) is None else ""
 
     def finish(self) -> Iterator[Step]:
         """The block that is open ends."""
