@@ -47,7 +47,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return Config(
         **shape,
         windows=(None,) * layers,
-        ropes=(_rope(fields, shape),) * layers,
+        ropes=(read_rotation(fields, shape),) * layers,
         bias=fields.flag("attention_bias"),
         experts=experts,
         chosen=_chosen(fields, layers, experts) if sparse else (),
@@ -64,10 +64,13 @@ def _chosen(fields: Fields, layers: int, experts: int) -> tuple[int, ...]:
     return tuple(given)
 
 
-def _rope(fields: Fields, shape: dict[str, Any]) -> RopeSpec:
+def read_rotation(fields: Fields, shape: dict[str, Any], *, always: bool = False) -> RopeSpec:
+    """always: is a rotation without an alpha one that nobody computes?"""
     parameters = whole_heads(fields.rope_parameters())
     dims = shape["head_dim"]
     alpha = parameters.get("alpha")
+    if always and (parameters.get("rope_type") != "dynamic" or not alpha):
+        fields.refuse("rope_scaling", "one of type dynamic with an alpha")
     if parameters.get("rope_type") == "dynamic" and isinstance(alpha, int | float) and alpha > 0 and dims > 2:
         theta = float(parameters["rope_theta"]) * alpha ** (dims / (dims - 2))
         parameters = {"rope_type": "default", "rope_theta": theta}
@@ -79,8 +82,8 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 class Attention(SelfAttention):
-    def __init__(self, config: Config, rope: Rope | None) -> None:
-        super().__init__(config, rope, qkv_bias=config.bias, output_bias=config.bias)
+    def __init__(self, config: DecoderConfig, rope: Rope | None, *, bias: bool) -> None:
+        super().__init__(config, rope, qkv_bias=bias, output_bias=bias)
         self.query_layernorm = RMSNorm(config.head_dim, eps=config.norm_eps)
         self.key_layernorm = RMSNorm(config.head_dim, eps=config.norm_eps)
         self._attends = replace(self._attends, normed_turned=True)
@@ -97,7 +100,7 @@ def build(config: Config) -> CausalLM:
     norm = rms_norms(config)
     mlps = [_mixture(config, k) for k in config.chosen] or [gated_mlp(config) for _ in config.ropes]
     layers = [
-        PreNorm(Attention(config, rope), mlp, norm)
+        PreNorm(Attention(config, rope, bias=config.bias), mlp, norm)
         for rope, mlp in zip(layer_ropes(config), mlps, strict=True)
     ]
     return CausalLM(config, layers, norm())

@@ -8,6 +8,7 @@ import mlx.core as mx
 
 from runtime.models import llama
 from runtime.models.config import Fields
+from runtime.models.decoder_config import DecoderConfig
 from runtime.models.family import Family
 from runtime.models.llama import Config, build, layout
 from runtime.models.tensor_names import respelled, without_spares
@@ -35,17 +36,26 @@ _FUSED = ".attention.wqkv."
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """Queries, keys and values apart: their one matrix has [key head][its queries, key, value] rows."""
+    own = without_spares(config, respelled(weights, _NAMES, trunk="model."))
+    return apart(config, own, _FUSED, ".self_attn.")
+
+
+def apart(
+    config: DecoderConfig, weights: dict[str, mx.array], fused: str, before: str
+) -> dict[str, mx.array]:
+    """Queries, keys and values apart: their one matrix has [key head][its queries, key, value] rows. fused:
+    what stands in its name; before: what stands before their own ones.
+    """
     adapted: dict[str, mx.array] = {}
     rows = (config.heads + 2 * config.kv_heads) * config.head_dim
-    for name, array in without_spares(config, respelled(weights, _NAMES, trunk="model.")).items():
-        if _FUSED not in name or array.shape[:1] != (rows,):
+    for name, array in weights.items():
+        if fused not in name or array.shape[:1] != (rows,):
             adapted[name] = array
             continue
         groups = array.reshape(config.kv_heads, -1, config.head_dim, *array.shape[1:])
         for part, cut in (("q", slice(0, -2)), ("k", slice(-2, -1)), ("v", slice(-1, None))):
             own = groups[:, cut].reshape(-1, *array.shape[1:])
-            adapted[name.replace(_FUSED, f".self_attn.{part}_proj.")] = own
+            adapted[name.replace(fused, f"{before}{part}_proj.")] = own
     return adapted
 
 

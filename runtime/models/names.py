@@ -204,6 +204,8 @@ ARCHITECTURES: dict[str, str] = {
     "qwen2_vl": "qwen_vl",
     "qwen2_5_vl": "qwen_vl",
     "qwen3_vl": "qwen_vl",
+    "HunYuanForCausalLM": "hunyuan_large",
+    "hunyuan": "hunyuan_large",
     "HunYuanDenseV1ForCausalLM": "hunyuan",
     "HunYuanMoEV1ForCausalLM": "hunyuan",
     "hunyuan_v1_dense": "hunyuan",

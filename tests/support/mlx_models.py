@@ -41,6 +41,7 @@ _FILES: dict[str, tuple[tuple[str, str], ...]] = {
 }
 # Fields that it does not compute as the authors' class does.
 _OTHERWISE: dict[str, set[str]] = {
+    "hunyuan": {"moe_topk", "tie_word_embeddings"},
     "minicpm": {"tie_word_embeddings"},
     "phi3small": {"blocksparse_vert_stride", "dense_attention_every_n_layers"},
 }

@@ -204,6 +204,22 @@ def hunyuan_by_tencent(state: State) -> State:
     return {**each_alone(named), "model.layers.4.eh_proj.weight": np.zeros((2, 2), np.float32)}
 
 
+def hunyuan_joined(state: State) -> State:
+    """Heads of 16: a group has two of queries, and its key and value; gates stand behind ups."""
+    found: State = {}
+    for name, array in state.items():
+        home, part = name.rsplit("_proj.", 1)[0], name[-len("q_proj.weight") :]
+        if part == "q_proj.weight":
+            parts = [state[f"{home[:-1]}{one}_proj.weight"].reshape(2, -1, 64) for one in "qkv"]
+            found[f"{home[:-1]}qkv_proj.weight"] = np.concatenate(parts, 1).reshape(-1, 64)
+        elif ".mlp.up_proj." in name:
+            gate = state[name.replace(".up_proj.", ".gate_proj.")]
+            found[name.replace("up_proj", "gate_and_up_proj")] = np.concatenate([array, gate])
+        elif not name.endswith((".k_proj.weight", ".v_proj.weight", ".gate_proj.weight")):
+            found[name] = array
+    return found
+
+
 def minimax_by_minimax(state: State) -> State:
     numbers = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
     out: State = {}

@@ -41,7 +41,8 @@ WITHOUT_POSITIONS = {
 """No layer of theirs goes by positions, or it counts tokens (T5, ALiBi, Qwen4's indexer)."""
 
 ABSOLUTE = {
-    *("bart", "beam", "dory", "gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "iquest_loop", "llama4"),
+    *("bart", "beam", "dory", "gpt2", "gpt_bigcode", "gpt_neo", "hunyuan", "hunyuan_large"),
+    *("iquest_loop", "llama4"),
     "ministral3",
     "mistral4",
     *("mistral_large4", "openai_gpt", "opt", "opt_350m", "recurrent_gemma", "xglm"),

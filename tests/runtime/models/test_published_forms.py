@@ -29,6 +29,7 @@ from tests.support.published_states import (
     gpt2_by_mlx,
     gpt2_of_old,
     hunyuan_by_tencent,
+    hunyuan_joined,
     hy_v4_by_tencent,
     in_eight_cuts,
     inkling2_published,
@@ -412,6 +413,7 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         ),
         hunyuan_by_tencent,
     ),
+    "hunyuan 7B as published": ("hunyuan_large_dense", without(), hunyuan_joined),
     "minimax_m2 as published": ("minimax_m2", minimax_of_old, minimax_by_minimax),
     "minimax_m2 by MLX": ("minimax_m2_whole", without(), minimax_by_mlx),
     "hy_v4 as published": (

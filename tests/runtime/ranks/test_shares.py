@@ -46,7 +46,7 @@ HALVED = (
         "mllama",
         "zaya",
     ),
-    *("dory_biases", "nanbeige"),
+    *("dory_biases", "nanbeige", "hunyuan_large"),
 )
 READERS = "bart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
@@ -89,7 +89,7 @@ SHARED = (
         "starcoder2",
     ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
-    "nanbeige",
+    *("nanbeige", "hunyuan_large"),
 )
 PAIRED = (
     "t5",
