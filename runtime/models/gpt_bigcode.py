@@ -71,7 +71,7 @@ def build(config: Config) -> Placed:
     return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
 
 
-_MASKS = (".attn.bias", ".attn.masked_bias")
+MASKS = (".attn.bias", ".attn.masked_bias")
 """Triangles that old files of GPTs hold."""
 _NAMES = (
     ("transformer.h.", "model.layers."),
@@ -92,5 +92,5 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
 
 
 FAMILY = Family(
-    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=_MASKS))
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(spare=MASKS))
 )

@@ -22,7 +22,10 @@ EIGHT_ELSE: tuple[Offer, ...] = ("8-bit", "requested")
 _AFFINE8 = {row.group_size: row for row in FORMATS if row.mode == "affine" and row.bits == 8}
 _MXFP8 = next(row for row in FORMATS if row.name == "mxfp8")
 _LAYER = re.compile(r"\.layers\.(\d+)\.", re.ASCII)
-_STACKS = (".experts.", ".switch_mlp.", ".switch_glu.", ".mlp.shared_experts.", ".mixer.shared_experts.")
+_STACKS = (
+    *(".experts.", ".switch_mlp.", ".switch_glu.", ".chunk_experts."),
+    *(".mlp.shared_experts.", ".mixer.shared_experts."),
+)
 FILTERS = (".conv1d", "conv.conv.")
 """Short filters over time. LFM2 has two matrices beside its own, as `conv.in_proj` and `conv.out_proj`."""
 _TABLES = (

@@ -5,7 +5,7 @@ Qwen2-MoE adds a shared expert under a sigmoid gate. Layers of either may stay d
 first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
@@ -103,9 +103,14 @@ def layout(config: Config) -> list[LayerSpec]:
 
 
 def build(config: Config) -> CausalLM:
+    return built(config, _mlp)
+
+
+def built(config: Config, mixture: Callable[[Config], FeedForward]) -> CausalLM:
+    """mixture: makes those of sparse layers."""
     norm = rms_norms(config)
     layers = [
-        PreNorm(_attention(config, rope), _mlp(config) if sparse else gated_mlp(config), norm)
+        PreNorm(_attention(config, rope), mixture(config) if sparse else gated_mlp(config), norm)
         for rope, sparse in zip(layer_ropes(config), config.sparse, strict=True)
     ]
     return CausalLM(config, layers, norm())

@@ -81,6 +81,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_attention_heads": "n_head",
     },
     "codegen": _GPT,
+    "codeshell": _GPT,
     "dbrx": {
         "hidden_size": "d_model",
         "max_position_embeddings": "max_seq_len",

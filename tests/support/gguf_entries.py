@@ -46,6 +46,20 @@ _MINIMAX_M3 = M3["minimax_m3_wrapped"][1]["text_config"] | {
 GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "spark2_5": ("spark2_5", {}),
     "ouro": ("ouro", {}),
+    "smallthinker": (
+        "smallthinker",
+        {
+            "rope_layout": [0, 1, 1, 1, 0],
+            "sliding_window_layout": [0, 1, 1, 1, 0],
+            "sliding_window_size": 4096,
+        },
+    ),
+    "smallthinker_plain": ("smallthinker_plain", {}),
+    "grove_moe": ("grove_moe", {"head_dim": 128}),
+    "arctic": ("arctic", {}),
+    "orion": ("orion", {}),
+    "plm": ("plm", {}),
+    "codeshell": ("codeshell", {}),
     "jina_bert_v2": ("jina_bert_v2", {}),
     "nanbeige": ("nanbeige", {}),
     "granite_swa": ("granite_swa", {"layer_rope_theta": [0.0, 10000.0, 10000.0, 10000.0, 0.0]}),

@@ -195,6 +195,7 @@ def _without_vocabularies() -> None:
         vocabulary = ("_set_vocab", "_get_suppress_tokens")
         for method in [method for method in vars(kind) if method.startswith(vocabulary)]:
             setattr(kind, method, lambda self, *_: None)
+    conversion.get_model_class("ArcticForCausalLM").set_vocab = lambda _self: None
     _with_norms_of_heads(conversion.get_model_class("StableLmForCausalLM"))
     _of_any_size(conversion.get_model_class("PlamoForCausalLM"))
     _that_ends(conversion.get_model_class("BaichuanForCausalLM"))

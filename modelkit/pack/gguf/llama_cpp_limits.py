@@ -223,10 +223,15 @@ ROWS = (
                 "minimax_m2",
                 "minimax_m3_vl_text",
             ),
-            *("nemotron", "plamo", "rwkv7", "stablelm", "xverse"),
+            *("codeshell", "nemotron", "orion", "plamo", "rwkv7", "stablelm", "xverse"),
         ),
         _no_head,
         "does not load it without an output head of its own",
+    ),
+    Limit(
+        ("grove_moe",),
+        lambda _config, _names: True,
+        "gives small experts what the large ones have answered, not what those were given",
     ),
     Limit(
         ("minimax_m3_vl_text",),

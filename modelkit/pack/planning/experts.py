@@ -28,7 +28,7 @@ _OWNER = (
     r"(?P<owner>(?:.+\.)?(?:layers|blocks)\.\d+(?:\.(?:mlp|moe|mixer|block_sparse_moe|feed_forward|ffn))?)"
 )
 _ONE = re.compile(
-    _OWNER + r"\.(?P<group>experts|shared_experts|switch_mlp)\.(?P<index>\d{1,6})\."
+    _OWNER + r"\.(?P<group>experts|shared_experts|chunk_experts|switch_mlp)\.(?P<index>\d{1,6})\."
     r"(?P<matrix>\w+)\.(?P<leaf>weight|bias)",
     re.ASCII,
 )
@@ -37,7 +37,13 @@ _PACKED = re.compile(
     re.ASCII,
 )
 _BIAS = re.compile(_OWNER + r"\.experts\.(?P<matrix>gate_up_proj|down_proj)_bias", re.ASCII)
-_SPELLINGS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj", "v1": "up_proj"}
+_SPELLINGS = {
+    "w1": "gate_proj",
+    "w2": "down_proj",
+    "w3": "up_proj",
+    "v1": "up_proj",
+    **{part: f"{part}_proj" for part in ("gate", "up", "down")},
+}
 
 
 def gather(tensors: Iterable[TensorInfo], files: Checkpoint, tiles: Mapping[str, Tiles]) -> list[Matrix]:

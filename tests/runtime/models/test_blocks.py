@@ -38,7 +38,7 @@ def blocks(weight: np.ndarray) -> np.ndarray:
     return packed.reshape(*weight.shape[:-1], -1)
 
 
-_EXPERT = re.compile(r"\.experts\.\d+\.")
+_EXPERT = re.compile(r"\.(?:chunk_)?experts\.\d+\.")
 """One of a stack."""
 
 

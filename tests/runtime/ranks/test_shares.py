@@ -46,7 +46,7 @@ HALVED = (
         "mllama",
         "zaya",
     ),
-    *("dory_biases", "nanbeige", "hunyuan_large"),
+    *("dory_biases", "nanbeige", "hunyuan_large", "grove_moe"),
 )
 READERS = "bart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
 """Whose prompts an encoder reads."""
@@ -61,7 +61,7 @@ INSIDE = (
 # Whose layers are computed in parts on one rank, too.
 IN_PARTS = (
     *("rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"),
-    *("jetmoe_three", "dory", "talkie", "zaya"),
+    *("jetmoe_three", "dory", "talkie", "zaya", "grove_moe", "smallthinker", "arctic"),
 )
 SHARED = (
     *STAGED,

@@ -20,7 +20,8 @@ from runtime.records import dataclass
 Shape = tuple[int, ...]
 
 _AXES = {
-    "_exps.weight": 3,
+    "norm_exps.weight": 1,
+    **dict.fromkeys(("_exps.weight", "_chexps.weight"), 3),
     **dict.fromkeys(
         ("_exps.bias", "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "token_types.weight"), 2
     ),

@@ -1,0 +1,140 @@
+"""SmallThinker: Llama's attention, in some layers without positions or within a window, and experts behind a
+ReLU gate. Who is asked is decided by what enters a layer, before its attention, so that experts may be read
+from a disk meanwhile.
+
+Sources: arXiv 2507.20984; the authors' modeling_smallthinker.py, llama.cpp's smallthinker.cpp.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import mlx.core as mx
+
+from runtime.cache.layout import LayerSpec
+from runtime.cache.protocol import AttentionCache
+from runtime.cpu.stated import Routing
+from runtime.models.checkpoint import Checkpoint, always
+from runtime.models.config import Fields
+from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
+from runtime.models.decoder_config import layer_count, one_rope, read_shape
+from runtime.models.experts import MODULES, Weights, to_switch
+from runtime.models.family import Family
+from runtime.models.mixture import MixtureConfig, MixtureSpec
+from runtime.models.tensor_names import respelled, without_spares
+from runtime.nn.module import Module
+from runtime.nn.moe import Experts
+from runtime.nn.norm import Norm
+from runtime.nn.rope import Rope
+from runtime.nn.route import RuledRouter
+from runtime.nn.self_attention import SelfAttention
+from runtime.nn.sublayer import added
+from runtime.records import dataclass
+from runtime.step import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Config(MixtureConfig):
+    gates: Literal["best", "late"]
+    """How scores of those who are asked become shares: by a softmax, or by sigmoids over their sum."""
+
+
+def parse(raw: Mapping[str, Any]) -> Config:
+    fields = Fields(raw)
+    fields.choice("model_type", ("smallthinker",))
+    inner = fields.count("moe_ffn_hidden_size", 768, high=1 << 22)
+    shape = read_shape(
+        Fields({**fields.raw, "intermediate_size": inner, "hidden_act": "relu"}),
+        tied=True,
+        vocab_size=151936,
+        hidden_size=1536,
+        num_attention_heads=12,
+        num_key_value_heads=2,
+        head_dim=128,
+        max_position_embeddings=131072,
+    )
+    layers = layer_count(fields, 32)
+    experts = fields.count("moe_num_primary_experts", 32, high=1 << 16)
+    rope = one_rope(fields, shape, theta=1e6)
+    window = fields.count("sliding_window_size", 4096)
+    return Config(
+        **shape,
+        windows=tuple(
+            window if one else None for one in _of_layers(fields, "sliding_window_layout", layers, 0)
+        ),
+        ropes=tuple(rope if one else None for one in _of_layers(fields, "rope_layout", layers, 1)),
+        mixture=MixtureSpec(
+            experts=experts,
+            chosen=fields.count("moe_num_active_primary_experts", 4, high=experts),
+            inner=inner,
+        ),
+        gates="best" if fields.flag("moe_primary_router_apply_softmax") else "late",
+    )
+
+
+def _of_layers(fields: Fields, name: str, layers: int, default: int) -> list[int]:
+    """0 or 1 for each. Files say it; the class takes a list for 32."""
+    listed = fields.take(name, [default] * 32)
+    if not isinstance(listed, list) or len(listed) != layers or any(one not in (0, 1) for one in listed):
+        fields.refuse(name, f"0 or 1 for each of {layers} layers")
+    return listed
+
+
+def layout(config: Config) -> list[LayerSpec]:
+    return attention_layout(config)
+
+
+class Mixture(Module):
+    """What experts answer to x; who they are, `read` says. Both [B, L, D], as the answer is."""
+
+    adds: ClassVar[tuple[str, ...]] = ("switch_mlp",)
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        spec, gates = config.mixture, config.gates
+        routing = Routing(gates, spec.chosen, normalize=gates == "late")
+        self.gate = RuledRouter(config.hidden_size, spec.experts, routing)
+        self.switch_mlp = Experts(config.hidden_size, spec.inner, spec.experts, activation=config.activation)
+
+    def __call__(self, x: mx.array, read: mx.array, step: Step) -> mx.array:
+        return self.switch_mlp(x, self.gate(read, step), step)
+
+
+class Block(Module):
+    def __init__(self, config: Config, rope: Rope | None, norm: Norm) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = SelfAttention(config, rope), Mixture(config)
+        self.input_layernorm, self.post_attention_layernorm = norm(), norm()
+
+    def __call__(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
+        heard = added(x, self.self_attn, step, cache, norm=self.input_layernorm)
+        return heard + self.mlp(self.post_attention_layernorm(heard), x, step)
+
+
+def build(config: Config) -> CausalLM:
+    norm = rms_norms(config)
+    return CausalLM(config, [Block(config, rope, norm) for rope in layer_ropes(config)], norm())
+
+
+_EXPERT = (("up", "up_proj"), ("gate", "gate_proj"), ("down", "down_proj"))
+
+
+def adapt(config: Config, weights: Weights) -> Weights:
+    own = respelled(without_spares(config, weights), MODULES)
+    named = {_of_expert(name): array for name, array in own.items()}
+    return to_switch(named, config.mixture.experts)
+
+
+def _of_expert(name: str) -> str:
+    name = name.replace(".mlp.primary_router.", ".mlp.gate.")
+    for theirs, ours in _EXPERT if ".mlp.experts." in name else ():
+        name = name.replace(f".{theirs}.", f".{ours}.")
+    return name
+
+
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(modules=MODULES, singles=True)),
+)
