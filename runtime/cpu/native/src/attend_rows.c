@@ -20,7 +20,8 @@ struct job {
 
 static float* scratch(size_t floats) {
   static _Thread_local struct mk_held for_chunk;
-  return mk_hold(&for_chunk, floats * sizeof(float));
+  const size_t bytes = floats * sizeof(float);
+  return mk_hold(&for_chunk, bytes <= for_chunk.bytes ? bytes : bytes + bytes / 4); /* every step's past is longer */
 }
 
 static void write_chunk(void* with, int chunk) {
