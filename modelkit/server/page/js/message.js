@@ -33,7 +33,7 @@ export class MessageView {
     if (this.element.querySelector(".editor") && this.editing) return; // what was typed stays, and the caret in it
     const { message } = this;
     this.element.setAttribute("aria-label", message.role === "user" ? "You" : `Answer${message.model ? ` of ${message.model}` : ""}`);
-    this.element.setAttribute("aria-busy", String(around.running));
+    this.element.setAttribute("aria-busy", String(around.running || around.elsewhere));
     const parts = this.editing ? [this.#editor()] : message.role === "user" ? this.#asked() : this.#answered();
     this.element.replaceChildren(...parts.filter(Boolean));
   }
