@@ -80,6 +80,7 @@ class Page {
   }
 
   async #othersChanged(id) {
+    await takeBack(this.store); // of a tab that was closed in the middle of an answer
     await this.sidebar.show();
     const running = this.#running.get(id);
     const chat = running?.conversation ?? this.chat;

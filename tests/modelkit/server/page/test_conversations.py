@@ -265,6 +265,19 @@ def test_an_answer_whose_tab_has_crashed_was_left(tab: Tab, fake: Fake) -> None:
     fake.let_go(1)
 
 
+def test_what_had_come_when_a_tab_was_closed_is_in_another_at_once(tab: Tab, fake: Fake) -> None:
+    fake.answers = [[*text("One two"), HOLD, finish()]]
+    tab.say("Count")
+    tab.said("One two").wait_for()
+    other = Tab(tab.page.context.new_page(), tab.url).open("/" + "#" + urlsplit(tab.page.url).fragment)
+    other.page.get_by_text("Another tab is writing this answer…").wait_for()
+    tab.page.close(run_before_unload=True)
+    other.page.get_by_text("The page was left in the middle of this answer.").wait_for()
+    other.said("One two").wait_for()
+    tab.page = other.page
+    assert other.noise == []
+
+
 def test_what_the_browser_has_no_room_for_is_said_and_answered(tab: Tab, fake: Fake) -> None:
     fake.answers = [HELLO]
     tab.ask("Hi")
