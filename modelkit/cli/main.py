@@ -129,7 +129,7 @@ class LazyGroup(Group):
         except MemoryError as error:
             raise Failure("there is not enough memory for this", _ROOM) from error
         except (KeyboardInterrupt, click.Abort):
-            echo("interrupted", err=True)
+            echo("\ninterrupted" if sys.stderr.isatty() else "interrupted", err=True)  # behind the ^C there
             ctx.exit(interrupts.INTERRUPTED)
 
 

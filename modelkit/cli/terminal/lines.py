@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from modelkit.cli.terminal.screen import echo
 from modelkit.cli.terminal.typed import as_text
 from modelkit.settings import Settings
 
@@ -51,7 +52,11 @@ def open_reader(offers: Offers | None = None, unfinished: Callable[[str], bool] 
 
 
 def _plain(prompt: str) -> str:
-    return as_text(input(prompt))
+    try:
+        return as_text(input(prompt))
+    except KeyboardInterrupt:
+        echo()  # the terminal has written ^C behind the prompt
+        raise
 
 
 def open_history() -> Any:

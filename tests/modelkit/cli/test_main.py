@@ -122,6 +122,14 @@ def test_an_interrupt_exits_with_130() -> None:
     assert (result.exit_code, result.stderr) == (130, "interrupted\n")
 
 
+def test_on_a_terminal_an_interrupt_is_told_below_what_it_has_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _: True, raising=False)
+    result = CliRunner().invoke(failing(KeyboardInterrupt()), ["x"])
+    assert result.stderr.endswith("\ninterrupted\n")
+
+
 def test_a_closed_pipe_is_quiet(home: Path) -> None:
     """The reader leaves before the first line is written."""
     command = subprocess.Popen(

@@ -87,3 +87,19 @@ def test_a_line_of_an_editor_is_utf8_and_kept_so(home: Path, monkeypatch: pytest
 def test_bytes_that_are_no_text_are_seen() -> None:
     assert printable(f"{BYTES}, \udcff\x1b") == "Zo\ufffd\ufffd, \ufffd"
     assert printable(BYTES) == "Zoë"
+
+
+def test_an_interrupt_at_a_plain_prompt_ends_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The terminal has written ^C there."""
+
+    def interrupted(prompt: str) -> str:
+        print(prompt, end="^C")
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr("builtins.input", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        lines.open_reader()(">>> ")
+    assert capsys.readouterr().out == ">>> ^C\n"
