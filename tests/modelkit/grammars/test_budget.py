@@ -7,23 +7,17 @@ import pytest
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
-from modelkit.chat.styles.table import style_named
 from modelkit.grammars.forms import read_form
 from modelkit.grammars.shape import shape_of
 from modelkit.output.events import Thinking
 from runtime.sampling.constraint import Constraint, ConstraintFault, allows
+from tests.support.styles import style_of
 from tests.support.walks import Words, events_of, walk, words_of
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS = [{"name": "now"}]
 SHAPES: dict[str, dict[str, Any]] = {"": {}, "form": {"form": read_form(CITY)}, "tools": {"tools": TOOLS}}
 OPENED = Opening("thinking", "<think>\n")
-
-
-def style_of(name: str) -> Style:
-    style = style_named(name)
-    assert style is not None
-    return style
 
 
 def budgeted(style: Style, words: Words, opening: Opening, tokens: int, **shape: Any) -> Constraint:

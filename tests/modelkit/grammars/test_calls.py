@@ -9,12 +9,13 @@ import pytest
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
-from modelkit.chat.styles.table import style_named, styles
+from modelkit.chat.styles.table import styles
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import read_form
 from modelkit.grammars.shape import Shape, shape_of
 from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
+from tests.support.styles import style_of
 from tests.support.walks import STOP, Words, events_of, walk, words_of
 
 WEATHER: dict[str, Any] = {
@@ -82,8 +83,7 @@ def test_what_is_allowed_is_a_call_that_fits(style: Style) -> None:
 
 @pytest.mark.parametrize("name", ["qwen3.5", "qwen3-coder", "functionary-v3.2"])
 def test_of_many_tools_each_may_begin_in_the_text(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     many = [{"name": f"tool_{number}"} for number in range(150)]
     words = words_of(style, tokens=True)
     assert words.grammars.shaped(shape(style, Opening("start", ""), many)).notes == ()
@@ -91,8 +91,7 @@ def test_of_many_tools_each_may_begin_in_the_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "llama3", "llama4-json", "llama4", "xlam"])
 def test_of_many_tools_each_may_begin_without_marks(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     many = [{"name": f"mcp__server_{number % 17}__do_thing_{number}_of_the_day"} for number in range(400)]
     words = words_of(style, tokens=True)
     grammar = words.grammars.shaped(shape(style, Opening("start", ""), many))
@@ -106,8 +105,7 @@ def test_of_many_tools_each_may_begin_without_marks(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "qwen3.5", "gemma4", "llama4", "kimi-k2", "llama3"])
 def test_marks_may_be_text(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     check(style, words_of(style, tokens=False), 1, tokens=False)
 
 
@@ -120,8 +118,8 @@ def test_what_is_allowed_is_a_call_that_fits_for_long(style: Style) -> None:
         check(style, words_of(style, tokens=False), seed, tokens=False)
 
 
-HERMES = style_named("hermes") or CALLING[0]
-THINKING = style_named("qwen3") or CALLING[0]
+HERMES = style_of("hermes")
+THINKING = style_of("qwen3")
 
 
 def taken(words: Words, made: Shape, text: str) -> str:
@@ -183,8 +181,7 @@ def test_a_call_may_end_thinking_where_the_style_has_it() -> None:
     text = f"hm {CALL}"
     opened = Opening("thinking", "<think>\n")
     assert taken(words_of(THINKING, tokens=True), shape(THINKING, opened, TOOLS), text) == f"{text}<end>"
-    reka = style_named("reka")
-    assert reka is not None
+    reka = style_of("reka")
     quoted = f"{text} so\n</think>\n\n{CALL}"
     assert taken(words_of(reka, tokens=True), shape(reka, opened, TOOLS), text) == text
     assert taken(words_of(reka, tokens=True), shape(reka, opened, TOOLS), quoted) == f"{quoted}<end>"
@@ -282,8 +279,7 @@ CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required"
     ],
 )
 def test_a_form_comes_behind_thinking(name: str, opening: Opening, text: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     form, words = read_form(CITY), words_of(style, tokens=True)
     assert taken(words, shape(style, opening, form=form), text) == f"{text}<end>"
     broken = text.replace('"city"', '"town"')
@@ -325,8 +321,7 @@ def test_a_tool_for_every_need_of_an_agent() -> None:
 def test_too_much_for_one_grammar_is_any_object(monkeypatch: pytest.MonkeyPatch) -> None:
     from modelkit.grammars import native
 
-    style = style_named("lfm2")
-    assert style is not None
+    style = style_of("lfm2")
     wide = [
         {"name": f"tool_{number}", "parameters": {"properties": {f"p{number}_{n}": {} for n in range(6)}}}
         for number in range(30)

@@ -11,7 +11,6 @@ import jsonschema
 import pytest
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.cases import MOST_CASES
 from modelkit.grammars.conditions import without_conditions
@@ -22,6 +21,7 @@ from modelkit.grammars.shape import shape_of
 from modelkit.grammars.tools import read_tools
 from modelkit.grammars.unlisted import other_texts
 from tests.support.answers import collected
+from tests.support.styles import style_of
 from tests.support.walks import events_of, takes, walk, words_of
 
 WORDS = words_of(None, tokens=False)
@@ -493,8 +493,7 @@ def test_a_pattern_of_other_texts_is_of_a_bounded_length() -> None:
 @pytest.mark.parametrize("name", ["hermes", "gemma4", "qwen3-coder", "lfm2", "glm-4.7", "kimi-k3"])
 def test_conditions_of_tools_hold(name: str) -> None:
     """Calls are read with the types that a condition gives, too."""
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words, called = words_of(style, tokens=True), 0
     for case in ("if and then", "what then adds", "dependentSchemas", "dependentRequired", "not both"):
         schema = HELD[case][0]

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.table import style_named
 from modelkit.grammars.digits import MOST_DIGITS
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
+from tests.support.styles import style_of
 from tests.support.walks import STOP, Words, words_of
 
 BYTES = words_of(None, tokens=False)
@@ -56,8 +56,7 @@ def test_the_digits_of_a_number_end(kind: str, bounds: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["hermes", "lfm2", "gemma4", "qwen3-coder", "glm-4.7", "kimi-k3"])
 def test_the_digits_of_a_number_in_a_call_end(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words = words_of(style, tokens=True)
     tool = {"name": "f", "parameters": {"properties": {"x": NUMBER}, "required": ["x"]}}
     shape = shape_of(style, Opening("call"), [tool], "f")

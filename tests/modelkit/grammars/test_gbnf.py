@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import MOST_CHARACTERS, Form
 from modelkit.grammars.native import check
 from modelkit.model import Model
 from runtime.sampling.constraint import allows
+from tests.support.styles import style_of
 from tests.support.walks import STOP, takes, words_of
 
 
@@ -102,8 +102,7 @@ THOUGHT = "root ::= <tool_call> thought </tool_call> .{1,3}\nthought ::= !</tool
 
 
 def test_tokens_are_named_as_llama_cpp_names_them() -> None:
-    style = style_named("hermes")
-    assert style is not None
+    style = style_of("hermes")
     words = words_of(style, tokens=True)
     opened, closed = (words.tokenizer.piece_to_id(text) for text in ("<tool_call>", "</tool_call>"))
     assert opened is not None

@@ -8,12 +8,12 @@ import pytest
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
-from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.loosening import Loosenings
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
+from tests.support.styles import style_of
 from tests.support.walks import Words, walk, words_of
 
 AROUND = {"hermes": '{{"name": "f", "arguments": {{"n": {0}', "gemma4": "{{n:{0}", "lfm2": "n={0}"}
@@ -55,8 +55,7 @@ EXOTIC: list[tuple[dict[str, Any], str]] = [
 @ROWS
 @pytest.mark.parametrize(("schema", "said"), EXOTIC, ids=[one[1][:24] for one in EXOTIC])
 def test_an_exotic_property_loosens_itself(name: str, schema: dict[str, Any], said: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words, grammar = grammar_of(style, schema)
     assert len(grammar.notes) == 1
     assert grammar.notes[0].startswith("arguments of f are not held to all of its schema: ")
@@ -85,8 +84,7 @@ IMPOSSIBLE: list[dict[str, Any]] = [
 @ROWS
 @pytest.mark.parametrize("schema", IMPOSSIBLE, ids=[str(one)[:40] for one in IMPOSSIBLE])
 def test_a_property_that_no_value_has_is_left_out(name: str, schema: dict[str, Any]) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words, grammar = grammar_of(style, schema)
     assert grammar.notes == ()
     head = AROUND[name]
@@ -96,8 +94,7 @@ def test_a_property_that_no_value_has_is_left_out(name: str, schema: dict[str, A
 
 
 def test_a_choice_that_no_value_has_leaves_the_others() -> None:
-    style = style_named("gemma4")
-    assert style is not None
+    style = style_of("gemma4")
     either = {"anyOf": [{"enum": ["a"], "pattern": "^b"}, {"type": "boolean"}]}
     words, grammar = grammar_of(style, either, must=True)
     assert grammar.notes == ()
@@ -120,8 +117,7 @@ def test_too_many_parts_are_too_much() -> None:
 
 
 def test_what_may_be_left_out_is_not_loosened_for_what_must_be_there() -> None:
-    style = style_named("hermes")
-    assert style is not None
+    style = style_of("hermes")
     none = {"type": "integer", "minimum": 5, "maximum": 2}
     words = words_of(style, tokens=True)
     parameters = {"type": "object", "properties": {"a": none, "b": none}, "required": ["b"]}
@@ -133,8 +129,7 @@ def test_what_may_be_left_out_is_not_loosened_for_what_must_be_there() -> None:
 
 @pytest.mark.parametrize("name", ["minimax-m3", "glm-4.7", "kimi-k3", "deepseek-v3.2"])
 def test_a_multiple_is_followed_by_its_mark(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words, grammar = grammar_of(style, {"type": "number", "minimum": 4, "maximum": 16, "multipleOf": 2})
     for seed in range(12):
         walk(words, grammar.matcher(), random.Random(seed), most=300)

@@ -8,13 +8,13 @@ import jsonschema
 import pytest
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.native import check
 from modelkit.grammars.shape import shape_of
 from tests.modelkit.grammars.test_conditions import NUMBER, TEXT, grammar_of, of, taken
 from tests.support.answers import collected
+from tests.support.styles import style_of
 from tests.support.walks import events_of, walk, words_of
 
 AGAIN = {"$ref": "#/$defs/N"}
@@ -243,8 +243,7 @@ def test_names_that_take_too_long_to_tell_apart_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["qwen3-coder", "kimi-k3", "gemma4"])
 def test_a_listed_name_has_what_patterns_say_in_calls(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words = words_of(style, tokens=True)
     schema = {
         **of("abc", abc=NUMBER),

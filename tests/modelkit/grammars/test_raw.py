@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar
 from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import Matcher, allows
+from tests.support.styles import style_of
 from tests.support.walks import STOP, Words, words_of
 
 AROUND = {
@@ -26,8 +26,7 @@ EITHER = pytest.mark.parametrize("tokens", [True, False], ids=["tokens", "spelt"
 
 
 def grammar_of(name: str, schema: Any, *, tokens: bool, strict: bool = False) -> tuple[Words, Grammar]:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words = words_of(style, tokens=tokens)
     parameters = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     tool = {"name": "f", "parameters": parameters, "strict": strict}
@@ -242,8 +241,7 @@ def test_formats_are_the_same_in_json(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["minimax-m3", "gemma4", "lfm2", "qwen3-coder"])
 def test_a_schema_inside_itself_takes_no_longer_with_its_branches(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     tree = {"type": "object", "properties": {one: {"$ref": "#"} for one in "abcdef"}}
     shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": tree}], "f")
     assert shape is not None

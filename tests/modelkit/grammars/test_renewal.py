@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.table import style_named
 from modelkit.grammars import native
 from modelkit.grammars.forms import Form
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import ConstraintFault, Matcher, allows
+from tests.support.styles import style_of
 from tests.support.walks import words_of
 
 WORDS = words_of(None, tokens=False)
@@ -61,8 +61,7 @@ def test_an_answer_that_needs_too_much_by_itself_ends() -> None:
 
 def test_where_the_library_breaks_in_one_answer_others_go_on() -> None:
     """Behind a text that is as long as it may be, and the line end in front of its mark, it panics."""
-    style = style_named("qwen3-coder")
-    assert style is not None
+    style = style_of("qwen3-coder")
     words, asked = words_of(style, tokens=True), {"type": "string", "pattern": "b$", "maxLength": 200}
     tool = {"name": "f", "parameters": {"properties": {"id": asked}, "required": ["id"]}}
     shape = shape_of(style, Opening(), [tool], "f")

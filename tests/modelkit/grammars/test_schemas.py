@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import MarkedCall, Style
-from modelkit.chat.styles.table import style_named
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
+from tests.support.styles import style_of
 from tests.support.walks import Words, events_of, walk, words_of
 
 # Some of each way to write a call.
@@ -137,8 +137,7 @@ def same_however_it_comes(
 @settings(max_examples=4, derandomize=True)
 @given(tools=TOOLS, seed=st.integers(0, 2**32))
 def test_any_tools(name: str, tools: dict[str, dict[str, Any] | None], seed: int) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     check(style, tools, seed)
 
 
@@ -147,8 +146,7 @@ def test_any_tools(name: str, tools: dict[str, dict[str, Any] | None], seed: int
 @settings(max_examples=150)
 @given(tools=TOOLS, seed=st.integers(0, 2**32))
 def test_any_tools_for_long(name: str, tools: dict[str, dict[str, Any] | None], seed: int) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     check(style, tools, seed)
 
 
@@ -156,8 +154,7 @@ def test_any_tools_for_long(name: str, tools: dict[str, dict[str, Any] | None], 
 @pytest.mark.parametrize("seed", range(4))
 def test_going_back_over_marks_leaves_nothing_behind(name: str, seed: int) -> None:
     """As a block of drafts does it, of which none stands."""
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     rng, words = random.Random(seed), words_of(style, tokens=True)
     shape = shape_of(style, Opening(), [{"name": "look", "parameters": MIXED}], "required")
     assert shape is not None
@@ -180,15 +177,13 @@ MIXED = {"type": "object", "properties": {"x": {"enum": ["ab", 3, None]}}, "requ
 
 @pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3", "kimi-k3"])
 def test_choices_of_several_types_hold_where_texts_are_raw(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     for seed in range(6):
         check(style, {"f": MIXED}, seed)
 
 
 def test_nothing_between_marks_is_no_text_that_its_pattern_forbids() -> None:
-    style = style_named("minimax-m3")
-    assert style is not None
+    style = style_of("minimax-m3")
     lower, empty = {"type": "string", "pattern": "^[a-z]+$"}, {"type": "object", "properties": {}}
     for seed in range(4):
         check(style, {"f": {"properties": {"x": {"anyOf": [lower, empty]}}, "required": ["x"]}}, seed)
@@ -197,8 +192,7 @@ def test_nothing_between_marks_is_no_text_that_its_pattern_forbids() -> None:
 @pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7", "minimax-m3", "gemma4", "kimi-k3"])
 @pytest.mark.parametrize(("least", "most"), [(2, 2), (0, 1), (1, 3)])
 def test_a_raw_text_as_long_as_it_may_be_is_followed_by_its_mark(name: str, least: int, most: int) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     schema = {
         "properties": {"x": {"type": "string", "minLength": least, "maxLength": most}},
         "required": ["x"],
@@ -209,8 +203,7 @@ def test_a_raw_text_as_long_as_it_may_be_is_followed_by_its_mark(name: str, leas
 
 @pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3", "glm-4.7"])
 def test_a_raw_text_that_is_too_short_does_not_take_its_mark_in(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     assert isinstance(style.form, MarkedCall)
     assert style.form.tag is not None
     words = words_of(style, tokens=False)
@@ -231,8 +224,7 @@ def test_a_raw_text_that_is_too_short_does_not_take_its_mark_in(name: str) -> No
 
 @pytest.mark.parametrize("name", ["qwen3-coder", "minimax-m3"])
 def test_a_raw_text_that_no_number_may_be_is_read_as_one(name: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     either = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 0}]}
     for seed in range(8):
         check(style, {"f": {"type": "object", "properties": {"x": either}, "required": ["x"]}}, seed)
@@ -241,8 +233,7 @@ def test_a_raw_text_that_no_number_may_be_is_read_as_one(name: str) -> None:
 @pytest.mark.parametrize("name", ["lfm2", "gemma4"])
 @pytest.mark.parametrize("must", [True, False], ids=["required", "optional"])
 def test_thousands_of_properties_are_enforced(name: str, must: bool) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     named = {f"p{i}": {"const": i} for i in range(2_000)}
     tool = {"name": "f", "parameters": {"properties": named, "required": [*named] if must else ["p0"]}}
     shape = shape_of(style, Opening("call"), [tool], "f")
@@ -254,8 +245,7 @@ def test_thousands_of_properties_are_enforced(name: str, must: bool) -> None:
 @given(musts=st.lists(st.booleans(), max_size=5))
 @settings(max_examples=12, derandomize=True)
 def test_exactly_those_properties_that_may_be_left_out_are(name: str, musts: list[bool]) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words = words_of(style, tokens=True)
     named = {f"p{i}": {"const": i} for i in range(len(musts))}
     required = [one for one, must in zip(named, musts, strict=True) if must]
@@ -282,8 +272,7 @@ def test_exactly_those_properties_that_may_be_left_out_are(name: str, musts: lis
     ("name", "wrong"), [("lfm2", "two words"), ("gemma4", "a:b"), ("qwen3-coder", "a>b")]
 )
 def test_a_name_that_a_style_cannot_write_is_noted(name: str, wrong: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     tool = {"name": "f", "parameters": {"properties": {wrong: {"type": "null"}}, "required": [wrong]}}
     shape = shape_of(style, Opening(), [tool], "f")
     assert shape is not None

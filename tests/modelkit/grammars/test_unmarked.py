@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.style import Style
-from modelkit.chat.styles.table import style_named
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import allows
 from tests.support.answers import collected, folded, plain
+from tests.support.styles import style_of
 from tests.support.walks import STOP, events_of, words_of
 
 NAMED: dict[str, Any] = {"a": {"type": "string", "pattern": "^x"}, "n": {"type": "integer", "maximum": 9}}
@@ -36,12 +35,6 @@ HELD = {
     "xlam": [f"[{F}, {F}]", f"```json\n[{F}]\n```", f"```json\n{WIDE}\n```"],
     "llama4": ['[f(a="x", n=3)]', '```python\n[f(a="x", n=3)]\n```', '```tool_code\nf(a="x", n=3)\n```'],
 }
-
-
-def style_of(name: str) -> Style:
-    style = style_named(name)
-    assert style is not None
-    return style
 
 
 def far(name: str, text: str, **asked: Any) -> str:

@@ -12,12 +12,13 @@ import pytest
 from modelkit.chat.message import ToolCall
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import JsonCall, MarkedCall, Style
-from modelkit.chat.styles.table import style_named, styles
+from modelkit.chat.styles.table import styles
 from modelkit.chat.styles.writing import written
 from modelkit.grammars.shape import shape_of
 from runtime.sampling.constraint import Matcher, allows
 from tests.support.answers import collected, folded, plain
 from tests.support.random_tools import Make, anything, scalar, tools
+from tests.support.styles import style_of
 from tests.support.walks import STOP, events_of, words_of
 
 WRITTEN = [style for style in styles() if style.form is not None and style.header is None]
@@ -132,8 +133,7 @@ def test_what_is_written_is_allowed_and_read_for_long(style: Style) -> None:
 @pytest.mark.parametrize("name", ["command-r", "command-a", "nemotron-v2", "hunyuan"])
 @pytest.mark.parametrize("choice", ["auto", "required"])
 def test_a_list_of_calls_opens_behind_all_of_its_mark(name: str, choice: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     words, tool = words_of(style, tokens=True), {"type": "function", "function": {"name": "now"}}
     shape = shape_of(style, Opening(), [tool], choice, True)
     assert shape is not None
@@ -145,8 +145,7 @@ def test_a_list_of_calls_opens_behind_all_of_its_mark(name: str, choice: str) ->
 @pytest.mark.parametrize("name", ["llama4", "lfm2", "olmo3", "gemma4", "functiongemma", "hermes"])
 @pytest.mark.parametrize("key", ["New York", "São Paulo", "日本", "it's", "a.b-c"])
 def test_names_that_no_schema_gives(name: str, key: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     inner = {"type": "object", "properties": {"of": {"type": "object"}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": inner}}
     words, shape = words_of(style, tokens=True), shape_of(style, Opening(), [tool], "required", True)

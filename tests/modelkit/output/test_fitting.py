@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelkit.chat.styles.opening import Opening
-from modelkit.chat.styles.table import style_named
 from modelkit.output.reading.fitting import fits
 from modelkit.output.reading.schemas import Schema
 from modelkit.output.reading.tags import typed
 from tests.support.answers import collected
+from tests.support.styles import style_of
 from tests.support.walks import events_of, words_of
 
 SCALARS = st.one_of(
@@ -180,8 +180,7 @@ def test_what_a_call_says_of_a_type_holds_where_one_way_takes_anything(
     kind: str, written: str, value: object
 ) -> None:
     """Of `{"a": 1, "b": "3"}` both ways would have been, and the call is of the first."""
-    style = style_named("kimi-k3")
-    assert style is not None
+    style = style_of("kimi-k3")
     tag = '<|open|>argument key="{}" type="{}"<|sep|>{}<|close|>argument<|sep|>'
     arguments = tag.format("a", "number", 1) + tag.format("b", kind, written)
     call = f'<|open|>call tool="f" index="0"<|sep|>{arguments}<|close|>call<|sep|>'

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from modelkit.chat.styles.opening import Opening
 from modelkit.chat.styles.style import Style
-from modelkit.chat.styles.table import style_named, styles
+from modelkit.chat.styles.table import styles
 from modelkit.output.events import CallArguments, CallStart, Event, Text, Thinking
 from modelkit.output.joining import joined
 from modelkit.output.pieces import Piece
 from modelkit.output.splitter import splitter_for
 from runtime.engine.request import TokenLogprob
 from tests.support.answers import Case, cases, collected, folded, plain, split
+from tests.support.styles import style_of
 
 NAMES = sorted({case.style.name for case in cases()})
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
@@ -59,7 +60,7 @@ def test_a_call_that_is_cut_is_neither_text_nor_whole(name: str) -> None:
 
 
 def test_the_words_of_a_header_that_is_cut_are_no_text() -> None:
-    style = row("harmony")
+    style = style_of("harmony")
     start = [Piece("", (1,), "<|channel|>"), *plain(["analysis"]), Piece("", (2,), "<|message|>")]
     rest = [
         *plain(["hm"]),
@@ -75,7 +76,7 @@ def test_the_words_of_a_header_that_is_cut_are_no_text() -> None:
 
 @pytest.mark.parametrize("name", [style.name for style in styles() if not style.header])
 def test_a_mark_in_front_of_json_that_is_cut_is_no_text(name: str) -> None:
-    style = row(name)
+    style = style_of(name)
     spans = [span.marks for span in (style.think, style.text) if span]
     for mark in {mark.strip() for mark in (*style.begins, *sum(spans, ()))}:
         for end in range(1, len(mark)):
@@ -88,7 +89,7 @@ def test_a_mark_in_front_of_json_that_is_cut_is_no_text(name: str) -> None:
 @pytest.mark.parametrize("begun", ["[", "f", "\n\n[", "[1", "fal", '"<', '["</thi'])
 def test_json_that_is_cut_is_text(begun: str) -> None:
     for name in NAMES:
-        splitter = splitter_for(row(name), Opening("text"), json=True)
+        splitter = splitter_for(style_of(name), Opening("text"), json=True)
         events = [event for piece in plain([begun]) for event in splitter.push(piece)]
         assert collected([*events, *splitter.finish(cut=True)]).text == begun, name
 
@@ -180,12 +181,6 @@ def with_special_tokens(case: Case) -> list[Piece]:
     return [*pieces, *plain([case.text[place:]])]
 
 
-def row(name: str) -> Style:
-    style = style_named(name)
-    assert style is not None
-    return style
-
-
 def events_of(
     style: Style, pieces: Sequence[Piece], opening: Opening | None = None, tools: object = TOOLS
 ) -> list[Event]:
@@ -266,8 +261,8 @@ def test_a_long_answer_takes_time_in_proportion(name: str, begin: str, again: st
     def seconds(length: int) -> float:
         text = begin + again * (length // len(again))
         begun = time.process_time()
-        events_of(row(name), plain([text[at : at + 40] for at in range(0, len(text), 40)]))
-        events_of(row(name), plain([text]))
+        events_of(style_of(name), plain([text[at : at + 40] for at in range(0, len(text), 40)]))
+        events_of(style_of(name), plain([text]))
         return time.process_time() - begun
 
     # Sixteen times the text: at most twice sixteen times as long, and not 256 times.
@@ -293,7 +288,7 @@ def test_ids_and_log_probabilities_stay_with_their_text() -> None:
     pieces = [Piece(part, (at,), None, (TokenLogprob(at, -1.0),)) for at, part in enumerate(parts)]
     told = [
         (type(event).__name__, event.text, event.ids, tuple(one.id for one in event.logprobs))
-        for event in events_of(row("qwen3"), pieces)
+        for event in events_of(style_of("qwen3"), pieces)
         if isinstance(event, Text | Thinking)
     ]
     assert told == [
@@ -309,7 +304,7 @@ def test_ids_and_log_probabilities_stay_with_their_text() -> None:
 def test_a_token_that_a_mark_ends_in_stays_with_the_text_behind(end: str) -> None:
     parts = ["<think>", "hm", "</think>".removesuffix(end.split(">")[0] + ">"), end, "lo"]
     pieces = [Piece(part, (at,), None, (TokenLogprob(at, -1.0),)) for at, part in enumerate(parts)]
-    told = [event for event in events_of(row("qwen3"), pieces) if isinstance(event, Text)]
+    told = [event for event in events_of(style_of("qwen3"), pieces) if isinstance(event, Text)]
     assert [(event.text, event.ids) for event in told] == [("Hel", (3,)), ("lo", (4,))]
     assert [one.id for event in told for one in event.logprobs] == [3, 4]
 
@@ -319,7 +314,7 @@ def test_text_that_was_no_call_shares_its_tokens_with_what_follows(cut: int) -> 
     text = "<tool_call>\nnot so"
     parts = [text[:cut], text[cut : cut + 3], text[cut + 3 :]]
     pieces = [Piece(part, (at,), None, (TokenLogprob(at, -1.0),)) for at, part in enumerate(parts)]
-    splitter = splitter_for(row("hermes"), Opening(), TOOLS)
+    splitter = splitter_for(style_of("hermes"), Opening(), TOOLS)
     events = [event for piece in pieces for event in splitter.push(piece)] + splitter.finish()
     told = [event for event in events if isinstance(event, Text)]
     assert "".join(event.text for event in told) == text
@@ -341,7 +336,7 @@ def test_text_that_was_no_call_shares_its_tokens_with_what_follows(cut: int) -> 
 )
 def test_text_that_was_no_call_has_its_tokens(name: str, text: str) -> None:
     pieces = [Piece(one, (at,), None, (TokenLogprob(at, -1.0),)) for at, one in enumerate(text)]
-    splitter = splitter_for(row(name), Opening(), TOOLS)
+    splitter = splitter_for(style_of(name), Opening(), TOOLS)
     events = [event for piece in pieces for event in splitter.push(piece)] + splitter.finish()
     told = [event for event in events if isinstance(event, Text)]
     assert "".join(event.text for event in told) == text
@@ -357,7 +352,7 @@ def test_marks_behind_what_was_no_call_keep_their_tokens(special: bool) -> None:
         Piece("" if special and part in marks else part, (at,), part if special and part in marks else None)
         for at, part in enumerate(parts)
     ]
-    told = events_of(row("glm-4.7"), pieces)
+    told = events_of(style_of("glm-4.7"), pieces)
     assert "".join(event.text for event in told if isinstance(event, Thinking)) == (
         "I  it" if special else "I <tool_call> it"
     )
@@ -372,7 +367,7 @@ def test_marks_behind_what_was_no_call_keep_their_tokens(special: bool) -> None:
 
 
 def test_a_name_is_waited_for_only_while_it_may_be_one() -> None:
-    splitter = splitter_for(row("glm-4.7"), Opening("text"), TOOLS)
+    splitter = splitter_for(style_of("glm-4.7"), Opening("text"), TOOLS)
     events = splitter.push(Piece("I write <tool_call> and then the name", (0,)))
     assert folded(events) == [("Text", "I write <tool_call> and then the name")]
 
@@ -380,7 +375,7 @@ def test_a_name_is_waited_for_only_while_it_may_be_one() -> None:
 def test_a_header_begins_where_the_message_before_was_not_ended() -> None:
     def told(*parts: str) -> tuple[str | None, str]:
         pieces = [Piece("", (0,), part) if part.startswith("<|") else Piece(part, (0,)) for part in parts]
-        found = collected(events_of(row("harmony"), pieces))
+        found = collected(events_of(style_of("harmony"), pieces))
         return found.thinking, found.text
 
     thought = ("<|channel|>", "analysis", "<|message|>", "hm")
@@ -389,7 +384,7 @@ def test_a_header_begins_where_the_message_before_was_not_ended() -> None:
     assert told(*final, "<|channel|>", " so", "<|return|>") == (None, "Hello so")
     assert told("<|channel|>", "<|channel|>", "so") == (None, "so")
     quoted = "".join((*final, " writes <|channel|>final<|message|>"))  # as text
-    assert collected(events_of(row("harmony"), plain([quoted]))).text.endswith(
+    assert collected(events_of(style_of("harmony"), plain([quoted]))).text.endswith(
         "writes <|channel|>final<|message|>"
     )
 
@@ -401,19 +396,19 @@ def test_a_special_token_that_is_no_mark_is_silent() -> None:
         Piece("", (3,), "</think>"),
         Piece("b", (4,)),
     ]
-    assert events_of(row("qwen3"), pieces) == [Text("a", (1,)), Text("b", (4,))]
+    assert events_of(style_of("qwen3"), pieces) == [Text("a", (1,)), Text("b", (4,))]
 
 
 def test_a_token_without_characters_goes_with_the_next_text() -> None:
     pieces = [Piece("a", (1,)), Piece("", (2,)), Piece("é", (3,)), Piece("", (4,))]
-    assert events_of(row("qwen3"), pieces) == [Text("a", (1,)), Text("é", (2, 3)), Text("", (4,))]
+    assert events_of(style_of("qwen3"), pieces) == [Text("a", (1,)), Text("é", (2, 3)), Text("", (4,))]
 
 
 def test_arguments_come_while_they_are_written() -> None:
-    splitter = splitter_for(row("qwen3.5"), Opening(), TOOLS)
+    splitter = splitter_for(style_of("qwen3.5"), Opening(), TOOLS)
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     tools = [{"type": "function", "function": {"name": "f", "parameters": schema}}]
-    splitter = splitter_for(row("qwen3.5"), Opening(), tools)
+    splitter = splitter_for(style_of("qwen3.5"), Opening(), tools)
     splitter.push(Piece("<tool_call>\n<function=f>\n<parameter=a>\n", (0,)))
     assert splitter.push(Piece("one", (1,))) == [CallArguments(0, "one")]
     assert splitter.push(Piece(' "two"', (2,))) == [CallArguments(0, ' \\"two\\"')]
@@ -429,7 +424,7 @@ def test_ids_are_as_the_style_needs_them(name: str, shape: str) -> None:
         "ministral": "[TOOL_CALLS]f[ARGS]{}",
         "kimi-k2": "<|tool_call_begin|>f<|tool_call_argument_begin|>{}",
     }[name]
-    splitter = splitter_for(row(name), Opening(), TOOLS, earlier_calls=7)
+    splitter = splitter_for(style_of(name), Opening(), TOOLS, earlier_calls=7)
     events = [*splitter.push(Piece(text, (0,))), *splitter.finish()]
     (start,) = [event for event in events if isinstance(event, CallStart)]
     assert re.fullmatch(shape, start.id)
@@ -438,11 +433,11 @@ def test_ids_are_as_the_style_needs_them(name: str, shape: str) -> None:
 def test_ids_that_the_model_writes_twice_are_told_apart() -> None:
     begin, mark, end = "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"
     text = "".join(f"{begin}functions.f:{n}{mark}{{}}{end}" for n in (1, 1, 0, 1))
-    splitter = splitter_for(row("kimi-k2"), Opening(), TOOLS)
+    splitter = splitter_for(style_of("kimi-k2"), Opening(), TOOLS)
     starts = [one for one in splitter.push(Piece(text, (0,))) if isinstance(one, CallStart)]
     assert [one.id for one in starts] == [f"functions.f:{n}" for n in (1, 2, 0, 3)]
     text = "".join("[TOOL_CALLS]f[CALL_ID]abcdefgh1[ARGS]{}" for _ in range(2))
-    found = collected(events_of(row("mistral-v11"), plain([text]))).tool_calls
+    found = collected(events_of(style_of("mistral-v11"), plain([text]))).tool_calls
     assert found[0].id == "abcdefgh1"
     assert re.fullmatch(r"[A-Za-z0-9]{9}", found[1].id or "")
     assert found[1].id != found[0].id
@@ -450,7 +445,7 @@ def test_ids_that_the_model_writes_twice_are_told_apart() -> None:
 
 def test_a_forced_call_begins_with_its_first_token() -> None:
     opening = Opening("call", '<tool_call>\n{"name": "f", "arguments": ')
-    events = events_of(row("hermes"), plain(['{"a": 1}', "}\n</tool_call>"]), opening)
+    events = events_of(style_of("hermes"), plain(['{"a": 1}', "}\n</tool_call>"]), opening)
     assert folded(events) == [("start", 0, "f"), ("CallArguments", '{"a": 1}'), ("end", 0, "")]
 
 
@@ -468,7 +463,7 @@ def test_a_forced_call_begins_with_its_first_token() -> None:
 def test_arguments_of_many_spellings_are_sound_json(written: str, arguments: dict[str, object]) -> None:
     text = f'<tool_call>{{"name": "f", "arguments": {written}}}</tool_call>'
     for parts in ([text], list(text)):
-        events = events_of(row("hermes"), plain(parts))
+        events = events_of(style_of("hermes"), plain(parts))
         assert_json_at_every_moment(events)
         (call,) = collected(events).tool_calls
         assert (call.arguments, call.written) == (arguments, None)
@@ -487,7 +482,7 @@ def test_arguments_of_many_spellings_are_sound_json(written: str, arguments: dic
 def test_values_of_python_are_sound_json(written: str, value: object) -> None:
     text = f"<|tool_call_start|>[f(a={written}, b=1)]<|tool_call_end|>"
     for parts in ([text], list(text)):
-        events = events_of(row("lfm2"), plain(parts))
+        events = events_of(style_of("lfm2"), plain(parts))
         assert_json_at_every_moment(events)
         (call,) = collected(events).tool_calls
         assert (call.arguments, call.written) == ({"a": value, "b": 1}, None)
@@ -499,7 +494,7 @@ def test_values_of_python_are_sound_json(written: str, value: object) -> None:
 )
 def test_what_is_no_value_of_python_ends_the_arguments(written: str) -> None:
     text = f"<|tool_call_start|>[f(a=1, b={written})]<|tool_call_end|>so"
-    told = collected(events_of(row("lfm2"), plain(list(text))))
+    told = collected(events_of(style_of("lfm2"), plain(list(text))))
     assert told.text == "so"
     assert [call.arguments for call in told.tool_calls] == [{}]
     assert (told.tool_calls[0].written or "").startswith('{"a": 1, "b": ')
@@ -508,7 +503,7 @@ def test_what_is_no_value_of_python_ends_the_arguments(written: str) -> None:
 @pytest.mark.parametrize("value", ["1e999", "[" * 63 + "]" * 63, "9" * 999])
 def test_a_call_that_no_prompt_can_hold_is_no_reason_to_lose_the_answer(value: str) -> None:
     text = f'<tool_call>{{"name": "f", "arguments": {{"a": {value}}}}}</tool_call>'
-    (call,) = collected(events_of(row("hermes"), plain([text]))).tool_calls
+    (call,) = collected(events_of(style_of("hermes"), plain([text]))).tool_calls
     assert call.name == "f"
     assert call.arguments in ({}, {"a": int(value) if value.isdigit() else json.loads(value)})
 

@@ -11,6 +11,7 @@ import pytest
 from modelkit.chat.styles.choice import Choice, choose
 from modelkit.chat.styles.table import aliases, fingerprinted, style_named, styles
 from modelkit.chat.template import ChatTemplate
+from tests.support.styles import style_of
 
 DATA = Path(__file__).parents[3] / "data" / "styles"
 # Marks that published templates hold (llama.cpp's models/templates, and those in huggingface.js' map of
@@ -63,8 +64,7 @@ def test_templates_at_hand_are_the_published_ones(shared_data: Path) -> None:
     ],
 )
 def test_parser_names_a_row_by_its_own_or_by_ollamas_name(name: str, row: str) -> None:
-    style = style_named(name)
-    assert style is not None
+    style = style_of(name)
     assert style.name == row
     assert choose(ChatTemplate("<think>"), parser=name) == Choice(style, "parser")
 
@@ -80,8 +80,7 @@ def test_an_unknown_parser_counts_as_none() -> None:
 def test_a_template_that_only_switches_thinking_on_has_the_usual_marks() -> None:
     """As Cogito v1's, which ask for thinking in words."""
     source = "{% if enable_thinking %}Think!{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
-    usual = style_named("qwen3")
-    assert usual is not None
+    usual = style_of("qwen3")
     assert choose(ChatTemplate(source)) == Choice(style_named("think"), "template")
     style = choose(ChatTemplate(source + "{# <tool_call> #}")).style
     assert style is not None
