@@ -7,12 +7,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from runtime.engine.engine import Engine
+from runtime.engine.request import Request, Usage
 from runtime.speculate.depth import Decision, Offer
 from runtime.speculate.drafter import Proposal, Rows
 from runtime.speculate.learner import Learner
 from runtime.step import Step
 
 Guess = Callable[[list[int], int], list[int]]
+Texts = dict[tuple[int, ...], list[int]]
+"""By prompt."""
 
 
 class Idle:
@@ -56,3 +60,13 @@ def always_drafting(monkeypatch: pytest.MonkeyPatch, depths: Sequence[int] = ran
         return Decision(tuple(Offer(name, depth, 1.0, 0.0, 1.0) for name in grades) if depth else ())
 
     monkeypatch.setattr(Learner, "decide", decide)
+
+
+def texts_of(engine: Engine, asked: Sequence[Request]) -> tuple[Texts, list[Usage]]:
+    """What requests that run together are answered, by their prompts, and what was counted."""
+    streams = [engine.submit(request) for request in asked]
+    texts = {
+        request.ids: [token for delta in stream for token in delta.ids]
+        for request, stream in zip(asked, streams, strict=True)
+    }
+    return texts, [stream.finish.usage for stream in streams if stream.finish]

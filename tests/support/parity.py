@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from runtime.cache.build import build_memory
+from runtime.cache.build import LayerMemory, build_memory
 from runtime.loaded import LoadedModel, load_model
 from runtime.models import describe
 from runtime.nn.rope_spec import long_after
@@ -181,6 +181,16 @@ def _batch_step(
     logits = model.network.logits(model.network(step, memory))
     memory.commit(step, counts)
     return [np.array(logits[place, :count].astype(mx.float32)) for place, count in enumerate(counts)]
+
+
+def memory_of(model: LoadedModel, ids: list[int]) -> LayerMemory:
+    """What the model's layers remember of a text that is read at once."""
+    memory = build_memory(model.described.layout, dtype=model.dtype)
+    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array([ids], dtype=mx.int32)))
+    memory.prepare(step)
+    mx.eval(model.network(step, memory))
+    memory.commit(step, step.counts)
+    return memory
 
 
 def greedy(model: LoadedModel, prompt: np.ndarray, count: int) -> list[int]:

@@ -9,14 +9,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import LayerMemory
 from runtime.cache.layout import Full, Rotating, Shared
 from runtime.cache.protocol import View
 from runtime.cache.shift import Shift
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import describe
 from runtime.step import Inputs, Step
-from tests.support.parity import Reference
+from tests.support.parity import Reference, memory_of
 
 NAMES = [
     "llama_yarn_rope",
@@ -82,15 +82,6 @@ def turned(keys: np.ndarray, rope: Any, by: int) -> np.ndarray:
     return out.astype(np.float32)
 
 
-def read(model: LoadedModel, ids: list[int]) -> LayerMemory:
-    memory = build_memory(model.described.layout, dtype=model.dtype)
-    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array([ids], dtype=mx.int32)))
-    memory.prepare(step)
-    mx.eval(model.network(step, memory))
-    memory.commit(step, step.counts)
-    return memory
-
-
 def logits(model: LoadedModel, token: int, at: int, caches: Any) -> np.ndarray:
     step = Step(starts=(at,), counts=(1,), inputs=Inputs(mx.array([[token]], dtype=mx.int32)))
     hidden = model.network(step, caches)
@@ -124,10 +115,10 @@ def test_what_is_said_after_a_cut(name: str, tmp_path: Path) -> None:
     model, ids = reference.load(tmp_path), [int(i) for i in reference.answers["ids"]][: LENGTH + 1]
     windows = [spec.window for spec in model.described.layout if isinstance(spec, Rotating)]
     assert all(window < LENGTH - STOP for window in windows), "or this test says too little"
-    memory = read(model, ids[:LENGTH])
+    memory = memory_of(model, ids[:LENGTH])
     wanted = logits(model, ids[LENGTH], LENGTH - STOP + KEEP, by_hand(model, memory))
     uncut = logits(model, ids[LENGTH], LENGTH, memory)
-    memory = read(model, ids[:LENGTH])
+    memory = memory_of(model, ids[:LENGTH])
     memory.remove(0, KEEP, STOP, model.network.shifts)
     got = logits(model, ids[LENGTH], LENGTH - STOP + KEEP, memory)
     assert np.abs(got - wanted).max() < 1e-4 * wanted.std()

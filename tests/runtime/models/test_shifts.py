@@ -6,22 +6,12 @@ import mlx.core as mx
 import pytest
 
 from runtime.cache.attention import KVCache
-from runtime.cache.build import LayerMemory, build_memory
+from runtime.cache.build import LayerMemory
 from runtime.errors import NotSupported
-from runtime.loaded import LoadedModel
-from runtime.step import Inputs, Step
-from tests.support.parity import Reference
+from runtime.step import Step
+from tests.support.parity import Reference, memory_of
 
 LENGTH, START, STOP = 24, 5, 14
-
-
-def _read(model: LoadedModel, ids: list[int]) -> LayerMemory:
-    memory = build_memory(model.described.layout, dtype=model.dtype)
-    step = Step(starts=(0,), counts=(len(ids),), inputs=Inputs(mx.array([ids], dtype=mx.int32)))
-    memory.prepare(step)
-    mx.eval(model.network(step, memory))
-    memory.commit(step, step.counts)
-    return memory
 
 
 def _first_keys(memory: LayerMemory, length: int) -> mx.array:
@@ -38,7 +28,7 @@ def test_keys_of_the_first_layer_become_those_of_the_shorter_text(name: str, tmp
     reference = Reference(name)
     model, ids = reference.load(tmp_path), [int(i) for i in reference.answers["ids"]][:LENGTH]
     left = ids[:START] + ids[STOP:]
-    cut, whole = _read(model, ids), _read(model, left)
+    cut, whole = memory_of(model, ids), memory_of(model, left)
     cut.remove(0, START, STOP, model.network.shifts)
     mine, wanted = _first_keys(cut, len(left)), _first_keys(whole, len(left))
     assert mx.allclose(mine, wanted, atol=1e-5, rtol=1e-5)
@@ -48,7 +38,7 @@ def test_keys_of_the_first_layer_become_those_of_the_shorter_text(name: str, tmp
 def test_layers_that_cannot_be_cut_refuse_and_change_nothing(name: str, tmp_path: Path) -> None:
     reference = Reference(name)
     model, ids = reference.load(tmp_path), [int(i) for i in reference.answers["ids"]][:LENGTH]
-    memory = _read(model, ids)
+    memory = memory_of(model, ids)
     with pytest.raises(NotSupported, match="cannot forget"):
         memory.remove(0, START, STOP, model.network.shifts)
     assert memory.can_resume(0, LENGTH)

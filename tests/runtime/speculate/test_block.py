@@ -28,12 +28,12 @@ from tests.support import drafting
 from tests.support.bench import Action, Bench, actions_of
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
+from tests.support.drafting import Texts, texts_of
 from tests.support.oneshot import build_one_shot
 from tests.support.parity import Reference
 from tests.support.tiny import CONFIG as TINY
 from tests.support.tiny import llama_shapes
 
-Texts = dict[tuple[int, ...], list[int]]
 GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=1.0, top_k=30, seed=5)
 HELD = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, presence_penalty=0.2, seed=6)
@@ -173,15 +173,6 @@ def requests(sampling: SamplingParams) -> list[Request]:
     return [Request((*long[: 1 + 14 * n], n + 3), 24, sampling) for n in range(5)]
 
 
-def run(engine: Engine, asked: list[Request]) -> tuple[Texts, list[Usage]]:
-    streams = [engine.submit(request) for request in asked]
-    texts = {
-        request.ids: [token for delta in stream for token in delta.ids]
-        for request, stream in zip(asked, streams, strict=True)
-    }
-    return texts, [stream.finish.usage for stream in streams if stream.finish]
-
-
 def total(usages: list[Usage]) -> tuple[int, int]:
     """Drafted, accepted."""
     return sum(u.drafted_tokens for u in usages), sum(u.accepted_tokens for u in usages)
@@ -203,7 +194,7 @@ def test_the_tokens_are_those_of_plain_decoding(name: str, sampling: SamplingPar
     """In a batch, and once more from what the prefix stores kept of it."""
     load: Callable[[], LoadedModel] = lambda: Reference(name).load(tmp_path)  # noqa: E731
     plain = Engine(load, Options(context_length=256, budget_tokens=16, max_rows=3))
-    wanted, _ = run(plain, requests(sampling))
+    wanted, _ = texts_of(plain, requests(sampling))
     plain.close()
 
     def drafters(target: LoadedModel, _: object) -> dict[str, Drafter]:
@@ -213,8 +204,8 @@ def test_the_tokens_are_those_of_plain_decoding(name: str, sampling: SamplingPar
 
     storing = Options(context_length=256, budget_tokens=16, max_rows=3, prefix_bytes=1 << 24)
     engine = Engine(load, storing, drafters)
-    cold, usages = run(engine, requests(sampling))
-    warm, again = run(engine, requests(sampling))
+    cold, usages = texts_of(engine, requests(sampling))
+    warm, again = texts_of(engine, requests(sampling))
     engine.close()
     assert cold == wanted
     assert warm == wanted
@@ -299,7 +290,7 @@ def test_all_drafts_of_a_perfect_draft_stand(sampling: SamplingParams, tmp_path:
         return drafters_for(target, looking_back(tmp_path / "draft"), memory)
 
     engine = Engine(lambda: counting(tmp_path), Options(context_length=256, budget_tokens=7), drafters)
-    texts, usages = run(engine, [Request(prompt, 40, sampling) for prompt in prompts])
+    texts, usages = texts_of(engine, [Request(prompt, 40, sampling) for prompt in prompts])
     engine.close()
     for prompt, text in texts.items():
         assert text == [(prompt[-1] + 1 + i) % ROUND for i in range(40)]

@@ -9,7 +9,7 @@ import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.engine.engine import Engine, Options
-from runtime.engine.request import Request, Usage
+from runtime.engine.request import Request
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate import head as head_room
@@ -21,13 +21,13 @@ from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for
 from tests.support import drafting
 from tests.support.assistants import load_assistant
+from tests.support.drafting import Texts, texts_of
 from tests.support.heads import HeadReference
 
 GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, presence_penalty=0.2, seed=5)
 OPTIONS = Options(context_length=256, budget_tokens=16, max_rows=4)
 Loader = Callable[[], LoadedModel]
-Texts = dict[tuple[int, ...], list[int]]
 
 
 @pytest.fixture(autouse=True)
@@ -64,15 +64,6 @@ def requests(sampling: SamplingParams) -> list[Request]:
     return [Request((n + 3, *prompt), 30, sampling) for n, prompt in enumerate(prompts)]
 
 
-def run(engine: Engine, asked: list[Request]) -> tuple[Texts, list[Usage]]:
-    streams = [engine.submit(request) for request in asked]
-    texts = {
-        request.ids: [token for delta in stream for token in delta.ids]
-        for request, stream in zip(asked, streams, strict=True)
-    }
-    return texts, [stream.finish.usage for stream in streams if stream.finish]
-
-
 @pytest.fixture(
     scope="module", params=["qwen3_5", "deepseek_v3", "glm4_moe", "gemma4_plain", "gemma4_clustered"]
 )
@@ -87,7 +78,7 @@ def pair(
     else:
         target, draft = lambda: HeadReference(name).load(folder), None
     engine = Engine(target, OPTIONS)
-    cold, warm = (run(engine, requests(sampling))[0] for sampling in (GREEDY, WARM))
+    cold, warm = (texts_of(engine, requests(sampling))[0] for sampling in (GREEDY, WARM))
     engine.close()
     return target, draft, cold, warm
 
@@ -107,7 +98,7 @@ def test_the_tokens_are_those_of_plain_decoding(
         return {"own": Helped(own, wanted) if helped else own}
 
     engine = Engine(load, OPTIONS, make)
-    got, usages = run(engine, requests(sampling))
+    got, usages = texts_of(engine, requests(sampling))
     engine.close()
     assert got == wanted
     drafted, accepted = sum(u.drafted_tokens for u in usages), sum(u.accepted_tokens for u in usages)
