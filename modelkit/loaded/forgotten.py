@@ -5,6 +5,7 @@ told may neither wait nor take a lock: it hands the model to a thread of this ro
 """
 
 import gc
+import logging
 import threading
 import weakref
 from queue import SimpleQueue
@@ -16,6 +17,8 @@ from runtime import device
 class Closing(Protocol):
     def close(self) -> None: ...
 
+
+log = logging.getLogger(__name__)
 
 _LEFT: "SimpleQueue[Closing]" = SimpleQueue()  # its `put` may interrupt itself
 _STARTED = threading.Lock()
@@ -43,7 +46,10 @@ def _close_all() -> None:
 
 def _close(held: Closing) -> None:
     """In a function of its own, so that nothing is held while the next one is waited for."""
-    held.close()
+    try:
+        held.close()
+    except Exception:  # noqa: BLE001 -- nobody waits for this one, and the next ones are to be closed, too
+        log.warning("a model that nobody held any more was not closed in order", exc_info=True)
     del held
     gc.collect()  # as in Model.close
     device.give_back()
