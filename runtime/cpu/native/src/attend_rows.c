@@ -18,10 +18,10 @@ struct job {
   float* parts;  /* [rows, groups, tiles, pieces] of them, where pieces > 1 */
 };
 
+/* As much as the widest heads so far took: neither a step nor its past makes a chunk longer. */
 static float* scratch(size_t floats) {
   static _Thread_local struct mk_held for_chunk;
-  const size_t bytes = floats * sizeof(float);
-  return mk_hold(&for_chunk, bytes <= for_chunk.bytes ? bytes : bytes + bytes / 4); /* every step's past is longer */
+  return mk_hold(&for_chunk, floats * sizeof(float));
 }
 
 static void write_chunk(void* with, int chunk) {
