@@ -86,34 +86,22 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
     efforts = _efforts(body, thread.efforts if thread else (None, None))
     messages = [Message("system", system), *said] if system else said
     if thread is not None:
-        fields = {name: body.raw(name) for name in KEPT}
-        said = read_conversation(body, thread.said, goes_on=True)
-        changed = [one.peek for one in changes]
-        thread = replace(thread, said=said, fields=fields, changes=changed, efforts=efforts)
+        thread = _gone_on(body, thread, changes, efforts)
     wish = None if counting else body.fields("compaction")
     if wish is not None:
         messages = with_wish(messages, _instructions(wish))
-    hints.given(body, _HINTS)
-    if (about := body.fields("metadata")) is not None:
-        hints.given(about, {"user_id": hints.text})
-    body.refuse("mcp_servers", "this server calls no other servers")
-    keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
-    if counting:
-        keywords.pop("num_predict", None)
-    elif "num_predict" not in keywords:
-        raise refused("invalid_request", "max_tokens: Field required", "max_tokens")
+    _check_hints(body)
+    keywords = _keywords(body, counting=counting)
     if messages[-1].role == "assistant" and not messages[-1].tool_calls:
         keywords["continue_final"] = True
-    if (form := _form(body)) is not None:
-        keywords["format"] = form
     think, budget, omitted = _thinking(body, efforts[0])
-    tools, ignored = _tools(there)
     if budget is not None:
         keywords["think_tokens"] = budget
+    tools, ignored = _tools(there)
     choice = _choice(body, [tool["function"]["name"] for tool in tools])
     if tools:
         keywords |= {"tools": tools, **choice}
-    if wish is not None:
+    if wish is not None:  # a summary has no form and calls nothing
         keywords.pop("format", None)
         keywords |= {"tool_choice": "none"} if tools else {}
     return Asked(
@@ -128,6 +116,33 @@ def read_asked(body: Fields, threads: Threads, *, counting: bool = False) -> Ask
         keep_alive=body.duration("keep_alive"),
         ignored=(*ignored, *body.unknown(_KNOWN)),
     )
+
+
+def _gone_on(body: Fields, thread: Thread, changes: Sequence[Fields], efforts: Efforts) -> Thread:
+    """The thread with what this request adds to it."""
+    fields = {name: body.raw(name) for name in KEPT}
+    said = read_conversation(body, thread.said, goes_on=True)
+    return replace(thread, said=said, fields=fields, changes=[one.peek for one in changes], efforts=efforts)
+
+
+def _check_hints(body: Fields) -> None:
+    """Refuse what cannot be done, and what would change nothing where it is not what it is on the wire."""
+    hints.given(body, _HINTS)
+    if (about := body.fields("metadata")) is not None:
+        hints.given(about, {"user_id": hints.text})
+    body.refuse("mcp_servers", "this server calls no other servers")
+
+
+def _keywords(body: Fields, *, counting: bool) -> dict[str, Any]:
+    """Of `Model.chat`: what does not depend on the conversation. counting: as in `read_asked`."""
+    keywords: dict[str, Any] = {"truncate": False, **_sampling(body)}
+    if counting:
+        keywords.pop("num_predict", None)
+    elif "num_predict" not in keywords:
+        raise refused("invalid_request", "max_tokens: Field required", "max_tokens")
+    if (form := _form(body)) is not None:
+        keywords["format"] = form
+    return keywords
 
 
 def _instructions(given: Fields) -> str:
