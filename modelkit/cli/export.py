@@ -251,6 +251,6 @@ def _json(package: Package, path: str) -> dict[str, Any]:
     """{} where a package that others made has no such file."""
     try:
         value = json.loads(package.files[path].read_bytes())
-    except (KeyError, OSError, ValueError):
+    except (KeyError, OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -10,12 +10,10 @@ It stands in the store like any package, under a name, and takes no more room th
 weights can plan with it, and several ranks can run it: each fetches its own part of them.
 """
 
-import json
 from collections.abc import Mapping
-from typing import Any
 
 from modelkit.errors import StoreError
-from modelkit.store.canonical import canonical
+from modelkit.store.canonical import canonical, parse_object
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import read_small, storing
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES, Layer, Manifest
@@ -86,8 +84,8 @@ def outlined(package: Package) -> Outlined | None:
     if FILE not in package.files:
         return None
     said, raw = _small(package, FILE, _LIMIT_BYTES), _small(package, _MANIFEST, MANIFEST_LIMIT_BYTES)
+    told = parse_object(said, f"{FILE} of {package.name}", _LIMIT_BYTES)
     try:
-        told: Any = json.loads(said)
         digest, address, insecure = Digest.parse(told["package"]), str(told["address"]), told["insecure"]
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(f"{FILE} of {package.name} cannot be read") from error

@@ -167,5 +167,5 @@ def _is_sound(path: Path, progress: Advance) -> bool:
             told = json.loads(file.read(min(length, _HEADER_LIMIT_BYTES)))["__metadata__"]["sha256"]
             os.lseek(file.fileno(), _LENGTH + length, os.SEEK_SET)
             return Blob.of(chunks(file.fileno()), progress).digest.hex == told
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False

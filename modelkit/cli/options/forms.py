@@ -63,7 +63,7 @@ def is_whole(form: dict[str, str], text: str) -> bool:
         return False
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
