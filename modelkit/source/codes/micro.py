@@ -89,9 +89,7 @@ def matrix_of(name: str, tensors: Mapping[str, TensorInfo], origin: str) -> Code
     )
 
 
-def _misfit(
-    codes: TensorInfo, scales: TensorInfo, layout: Layout, size: int, origin: str
-) -> SourceError:
+def _misfit(codes: TensorInfo, scales: TensorInfo, layout: Layout, size: int, origin: str) -> SourceError:
     """Why codes of four bits and their scales are no matrix."""
     if len(codes.shape) > 2:
         leading, across = codes.shape[:-1], codes.shape[-1]

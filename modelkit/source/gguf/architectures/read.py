@@ -143,35 +143,20 @@ def _refuse_unread(file: Reading) -> None:
 
 
 def _with_tensors(row: Architecture, file: Reading) -> Imported:
-    towers = [name for name in file.shapes if name.startswith(_TOWERS)]
-    heads = [name for name in file.shapes if name.startswith(_HEAD)]
-    if not row.head:
-        heads += [name for name in file.shapes if file.layers <= _block(name) < file.blocks]
+    towers = {name for name in file.shapes if name.startswith(_TOWERS)}
+    heads = _heads(row, file)
     if heads:
         file.notes.append("the draft head is left out: those of this architecture are not run here")
-    blocks = {_block(name) for name in file.shapes}
-    if any(block >= file.layers for block in blocks) and not any(
-        0 <= block < file.layers for block in blocks
-    ):
-        file.unsupported(
-            f"this is a draft head alone, without the {file.layers} layers of its model",
-            hint="FROM takes a file that holds both; the head drafts by itself then.",
-        )
-    weights = {
-        name: shape
-        for name, shape in file.shapes.items()
-        if name not in file.used_tensors and name not in towers and name not in heads
-    }
+    _refuse_head_alone(file)
+    apart = {*file.used_tensors, *towers, *heads}
+    weights = {name: shape for name, shape in file.shapes.items() if name not in apart}
     links, left = links_from_theirs(row, weights, Facts(file.config))
-    factors = {name for name in left if name.endswith((".scale", ".input_scale"))}
-    factors = {name for name in factors if f"{name.rpartition('.')[0]}.weight" in weights}
-    surplus = [name for name in left if name not in factors]
-    if surplus:
-        listed = ", ".join(f"`{shown(name)}` {list(weights[name])}" for name in surplus[:_SHOWN])
-        more = f" and {len(surplus) - _SHOWN} more" if len(surplus) > _SHOWN else ""
-        file.unsupported(
-            f"{listed}{more}: no tensor of that name and shape belongs to a {row.name} model here"
-        )
+    factors = {
+        name
+        for name in left
+        if name.endswith((".scale", ".input_scale")) and f"{name.rpartition('.')[0]}.weight" in weights
+    }
+    _refuse_surplus(row, file, [name for name in left if name not in factors])
     if towers:
         file.notes.append(f"{len(towers)} tensors for images and sound are left out")
     inputs = sum(name.endswith(".input_scale") for name in factors)
@@ -182,6 +167,33 @@ def _with_tensors(row: Architecture, file: Reading) -> Imported:
     notes, dense = tuple(file.notes), tuple(file.dense)
     config = row.wrapped(file.config) if row.wrapped else file.config
     return Imported(config, tensors, scales, file.constants, notes, dense)
+
+
+def _heads(row: Architecture, file: Reading) -> set[str]:
+    """Tensors of a draft head, where that is not run here."""
+    heads = {name for name in file.shapes if name.startswith(_HEAD)}
+    if row.head:
+        return heads
+    return heads | {name for name in file.shapes if file.layers <= _block(name) < file.blocks}
+
+
+def _refuse_head_alone(file: Reading) -> None:
+    blocks = {_block(name) for name in file.shapes}
+    layers = {block for block in blocks if 0 <= block < file.layers}
+    if not layers and any(block >= file.layers for block in blocks):
+        file.unsupported(
+            f"this is a draft head alone, without the {file.layers} layers of its model",
+            hint="FROM takes a file that holds both; the head drafts by itself then.",
+        )
+
+
+def _refuse_surplus(row: Architecture, file: Reading, surplus: Sequence[str]) -> None:
+    if surplus:
+        listed = ", ".join(f"`{shown(name)}` {list(file.shapes[name])}" for name in surplus[:_SHOWN])
+        more = f" and {len(surplus) - _SHOWN} more" if len(surplus) > _SHOWN else ""
+        file.unsupported(
+            f"{listed}{more}: no tensor of that name and shape belongs to a {row.name} model here"
+        )
 
 
 def _undone(link: Link, file: Reading) -> tuple[Origin, ...]:
