@@ -1,7 +1,7 @@
 """The table of operations: what every network computes by, in four columns.
 
 plain   each operation as it is defined, in straight MLX; slow (`runtime.nn.plain`)
-gpu     MLX's fused kernels (`runtime.nn.fused`)
+gpu     the plain column, but for what MLX has fused kernels of (`runtime.nn.fused`)
 blas    the gpu column, but for what has a form of its own on a processor (`runtime.cpu`)
 cpu     the blas column, but for what kernels of our own compute (`runtime.cpu.native`), where they are built
 
@@ -78,11 +78,11 @@ _PLAIN = Operations(
     **Scans(plain.silu, plain.softplus, plain.rms).table(),
     **_composed(vars(plain) | plain.ACTIVATIONS, plain.rotate, plain.attend),
 )
-_GPU = Operations(
+_GPU = replace(
+    _PLAIN,
     name="gpu",
     linear=fused.linear,
     embed=fused.embed,
-    matmul=plain.matmul,
     gather=fused.gather,
     by_heads=fused.by_heads,
     ask=fused.ask,
@@ -93,27 +93,11 @@ _GPU = Operations(
     standardize=fused.standardize,
     rotate=fused.rotate,
     attend=fused.attend,
-    softmax=plain.softmax,
-    likeliest=plain.likeliest,
     silu=nn.silu,
     gelu=nn.gelu,
     gelu_tanh=nn.gelu_approx,
     relu2=nn.relu2,
-    softplus=plain.softplus,
-    sigmoid=mx.sigmoid,
     gated=fused.gated,
-    clipped_gate=plain.clipped_gate,
-    cut=plain.cut,
-    bend=plain.bend,
-    mix_streams=plain.mix_streams,
-    correct_streams=plain.correct_streams,
-    join_streams=plain.join_streams,
-    softcap=plain.softcap,
-    route=plain.route,
-    penalise=plain.penalise,
-    draw=plain.draw,
-    guess=plain.guess,
-    add_pairs=plain.add_pairs,
     pick=fused.pick,
     settled=fused.settled,
     **Scans(nn.silu, plain.softplus, fused.rms).table(),
