@@ -50,19 +50,18 @@ def matrix_of(
     size = stated.group_size or inputs
     groups = inputs // size if inputs else 0
     words = outputs * stated.bits // _WORD_BITS
-    expected: dict[str, tuple[TensorInfo | None, tuple[str, ...], tuple[int, ...]]] = {
-        "codes": (codes, ("I32",), codes.shape),
-        "scales": (scales, _SCALES, (groups, outputs)),
-        "zeros": (zeros, ("I32",), (groups, words)),
-        "order": (order, ("I32",), (inputs,)),
-    }
     whole = (
         groups > 0
         and groups * size == inputs
         and words * _WORD_BITS == outputs * stated.bits
         and (layout == "awq" or inputs * stated.bits == codes.shape[0] * _WORD_BITS)
     )
-    for tensor, dtypes, shape in expected.values():
+    for tensor, dtypes, shape in (
+        (codes, ("I32",), codes.shape),
+        (scales, _SCALES, (groups, outputs)),
+        (zeros, ("I32",), (groups, words)),
+        (order, ("I32",), (inputs,)),
+    ):
         if not whole or (tensor is not None and (tensor.dtype not in dtypes or tensor.shape != shape)):
             found = tensor or codes
             raise MalformedFile(
