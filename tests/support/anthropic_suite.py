@@ -10,20 +10,11 @@ and check answers strictly. Left out are batches of messages, which this server 
 (`PLUGIN`).
 """
 
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import modelkit
-from modelkit.server.app import make_app
-from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
-from modelkit.server.serving import Serving
-from modelkit.settings import Settings
-from tests.support.served import Quiet, listening
+from tests.support.client_suite import Suite
 from tests.support.tiny import TEMPLATE, write_model
 
 FILES = ("test_messages", "test_models", "beta/test_messages", "beta/test_models")
@@ -44,36 +35,6 @@ for kind in (Messages, AsyncMessages):
 """
 
 
-def main() -> int:
-    checkout = os.environ.get("ANTHROPIC_PYTHON")
-    if not checkout:
-        sys.stderr.write("set ANTHROPIC_PYTHON to a checkout of github.com/anthropics/anthropic-sdk-python\n")
-        return 2
-    return run(Path(checkout).resolve(), os.environ, sys.argv[1:])
-
-
-def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> int:
-    """pytest's exit status."""
-    with tempfile.TemporaryDirectory() as scratch:
-        home, plugins = Path(scratch, "home"), Path(scratch, "plugins")
-        _create(home, Path(scratch))
-        plugins.mkdir()
-        (plugins / "calls_nobody.py").write_text(PLUGIN, encoding="utf-8")
-        settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
-        serving = Serving(Pool(Stored(settings)), settings, default_model="model_id", log=Quiet())
-        paths = [str(Path("tests", "api_resources", f"{name}.py")) for name in FILES]
-        with listening(make_app(serving)) as address:
-            found = {
-                **environment,
-                "TEST_API_BASE_URL": address,
-                "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(checkout), str(plugins)]),
-            }
-            python = environment.get("ANTHROPIC_PYTHON_BIN", sys.executable)
-            argv = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "calls_nobody"]
-            whole = [*argv, *paths, *arguments]
-            return subprocess.run(whole, cwd=checkout, env=found, check=False).returncode
-
-
 def _create(home: Path, scratch: Path) -> None:
     """One package, under the name that the tests of models ask for."""
     folder = scratch / "model"
@@ -84,5 +45,14 @@ def _create(home: Path, scratch: Path) -> None:
     modelkit.create(recipe, name="model_id", home=home)
 
 
+SUITE = Suite(
+    variable="ANTHROPIC_PYTHON",
+    repository="github.com/anthropics/anthropic-sdk-python",
+    files=FILES,
+    plugin=PLUGIN,
+    model="model_id",
+    create=_create,
+)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

@@ -9,20 +9,11 @@ check answers strictly. Left out of their requests is only what OpenAI keeps or 
 strict cases vectors are asked for as numbers.
 """
 
-import os
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import modelkit
-from modelkit.server.app import make_app
-from modelkit.server.models.pool import Pool
-from modelkit.server.models.stored import Stored
-from modelkit.server.serving import Serving
-from modelkit.settings import Settings
-from tests.support.served import Quiet, listening
+from tests.support.client_suite import Suite
 from tests.support.tiny import TEMPLATE, write_model
 
 FILES = (
@@ -72,48 +63,6 @@ for kind in (AsyncEmbeddings, Embeddings):
 """
 
 
-def main() -> int:
-    checkout = os.environ.get("OPENAI_PYTHON")
-    if not checkout:
-        sys.stderr.write("set OPENAI_PYTHON to a checkout of github.com/openai/openai-python\n")
-        return 2
-    return run(Path(checkout).resolve(), os.environ, sys.argv[1:])
-
-
-def run(checkout: Path, environment: Mapping[str, str], arguments: Sequence[str] = ()) -> int:
-    """pytest's exit status."""
-    with tempfile.TemporaryDirectory() as scratch:
-        home, plugins = Path(scratch, "home"), Path(scratch, "plugins")
-        _create(home, Path(scratch))
-        plugins.mkdir()
-        (plugins / "kept_elsewhere.py").write_text(PLUGIN, encoding="utf-8")
-        settings = Settings.from_environment({"MODELKIT_HOME": str(home)})
-        paths = [str(Path("tests", "api_resources", f"{name}.py")) for name in FILES]
-        argv = [
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "kept_elsewhere",
-            "-k",
-            "(create or count) and not stored",
-        ]
-        # Some name no model, and may be the first to ask: then none is loaded that could be meant.
-        serving = Serving(Pool(Stored(settings)), settings, default_model=NAMES[0], log=Quiet())
-        with listening(make_app(serving)) as address:
-            found = {
-                **environment,
-                "TEST_API_BASE_URL": f"{address}/v1",
-                "PYTHONPATH": os.pathsep.join([str(checkout / "src"), str(checkout), str(plugins)]),
-            }
-            python = environment.get("OPENAI_PYTHON_BIN", sys.executable)
-            return subprocess.run(
-                [python, *argv, *paths, *arguments], cwd=checkout, env=found, check=False
-            ).returncode
-
-
 def _create(home: Path, scratch: Path) -> None:
     """One package under all the names: it is one model in memory."""
     folder = write_model(_folder(scratch / "model"), template=TOOLS + TEMPLATE, max_position_embeddings=1024)
@@ -143,5 +92,16 @@ def _add_tokens(folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
+SUITE = Suite(
+    variable="OPENAI_PYTHON",
+    repository="github.com/openai/openai-python",
+    files=FILES,
+    plugin=PLUGIN,
+    model=NAMES[0],  # some name none, and may be the first to ask: then none is loaded that could be meant
+    create=_create,
+    url=lambda address: f"{address}/v1",
+    arguments=("-k", "(create or count) and not stored"),
+)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(SUITE.main())

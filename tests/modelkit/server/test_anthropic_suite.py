@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.anthropic_suite import run
+from tests.support.anthropic_suite import SUITE
 
 
 @pytest.mark.slow
@@ -13,4 +13,4 @@ def test_its_suite_passes() -> None:
     checkout = os.environ.get("ANTHROPIC_PYTHON")
     if not checkout:
         pytest.skip("ANTHROPIC_PYTHON names no checkout of github.com/anthropics/anthropic-sdk-python")
-    assert run(Path(checkout).resolve(), os.environ) == 0
+    assert SUITE.run(Path(checkout).resolve(), os.environ) == 0
