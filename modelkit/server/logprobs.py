@@ -8,7 +8,7 @@ only is told by its bytes.
 import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from runtime.engine.request import TokenLogprob
 from runtime.records import dataclass
@@ -27,6 +27,36 @@ class Told:
     logprob: TokenLogprob
     start: int
     """Characters of the piece in front of it. Tokens that share a character begin where it does."""
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A piece of text while its tokens are told."""
+
+    left: str
+    """What is still to be told of it."""
+    start: int
+    """Where that begins, in characters."""
+    lacks: int
+    """Blanks that its tokens have and it does not."""
+    in_part: bool = False
+    """Has the last token that was told more text than has come?"""
+
+    def take(self, count: int) -> None:
+        """So many characters are told, or are nobody's."""
+        self.left, self.start = self.left[count:], self.start + count
+
+
+class _Spelt(NamedTuple):
+    """A token, as far as it is the text's."""
+
+    own: bytes
+    said: str
+    """Its characters, with what earlier ones had begun."""
+    rest: bytes
+    """The beginning of a character that is not whole yet."""
+    before: bool
+    """Had an earlier one begun a character?"""
 
 
 class Tokens:
@@ -48,53 +78,67 @@ class Tokens:
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
         told = self.finish() if text and not _fits(self._ahead, text) else []  # a mark begins in it
-        left, start = text[len(self._ahead) :], len(self._ahead)
-        self._ahead = self._ahead[len(text) :]
         lacks = 0 if self._begun else self._lacks(text, logprobs)
+        piece = _Piece(text[len(self._ahead) :], len(self._ahead), lacks)
+        self._ahead = self._ahead[len(text) :]
         if self._held is not None and not self._ahead:
             told, self._held = [self._held], None
-        part = False  # has the last of them more text than has come?
         for logprob in logprobs:
-            own, before = self._spell(logprob.id), bool(self._unfinished)
-            said, rest = _read(self._unfinished + own)
-            if before and not said.startswith(_NONE) and not _fits(said, left):
-                # Bytes fall back in a run: one that is no text as a whole costs the characters in it, too.
-                lost = _NONE * (len(self._unfinished + own) - len(rest))
-                said = lost if left.startswith(lost) else said
-            if cut := min(lacks, _blanks(said)):
-                own, said, lacks = own[len(said[:cut].encode()) :], said[cut:], lacks - cut
-                if not own and not self._every:
-                    continue
-            if not before and _NONE not in said and not _fits(said, left):
-                added = self._every and said.isspace()  # behind a special token, and in no text
-                if self._every and not added:  # what a special token in front has taken of the text
-                    most = min(_blanks(left) + 1, len(left))
-                    taken = next((one for one in range(1, most) if _fits(said, left[one:])), 0)
-                    start, left = start + taken, left[taken:]
-                most = len(said) + added
-                cut = next((one for one in range(most) if _fits(said[one:], left)), 0)  # it begins in a mark
-                own, said = own[len(said[:cut].encode()) :], said[cut:]
-            none = len(said) - len(said.lstrip(_NONE))
-            if not left and said[none:] and not (before and none == 0) and not self._every:
-                self._unfinished = b""
-                continue
-            late = 0  # what stands in the text for bytes that came before
-            if not _fits(said, left) and _fits(said[none:], left.lstrip(_NONE)):
-                late = max(len(left) - len(left.lstrip(_NONE)) - none, 0)
-            self._unfinished, self._begun = rest, self._begun or bool(said or rest)
-            told.append(Told(own, logprob, start + late + (before and none > 0)))
-            part = bool(said and rest)
-            if left or said[none:]:  # what stands for no character is counted when it is there
-                start += late + len(said)
-                part |= 0 < len(left) - late < len(said)
-                self._ahead += said[len(left) - late :] if left else said
-                left = left[late + len(said) :]
+            spelt = self._spelt(logprob.id, piece)
+            if spelt is not None:
+                told.append(self._told(logprob, spelt, piece))
         if self._held is not None and told:
             told, self._held = [self._held, *told], None
-        if part and not self._every:
+        if piece.in_part and not self._every:
             self._held = told.pop()
         if self._held is not None:
             self._held = replace(self._held, start=self._held.start - len(text))
+        return told
+
+    def _spelt(self, id: int, piece: "_Piece") -> "_Spelt | None":  # noqa: A002 -- the token's
+        """A token as far as it is the text's; None where it is no part of it."""
+        own, before = self._spell(id), len(self._unfinished)
+        said, rest = _read(self._unfinished + own)
+        if before and not said.startswith(_NONE) and not _fits(said, piece.left):
+            # Bytes fall back in a run: one that is no text as a whole costs the characters in it, too.
+            lost = _NONE * (before + len(own) - len(rest))
+            said = lost if piece.left.startswith(lost) else said
+        if cut := min(piece.lacks, _blanks(said)):
+            own, said = _cut(own, said, cut)
+            piece.lacks -= cut
+            if not own and not self._every:
+                return None
+        if not before and _NONE not in said and not _fits(said, piece.left):
+            own, said = self._within(own, said, piece)
+        behind = before and not said.startswith(_NONE)  # of a character that an earlier one began
+        if not piece.left and said.lstrip(_NONE) and not behind and not self._every:
+            self._unfinished = b""
+            return None
+        return _Spelt(own, said, rest, before > 0)
+
+    def _within(self, own: bytes, said: str, piece: "_Piece") -> tuple[bytes, str]:
+        """Of a token that does not go on with the text: what of it does."""
+        added = self._every and said.isspace()  # behind a special token, and in no text
+        if self._every and not added:  # what a special token in front has taken of the text
+            most = min(_blanks(piece.left) + 1, len(piece.left))
+            piece.take(next((one for one in range(1, most) if _fits(said, piece.left[one:])), 0))
+        most = len(said) + added
+        return _cut(own, said, next((one for one in range(most) if _fits(said[one:], piece.left)), 0))
+
+    def _told(self, logprob: TokenLogprob, spelt: "_Spelt", piece: "_Piece") -> Told:
+        own, said, rest, before = spelt
+        left, whole = piece.left, said.lstrip(_NONE)
+        none = len(said) - len(whole)
+        late = 0  # what stands in the text for bytes that came before
+        if not _fits(said, left) and _fits(whole, left.lstrip(_NONE)):
+            late = max(len(left) - len(left.lstrip(_NONE)) - none, 0)
+        self._unfinished, self._begun = rest, self._begun or bool(said or rest)
+        told = Told(own, logprob, piece.start + late + (before and none > 0))
+        piece.in_part = bool(said and rest)
+        if left or whole:  # what stands for no character is counted when it is there
+            piece.in_part |= 0 < len(left) - late < len(said)
+            self._ahead += said[len(left) - late :] if left else said
+            piece.take(late + len(said))
         return told
 
     def finish(self) -> list[Told]:
@@ -129,6 +173,11 @@ def _one(data: bytes, logprob: float) -> dict[str, Any]:
 def _blanks(text: str) -> int:
     """How many it begins with."""
     return len(text) - len(text.lstrip())
+
+
+def _cut(own: bytes, said: str, count: int) -> tuple[bytes, str]:
+    """A token without its first characters."""
+    return own[len(said[:count].encode()) :], said[count:]
 
 
 def _fits(said: str, left: str) -> bool:
