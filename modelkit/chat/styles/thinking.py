@@ -178,30 +178,28 @@ def _found(template: ChatTemplate, marks: tuple[str, ...], sure: bool) -> Thinki
     if off is None:
         off = none
     can = switch is not None or bool(levels) or sure or _shows(template, marks, probe.plain)
-    default: Literal["on", "off", "own"] = "own"
-    if off is not None and probe.text(off) == probe.plain:
-        default = "off"
-    elif on is None or probe.text(on) == probe.plain:
-        default = "on" if can else "off"
+    default = _default(probe, off, on, can=can)
     ends = ends_of(probe.text(on or {}), probe.text(off), _ASKED[0].content) if off is not None else None
     if off is None and can and WORDS[1] in template.source:
         ends = spoken(probe.behind, _ASKED[0].content)
         off = {} if ends is not None else None
-    if on is None and can:
-        on = (
-            levels["high" if "high" in levels else next(reversed(levels))]
-            if levels and default == "off"
-            else {}
-        )
-    return Thinking(
-        can,
-        default,
-        switch or variable,
-        on if can else None,
-        off if can else None,
-        levels,
-        ends if can else None,
-    )
+    if not can:
+        return Thinking(False, default, switch or variable, None, None, levels, None)
+    if on is None:
+        must = levels and default == "off"  # a level alone turns it on
+        on = levels["high" if "high" in levels else next(reversed(levels))] if must else {}
+    return Thinking(True, default, switch or variable, on, off, levels, ends)
+
+
+def _default(
+    probe: "_Probe", off: Mapping[str, Any] | None, on: Mapping[str, Any] | None, *, can: bool
+) -> Literal["on", "off", "own"]:
+    """What a prompt is that says nothing of it: one of those that do, or another."""
+    if off is not None and probe.text(off) == probe.plain:
+        return "off"
+    if on is None or probe.text(on) == probe.plain:
+        return "on" if can else "off"
+    return "own"
 
 
 class _Probe:
