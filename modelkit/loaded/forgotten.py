@@ -48,7 +48,7 @@ def _close(held: Closing) -> None:
     """In a function of its own, so that nothing is held while the next one is waited for."""
     try:
         held.close()
-    except Exception:  # noqa: BLE001 -- nobody waits for this one, and the next ones are to be closed, too
+    except Exception:  # nobody waits for this one, and the next ones are to be closed, too
         log.warning("a model that nobody held any more was not closed in order", exc_info=True)
     del held
     gc.collect()  # as in Model.close
