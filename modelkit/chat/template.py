@@ -59,6 +59,7 @@ class ChatTemplate:
         self._tokens = {token: text for token, text in given.items() if text is not None}
         self.variables = self._template.undeclared - {*_SET_HERE, *given}
         self._habits: Habits | None = None
+        self._no_tools: list[Any] | None = None  # [] for a template that fails at None
         self.style: Style | None = None
         """How the model marks its answers, where that is known better than by the template's own marks."""
 
@@ -129,18 +130,29 @@ class ChatTemplate:
         variables: Mapping[str, Any] | None = None,
         now: datetime | None = None,
     ) -> str:
-        return self._template.render(
-            {
-                **self._instead_of_tools(tools, now),
-                **(variables or {}),
-                **self._tokens,
-                "messages": messages,
-                "tools": tools,
-                "documents": None,
-                "add_generation_prompt": inviting,
-            },
-            now=now,
-        )
+        """Templates that are made for tools alone (Hermes' second, FunctionGemma's in vLLM) count or walk
+        them without a look whether there are any.
+        """
+        given = {
+            **self._instead_of_tools(tools, now),
+            **(variables or {}),
+            **self._tokens,
+            "messages": messages,
+            "tools": self._no_tools if tools is None else tools,
+            "documents": None,
+            "add_generation_prompt": inviting,
+        }
+        try:
+            return self._template.render(given, now=now)
+        except TemplateError as error:
+            if given["tools"] is not None or "NoneType" not in str(error):
+                raise
+            try:
+                text = self._template.render({**given, "tools": []}, now=now)
+            except TemplateError:
+                raise error from None
+            self._no_tools = []
+            return text
 
     def _instead_of_tools(
         self, tools: Sequence[Mapping[str, Any]] | None, now: datetime | None

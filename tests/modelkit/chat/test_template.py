@@ -119,6 +119,16 @@ def test_no_tools_are_none_for_the_template():
     assert ChatTemplate("{{ tools is none }}").render(HI, tools=[]) == "True"
 
 
+@pytest.mark.parametrize(
+    "source", ["{% if tools|length %}x{% endif %}y", "y{% for t in tools %}x{% endfor %}"]
+)
+def test_no_tools_are_an_empty_list_for_a_template_that_fails_at_none(source: str):
+    template = ChatTemplate(source)
+    assert [template.render(HI), template.render(HI, tools=[TOOL]), template.render(HI)][::2] == ["y", "y"]
+    with pytest.raises(TemplateError, match="NoneType"):
+        ChatTemplate("{{ tools|length }}{{ messages[0].missing.more }}").render(HI)
+
+
 def test_only_json_values_reach_the_template():
     with pytest.raises(RequestError, match="only JSON values"):
         ChatTemplate("{{ tools }}").render(HI, tools=[{**TOOL, "call": print}])
