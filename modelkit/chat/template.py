@@ -9,6 +9,7 @@ from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.adapted import adapted
 from modelkit.chat.habits import Habits, find_habits
 from modelkit.chat.message import Message, ToolCall
+from modelkit.chat.parts import in_parts, reads_parts
 from modelkit.chat.plain import plain
 from modelkit.chat.styles.style import Style
 from modelkit.chat.styles.table import fingerprinted
@@ -60,6 +61,7 @@ class ChatTemplate:
         self.variables = self._template.undeclared - {*_SET_HERE, *given}
         self._habits: Habits | None = None
         self._no_tools: list[Any] | None = None  # [] for a template that fails at None
+        self._parts: bool | None = None
         self.style: Style | None = None
         """How the model marks its answers, where that is known better than by the template's own marks."""
 
@@ -123,6 +125,19 @@ class ChatTemplate:
         return written(style, calls) if style and style.form and not style.header else None
 
     def _filled(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        inviting: bool = False,
+        variables: Mapping[str, Any] | None = None,
+        now: datetime | None = None,
+    ) -> str:
+        if self._parts is None:
+            self._parts = reads_parts(self.source, lambda messages: self._rendered(messages, None))
+        messages = in_parts(messages) if self._parts else messages
+        return self._rendered(messages, tools, inviting, variables, now)
+
+    def _rendered(
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,

@@ -129,6 +129,27 @@ def test_no_tools_are_an_empty_list_for_a_template_that_fails_at_none(source: st
         ChatTemplate("{{ tools|length }}{{ messages[0].missing.more }}").render(HI)
 
 
+PARTS = (
+    "{% for m in messages %}{{ m.role }}:{% for part in m.content if part.type == 'text' %}{{ part.text }}"
+    "{% endfor %};{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+)
+FIRST = "{% for m in messages %}{{ m.role }}:{{ m['content'][0]['text'] }};{% endfor %}"
+
+
+@pytest.mark.parametrize("source", [PARTS, FIRST])
+def test_texts_are_parts_for_a_template_that_reads_no_others(source: str):
+    template = ChatTemplate(source)
+    talk = [Message("system", "Be brief."), *HI, Message("assistant", "Ho")]
+    said = template.render(talk, add_generation_prompt=False)
+    assert said == "system:Be brief.;user:Hi;assistant:Ho;"
+    assert template.render(talk, continue_final=True) == "system:Be brief.;user:Hi;assistant:Ho"
+
+
+def test_a_template_that_reads_texts_and_parts_gets_texts():
+    said = "m.content if m.content is string else m.content[0].text ~ '!'"
+    assert ChatTemplate(f"{{% for m in messages %}}{{{{ {said} }}}}{{% endfor %}}").render(HI) == "Hi"
+
+
 def test_only_json_values_reach_the_template():
     with pytest.raises(RequestError, match="only JSON values"):
         ChatTemplate("{{ tools }}").render(HI, tools=[{**TOOL, "call": print}])
