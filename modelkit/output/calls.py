@@ -88,6 +88,10 @@ class Calls:
             yield from self._one_or_list(found)
         self._feed.kept = None
 
+    def unheld(self) -> None:
+        """What comes without a mark from here on, no grammar holds to its schema."""
+        self._bound = False
+
     def body(self, name: str) -> Waiting[None]:
         """The arguments of a call that a header has named."""
         self._known_only = False

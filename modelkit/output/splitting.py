@@ -73,7 +73,9 @@ class Split(Machine):
         self._thinking = role == "think" or (role == "stop" and self._thinking)
         self._unclosed = False
         self._wrapped = role == "wrap"
-        self._fresh = self._fresh or role != "unwrap"
+        self._fresh = self._fresh or role != "unwrap" or self._style.bare  # Llama 4 calls behind its text
+        if role in ("wrap", "unwrap"):
+            self._calls.unheld()
         yield from self._feed.skip(trail(mark))
         return True
 
