@@ -20,7 +20,7 @@ from runtime.engine.pace import Pace
 from runtime.engine.request import Request
 from runtime.engine.room import Furnish, own_prefix_bytes
 from runtime.engine.row import Row
-from runtime.engine.scheduler import Load, budget, decide
+from runtime.engine.scheduler import Load, budget, decide, passes
 from runtime.engine.shares import Shares
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
@@ -64,9 +64,8 @@ class Loop:
     @property
     def activity(self) -> Activity:
         """From any thread."""
-        reading = self._places.prefilling is not None
         return Activity(
-            running=len(self._decoding) + reading,
+            running=len(self._places.rows),
             waiting=self._queue.count,
             places=self._options.max_rows,
             layer_bytes=self._memory.budget.held_bytes,
@@ -161,7 +160,8 @@ class Loop:
     def _next(self) -> bool:
         self._drop_cancelled()
         self._make_room()
-        work = decide(self._load(), self._budget_tokens, self._pace.beside)
+        next_row = self._next_row()
+        work = decide(self._load(next_row), self._budget_tokens, self._pace.beside)
         if work.idle:
             self._threads.rest()
             self._places.rest(borrowed=self._shares.borrowed)
@@ -172,22 +172,41 @@ class Loop:
             return False
         if work.admit:
             self._bell.ring()  # what is known of the prompt may have to come from a disk
-            self._admit(self._waiting[0])
+            assert next_row is not None
+            self._admit(next_row)
         else:
             self._step(work.prefill)
         return True
 
-    def _load(self) -> Load:
+    def _next_row(self) -> Row | None:
+        """Who is to have a place next: the oldest that waits, or while a long prompt is read one that passes
+        it.
+        """
+        reading = self._places.prefilling
+        if reading is None:
+            return self._waiting[0] if self._waiting else None
+        if self._places.passed is not None:
+            return None
+        read, unread = reading.length - reading.since, reading.unread
+        return next((row for row in self._waiting if passes(row.to_read, read, unread)), None)
+
+    def _load(self, next_row: Row | None) -> Load:
         reading = self._places.prefilling
         waiting = 0 if self._blocked else len(self._waiting)
-        return Load(len(self._decoding), reading.unread if reading else 0, waiting, self._places.free)
+        return Load(
+            len(self._decoding),
+            reading.unread if reading else 0,
+            waiting,
+            self._places.free,
+            passing=reading is not None and next_row is not None,
+        )
 
     def _admit(self, row: Row) -> None:
-        """Open a place for the oldest waiting row."""
+        """Open a place for a waiting row."""
         try:
             self._adapters.bring(row.request.adapters)
         except RuntimeFault as error:
-            self._waiting.popleft()
+            self._waiting.remove(row)
             self._queue.leave(row)
             row.stream.put(error)
             return
@@ -197,9 +216,9 @@ class Loop:
             try:
                 self._places.open(row)
             except CacheFull as error:
-                self._wait_for_room(error)
+                self._wait_for_room(row, error)
                 return
-        self._waiting.popleft()
+        self._waiting.remove(row)
         self._queue.leave(row)
         if not row.admitted_s:
             row.admitted_s, row.cached = time.monotonic(), row.length
@@ -207,15 +226,18 @@ class Loop:
         if row.request.max_tokens == 0:
             row.end("length")
 
-    def _wait_for_room(self, error: CacheFull) -> None:
-        """There is no place for the oldest waiting row."""
+    def _wait_for_room(self, row: Row, error: CacheFull) -> None:
+        """There is no place for a waiting row."""
+        if (reading := self._places.prefilling) is not None:
+            reading.since = reading.length  # nobody gives way to one that would pass it; later, perhaps
+            return
         if self._places.make_way():
             return
         self._blocked = bool(self._decoding)
         if not self._blocked and self._shares.borrow(error):
             return
         if not self._blocked:
-            row = self._waiting.popleft()
+            self._waiting.remove(row)
             self._queue.leave(row)
             row.stream.put(error)
 

@@ -1,12 +1,13 @@
-"""Who has which place in layer memory: rows 0..n-1 decode, row n is the one being prefilled.
+"""Who has which place in layer memory: rows 0..n-1 decode, row n is the one being prefilled, and row n + 1
+one that lets it pass: a long prompt that has been read in part waits there until a short one has been read.
 
 A finished row's place is taken by the last decoding one, so that a step covers neighbouring rows and every
 cache can hand out plain slices. Drafters and the prefix store are told of everything that happens to places.
 
 When memory runs out, those that can do without give way first: drafters, then empty places.
 
-Invariant: `decoding` stays the same list for as long as this lives; a row is in it, is `prefilling`, or has
-no place.
+Invariants: `decoding` stays the same list for as long as this lives; a row is in it, is `prefilling` or
+`passed`, or has no place. None is `passed` unless another is `prefilling`.
 """
 
 from collections.abc import Sequence
@@ -26,6 +27,7 @@ class Places:
     def __init__(self, memory: LayerMemory, prefixes: Prefixes, desk: Desk, max_rows: int) -> None:
         self.decoding: list[Row] = []
         self.prefilling: Row | None = None
+        self.passed: Row | None = None
         self._memory, self._prefixes, self._desk = memory, prefixes, desk
         self._max_rows = max_rows
         self._rested_bytes = memory.nbytes
@@ -33,31 +35,39 @@ class Places:
     @property
     def rows(self) -> list[Row]:
         """All rows that have a place, in order of their places."""
-        return [*self.decoding, *([] if self.prefilling is None else [self.prefilling])]
+        return [*self.decoding, *(row for row in (self.prefilling, self.passed) if row is not None)]
 
     @property
     def free(self) -> int:
         return self._max_rows - len(self.rows)
 
     def open(self, row: Row) -> None:
-        """Give the row the next place, and put it where its ids are known from. CacheFull when there is no
-        room for a place; nothing has changed then.
+        """Give the row the next place, and put it where its ids are known from; one that is being prefilled
+        lets it pass. CacheFull when there is no room for a place; nothing has changed then.
         """
-        assert self.prefilling is None
-        place = len(self.decoding)
-        if self._memory.rows <= place:
-            self._grow(place + 1)
+        assert self.passed is None
+        place, passed = len(self.decoding), self.prefilling
+        wanted = place + (1 if passed is None else 2)
+        if self._memory.rows < wanted:
+            self._grow(wanted)
         row.rewind()
-        self._memory.expect(len(row.ids), place + 1)
+        if passed is None:
+            self._memory.expect(len(row.ids), place + 1)
+        else:
+            self._move(place, place + 1)
+            self.passed, passed.since = passed, passed.since + row.to_read
         self.prefilling = row
-        self._prefixes.begin(place, row, list(enumerate(self.decoding)))
+        self._prefixes.begin(place, row, [(at, one) for at, one in enumerate(self.rows) if one is not row])
         self._desk.begin(place, row.ids, row.space)
+        row.since = row.length
 
     def start_decoding(self) -> None:
-        """The row that was prefilled joins the others, where it is."""
+        """The row that was prefilled joins the others, where it is. So one that has let it pass is where the
+        next is prefilled.
+        """
         assert self.prefilling is not None
         self.decoding.append(self.prefilling)
-        self.prefilling = None
+        self.prefilling, self.passed = self.passed, None
 
     def release(self, row: Row) -> None:
         """Free the row's place; what it computed is kept for others, unless it is broken."""
@@ -69,15 +79,20 @@ class Places:
             self._prefixes.end(place, row)
             self._desk.end(place, row.read)
         self._clear(place)
+        if row is self.passed:
+            self.passed = None
+            return
         if row is self.prefilling:
-            self.prefilling = None
+            self.prefilling, self.passed = self.passed, None
+            if self.prefilling is not None:
+                self._move(place + 1, place)
             return
         self.decoding[place] = self.decoding[last]
         self.decoding.pop()
         if place != last:
             self._move(last, place)
-        if self.prefilling is not None:
-            self._move(last + 1, last)
+        for free in range(last, len(self.rows)):
+            self._move(free + 1, free)
 
     def shift(self, row: Row, rotates: Sequence[Rotate | None]) -> None:
         """The row forgets what its context has no room for, where it is.
@@ -127,7 +142,7 @@ class Places:
         """Forget all rows, and what was computed for them."""
         rows = self.rows
         self.decoding.clear()
-        self.prefilling = None
+        self.prefilling = self.passed = None
         for row in rows:
             self._prefixes.forget(row)
         for place in range(self._memory.rows):

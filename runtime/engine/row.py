@@ -31,6 +31,8 @@ class Row:
     """What it has forgotten, which stood behind the first shift.keep ids."""
     length: int = 0
     """How many of `ids` layer memory holds, from the first on."""
+    since: int = 0
+    """What `length` was when it was put in its place, and the tokens of rows that it has let pass since."""
     room: int | None = None
     """The most tokens it may hold as it is read now; with one more it begins anew, as a long row
     (`runtime.engine.prefixes`) or after a shift. None: no limit.
@@ -85,6 +87,11 @@ class Row:
     def unread(self) -> int:
         """Tokens to read before the next can be drawn: of the prompt, or of all once it has to start anew."""
         return len(self.ids) - self.length
+
+    @property
+    def to_read(self) -> int:
+        """The most tokens that are to be read once it gets a place."""
+        return max(len(self.ids), len(self.request.source))
 
     @property
     def full(self) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.engine.scheduler import Load, Work, budget, decide
+from runtime.engine.scheduler import Load, Work, budget, decide, passes
 
 LOADS = st.builds(
     Load,
@@ -23,6 +23,8 @@ LOADS = st.builds(
         (Load(3, 0, 1, 0), Work(decode=True)),
         (Load(3, 1000, 1, 4), Work(decode=True, prefill=509)),
         (Load(0, 100, 0, 8), Work(prefill=100)),
+        (Load(3, 100, 1, 4, passing=True), Work(admit=True)),
+        (Load(3, 100, 1, 0, passing=True), Work(decode=True, prefill=100)),
     ],
 )
 def test_examples(load: Load, work: Work) -> None:
@@ -54,6 +56,17 @@ def test_a_prompt_that_is_read_alone_takes_the_whole_budget() -> None:
 )
 def test_stages_read_a_prompt_in_smaller_chunks(tokens: int, stages: int, of_a_step: int) -> None:
     assert budget(tokens, stages) == of_a_step
+
+
+@given(st.lists(st.integers(1, 60)), st.integers(1, 64))
+def test_who_is_passed_gets_half_of_the_time(prompts: list[int], chunk: int) -> None:
+    read = passed = 0
+    while read < 400:
+        read += chunk
+        for prompt in [one for one in prompts if passes(one, read - passed, 400 - read)]:
+            if passes(prompt, read - passed, 400 - read):
+                passed += prompt
+        assert passed <= read
 
 
 @given(LOADS, st.integers(1, 4096), st.integers(1, 4096))

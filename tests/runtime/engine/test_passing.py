@@ -1,0 +1,92 @@
+"""A short prompt passes a long one that is being read, and nobody's tokens depend on it."""
+# pyright: reportPrivateUsage=false
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runtime.engine.engine import Engine, Options
+from runtime.engine.places import Places
+from runtime.engine.request import Request
+from runtime.engine.row import Row
+from runtime.engine.stream import Stream
+from runtime.sampling.params import SamplingParams
+from tests.support.invariants import check
+from tests.support.parity import Reference
+
+
+def request(length: int, count: int = 3) -> Request:
+    ids = tuple((length + i * i) % 150 + 3 for i in range(length))
+    return Request(ids, count, SamplingParams(temperature=0))
+
+
+LONG, MIDDLING, SHORT = request(200), request(40), request(6)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    options = Options(context_length=256, budget_tokens=4, max_rows=3)
+    running = Engine(lambda: Reference("llama").load(tmp_path), options)
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def passing(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[Row]:
+    """Those that have passed another, in order."""
+    opens, rows = Places.open, list[Row]()
+
+    def opened(self: Places, row: Row) -> None:
+        opens(self, row)
+        check(engine._loop)
+        if self.passed is not None:
+            rows.append(row)
+
+    monkeypatch.setattr(Places, "open", opened)
+    return rows
+
+
+def ask(engine: Engine, *requests: Request) -> list[Stream]:
+    """They come at once, in this order."""
+    return engine.call(lambda _: [engine.submit(one) for one in requests])
+
+
+def told(stream: Stream) -> list[int]:
+    return [token for delta in stream for token in delta.ids]
+
+
+def test_a_short_prompt_passes_a_long_one(engine: Engine, passing: list[Row]) -> None:
+    alone = [told(engine.submit(one)) for one in (LONG, SHORT)]
+    assert not passing
+    assert [told(stream) for stream in ask(engine, LONG, SHORT)] == alone
+    assert [row.request for row in passing] == [SHORT]
+
+
+def test_what_is_not_much_shorter_waits(engine: Engine, passing: list[Row]) -> None:
+    assert all(map(told, ask(engine, MIDDLING, request(29), SHORT)))
+    assert [row.request for row in passing] == [SHORT]
+
+
+def test_however_many_are_short_the_long_one_gets_half(engine: Engine, passing: list[Row]) -> None:
+    assert all(map(told, ask(engine, LONG, *[request(6, 1)] * 60)))
+    assert 25 * 6 <= sum(len(row.request.ids) for row in passing) <= 200
+
+
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_either_may_leave(engine: Engine, passing: list[Row], leaves: int) -> None:
+    """The one that is passed, and the one that passes it, while that is read."""
+    pair = LONG, MIDDLING
+    stays = told(engine.submit(pair[1 - leaves]))
+    streams = ask(engine, *pair)
+    work = engine._loop._steps.run
+
+    def run(prefill: int) -> None:
+        if passing:
+            streams[leaves].cancel()
+        work(prefill)
+
+    engine._loop._steps.run = run
+    assert told(streams[1 - leaves]) == stays
+    assert streams[leaves].close().reason == "cancelled"
+    engine.call(lambda _: check(engine._loop))
