@@ -39,6 +39,7 @@ class Pieces:
         self._tokenizer, self._special = tokenizer, tokenizer.special_ids
         self._text = TextStream(tokenizer, continuing=continuing)
         self._held: list[Piece] = []  # without a text so far
+        self._begun = False  # has any text come?
 
     def push(self, token: int, logprob: TokenLogprob | None = None) -> list[Piece]:
         """What this token lets out: often its own piece, sometimes none, sometimes more."""
@@ -57,6 +58,7 @@ class Pieces:
             return None
         texts = self._text.push_each(tokens)
         if not self._held and "" not in texts:  # as nearly always
+            self._begun = True
             return texts, [*tokens], [*logprobs]
         own = [(one,) for one in logprobs] or repeat(())
         come = map(Piece, texts, ((token,) for token in tokens), repeat(None), own)
@@ -73,7 +75,9 @@ class Pieces:
         if not piece.text:
             self._held.append(piece)
             return []
-        return self._placed(self._let_go(), piece) if self._held else [piece]
+        out = self._placed(self._let_go(), piece) if self._held else [piece]
+        self._begun = True
+        return out
 
     def _let_go(self) -> list[Piece]:
         held, self._held = self._held, []
@@ -87,8 +91,20 @@ class Pieces:
             before = "".join(texts) + decoder.decode(b"", final=True)
         except UnicodeDecodeError:
             return [*held, last]
+        if not self._begun and before.startswith(" ") and self._lacks_blank(before, last):
+            before, texts = before[1:], _without_blank(texts)
         if not last.text.startswith(before):
             return [*held, last]
         rest = replace(last, text=last.text[len(before) :])
         placed = [replace(one, text=text) for one, text in zip(held, texts, strict=True)]
         return [*placed, rest] if rest.text or rest.ids else placed
+
+    def _lacks_blank(self, before: str, last: Piece) -> bool:
+        """Does what has come lack the blank in front, as many tokenizers leave it out of an answer?"""
+        own = self._tokenizer.bytes_of(last.ids[0]).decode("utf-8", "replace") if last.ids else ""
+        return not last.text.startswith(before) or last.text == (before + own)[1:]
+
+
+def _without_blank(texts: Sequence[str]) -> list[str]:
+    first = next(place for place, text in enumerate(texts) if text)
+    return [*texts[:first], texts[first][1:], *texts[first + 1 :]]
