@@ -1,12 +1,13 @@
-"""BART: an encoder reads the prompt, a decoder answers; learned positions, biases everywhere, and a norm
-behind each sublayer.
+"""BART and its kin (mBART, M2M100 and NLLB, Marian, Pegasus): an encoder reads the prompt, a decoder answers;
+positions are added to embeddings, biases are everywhere, and norms stand before sublayers or behind.
 
-Both stacks have one table of tokens, which is the head, too; a bias is added to logits.
+Both stacks have one table of tokens, which is the head, too; most add a bias to logits. Tables of positions
+that are waves are not in most files; a file's own goes first, as in transformers.
 
-Sources: arXiv 1910.13461; transformers modeling_bart.py.
+Sources: arXiv 1910.13461; transformers modeling_{bart,mbart,m2m_100,marian,pegasus}.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import mlx.core as mx
@@ -15,8 +16,8 @@ import mlx.nn as nn
 from runtime.cache.layout import Encoder as Encoded
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
+from runtime.models.bart_config import Config, StackConfig, parse
 from runtime.models.checkpoint import Checkpoint, always
-from runtime.models.config import Fields
 from runtime.models.family import Family
 from runtime.models.quantizing import EIGHT_ELSE, SOURCE, Row
 from runtime.nn.attend import attend_over, split_heads
@@ -24,94 +25,10 @@ from runtime.nn.bidirectional import whole_texts
 from runtime.nn.linear import embed, linear, tied
 from runtime.nn.mlp import ACTIVATIONS, MLP
 from runtime.nn.module import Module
-from runtime.nn.norm import LayerNorm
+from runtime.nn.norm import LayerNorm, Normalize
 from runtime.nn.self_attention import SelfAttention
-from runtime.records import dataclass
+from runtime.nn.waves import waves
 from runtime.step import Inputs, Step
-
-
-@dataclass(frozen=True, slots=True)
-class StackConfig:
-    hidden_size: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate_size: int
-    places: int
-    """Rows of the table of positions."""
-    activation: str
-    """A name of ACTIVATIONS."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    vocab_size: int
-    hidden_size: int
-    encoder: StackConfig
-    decoder: StackConfig
-    embed_scale: float | None
-    """Embeddings are multiplied by it; None: they are not."""
-    start_id: int
-    """What every answer begins with."""
-    context_length: int
-    """Tokens of a prompt, and of an answer."""
-
-
-_BEFORE = 2
-"""Rows of the tables of positions that no token has."""
-
-
-def parse(raw: Mapping[str, Any]) -> Config:
-    fields = Fields(raw)
-    fields.choice("model_type", ("bart",))
-    fields.only({"is_encoder_decoder": True, "is_decoder": False, "add_cross_attention": False})
-    if not fields.flag("tie_word_embeddings", True):
-        fields.refuse("tie_word_embeddings", "true: else each stack has a table of its own, too")
-    _refuse_older(fields)
-    vocab = fields.count("vocab_size", 50265, high=1 << 24)
-    hidden = fields.count("d_model", 1024, high=1 << 20)
-    context = fields.count("max_position_embeddings", 1024, high=1 << 24)
-    encoder, decoder = (_stack(fields, name, hidden, context) for name in ("encoder", "decoder"))
-    return Config(
-        vocab_size=vocab,
-        hidden_size=hidden,
-        encoder=encoder,
-        decoder=decoder,
-        embed_scale=hidden**0.5 if fields.flag("scale_embedding") else None,
-        start_id=fields.count("decoder_start_token_id", 2, low=0, high=vocab - 1),
-        context_length=context,
-    )
-
-
-def _refuse_older(fields: Fields) -> None:
-    """Fields of files from 2020, with the values that the class has taken for granted since."""
-    fields.only(
-        {
-            "add_bias_logits": False,
-            "add_final_layer_norm": False,
-            "normalize_before": False,
-            "normalize_embedding": True,
-            "static_position_embeddings": False,
-        }
-    )
-    fields.count("extra_pos_embeddings", _BEFORE, low=_BEFORE, high=_BEFORE)
-
-
-def _stack(fields: Fields, name: str, hidden: int, context: int) -> StackConfig:
-    heads = fields.count(f"{name}_attention_heads", 16, high=4096)
-    if hidden % heads:
-        fields.refuse("d_model", f"a multiple of {name}_attention_heads, {heads}")
-    return StackConfig(
-        hidden_size=hidden,
-        layers=fields.count(f"{name}_layers", 12, high=4096),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        intermediate_size=fields.count(f"{name}_ffn_dim", 4096, high=1 << 22),
-        places=context + _BEFORE,
-        activation=fields.choice("activation_function", tuple(ACTIVATIONS), "gelu"),
-    )
 
 
 def layout(config: Config) -> list[LayerSpec]:
@@ -169,31 +86,41 @@ _NO_MEMORY = cast("AttentionCache", None)
 """Of what looks ahead."""
 
 
-class EncoderLayer(Module):
+class Layer(Module):
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
+        self._first = config.kind.norms_first
+
+    def added(self, x: mx.array, norm: Normalize, part: Callable[[mx.array], mx.array]) -> mx.array:
+        """What a sublayer makes of x, added to it; its norm stands before it or behind."""
+        return x + part(norm(x)) if self._first else norm(x + part(x))
+
+
+class EncoderLayer(Layer):
+    def __init__(self, config: StackConfig) -> None:
+        super().__init__(config)
         self.self_attn, self.mlp = _attention(config), _mlp(config)
         self.self_attn_layer_norm, self.final_layer_norm = _norm(config), _norm(config)
         self.self_attn.look_ahead()
 
     def __call__(self, x: mx.array, whole: Step) -> mx.array:
         """whole: see `whole_texts`."""
-        x = self.self_attn_layer_norm(x + self.self_attn(x, whole, _NO_MEMORY))
-        return self.final_layer_norm(x + self.mlp(x, whole))
+        x = self.added(x, self.self_attn_layer_norm, lambda y: self.self_attn(y, whole, _NO_MEMORY))
+        return self.added(x, self.final_layer_norm, lambda y: self.mlp(y, whole))
 
 
-class DecoderLayer(Module):
+class DecoderLayer(Layer):
     def __init__(self, config: StackConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.self_attn, self.mlp = _attention(config), _mlp(config)
         self.encoder_attn = CrossAttention(config)
         self.self_attn_layer_norm, self.final_layer_norm = _norm(config), _norm(config)
         self.encoder_attn_layer_norm = _norm(config)
 
     def __call__(self, x: mx.array, step: Step, own: AttentionCache, read: AttentionCache) -> mx.array:
-        x = self.self_attn_layer_norm(x + self.self_attn(x, step, own))
-        x = self.encoder_attn_layer_norm(x + self.encoder_attn(x, step, read))
-        return self.final_layer_norm(x + self.mlp(x, step))
+        x = self.added(x, self.self_attn_layer_norm, lambda y: self.self_attn(y, step, own))
+        x = self.added(x, self.encoder_attn_layer_norm, lambda y: self.encoder_attn(y, step, read))
+        return self.added(x, self.final_layer_norm, lambda y: self.mlp(y, step))
 
     def remember(self, read: mx.array, whole: Step, step: Step, cache: AttentionCache) -> None:
         """What the encoder made of a whole prompt, which begins the rows of this step."""
@@ -201,20 +128,27 @@ class DecoderLayer(Module):
 
 
 class Stack(Module):
-    """Positions and the norm before the first layer; layers are the two kinds' own."""
+    """Positions and the norms before the first layer and behind the last; layers are the two kinds' own."""
 
     in_turn: ClassVar[str] = "layers"
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__()
         self.embed_positions = nn.Embedding(config.places, config.hidden_size)
-        self.layernorm_embedding = _norm(config)
-        self._last = config.places - 1
+        if config.kind.norms_entering:
+            self.layernorm_embedding = _norm(config)
+        if config.kind.norms_first:
+            self.layer_norm = _norm(config)
+        self._kind, self._last = config.kind, config.places - 1
 
     def entering(self, x: mx.array, step: Step) -> mx.array:
         # Padding columns count on past a row's tokens, and so past the table where a row is nearly full.
-        places = mx.minimum(step.positions + _BEFORE, self._last)
-        return self.layernorm_embedding(x + embed(self.embed_positions, places, step))
+        places = mx.minimum(step.positions + self._kind.before, self._last)
+        x = x + embed(self.embed_positions, places, step).astype(x.dtype)
+        return self.layernorm_embedding(x) if self._kind.norms_entering else x
+
+    def leaving(self, x: mx.array) -> mx.array:
+        return self.layer_norm(x) if self._kind.norms_first else x
 
 
 class EncoderStack(Stack):
@@ -229,7 +163,7 @@ class EncoderStack(Stack):
         x = self.entering(x, whole)
         for layer in self.layers:
             x = layer(x, whole)
-        return x
+        return self.leaving(x)
 
 
 class DecoderStack(Stack):
@@ -242,7 +176,7 @@ class DecoderStack(Stack):
         x, memories = self.entering(x, step), by_layout(caches)
         for layer, own, read in zip(self.layers, memories[::2], memories[1::2], strict=True):
             x = layer(x, step, own, read)
-        return x
+        return self.leaving(x)
 
     def remember(self, read: mx.array, whole: Step, step: Step, caches: Caches) -> None:
         """What the encoder made of whole prompts, in all layers."""
@@ -257,7 +191,9 @@ class Bart(Module):
         super().__init__()
         self.shared = nn.Embedding(config.vocab_size, config.hidden_size)
         self.encoder, self.decoder = EncoderStack(config.encoder), DecoderStack(config.decoder)
-        self.final_logits_bias = mx.zeros((1, config.vocab_size))
+        if config.kind.biased:
+            self.final_logits_bias = mx.zeros((1, config.vocab_size))
+        self._biased = config.kind.biased
         self._scale = config.embed_scale
 
     def encode(self, prompt: Inputs, step: Step, caches: Caches) -> None:
@@ -280,7 +216,7 @@ class Bart(Module):
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         logits = tied(self.shared, hidden, step)
-        return logits + self.final_logits_bias[0].astype(logits.dtype)
+        return logits + self.final_logits_bias[0].astype(logits.dtype) if self._biased else logits
 
 
 def build(config: Config) -> Bart:
@@ -297,7 +233,7 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    """The embedding by its one name; a bias of logits that a file lacks is none."""
+    """The embedding by its one name, and what a file may leave out."""
     named: dict[str, mx.array] = {}
     for name, array in weights.items():
         name = name.removeprefix("model.")
@@ -307,7 +243,19 @@ def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     kept = {name: array for name, array in named.items() if not name.startswith((*_COPIES, "lm_head."))}
     for copy in _COPIES if "shared.weight" not in kept else ():
         kept |= {f"shared.{n.removeprefix(copy)}": x for n, x in named.items() if n.startswith(copy)}
-    return {"final_logits_bias": mx.zeros((1, config.vocab_size)), **kept}
+    return {**_unsaid(config), **kept}
+
+
+def _unsaid(config: Config) -> dict[str, mx.array]:
+    """A bias that is none, and positions that are waves."""
+    unsaid = {"final_logits_bias": mx.zeros((1, config.vocab_size))} if config.kind.biased else {}
+    if not config.kind.waves:
+        return unsaid
+    half = config.hidden_size // 2
+    spread = half - 1 if config.kind.waves == "to the last" else half
+    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        unsaid[f"{name}.embed_positions.weight"] = waves(mx.arange(stack.places), half, spread)
+    return unsaid
 
 
 _ROWS = (
@@ -325,8 +273,13 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
+    wide=("embed_positions.weight",),
     start_id=lambda config: config.start_id,
     checkpoint=always(
-        Checkpoint(rows=_ROWS, copies=("shared.weight", tuple(f"{name}weight" for name in _COPIES)))
+        Checkpoint(
+            rows=_ROWS,
+            copies=("shared.weight", tuple(f"{name}weight" for name in _COPIES)),
+            spare=("embed_positions.weights",),
+        )
     ),
 )

@@ -16,6 +16,12 @@ _T5 = {
     "head_dim": "d_kv",
 }
 
+_BART = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "encoder_attention_heads",
+    "num_hidden_layers": "encoder_layers",
+}
+
 _GPT = {
     "hidden_size": "n_embd",
     "max_position_embeddings": "n_positions",
@@ -70,11 +76,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "axk1": {"num_local_experts": "n_routed_experts"},
     "axk2": {"num_local_experts": "n_routed_experts"},
     "bailing_hybrid": {**_KIMI, "num_mtp_layers": "num_nextn_predict_layers"},
-    "bart": {
-        "hidden_size": "d_model",
-        "num_attention_heads": "encoder_attention_heads",
-        "num_hidden_layers": "encoder_layers",
-    },
+    **dict.fromkeys(("bart", "m2m_100", "marian", "mbart", "pegasus"), _BART),
     "bloom": {
         "hidden_size": "n_embed",
         "num_hidden_layers": "n_layer",

@@ -23,6 +23,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.layer import Layer
 from runtime.nn.norm import Normalize
 from runtime.nn.self_attention import SelfAttention
+from runtime.nn.waves import waves
 from runtime.records import dataclass
 from runtime.step import Step
 
@@ -66,16 +67,14 @@ class WavedTrunk(Trunk):
     def __init__(self, config: Config, layers: Sequence[Layer], norm: Normalize) -> None:
         hidden = config.hidden_size
         super().__init__(config, layers, norm, math.sqrt(hidden) if config.scaled else None)
-        half, self._empty, self._turned = hidden // 2, config.empty, True
-        self._frequencies = mx.array([10000.0 ** (-i / (half - 1)) for i in range(half)])
+        self._half, self._empty, self._turned = hidden // 2, config.empty, True
 
     def entering(self, step: Step) -> mx.array:
-        x, rows = step.embedded(self.embed), (step.positions + _BEFORE)[..., None]
-        angles = rows * self._frequencies
-        waves = mx.concatenate([mx.sin(angles), mx.cos(angles)], axis=-1)
+        x, rows = step.embedded(self.embed), step.positions + _BEFORE
+        places = waves(rows, self._half, self._half - 1)
         if self._empty is not None:
-            waves = mx.where(rows == self._empty, 0.0, waves)
-        return x + waves.astype(x.dtype)
+            places = mx.where((rows == self._empty)[..., None], 0.0, places)
+        return x + places.astype(x.dtype)
 
 
 def build(config: Config) -> Placed:

@@ -47,7 +47,8 @@ _WITH_POOLERS = ("bert", "roberta", "camembert", "xlm-roberta", "mpnet", "gte", 
 _GEMMAS = ("embedding_gemma2", "embedding_gemma2_text")
 OF_ENCODERS = (*_WITH_POOLERS, *_GEMMAS, "distilbert", "modernbert", "nomic_bert", "eurobert")
 _BOTH_WAYS = "use_bidirectional_attention"
-WHOLE = ("bart", "t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
+_BARTS = ("bart", "mbart", "m2m_100", "marian", "pegasus")
+WHOLE = (*_BARTS, "t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 _COMPUTED = (
     *(".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"),  # of MiniMax
@@ -216,7 +217,8 @@ def _own_tensors(model: Any) -> dict[str, Any]:
     without what a class computes of its config and saves besides.
     """
     owners: dict[int, str] = {}
-    state = {name: own for name, own in model.state_dict().items() if not name.endswith(_COMPUTED)}
+    computed = (*_COMPUTED, *(getattr(model, "_keys_to_ignore_on_save", None) or ()))
+    state = {name: own for name, own in model.state_dict().items() if not name.endswith(computed)}
     for name, tensor in state.items():
         owners.setdefault(tensor.data_ptr(), name)
     return {name: tensor for name, tensor in state.items() if owners[tensor.data_ptr()] == name}

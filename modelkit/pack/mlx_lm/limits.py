@@ -30,15 +30,15 @@ _UNKNOWN = """
     hunyuan_v1_moe hunyuan_vl hy_v3 hy_v4 hy_v4_vl hy_v4_vl_text hyperclovax hyperclovax_vision_v2 idefics2
     idefics3 inkling2 inkling2_loop inkling2_loop_text inkling2_text inkling_mm_model inkling_text internvl
     internvl_chat jais2 janus jetmoe jina_embeddings_v3 kolibri1 lara_mini lfm2_vl lfm3 lfm3_vl lighton_ocr
-    llava_next llava_next_video llava_onevision minicpm_ocr minicpmv4_6 minicpmv4_7 minimax_m3_vl_text
-    ministral mistral_large4 mistral_large4_text mllama mllama_text_model modernbert modernbert-decoder molmo2
-    molmo2_text moss_transcribe_diarize mpnet mpt mt5 muse_glimmer_assistant muse_glimmer_text muse_spark_text
-    musicflamingo nemotron_h_omni new nomic_bert omniasr openai-gpt opt orion ouro ovis2 paddleocr_vl
-    perception_lm persimmon phi4_multimodal phi4mm plm pp_chart2table qianfan_ocr qwen2_5_omni
-    qwen2_5_omni_thinker qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_asr qwen3_omni_moe
-    qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv sarvam_mla sarvam_moe
-    smallthinker smolvlm step3p7 t5 t5gemma umt5 vaultgemma vibevoice_asr video_llama_3 video_llava vipllava
-    voxtral xglm xlm-roberta youtu zamba2 zaya
+    llava_next llava_next_video llava_onevision m2m_100 marian mbart minicpm_ocr minicpmv4_6 minicpmv4_7
+    minimax_m3_vl_text ministral mistral_large4 mistral_large4_text mllama mllama_text_model modernbert
+    modernbert-decoder molmo2 molmo2_text moss_transcribe_diarize mpnet mpt mt5 muse_glimmer_assistant
+    muse_glimmer_text muse_spark_text musicflamingo nemotron_h_omni new nomic_bert omniasr openai-gpt opt
+    orion ouro ovis2 paddleocr_vl pegasus perception_lm persimmon phi4_multimodal phi4mm plm pp_chart2table
+    qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_asr
+    qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv sarvam_mla
+    sarvam_moe smallthinker smolvlm step3p7 t5 t5gemma umt5 vaultgemma vibevoice_asr video_llama_3
+    video_llava vipllava voxtral xglm xlm-roberta youtu zamba2 zaya
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 

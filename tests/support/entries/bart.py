@@ -1,4 +1,5 @@
-"""BART: stacks of unlike sizes; scaled embeddings, one layer each."""
+"""BART: stacks of unlike sizes; scaled embeddings, one layer each. Its kin: positions that no file has
+(M2M100, Marian), waves that one has (Pegasus), tables (mBART)."""
 
 from typing import Any
 
@@ -19,6 +20,8 @@ _BART: dict[str, Any] = {
     "decoder_start_token_id": 2,
 }
 
+_KIN: dict[str, Any] = {**_BART, "encoder_layers": 2, "decoder_layers": 4}
+
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("bart", _BART),
     "bart_scaled": (
@@ -33,4 +36,11 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "scale_embedding": True,
         },
     ),
+    "mbart": ("mbart", _KIN),
+    "m2m_100": ("m2m_100", {**_KIN, "activation_function": "relu"}),
+    "marian": (
+        "marian",
+        {**_KIN, "activation_function": "swish", "decoder_vocab_size": 160, "scale_embedding": True},
+    ),
+    "pegasus": ("pegasus", {**_KIN, "activation_function": "relu", "scale_embedding": True}),
 }
