@@ -91,6 +91,8 @@ PARAMETERS: tuple[Word, ...] = (
     Word("max_tokens", "num_predict", "mlx-lm, OpenAI"),
     Word("max_completion_tokens", "num_predict", "OpenAI"),
     Word("max_output_tokens", "num_predict", "OpenAI"),
+    Word("src_lang", "source_language", "transformers"),
+    Word("tgt_lang", "target_language", "transformers"),
     Word("max_new_tokens", "num_predict", "transformers"),
     Word("max_length", "num_predict", "transformers"),
     Word("n_predict", "num_predict", "llama.cpp"),

@@ -22,6 +22,7 @@ from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.output.pieces import Pieces
 from modelkit.output.splitter import splitter_for
+from modelkit.pack.languages import Languages, no_languages
 from modelkit.prefixes import Prefix
 from modelkit.requests.attached import Chosen
 from modelkit.requests.options import Asked, Calling, sampling_of
@@ -69,6 +70,10 @@ class Running:
     """Sentences for the user."""
     start_id: int | None = None
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
+    forced_id: int | None = None
+    """What stands behind it; None for nothing."""
+    languages: Languages | None = None
+    """Those of a translator."""
     adapters: tuple[str, ...] = ()
     """The names of those that a request may have, in the package's order."""
     label: str = ""
@@ -113,10 +118,11 @@ class Running:
         counts. holder: as in GenerationStream. Raises RequestError, and ModelClosed where the model is closed
         meanwhile.
         """
-        room = self._room(prompt, asked)
+        prompt, begins = self._spoken(prompt, asked.resolved)
+        room = self._room(prompt, asked, len(begins))
         sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
         constraint = self._grammar(prompt.turn, asked, calling or Calling())
-        ids, source = (prompt.ids, ()) if self.start_id is None else ((self.start_id,), prompt.ids)
+        ids, source = (begins, prompt.ids) if begins else (prompt.ids, ())
         continuing = continuing and self.start_id is None
         pieces = Pieces(self.tokenizer, continuing=continuing)
         turn, splitter = prompt.turn, None
@@ -233,13 +239,28 @@ class Running:
         if self.learning:
             self.learning.keep(learned)
 
-    def _room(self, prompt: Prompt, asked: Asked) -> Room:
-        """Prompt and answer share the context, but where an encoder reads the prompt each has all of it."""
+    def _spoken(self, prompt: Prompt, wanted: Resolved) -> tuple[Prompt, tuple[int, ...]]:
+        """The prompt, and the ids that its answer begins with where an encoder reads it, in the languages
+        asked for.
+        """
+        begins = tuple(one for one in (self.start_id, self.forced_id) if one is not None)
+        named = {"source_language": wanted.source_language, "target_language": wanted.target_language}
+        if self.languages is None:
+            for name in (name for name, code in named.items() if code is not None):
+                raise no_languages(name)
+            return prompt, begins
+        ids, begins = self.languages.spoken(prompt.ids, begins, *named.values())
+        return replace(prompt, ids=ids), begins
+
+    def _room(self, prompt: Prompt, asked: Asked, begins: int) -> Room:
+        """Prompt and answer share the context, but where an encoder reads the prompt each has all of it.
+        begins: ids that the answer has already.
+        """
         if not prompt.ids:
             raise RequestError(
                 "the prompt is empty: it has no tokens", hint="Give at least one character of text."
             )
-        read = len(prompt.ids) if self.start_id is None else 1
+        read = begins or len(prompt.ids)
         context = self._context(asked.context_length)
         room = room_for(read, context, asked.resolved)
         if room is None or len(prompt.ids) > context:

@@ -58,6 +58,8 @@ def start(
         learning=started.learning,
         notes=(*opened.notes, *started.notes, *(_notes(opened.label, prompter, defaults) if writes else ())),
         start_id=ready.start_id,
+        forced_id=ready.forced_id,
+        languages=ready.languages,
         label=opened.label,
         writes=writes,
         adapters=tuple(adapter.name for adapter in opened.adapters),

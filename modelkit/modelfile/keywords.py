@@ -28,6 +28,8 @@ class RequestParameters(TypedDict, total=False):
     think: bool | Literal["auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "max"]
     think_tokens: int
     stop: str | Sequence[str]
+    source_language: str
+    target_language: str
     draft_num_predict: int
     draft_acceptance: Literal["coupled", "rejection"]
 

@@ -13,11 +13,12 @@ from runtime.records import dataclass
 from runtime.sampling.ranges import RANGES, Range
 
 ParameterValue = int | float | str | tuple[str, ...]
-Kind = Literal["int", "float", "choice", "strings"]
+Kind = Literal["int", "float", "choice", "word", "strings"]
 Scope = Literal["sampling", "generation", "context", "machine"]
 
 MAX_STOPS = 16
 MAX_STOP_CHARACTERS = 256
+MAX_WORD_CHARACTERS = 32
 _INT_MAX = 2**31 - 1
 
 
@@ -65,6 +66,8 @@ class Parameter:
             return f"at most {MAX_STOPS:,} texts of 1 to {MAX_STOP_CHARACTERS:,} characters"
         if self.kind == "choice":
             return f"one of {', '.join(self.choices)}"
+        if self.kind == "word":
+            return f"a word of at most {MAX_WORD_CHARACTERS:,} letters, digits, - and _"
         if self.kind == "int":
             return f"a whole number from {self.minimum} to {self.maximum}"
         return f"a number {'above' if self.above else 'from'} {self.minimum:g} to {self.maximum:g}"
@@ -88,6 +91,10 @@ def _drawn(default: float, span: Range, text: str) -> Any:
 def _choice(default: str, choices: tuple[str, ...], scope: Scope, text: str) -> Any:
     row = {"kind": "choice", "choices": choices, "scope": scope, "help": text}
     return field(default=default, metadata=row)
+
+
+def _word(scope: Scope, text: str) -> Any:
+    return field(default=None, metadata={"kind": "word", "scope": scope, "help": text})
 
 
 def _strings(scope: Scope, text: str) -> Any:
@@ -166,6 +173,14 @@ class Resolved:
     )
     stop: tuple[str, ...] = _strings(
         "generation", "Texts that end the answer; thinking and calls of tools are not searched for them."
+    )
+    source_language: str | None = _word(
+        "generation",
+        "What a translator reads, by the code that the model has for it, such as eng_Latn or en_XX; unset: "
+        "what its files say.",
+    )
+    target_language: str | None = _word(
+        "generation", "What a translator writes, by the same codes; unset: what its files say."
     )
     draft_num_predict: int | None = _int(
         None,

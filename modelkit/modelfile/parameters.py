@@ -16,6 +16,7 @@ from modelkit.errors import ParameterError
 from modelkit.modelfile.parameter_table import (
     MAX_STOP_CHARACTERS,
     MAX_STOPS,
+    MAX_WORD_CHARACTERS,
     PARAMETERS,
     REFUSED,
     Parameter,
@@ -24,6 +25,7 @@ from modelkit.modelfile.parameter_table import (
 )
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
+_WORD = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_WORD_CHARACTERS}}}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,32}(?:\.[0-9]{0,32})?|\.[0-9]{1,32})(?:[eE][+-]?[0-9]{1,4})?")
 
 
@@ -34,7 +36,7 @@ def parse_parameter(name: str, text: str) -> ParameterValue:
     that spells no such value, and for a value out of range.
     """
     row = _lookup(name)
-    if row.kind in ("choice", "strings"):
+    if row.kind in ("choice", "word", "strings"):
         return check_parameter(name, text)
     if not (_INTEGER if row.kind == "int" else _NUMBER).fullmatch(text):
         raise _unfit(row, text)
@@ -53,6 +55,8 @@ def check_parameter(name: str, value: object) -> ParameterValue:
         return _check_strings(row, value)
     if row.kind == "choice":
         return _check_choice(row, value)
+    if row.kind == "word":
+        return _check_word(row, value)
     number = as_whole(value) if row.kind == "int" else as_number(value)
     if number is None or not row.holds(number):
         raise _unfit(row, value)
@@ -85,6 +89,12 @@ def _check_choice(row: Parameter, value: object) -> str:
     if isinstance(value, str) and value in row.choices:
         return value
     raise _unfit(row, value, hint=_meant_choice(row, value) if isinstance(value, str) else None)
+
+
+def _check_word(row: Parameter, value: object) -> str:
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return str(value)
+    raise _unfit(row, value)
 
 
 def _meant_choice(row: Parameter, value: str) -> str | None:

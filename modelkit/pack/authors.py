@@ -1,10 +1,10 @@
-"""What a model's authors recommend in generation_config.json: sampling, ids that are never drawn, and the id
+"""What a model's authors recommend in generation_config.json: sampling, ids that are never drawn, and those
 that answers begin with.
 
 Nothing in that file keeps a model from running, so a value that cannot be used is a note.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from modelkit.errors import ParameterError
@@ -44,9 +44,11 @@ _NOT_APPLIED: Mapping[str, Any] = {
 }
 
 
-def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple[str, ...]]:
+def read_generation_config(
+    config: Mapping[str, Any], applied: Collection[str] = ()
+) -> tuple[Parameters, tuple[str, ...]]:
     """The sampling that the model's authors recommend, and a note for each value that cannot be used and for
-    what would change texts in transformers alone.
+    what would change texts in transformers alone. applied: what others make use of.
 
     `do_sample: false` means greedy. A repetition penalty acts on the whole context there, so it does here.
     """
@@ -64,9 +66,25 @@ def read_generation_config(config: Mapping[str, Any]) -> tuple[Parameters, tuple
         values["temperature"] = 0.0
     if values.get("repeat_penalty", 1.0) != 1.0:
         values["repeat_last_n"] = -1
-    acting = [name for name, idle in _NOT_APPLIED.items() if config.get(name) not in (None, idle)]
+    acting = [
+        name
+        for name, idle in _NOT_APPLIED.items()
+        if name not in applied and _unused(name, config.get(name)) not in (None, idle)
+    ]
     notes += [f"generation_config.json: {name} is not applied" for name in acting]
     return Parameters(values), tuple(notes)
+
+
+def _unused(name: str, value: Any) -> Any:
+    """Of it what is not applied: words of one id are never drawn (`read_suppressed`)."""
+    if name != "bad_words_ids" or not isinstance(value, list):
+        return value
+    return [word for word in value if _single(word) is None]
+
+
+def _single(word: Any) -> Any:
+    """The id of a word of one."""
+    return word[0] if isinstance(word, list) and len(word) == 1 else None
 
 
 def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -74,6 +92,9 @@ def read_suppressed(config: Mapping[str, Any], vocab_size: int) -> tuple[tuple[i
     notes: list[str] = []
     named = config.get("suppress_tokens")
     ids: list[Any] = [] if named is None else named if isinstance(named, list) else [named]
+    words = config.get("bad_words_ids")
+    if isinstance(words, list):
+        ids = [*ids, *(one for word in words if (one := _single(word)) is not None)]
     known = [one for one in ids if type(one) is int and 0 <= one < vocab_size]
     if len(known) < len(ids):
         other = next(one for one in ids if not (type(one) is int and 0 <= one < vocab_size))
@@ -99,4 +120,20 @@ def read_start(config: Mapping[str, Any], described: Described) -> tuple[int | N
     return own, (
         f"generation_config.json: decoder_start_token_id is {str(start)[:40]}, expected an id below "
         f"{described.vocab_size}; {own} is used, as config.json says",
+    )
+
+
+def read_forced(
+    config: Mapping[str, Any], generation: Mapping[str, Any], vocab_size: int
+) -> tuple[int | None, tuple[str, ...]]:
+    """The id that stands behind it, and a note for what cannot be used. config: config.json, which counts for
+    a model without the other file.
+    """
+    where, source = ("generation_config.json", generation) if generation else ("config.json", config)
+    forced = source.get("forced_bos_token_id")
+    if forced is None or (type(forced) is int and 0 <= forced < vocab_size):
+        return forced, ()
+    return None, (
+        f"{where}: forced_bos_token_id is {str(forced)[:40]}, expected an id below {vocab_size}; answers "
+        "begin without it",
     )

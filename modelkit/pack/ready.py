@@ -9,9 +9,10 @@ from pathlib import Path
 
 from modelkit.chat.find import find_template
 from modelkit.chat.template import ChatTemplate
-from modelkit.errors import LoadError, TemplateError, TokenizerError
+from modelkit.errors import LoadError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import PARAMETERS, Parameters, Resolved
-from modelkit.pack.authors import read_generation_config, read_start, read_suppressed
+from modelkit.pack.authors import read_forced, read_generation_config, read_start, read_suppressed
+from modelkit.pack.languages import Languages, no_languages, read_languages
 from modelkit.pack.pooling import Pooling, read_pooling
 from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
@@ -55,6 +56,10 @@ class Ready:
     """Sentences for the user."""
     start_id: int | None = None
     """What answers begin with where an encoder reads the prompt; None where they go on from it."""
+    forced_id: int | None = None
+    """What stands behind it; None for nothing."""
+    languages: Languages | None = None
+    """Those that a translator knows."""
     pooling: Pooling = Pooling("last", "")  # frozen
     """How a text's hidden states become its embedding."""
 
@@ -80,16 +85,58 @@ def make_ready(
         stop_ids = tokenizer.eos_ids(generation, inventory.config)
     except TokenizerError as error:
         raise TokenizerError(f"{label}: {error.message}", hint=error.hint) from error
-    authors, notes = read_generation_config(generation)
+    start, other = read_start(generation, described)
+    forced, behind = (
+        (None, ()) if start is None else read_forced(inventory.config, generation, described.vocab_size)
+    )
+    authors, notes = read_generation_config(generation, () if start is None else ("forced_bos_token_id",))
     suppressed, more = read_suppressed(generation, described.vocab_size)
     merged = authors.merge(parameters)
     kept_format(label, described.layout, merged.resolved().kv_format)
     _check_keep(label, described.context_length, merged.resolved())
     template, fault = _template(inventory.files, explicit_template, tokenizer)
-    start, other = read_start(generation, described)
-    notes = (*notes, *more, *other, *_ends(tokenizer, stop_ids, merged.resolved()))
-    pooling = read_pooling(inventory.files, described)
-    return Ready(tokenizer, stop_ids, suppressed, template, fault, merged, notes, start, pooling)
+    languages = read_languages(tokenizer, start)
+    _check_languages(languages, merged.resolved())
+    notes = (*notes, *more, *other, *behind, *_ends(tokenizer, stop_ids, merged.resolved()))
+    return Ready(
+        tokenizer,
+        stop_ids,
+        suppressed,
+        template,
+        fault,
+        merged,
+        (*notes, *_unsaid_target(languages, merged.resolved(), start, forced)),
+        start,
+        forced,
+        languages,
+        read_pooling(inventory.files, described),
+    )
+
+
+def _check_languages(languages: Languages | None, wanted: Resolved) -> None:
+    """Raise Unfit for a language that the model does not have."""
+    for name in ("source_language", "target_language"):
+        code = getattr(wanted, name)
+        if code is None:
+            continue
+        try:
+            if languages is None:
+                raise no_languages(name)
+            languages.known(name, code)
+        except RequestError as error:
+            raise Unfit.of(name, error.message, error.hint or "") from error
+
+
+def _unsaid_target(
+    languages: Languages | None, wanted: Resolved, start: int | None, forced: int | None
+) -> tuple[str, ...]:
+    """A note for a translator of which nothing says what it writes."""
+    if languages is None or wanted.target_language or {start, forced} & {*languages.ids.values()}:
+        return ()
+    return (
+        f"nothing says which of {len(languages.ids):,} languages answers are in: give target_language, "
+        f"such as {next(iter(languages.ids))}",
+    )
 
 
 def _ends(tokenizer: Tokenizer, stop_ids: frozenset[int], wanted: Resolved) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ LIMIT_BYTES = 64_000_000
 
 TOKENIZER = "tokenizer.json"
 _TEKKEN = "tekken.json"
+_SPM = ("source.spm", "target.spm", "sentencepiece.bpe.model")
 _KEPT = (
     "config.json",
     "generation_config.json",
@@ -23,6 +24,7 @@ _KEPT = (
     "tokenizer*.json",
     "tokenizer.model",  # and other vocabularies that a tokenizer.json is made of, or not: `vocabularies`
     "spiece.model",
+    *_SPM,
     "tiktoken.model",
     "qwen.tiktoken",
     "hy.tiktoken",
@@ -73,11 +75,11 @@ def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tupl
 
 
 def kept_of(names: Iterable[str]) -> list[str]:
-    """Those that belong to a model whose weights are safetensors, in name order. Of tekken.json and a
-    tokenizer.json the second: the first is as large as an adapter, and says the same.
+    """Those that belong to a model whose weights are safetensors, in name order. Of a tokenizer.json and
+    other vocabularies, which are as large as adapters and say the same, it alone.
     """
     found = _apart(filter(is_kept, names))
-    return [name for name in found if name != _TEKKEN or TOKENIZER not in found]
+    return [name for name in found if name not in (_TEKKEN, *_SPM) or TOKENIZER not in found]
 
 
 def documents_of(names: Iterable[str]) -> list[str]:
@@ -141,7 +143,7 @@ def _check(name: str, path: Path, origin: str) -> None:
 def _reason(name: str) -> str:
     if not _is_safe(name):
         return "not a safe file name"
-    if name == _TEKKEN:
+    if name in (_TEKKEN, *_SPM):
         return f"{TOKENIZER} says the same"
     if is_kept(name):
         return "the name of another but for capitals"

@@ -13,6 +13,15 @@ _WHOLE = ("PreTrained", "TokenizersBackend")
 """Classes without their ending, `TokenizerFast` or `Tokenizer`; "": none is named, and it is the model's."""
 _OF_BYTES = ("GPT2", "Roberta", "Bart", "GPTNeoX", "Cohere", "CodeGen", "Qwen2", "Qwen3_5", "")
 _OF_PIECES = ("Llama", "CodeLlama", "XLMRoberta")
+_OF_LANGUAGES = {
+    "Nllb": ("eng_Latn", "{}", True),
+    "MBart": ("en_XX", "{}", False),
+    "MBart50": ("en_XX", "{}", True),
+    "M2M100": ("en", "__{}__", True),
+}
+"""Classes of translators, which frame a text by the language that `src_lang` says: which that is unless said,
+its token, and whether it stands before the text, else behind the end token.
+"""
 _OF_BERT = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
@@ -34,7 +43,41 @@ def as_told(document: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
     if kind in _OF_PIECES and blank is False:
         for key in ("normalizer", "pre_tokenizer", "decoder"):
             _rewrite(told, key, _without_blank)
+    if kind in _OF_LANGUAGES:
+        told["post_processor"] = _framed(document, config, *_OF_LANGUAGES[kind])
     return told
+
+
+def _framed(
+    document: Mapping[str, Any], config: Mapping[str, Any], usual: str, name: str, first: bool
+) -> dict[str, Any] | None:
+    """What frames a translator's texts; the document's own where a token for it is missing."""
+    said, legacy = config.get("src_lang"), config.get("legacy_behaviour") is True
+    language, end = name.format(said if isinstance(said, str) else usual), _end(config)
+    ids = {token["content"]: token["id"] for token in document["added_tokens"]}
+    if not {language, end} <= ids.keys():
+        return document["post_processor"]
+    special = {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in (language, end)}
+    frame = [language, None, end] if first and not legacy else [None, end, language]
+    return {
+        "type": "TemplateProcessing",
+        "single": [_placed(text, "A") for text in frame],
+        "pair": [_placed(text, one) for text in frame for one in ("AB" if text is None else "A")],
+        "special_tokens": special,
+    }
+
+
+def _end(config: Mapping[str, Any]) -> str:
+    """The end token of these classes."""
+    said = config.get("eos_token", "</s>")
+    return str(said.get("content") if isinstance(said, Mapping) else said)
+
+
+def _placed(text: str | None, sequence: str) -> dict[str, Any]:
+    """A token of a frame, or the text."""
+    if text is None:
+        return {"Sequence": {"id": sequence, "type_id": 0}}
+    return {"SpecialToken": {"id": text, "type_id": 0}}
 
 
 def _flag(config: Mapping[str, Any], name: str, unless: bool | None) -> bool | None:

@@ -76,7 +76,7 @@ def annotation(row: Parameter) -> Any:
     """The type of a keyword for this row of the table."""
     if row.kind == "choice":
         return bool | Literal[row.choices] if row.switches else Literal[row.choices]
-    return {"int": int, "float": float, "strings": str | Sequence[str]}[row.kind]
+    return {"int": int, "float": float, "word": str, "strings": str | Sequence[str]}[row.kind]
 
 
 def test_the_keywords_are_the_parameter_table() -> None:

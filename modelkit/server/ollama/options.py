@@ -23,7 +23,7 @@ _NEAREST = {
     "typical_p": (LEAST_TOP_P, 1.0),
 }
 """Shares and a temperature beyond these mean to Ollama what they themselves mean."""
-_IN_GO = {"int": "integer", "float": "float32", "strings": "array", "choice": "string"}
+_IN_GO = {"int": "integer", "float": "float32", "strings": "array", "choice": "string", "word": "string"}
 
 
 @dataclass(frozen=True, slots=True)

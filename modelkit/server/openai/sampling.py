@@ -31,7 +31,8 @@ _WHOLES = {
     "draft_num_predict": ("draft_num_predict",),
 }
 _TIERS: dict[str, Priority] = {"flex": "background", "priority": "interactive", "fast": "interactive"}
-_WORDS = {name: (name,) for name in ("context_shift", "draft_acceptance")}
+_LANGUAGES = "source_language", "target_language"
+_WORDS = {name: (name,) for name in ("context_shift", "draft_acceptance", *_LANGUAGES)}
 
 # What these do elsewhere is not done here; with these values they do nothing there either.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {

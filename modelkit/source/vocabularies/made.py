@@ -8,10 +8,12 @@ from typing import Any
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.belongings import LIMIT_BYTES
+from modelkit.source.display import shown
 from modelkit.source.inventory import Inventory
 from modelkit.source.strict_json import read_json
 from modelkit.source.tree import Files, open_regular
 from modelkit.source.vocabularies import tekken
+from modelkit.source.vocabularies.arranged import WITH_WORDS, Arrange, by_class, by_words
 from modelkit.source.vocabularies.sentencepiece import agrees, sentencepiece_document
 from modelkit.source.vocabularies.tiktoken import BY_TYPE, FAMILIES, is_tiktoken, tiktoken_document
 from modelkit.source.vocabularies.words import merges_document, words_document
@@ -21,7 +23,7 @@ from runtime.records import dataclass
 _MADE = "tokenizer.json"
 _CONFIG, _MAP = "tokenizer_config.json", "special_tokens_map.json"
 _TEMPLATES = ("chat_template.jinja", "chat_template.json")
-_SENTENCEPIECE = ("tokenizer.model", "spiece.model")
+_SENTENCEPIECE = ("tokenizer.model", "spiece.model", *WITH_WORDS)
 _VOCAB, _MERGES, _WORDS = "vocab.json", "merges.txt", "vocab.txt"
 _NAMES = (*FAMILIES, tekken.NAME, *_SENTENCEPIECE, _VOCAB, _WORDS)
 """The first that is there is taken."""
@@ -124,8 +126,21 @@ def _document(
     if name == tekken.NAME:
         return tekken.tekken_document(read_json(files[name], limit=LIMIT_BYTES, label=label), label)
     if name in _SENTENCEPIECE and not is_tiktoken(data := _read(files[name], label)):
-        return sentencepiece_document(data, config, label)
+        return sentencepiece_document(data, config, label, _ids(name, files, config, label))
     return _of_others(name, files, model, config, label), {}
+
+
+def _ids(name: str, files: Files, config: Mapping[str, Any], label: str) -> Arrange | None:
+    """What a vocab.json says of a SentencePiece model's ids; None where its class or its file does."""
+    if name not in WITH_WORDS:
+        return None
+    if _VOCAB in files:
+        where = f"{label.rpartition('/')[0]}/{_VOCAB}"
+        return by_words(read_json(files[_VOCAB], label=where), config, where, pair=name == WITH_WORDS[0])
+    if by_class(config) is None:
+        said = shown(str(config.get("tokenizer_class") or "its class"))
+        raise UnsupportedSource(f"{label} has no {_VOCAB} beside it, and the ids of {said} are not known")
+    return None
 
 
 def _of_others(

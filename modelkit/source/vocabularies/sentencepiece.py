@@ -31,6 +31,7 @@ from modelkit.source.gguf.vocabulary.pieces import (
     Vocabulary,
 )
 from modelkit.source.gguf.vocabulary.scored import joined_document
+from modelkit.source.vocabularies.arranged import FOUND_NEVER, Arrange, Arranged, arranged, by_class
 from modelkit.source.vocabularies.document import added, document
 from modelkit.source.vocabularies.wire import fields, number, real, text
 from runtime.records import dataclass
@@ -57,17 +58,18 @@ class _Model:
 
 
 def sentencepiece_document(
-    data: bytes, config: Mapping[str, Any], label: str
+    data: bytes, config: Mapping[str, Any], label: str, arrange: Arrange | None = None
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """A tokenizer.json, and its bos_token and eos_token as tokenizer_config.json would say them. data: the
-    file; config: tokenizer_config.json. Raises MalformedFile for a file that is not whole, UnsupportedSource
-    for what the tokenizer library cannot do.
+    file; config: tokenizer_config.json; arrange: where ids are others than the file's. Raises MalformedFile
+    for a file that is not whole, UnsupportedSource for what the tokenizer library cannot do.
     """
-    model = _read(data, label)
+    model, arrange = _read(data, label), arrange or by_class(config)
+    if arrange is not None:
+        return _arranged(model, arrange(model.vocabulary.pieces), config, label)
     vocabulary = model.vocabulary
     pieces, types = vocabulary.pieces, vocabulary.types
-    user = sorted((pieces[one] for one in vocabulary.of_type(USER_DEFINED)), key=len, reverse=True)
-    special = [added(one, pieces[one], special=True) for one in vocabulary.of_type(CONTROL, UNKNOWN)]
+    user, special = _users(vocabulary), _specials(vocabulary)
     first, last = (
         pieces[one] if 0 <= one < len(pieces) and types[one] == CONTROL else None
         for one in (model.bos, model.eos)
@@ -85,6 +87,34 @@ def sentencepiece_document(
     )
     roles = (("bos_token", first), ("eos_token", last))
     return made, {role: piece for role, piece in roles if piece is not None}
+
+
+def _arranged(
+    model: _Model, order: Arranged, config: Mapping[str, Any], label: str
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The same with other ids."""
+    vocabulary = arranged(model.vocabulary, order, label)
+    user = _users(vocabulary)
+    made = document(
+        normalizer=_normalizer(model, config),
+        pre_tokenizer=_pre_tokenizer(model, user, config, label),
+        model=_tokens(vocabulary, user, label),
+        decoder=_decoder(model, (FOUND_NEVER,)),
+        added_tokens=[*_specials(vocabulary), *order.behind],
+        last=order.last,
+    )
+    class_ = {} if order.class_ is None else {"tokenizer_class": order.class_}
+    return made, {"eos_token": "</s>", **class_}
+
+
+def _users(vocabulary: Vocabulary) -> list[str]:
+    """Pieces that users defined, the longest first."""
+    return sorted((vocabulary.pieces[one] for one in vocabulary.of_type(USER_DEFINED)), key=len, reverse=True)
+
+
+def _specials(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    found = vocabulary.of_type(CONTROL, UNKNOWN)
+    return [added(one, vocabulary.pieces[one], special=True) for one in found]
 
 
 def agrees(made: Mapping[str, Any]) -> bool:
@@ -200,6 +230,6 @@ def _tokens(vocabulary: Vocabulary, user: Sequence[str], label: str) -> dict[str
     }
 
 
-def _decoder(model: _Model) -> dict[str, Any]:
+def _decoder(model: _Model, before: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
     first = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if model.blank_first else []
-    return sequence("decoders", [*raw_decoders(), *first])
+    return sequence("decoders", [*before, *raw_decoders(), *first])

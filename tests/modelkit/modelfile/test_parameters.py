@@ -24,6 +24,8 @@ def values(row: Parameter) -> st.SearchStrategy[object]:
         return st.lists(st.text(min_size=1, max_size=256), min_size=1, max_size=16)
     if row.kind == "choice":
         return st.sampled_from(row.choices)
+    if row.kind == "word":
+        return st.from_regex(r"[A-Za-z0-9_-]{1,32}", fullmatch=True)
     if row.kind == "int":
         return st.integers(int(row.minimum), int(row.maximum))
     return st.floats(row.minimum, row.maximum, exclude_min=row.above)

@@ -25,6 +25,7 @@ from tests.modelkit.source.files import write_source
 
 FILE = Path(__file__).resolve().parents[2] / "data" / "vocabularies.json"
 REFERENCES: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+ARRANGED: dict[str, Any] = json.loads(FILE.with_name("arranged_vocabularies.json").read_text("utf-8"))
 MODELS: dict[str, Any] = REFERENCES["sentencepiece"]
 FRAMES: dict[str, tuple[list[int], list[int]]] = {"t5": ([], [1])}
 
@@ -321,4 +322,40 @@ def test_files_of_classes_that_do_not_fit_are_refused(
     config = {"tokenizer_class": class_} if class_ else {}
     *_, inventory = [source(tmp_path, name, text.encode(), config) for name, text in files.items()]
     with pytest.raises(SourceError, match=said):
+        require_tokenizer(inventory)
+
+
+def arranged(folder: Path, name: str, **changed: bytes) -> Inventory:
+    files = {file: base64.b64decode(data) for file, data in ARRANGED[name]["files"].items()}
+    config = ARRANGED[name]["config"]
+    *_, inventory = [source(folder, file, data, config) for file, data in {**files, **changed}.items()]
+    return inventory
+
+
+@pytest.mark.parametrize("name", list(ARRANGED))
+def test_pieces_have_the_ids_that_their_class_gives_them(tmp_path: Path, name: str) -> None:
+    tokenizer = rebuilt(arranged(tmp_path, name))
+    for text, ids in ARRANGED[name]["cases"]:
+        assert tokenizer.encode(text, add_special=True) == ids, text
+    if name == "marian":
+        target = tokenizer.pieces[" zwölf"]  # its source has no such piece, and finds none
+        assert tokenizer.decode([target, ARRANGED[name]["cases"][0][1][0], target]) == "zwölf modelkitzwölf"
+
+
+@pytest.mark.parametrize(
+    ("vocab", "said"),
+    [
+        (b'{"<unk>": 0, "</s>": 2}', "ids that are not those from 0 on"),
+        (b'{"<unk>": 0, "a": 1}', "no <unk> or no </s>"),
+        (b'{"<unk>": 0, "</s>": 1}', "hardly a piece of those that have ids"),
+    ],
+)
+def test_ids_that_do_not_suit_a_model_are_refused(tmp_path: Path, vocab: bytes, said: str) -> None:
+    with pytest.raises(SourceError, match=said):
+        require_tokenizer(arranged(tmp_path, "marian", **{"vocab.json": vocab}))
+
+
+def test_a_model_whose_class_is_not_known_is_refused(tmp_path: Path) -> None:
+    inventory = source(tmp_path, "sentencepiece.bpe.model", base64.b64decode(MODELS["t5"]["model"]))
+    with pytest.raises(UnsupportedSource, match=r"no vocab\.json beside it"):
         require_tokenizer(inventory)
