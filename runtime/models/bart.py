@@ -278,7 +278,7 @@ FAMILY = Family(
     checkpoint=always(
         Checkpoint(
             rows=_ROWS,
-            copies=("shared.weight", tuple(f"{name}weight" for name in _COPIES)),
+            copies=("model.shared.weight", tuple(f"{name}weight" for name in _COPIES)),
             spare=("embed_positions.weights",),
         )
     ),

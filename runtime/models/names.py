@@ -473,6 +473,8 @@ ARCHITECTURES: dict[str, str] = {
     "pegasus": "bart",
     "T5GemmaForConditionalGeneration": "t5gemma",
     "t5gemma": "t5gemma",
+    "T5Gemma2ForConditionalGeneration": "t5gemma2",
+    "t5gemma2": "t5gemma2",
     "BertModel": "bert",
     "BertForMaskedLM": "bert",
     "JinaBertModel": "bert",

@@ -96,16 +96,16 @@ _NO_MEMORY = cast("AttentionCache", None)
 
 
 class EncoderLayer(Module):
-    def __init__(self, config: StackConfig, rope: Rope | None, window: int | None) -> None:
+    def __init__(self, config: StackConfig, attention: SelfAttention) -> None:
+        """attention: which looks ahead."""
         super().__init__()
         norm = rms_norms(config)
-        self.self_attn = _self_attention(config, rope)
+        self.self_attn = attention
         self.mlp = gated_mlp(config)
         self.pre_self_attn_layernorm = norm()
         self.post_self_attn_layernorm = norm()
         self.pre_feedforward_layernorm = norm()
         self.post_feedforward_layernorm = norm()
-        self.self_attn.look_ahead(window)
 
     def __call__(self, x: mx.array, whole: Step) -> mx.array:
         """whole: see `whole_texts`."""
@@ -161,8 +161,9 @@ class EncoderStack(Stack):
 
     def __init__(self, config: StackConfig) -> None:
         super().__init__(config)
-        kinds = zip(layer_ropes(config), config.windows, strict=True)
-        self.layers = [EncoderLayer(config, rope, window) for rope, window in kinds]
+        self.layers = [EncoderLayer(config, _self_attention(config, rope)) for rope in layer_ropes(config)]
+        for layer, window in zip(self.layers, config.windows, strict=True):
+            layer.self_attn.look_ahead(window)
 
     def __call__(self, whole: Step) -> mx.array:
         """Normed hidden states of whole texts [B, T, D]. whole: see `whole_texts`."""

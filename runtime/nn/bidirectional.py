@@ -46,18 +46,21 @@ def attend_both_ways(
     scale: float,
     softcap: float | None = None,
     window: int | None = None,
+    ahead: int | None = None,
     between: Between | None = None,
     counts: Sequence[int] | None = None,
 ) -> mx.array:
     """Queries [B, H, T, D] over keys and values [B, G, T, D]; returns [B, T, H * D].
 
-    window: only keys at most so many positions away are seen, on either side. counts: how many tokens each
-    row has, where they are padded to T; what is behind them is seen by nobody, and sees itself.
+    window: only keys at most so many positions away are seen, on either side; ahead: how many of those behind
+    a token, where that is another number. counts: how many tokens each row has, where they are padded to T;
+    what is behind them is seen by nobody, and sees itself.
     """
     batch, heads, length, _ = queries.shape
     own = None if counts is None or min(counts) == length else mx.array(list(counts), dtype=mx.int32)
-    most = length if window is None else min(length, max(window, LEAST_BLOCK))
-    reach = length if window is None else min(length, 2 * window + most)
+    sides = None if window is None else (window, window if ahead is None else ahead)
+    most = length if sides is None else min(length, max(*sides, LEAST_BLOCK))
+    reach = length if sides is None else min(length, sum(sides) + most)
     rows = max(min(SCORES // (heads * reach), most), 1)
     together = max(SCORES // (heads * reach * rows), 1)
     answers: list[mx.array] = []
@@ -66,12 +69,12 @@ def attend_both_ways(
         parts: list[mx.array] = []
         for start in range(0, length, rows):
             asking = range(start, min(start + rows, length))
-            seen = _seen_by(asking, length, window)
+            seen = _seen_by(asking, length, sides)
             part = attention(
                 queries[texts, :, asking.start : asking.stop],
                 keys[texts, :, seen.start : seen.stop],
                 values[texts, :, seen.start : seen.stop],
-                _mask(asking, seen, window, between, queries.dtype, None if own is None else own[texts]),
+                _mask(asking, seen, sides, between, queries.dtype, None if own is None else own[texts]),
                 scale=scale,
                 softcap=softcap,
             )
@@ -82,18 +85,22 @@ def attend_both_ways(
     return merge_heads(answers[0] if len(answers) == 1 else mx.concatenate(answers))
 
 
-def _seen_by(asking: range, length: int, window: int | None) -> range:
+Sides = tuple[int, int]
+"""How many keys are seen before a token, and behind it."""
+
+
+def _seen_by(asking: range, length: int, sides: Sides | None) -> range:
     """The keys that any of these queries sees."""
-    if window is None:
+    if sides is None:
         return range(length)
-    first = max(asking.start - window, 0)
-    return range(first - first % KEYS, min(asking.stop + window, length))
+    first = max(asking.start - sides[0], 0)
+    return range(first - first % KEYS, min(asking.stop + sides[1], length))
 
 
 def _mask(
     asking: range,
     seen: range,
-    window: int | None,
+    sides: Sides | None,
     between: Between | None,
     dtype: mx.Dtype,
     own: mx.array | None,
@@ -101,12 +108,15 @@ def _mask(
     keys = mx.arange(seen.start, seen.stop)
     real = None if own is None else (keys[None] < own[:, None])[:, None, None]
     if between is not None:
-        assert window is None
+        assert sides is None
         bias = between(asking, seen).astype(dtype)
         return bias if real is None else mx.where(real, bias, -mx.inf)
-    if window is None or max(asking.stop - 1 - seen.start, seen.stop - 1 - asking.start) <= window:
+    if sides is None:
         return real
-    apart = mx.abs(mx.arange(asking.start, asking.stop)[:, None] - keys[None])
-    near = (apart <= window)[None, None]
+    back, ahead = sides
+    if asking.stop - 1 - seen.start <= back and seen.stop - 1 - asking.start <= ahead:
+        return real
+    later = keys[None] - mx.arange(asking.start, asking.stop)[:, None]
+    near = ((later >= -back) & (later <= ahead))[None, None]
     # A query behind its text's end would see nothing, and what it then is would reach others as 0 times NaN.
-    return near if real is None else (near & real) | (apart == 0)[None, None]
+    return near if real is None else (near & real) | (later == 0)[None, None]

@@ -82,12 +82,14 @@ class Attention(Attending):
         )
         self._ahead = False
         self._window: int | None = None
+        self._behind: int | None = None
 
-    def look_ahead(self, window: int | None = None) -> None:
+    def look_ahead(self, window: int | None = None, behind: int | None = None) -> None:
         """From now on every token of a text, which is read whole, sees those behind it, too. window: how many
-        to either side; None: all.
+        to either side; None: all. behind: how many behind it, where that is another number.
         """
         self._ahead, self._window, self._as_stated = True, window, False
+        self._behind = behind
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
         """See `sublayer.added`."""
@@ -111,6 +113,7 @@ class Attention(Attending):
                 scale=self._scale,
                 softcap=self._softcap,
                 window=self._window,
+                ahead=self._behind,
                 counts=step.counts,
             )
         rope = self._rope

@@ -60,8 +60,8 @@ RULES: dict[type, Found] = {
 
 def rule_for(module: Any) -> Found | None:
     """Attention of any class that says what it is with fewer heads (`of_heads`), also where all memories of
-    its layer are its own (`memories` is None) or where it `crosses` over to what an encoder has read, and any
-    latent one; any mixture that says beside its call what
+    its layer are its own (`memories` is None) or where it `crosses` over to what an encoder has read or
+    `joins` that with its own tokens, and any latent one; any mixture that says beside its call what
     it `adds` up, or whom it `asks_whole`; and what says beside its call that each number between its matrices
     is made of its own rows alone, and of sums over all if it has a `total`: a feed-forward part (`by_inner`),
     a gated convolution (`by_channel`); and what says beside its call that it `mixes` a token with the one
@@ -74,6 +74,8 @@ def rule_for(module: Any) -> Found | None:
     if hasattr(module, "of_heads") and "conv" in module:
         return (*ATTENTION, Recurrent), split_filtered
     if hasattr(module, "of_heads"):
+        if getattr(module, "joins", False):
+            return (*ATTENTION, *ENCODED), split_attention
         return ENCODED if getattr(module, "crosses", False) else ATTENTION, split_attention
     if isinstance(module, LatentAttention):
         return ATTENTION, split_latent

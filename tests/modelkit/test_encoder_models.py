@@ -138,13 +138,16 @@ def test_no_draft_guesses_for_it(make: Callable[..., Path], tmp_path: Path) -> N
         modelkit.create(tmp_path / "Modelfile", name="it", home=tmp_path)
 
 
-def test_copies_of_the_embedding_are_left_out(make: Callable[..., Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "above"), [("t5", ""), ("bart", "model.")])
+def test_copies_of_the_embedding_are_left_out(
+    name: str, above: str, make: Callable[..., Path], tmp_path: Path
+) -> None:
     from safetensors.numpy import save_file
 
-    folder = make()
-    state = random_state(Reference("t5").record["tensors"])
-    names = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
-    save_file({**state, **dict.fromkeys(names, state["shared.weight"])}, folder / "model.safetensors")
+    folder = make(name)
+    state = random_state(Reference(name).record["tensors"])
+    names = f"{above}encoder.embed_tokens.weight", f"{above}decoder.embed_tokens.weight", "lm_head.weight"
+    save_file({**state, **dict.fromkeys(names, state[f"{above}shared.weight"])}, folder / "model.safetensors")
     (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
     created = modelkit.create(tmp_path / "Modelfile", name="it", quantize="q8", home=tmp_path)
     assert any("shared.weight says the same" in note for note in created.notes)

@@ -48,7 +48,8 @@ _GEMMAS = ("embedding_gemma2", "embedding_gemma2_text")
 OF_ENCODERS = (*_WITH_POOLERS, *_GEMMAS, "distilbert", "modernbert", "nomic_bert", "eurobert")
 _BOTH_WAYS = "use_bidirectional_attention"
 _BARTS = ("bart", "mbart", "m2m_100", "marian", "pegasus")
-WHOLE = (*_BARTS, "t5", "mt5", "umt5", "t5gemma", *OF_ENCODERS)  # entries that say all their sizes
+_T5 = ("t5", "mt5", "umt5", "t5gemma", "t5gemma2")
+WHOLE = (*_BARTS, *_T5, *OF_ENCODERS)  # entries that say all their sizes
 HALF_COLUMNS = slice(None, None, 3)  # of those above
 _COMPUTED = (
     *(".slope_rate", ".query_decay", ".key_decay", ".diagonal_decay"),  # of MiniMax

@@ -25,7 +25,7 @@ from tests.support.parity import Reference
 
 GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.9, top_k=20, repeat_penalty=1.2, seed=11)
-FAMILIES = ("t5", "umt5", "t5gemma")
+FAMILIES = ("t5", "umt5", "t5gemma2")
 START = 0
 CONTEXT = 128
 TOKEN_BYTES = 4 * 768  # of T5's four layers, of a prompt as of an answer

@@ -126,6 +126,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("rwkv", {"rescale_every": 0.5}, "rescale_every is 0.5"),
     ("openai_gpt", {"afn": "gelu_pytorch_tanh"}, "afn is 'gelu_pytorch_tanh'"),
     ("openai_gpt", {"n_head": 3, "num_attention_heads": 3}, "n_embd is 64"),
+    ("t5gemma2", {"encoder": None}, "encoder should be a block of fields"),
+    ("t5gemma2", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
     ("talkie", {"num_key_value_heads": 2}, "num_key_value_heads is 2"),
     ("talkie", {"tie_word_embeddings": True}, "tie_word_embeddings is True"),
     ("talkie", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rotation of this family is not"),

@@ -45,6 +45,7 @@ ABSOLUTE = {
     *("iquest_loop", "llama4"),
     "ministral3",
     "mistral4",
+    "t5gemma2",
     *("mistral_large4", "openai_gpt", "opt", "opt_350m", "recurrent_gemma", "xglm"),
 }
 """Their answers depend on where a text begins, not only on how far its tokens are apart."""

@@ -48,7 +48,18 @@ HALVED = (
     ),
     *("dory_biases", "nanbeige", "hunyuan_large", "grove_moe"),
 )
-READERS = "bart", "m2m_100", "marian", "mbart", "t5", "t5_v1_1", "umt5", "t5gemma", "t5gemma_biases"
+READERS = (
+    "bart",
+    "m2m_100",
+    "marian",
+    "mbart",
+    "t5",
+    "t5_v1_1",
+    "umt5",
+    "t5gemma",
+    "t5gemma2",
+    "t5gemma_biases",
+)
 """Whose prompts an encoder reads."""
 DEEPER = "rwkv7 of 4", "t5 of 4"
 """With as many layers."""

@@ -30,7 +30,7 @@ def tied(name: str) -> bool:
     return described.writes and bool(getattr(described.config, "tied", False))
 
 
-ALWAYS = ("zamba2", "zamba2_plain")
+ALWAYS = ("t5gemma2", "zamba2", "zamba2_plain")
 TIED = [name for name in Reference.names() if tied(name) and name not in ALWAYS]
 
 
