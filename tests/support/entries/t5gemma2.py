@@ -35,9 +35,9 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "encoder": {
                 "text_config": {
                     **_STACK,
-                    "num_hidden_layers": 3,
+                    "num_hidden_layers": 2,
                     "sliding_window": 6,
-                    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+                    "layer_types": ["sliding_attention", "full_attention"],
                 },
                 "vision_config": _TOWER,
                 "mm_tokens_per_image": 4,
@@ -45,7 +45,7 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             },
             "decoder": {
                 **_STACK,
-                "num_hidden_layers": 4,
+                "num_hidden_layers": 2,
                 "sliding_window": 12,
                 "sliding_window_pattern": 2,
                 "final_logit_softcapping": 8.0,
