@@ -6,8 +6,8 @@ Ollama and OpenAI's strict mode take such a schema as closed, and so does this; 
 `additionalProperties: true`.
 
 `unevaluatedProperties` and `unevaluatedItems` are `additionalProperties` and `items` where nothing but the
-schema itself describes the value. Where its allOf and what it refers to do, and do no more than name
-properties, no unevaluated ones are none but those that all of them name.
+schema itself describes the value. Where other parts of it do, they are written out before
+(`modelkit.grammars.evaluated`).
 
 OpenAPI's `nullable` is the type null beside the one that is named, as its version 3.0.3 has it.
 
@@ -33,13 +33,6 @@ _UNEVALUATED = {
     "unevaluatedItems": ("items", (*_PARTS, "contains")),
 }
 """(the same where a schema has none of those others, which may look at some)."""
-_LOOKING = frozenset(
-    {
-        *("additionalProperties", "patternProperties", "unevaluatedProperties", "anyOf", "oneOf"),
-        *("dependencies", *_CONDITIONS),
-    }
-)
-"""What may look at properties that it does not name, or at some for a while."""
 _NULLABLE = "nullable"
 _VALUES = frozenset({"const", "enum", "default", "examples", "example"})
 _NAMING = frozenset({*_NAMED_CHILDREN, "$defs", "definitions"})
@@ -54,7 +47,7 @@ def as_meant(text: str) -> str:
     try:
         root = json.loads(text)
         everywhere = [*_schemas(root)] if any(word in text for word in (_NULLABLE, *_UNEVALUATED)) else []
-        renamed = [_without_unevaluated(schema, root) for schema in everywhere]
+        renamed = [_without_unevaluated(schema) for schema in everywhere]
         nullable = [
             one for one in everywhere if one.get(_NULLABLE) is True and isinstance(one.get("type"), str)
         ]
@@ -68,11 +61,11 @@ def as_meant(text: str) -> str:
         return text
 
 
-def _without_unevaluated(schema: _Schema, root: _Schema) -> bool:
+def _without_unevaluated(schema: _Schema) -> bool:
     """Put what is meant in the place of words for what no part of a schema has looked at, where there is only
-    one part, or all of them do no more than name properties. Was there any?
+    one part. Was there any?
     """
-    found = _with_joined_names(schema, root)
+    found = False
     for key, (meant, others) in _UNEVALUATED.items():
         if (
             key in schema
@@ -82,29 +75,6 @@ def _without_unevaluated(schema: _Schema, root: _Schema) -> bool:
             schema.setdefault(meant, schema.pop(key))
             found = True
     return found
-
-
-def _with_joined_names(schema: _Schema, root: _Schema) -> bool:
-    if schema.get("unevaluatedProperties") is not False or not schema.keys() & {"allOf", "$ref"}:
-        return False
-    names, left, seen = dict[str, bool](), [schema], set[int]()
-    while left:
-        part = left.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        inner = [*_listed(part.get("allOf")), *([target(part["$ref"], root)] if "$ref" in part else [])]
-        plain = not part.keys() & _LOOKING or (
-            part is schema and not part.keys() & _LOOKING - {"unevaluatedProperties"}
-        )
-        if not plain or not all(isinstance(one, dict) for one in inner):
-            return False
-        named = part.get("properties", {})
-        names.update(dict.fromkeys(named, True) if isinstance(named, dict) else {})
-        left += inner
-    del schema["unevaluatedProperties"]
-    schema["allOf"] = [*_listed(schema.get("allOf")), {"properties": names, "additionalProperties": False}]
-    return True
 
 
 def _schemas(root: Any) -> Iterator[_Schema]:

@@ -33,7 +33,7 @@ from modelkit.grammars.cases import (
 )
 from modelkit.grammars.led import stays
 from modelkit.grammars.opposites import LONGEST, MOST_PLACES, cases_of, none_of
-from modelkit.grammars.places import LETTER, Schema, escaped, places_in
+from modelkit.grammars.places import LETTER, Schema, as_of_2020, escaped, places_in
 from modelkit.grammars.unlisted import NOTHING, alternatives, spell
 from modelkit.grammars.ways import SAID, Beyond, Way
 from runtime.records import dataclass
@@ -65,7 +65,7 @@ def without_conditions(root: Schema) -> dict[str, str]:
     if not any(schema.keys() & _KEYS for _, schema in places):
         return {}
     where = {id(schema): at for at, schema in places}
-    _as_of_2020(root, places)
+    as_of_2020(root, places)  # a way has the items in front of a list so
     lifted = {id(one) for _, schema in places for one in _alone(schema)}
     astray = next((led for _, schema in places if not stays(led := schema.get("$ref", "#"))), None)
     writing = _Writing(root, astray)
@@ -80,17 +80,6 @@ def without_conditions(root: Schema) -> dict[str, str]:
         (key, id(value)) for _, schema in places_in(root) for key, value in schema.items() if key in _KEYS
     }
     return {at: why for at, (key, value, why) in writing.refused.items() if (key, id(value)) in left}
-
-
-def _as_of_2020(root: Schema, places: Sequence[tuple[str, Schema]]) -> None:
-    """A way has the items in front of a list as later drafts have them, and the library goes by `$schema`."""
-    root.pop("$schema", None)
-    for _, schema in places:
-        if isinstance(schema.get("items"), list):
-            schema["prefixItems"] = schema.pop("items")
-            if "additionalItems" in schema:
-                schema["items"] = schema["additionalItems"]
-        schema.pop("additionalItems", None)  # beside anything else it says nothing
 
 
 def _alone(schema: Schema) -> list[Schema]:
@@ -128,8 +117,6 @@ class _Writing:
             for holder in holders:
                 for key, choice in self._choices(holder.schema, said, names):
                     last = holder, key
-                    if beside := schema.keys() & {"unevaluatedProperties", "unevaluatedItems"}:
-                        raise Beyond(f"it stands beside {min(beside)}, which depends on it")
                     if self._astray is not None:
                         led = str(self._astray)[:80]
                         raise Beyond(f"{led!r} leads to nothing in the schema, or to too much")

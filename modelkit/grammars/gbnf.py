@@ -4,7 +4,8 @@ The converter hands characters on as they are escaped, in spellings that Lark do
 classes as they stand, where an expression has operators (`&&`, `--`) and `.` leaves out line ends: these are
 written out. It leaves out the brackets of `("a"?)*` and so makes `"a"?*` of it, which Lark does not take;
 they stay where more than one thing stands inside: an empty text at the end changes nothing else. What is
-repeated no time (`x{0}`), which Lark does not take, is an empty text.
+repeated no time (`x{0}`), which Lark does not take, is an empty text, and so is a class of nothing (`[]`).
+Where a repeat is repeated (`"a"*{2}`), which the converter does not take, it has brackets.
 
 References to tokens (`<[7]>`, `<think>`, and `!<think>` for any other one) go by the converter as rules that
 refer to themselves, and are written when it is done.
@@ -15,7 +16,8 @@ there are, such rules are no terminals (`lexemes`).
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from math import prod
 from typing import TYPE_CHECKING
@@ -68,7 +70,7 @@ def as_lark(text: str) -> str:
     names = _apart(piece for piece in found if _NAME.fullmatch(piece))
     tokens = _tokens({piece for piece in found if _TOKEN.fullmatch(piece)}, {*names.values()})
     names |= tokens
-    pieces = _without_never([names.get(piece) or _written(piece) for piece in found])
+    pieces = _with_brackets(_without_never([names.get(piece) or _written(piece) for piece in found]))
     pieces += [f"\n{name} ::= {name}" for name in tokens.values()]
     said = [place for place, piece in enumerate(pieces) if not (piece.isspace() or piece.startswith("#"))]
     for before, place, behind in _threes(said):
@@ -88,7 +90,36 @@ def as_lark(text: str) -> str:
 
 def _without_never(pieces: list[str]) -> list[str]:
     """With an empty text in the place of what is repeated no time."""
-    opened, cuts = list[int](), list[tuple[int, int]]()
+    cuts = list[tuple[int, int]]()
+    for item, place in _repeats(pieces):
+        if _NEVER.fullmatch(pieces[place]):
+            while cuts and cuts[-1][0] >= item:
+                cuts.pop()
+            cuts.append((item, place))
+    kept, at = list[str](), 0
+    for start, stop in cuts:
+        kept += [*pieces[at:start], '""']
+        at = stop + 1
+    return kept + pieces[at:]
+
+
+def _with_brackets(pieces: list[str]) -> list[str]:
+    """With brackets around a repeat that is repeated (`"a"*{2}`)."""
+    opened, closed, last = Counter[int](), set[int](), dict[int, int]()
+    for item, place in _repeats(pieces):
+        if item in last:
+            opened[item] += 1
+            closed.add(last[item])
+        last[item] = place
+    found = list[str]()
+    for place, piece in enumerate(pieces):
+        found += [*["("] * opened[place], piece, *([")"] if place in closed else ())]
+    return found
+
+
+def _repeats(pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """(where something begins that is repeated, where it says how often)."""
+    opened = list[int]()
     item: int | None = None
     for place, piece in enumerate(pieces):
         if piece.isspace() or piece.startswith("#"):
@@ -100,15 +131,8 @@ def _without_never(pieces: list[str]) -> list[str]:
             item = opened.pop() if opened else None
         elif not piece.startswith(_REPEATS):
             item = place
-        elif item is not None and _NEVER.fullmatch(piece):
-            while cuts and cuts[-1][0] >= item:
-                cuts.pop()
-            cuts.append((item, place))
-    kept, at = list[str](), 0
-    for start, stop in cuts:
-        kept += [*pieces[at:start], '""']
-        at = stop + 1
-    return kept + pieces[at:]
+        elif item is not None:
+            yield item, place
 
 
 def _rules(text: str) -> "dict[str, RuleNode]":
@@ -127,7 +151,7 @@ def _apart(names: Iterable[str]) -> dict[str, str]:
     for name in dict.fromkeys(names):
         if name in found:
             continue
-        known = re.sub(r"([a-z])([A-Z])", r"\1-\2", f"r-{name}" if name[0].isdigit() else name)
+        known = re.sub(r"([a-z])([A-Z])", r"\1-\2", name if name[0].isalpha() else f"r-{name}")
         while (key := known.lower().replace("-", "_")) in taken:
             known += "-again"
         taken.add(key)
@@ -181,6 +205,8 @@ def _threes(places: list[int]) -> Iterator[tuple[int, int, int]]:
 def _written(piece: str) -> str:
     if piece == ".":
         return _ANY
+    if piece in ("[]", "[^]"):
+        return '""'
     if len(piece) < 3 or piece[0] not in '"[':
         return piece
     try:

@@ -1,5 +1,5 @@
-"""What a schema says of names: patterns that one name fits together are written apart, and so is what
-`propertyNames` says beside properties and patterns.
+"""What a schema says of names: patterns that one name fits together are written apart, also those of
+several parts of an allOf, and so is what `propertyNames` says beside properties and patterns.
 
     {"patternProperties": {"^a": A, "b$": B}}
         = names with a in front and no b behind: A  |  with b behind and no a in front: B  |  with both: both
@@ -12,6 +12,7 @@ refused.
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from modelkit.grammars.automata import (
@@ -25,16 +26,18 @@ from modelkit.grammars.automata import (
     takes,
     takes_any,
 )
-from modelkit.grammars.cases import KINDS, Case, Work
+from modelkit.grammars.cases import KINDS, SAYS_NOTHING, Case, Work, said_of, written_of
+from modelkit.grammars.cases import at_once as at_once_of
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.opposites import cases_of
 from modelkit.grammars.places import Schema, places_in
 from modelkit.grammars.texts import patterns_in
 from modelkit.grammars.unfolded import pattern_of
-from modelkit.grammars.ways import Beyond
+from modelkit.grammars.ways import SAID, Beyond
 
 _NAMES = "propertyNames"
 _PATTERNS = "patternProperties"
+_OBJECT = frozenset({"properties", _PATTERNS, "additionalProperties"})
 _MOST_PATTERNS = 6
 _MOST_NAMES = 300  # that are told from a pattern
 
@@ -46,12 +49,35 @@ def with_names_apart(root: Schema) -> bool:
     """Write them out, in place. Was there any?"""
     writing = _Writing(root)
     for _, schema in reversed([*places_in(root)]):
+        with suppress(Beyond, TypeError, AttributeError, LookupError):
+            writing.changed |= _join(schema)
         if _NAMES in schema or _PATTERNS in schema:
             try:
                 writing.write_out(schema)
             except (Beyond, NotUnderstood, TypeError, AttributeError, LookupError):
                 continue  # as it is: the library says what is wrong
     return writing.changed
+
+
+def _join(schema: Schema) -> bool:
+    """Put what several parts of an allOf say of names together, where one has patterns, in place."""
+    every = schema.get("allOf", ())
+    plain = [one for one in every if isinstance(one, dict) and not one.keys() - SAID - SAYS_NOTHING]
+    named = [one for one in (schema, *plain) if one.keys() & _OBJECT]
+    if len(named) < 2 or not any(_PATTERNS in one for one in named):
+        return False
+    case = said_of({key: value for key, value in schema.items() if key in SAID})
+    for one in plain:
+        case = case and (said := said_of(one)) and at_once_of(case, said)
+    if case is None:  # nothing is left of it, which the library says
+        return False
+    written = written_of(case)
+    rest = [one for one in every if not any(one is other for other in plain)]
+    kept = {key: value for key, value in schema.items() if key not in SAID and key != "allOf"}
+    more = [*rest, *written.pop("allOf", ())]
+    schema.clear()
+    schema |= kept | written | ({"allOf": more} if more else {})
+    return True
 
 
 class _Writing:

@@ -7,8 +7,8 @@ takes times ten until it is whole, and that in 32 bits: 0.57, in doubles, become
 """
 
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
-from typing import Any
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import Any, TypeGuard
 
 LOWEST = -(2**63) + 1024
 """From here down no number is held."""
@@ -20,6 +20,7 @@ _LARGEST_STEP = 2**32 - 1  # without its point
 _MOST = 2**63 - 1  # of 64 bits; the library counts with it where more is said
 
 
+_MOST_BETWEEN = 16  # multiples that follow each other
 _NEAREST = {"minimum": LOWEST + 1024, "maximum": 2**63 - 1024}
 """Bounds that are doubles, and that the library counts with."""
 
@@ -39,6 +40,49 @@ def with_near_bounds(schema: dict[str, Any]) -> bool:
                 schema.setdefault(key, nearest)
                 changed = True
     return changed
+
+
+def between_multiples(step: float, its: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+    """(bounds of the numbers between multiples that follow each other, are these all). its: bounds beside
+    them; those nearest to 0 come first, and only so many.
+    """
+    unit = Decimal(str(step))
+    low, high = (_outermost(its, end) for end in ("inimum", "aximum"))
+    first = None if low is None else int((low / unit).to_integral_value(ROUND_FLOOR))
+    last = None if high is None else int((high / unit).to_integral_value(ROUND_CEILING))
+    start, stop = _window(first, last)
+    found = [
+        {"exclusiveMinimum": _number(unit * at), "exclusiveMaximum": _number(unit * (at + 1))}
+        for at in range(start, stop)
+    ]
+    return found, (start, stop) == (first, last)
+
+
+def _window(first: int | None, last: int | None) -> tuple[int, int]:
+    """So many of a range as near to 0 as they can be."""
+    half = _MOST_BETWEEN // 2
+    if first is None:
+        stop = half if last is None else min(last, half)
+        return stop - _MOST_BETWEEN, stop
+    start = max(first, -half)
+    if last is None:
+        return start, start + _MOST_BETWEEN
+    start = max(first, min(start, last - _MOST_BETWEEN))
+    return start, min(last, start + _MOST_BETWEEN)
+
+
+def _outermost(its: Mapping[str, Any], end: str) -> Decimal | None:
+    """The bound at one end."""
+    said = [its[key] for key in (f"m{end}", f"exclusiveM{end}") if is_number(its.get(key))]
+    return Decimal(str((max if end == "inimum" else min)(said))) if said else None
+
+
+def _number(value: Decimal) -> float:
+    return int(value) if value == value.to_integral_value() else float(value)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def unheld(schema: Mapping[str, Any]) -> str | None:

@@ -3,8 +3,8 @@
 What is outside of most keywords is inside of another: a shorter text than minLength is one of maxLength, what
 is not of some types is of the others, a property that must not be so is there and is otherwise. Texts that
 do not fit a pattern fit another one (`texts`). Of a list of which one item must not be so, that is one of
-the first MOST_PLACES: no schema says "one of all". What is outside of a multiple has no such schema, nor what
-is outside of all that is said of names, where these may be any; that is said by name.
+the first MOST_PLACES: no schema says "one of all". Where names may be any, all that are not listed are so
+that one must not be, and there is one. What is no multiple lies between two of some that follow each other.
 """
 
 import json
@@ -28,6 +28,7 @@ from modelkit.grammars.cases import (
 )
 from modelkit.grammars.expressions import NotUnderstood
 from modelkit.grammars.keywords import KIND_OF, SIZES, leaves_halves, of_other_types, outside, says
+from modelkit.grammars.numbers import between_multiples, is_number
 from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.places import LETTER
 from modelkit.grammars.texts import pattern_for
@@ -42,6 +43,7 @@ _DEEPEST = 16
 _A_LOOK = 20  # of work, at a schema
 MOST_PLACES = 16
 """Of a list, where an item that is asked for stands: behind them it may be any, and says nothing more."""
+_MOST_NAMES = 3  # of which any may be there
 LONGEST = 60_000
 """Characters of what is asked of one list in all these places together, above which fewer are taken."""
 
@@ -141,12 +143,19 @@ class _Reading:
                 return self._none_where(value, schema, depth, kinds)
             case "$ref" if (found := target(value, self._root)) is not None:
                 return self.none(found, depth, kinds)
+            case "multipleOf" if is_number(value) and value > 0:
+                return self._none_of_multiples(value)
             case "prefixItems" | "items" | "additionalItems" | "contains":
                 return self._none_of_lists(key, value, schema, depth)
             case _ if KIND_OF.get(key) == "object" and key not in SIZES:
                 return [*self._none_of_objects(key, value, schema, depth)]
             case _:
                 return outside(key, value)
+
+    def _none_of_multiples(self, step: float) -> list[Case]:
+        between, all_ = between_multiples(step, self._beside)
+        self._work.narrowed |= not all_
+        return [Case({"type": ["number"]}, (), ({"anyOf": between},))] if between else []
 
     def _none_of_texts(self, pattern: str) -> list[Case]:
         try:
@@ -178,7 +187,8 @@ class _Reading:
                 yield from self._otherwise(value, depth)
             case "additionalProperties" | "patternProperties" | "propertyNames" if value not in (True, {}):
                 if self._names is None:
-                    raise no_other(f"`{key}`")
+                    yield from self._none_of_names(key, value, schema, depth)
+                    return
                 yield from self._otherwise(dict(self._said_of_names(key, value, schema, depth)), depth)
             case "dependentRequired" | "dependentSchemas" | "dependencies" if isinstance(value, Mapping):
                 for name, what in value.items():
@@ -188,6 +198,31 @@ class _Reading:
             case _:
                 if value not in (True, {}):
                     raise no_other(f"`{key}`")
+
+    def _none_of_names(self, key: str, value: Any, schema: Schema, depth: int) -> Iterator[Case]:
+        """Of names that may be any: all of them that are not listed are so, and there is one."""
+        self._work.narrowed = True
+        match key:
+            case "propertyNames":
+                if names := _Reading(self._root, self._work).none(value, depth, ["string"]):
+                    yield Case(
+                        {"type": ["object"], "minProperties": 1}, (), ({"propertyNames": schema_of(names)},)
+                    )
+            case "patternProperties":
+                for pattern, inner in value.items():
+                    others = schema_of(self._none_inside(inner, depth))
+                    known = [name for name in self._listed(schema) if not self._fits(name, pattern)]
+                    yield from _one_more(known, others, {pattern: others}, {"additionalProperties": False})
+            case _:
+                others = schema_of(self._none_inside(value, depth))
+                gone = dict.fromkeys(schema.get("patternProperties", ()), False)
+                yield from _one_more(
+                    [*schema.get("properties", ())], others, gone, {"additionalProperties": others}
+                )
+
+    def _listed(self, schema: Schema) -> list[str]:
+        """Names that it has, or what stands beside it."""
+        return [*dict.fromkeys((*schema.get("properties", ()), *self._beside.get("properties", ())))]
 
     def _otherwise(self, named: Mapping[str, Any], depth: int) -> Iterator[Case]:
         """A property that is there, and is not so."""
@@ -250,3 +285,20 @@ class _Reading:
                 more = min(MOST_PLACES, max(LONGEST // long, 1))
                 wrong = [(len(front) + place, others) for place in range(more)]
         return [item_at(place, schema_of(cases)) for place, cases in wrong if cases]
+
+
+def _one_more(names: Sequence[str], said: Any, patterns: Schema, rest: Way) -> Iterator[Case]:
+    """Objects with some of these names, and one more at least. said: of those."""
+    if said is False:
+        return
+    every = [*_some_of(names)] if len(names) <= _MOST_NAMES else [(), tuple(names)]
+    for there in every:
+        way: Way = {"properties": {name: name in there for name in names}} if names else {}
+        way |= {"required": [*there]} if there else {}
+        way |= {"patternProperties": patterns} if patterns else {}
+        yield of_object(**way, **rest, minProperties=len(there) + 1)
+
+
+def _some_of(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for count in range(len(names) + 1):
+        yield from combinations(names, count)

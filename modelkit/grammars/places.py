@@ -1,6 +1,6 @@
 """Where the schemas within a schema stand, as JSON pointers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 Schema = dict[str, Any]
@@ -9,6 +9,7 @@ LETTER = "\0letter"
 """Beside cases that leave something out which a schema allows: the schema itself. Of that is asked what does
 not fit.
 """
+_BEFORE_2020 = ("draft-0", "2019-09")
 _DEFINITIONS = ("$defs", "definitions")
 _NAMED = (*_DEFINITIONS, "properties", "patternProperties", "dependentSchemas", "dependencies")
 _LISTED = ("prefixItems", "items", "anyOf", "oneOf", "allOf")
@@ -27,6 +28,20 @@ def places_in(root: Schema) -> Iterator[tuple[str, Schema]]:
         within = [*inner(at, schema)]
         left += [one for one, defines in reversed(within) if not defines]
         apart += [one for one, defines in reversed(within) if defines]
+
+
+def as_of_2020(root: Schema, places: Sequence[tuple[str, Schema]]) -> bool:
+    """With items in front of a list as later drafts have them, in place, and without the name of another
+    draft, which the library goes by. places: all in it. Was it one of before?
+    """
+    named = str(root.pop("$schema", ""))
+    for _, schema in places:
+        if isinstance(schema.get("items"), list):
+            schema["prefixItems"] = schema.pop("items")
+            if "additionalItems" in schema:
+                schema["items"] = schema["additionalItems"]
+        schema.pop("additionalItems", None)  # beside anything else it says nothing
+    return any(draft in named for draft in _BEFORE_2020)
 
 
 def inner(at: str, schema: Schema) -> Iterator[tuple[tuple[str, Schema], bool]]:

@@ -18,6 +18,7 @@ _CONDITIONS = (
     *('"dependentRequired"', '"dependentSchemas"', '"dependencies"'),
 )
 _INTO = re.compile(r'"\$ref"\s*:\s*"#/(?!(?:\$defs|definitions)/[^/"]*")')
+_UNEVALUATED = ('"unevaluatedProperties"', '"unevaluatedItems"')
 _CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
 
 
@@ -25,11 +26,12 @@ def prepared(text: str) -> tuple[str, dict[str, str]]:
     """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
     object comes back as it is: whoever compiles it says what is wrong.
     """
-    text, refused = _without_conditions(
-        _with_plain_lists(_with_definitions(with_links(_without_letters(text))))
-    )
+    text, unseen = _with_all_evaluated(_with_definitions(with_links(_without_letters(text))))
+    text, refused = _without_conditions(_with_plain_lists(text))
     text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
-    return _with_near_bounds(_without_circles(_without_impossible(_with_names_apart(text)))), refused
+    return _with_near_bounds(
+        _without_circles(_without_impossible(_with_names_apart(text)))
+    ), unseen or refused
 
 
 def _with_near_bounds(text: str) -> str:
@@ -102,6 +104,18 @@ def _with_plain_lists(text: str) -> str:
                 schema[key], changed = int(size), True
         changed |= "uniqueItems" in schema and with_lists_once(schema, root)
     return json.dumps(root) if changed else text
+
+
+def _with_all_evaluated(text: str) -> tuple[str, dict[str, str]]:
+    if not any(word in text for word in _UNEVALUATED):
+        return text, {}
+    from modelkit.grammars.evaluated import with_all_evaluated
+
+    root = json.loads(text)
+    if not isinstance(root, dict):
+        return text, {}
+    refused = with_all_evaluated(root)
+    return json.dumps(root), refused
 
 
 def _without_conditions(text: str) -> tuple[str, dict[str, str]]:

@@ -18,8 +18,9 @@ from itertools import product
 from math import lcm
 from typing import Any
 
-from modelkit.grammars.automata import Looks, automaton_of, takes
+from modelkit.grammars.automata import Looks, at_once, automaton_of, listed, outside, takes, takes_any
 from modelkit.grammars.expressions import NotUnderstood
+from modelkit.grammars.unfolded import pattern_of
 from modelkit.output.reading.fitting import fits, same
 from modelkit.schema import target
 
@@ -233,12 +234,15 @@ def _objects(one: Way, other: Way) -> Way:
 
 
 def _closed_by(one: Way, other: Way) -> Way:
-    """The same without patterns of names, where the other says of all names but a few that there are none."""
+    """The same, with what the other says of names that it neither lists nor describes said of those that the
+    first describes.
+    """
     patterns, rest = one.get("patternProperties"), other.get("additionalProperties", True)
-    if patterns is None or rest in (True, {}) or patterns.keys() == other.get("patternProperties", {}).keys():
+    theirs = other.get("patternProperties", {})
+    if patterns is None or rest in (True, {}) or patterns.keys() <= theirs.keys():
         return one
-    if rest is not False or "patternProperties" in other:
-        raise Beyond("its patternProperties stand beside properties of other schemas")
+    if rest is not False or theirs:
+        return {**one, "patternProperties": _parted(patterns, rest, theirs, other.get("properties", {}))}
     own, free = one.get("properties", {}), one.get("additionalProperties", True)
     named = {
         name: _all([*([own[name]] if name in own else ()), *_by_pattern(one, name)] or [free])
@@ -246,6 +250,35 @@ def _closed_by(one: Way, other: Way) -> Way:
     }
     kept = {key: value for key, value in one.items() if key != "patternProperties"}
     return {**kept, "properties": {**own, **named}, "additionalProperties": False}
+
+
+def _parted(patterns: Schema, rest: Any, theirs: Schema, named: Schema) -> Way:
+    """Patterns of names, each as those that the other knows, and those of which it says the rest."""
+    found: Way = {}
+    for pattern, said in patterns.items():
+        known, others = (pattern, "") if pattern in theirs else _apart(pattern, (*theirs,), (*named,))
+        for one, its in ((known, said), (others, _all([said, rest]))):
+            if one:
+                found[one] = _all([*([found[one]] if one in found else ()), its])
+    return found
+
+
+@lru_cache(256)
+def _apart(pattern: str, patterns: tuple[str, ...], names: tuple[str, ...]) -> tuple[str, str]:
+    """Patterns of the names of one that are listed or fit one of these, and of the others; "" for none.
+    Raises Beyond.
+    """
+    looks = Looks(20_000)
+    try:
+        its = automaton_of(pattern, looks)
+        others = at_once(
+            [outside(one) for one in (*(automaton_of(one, looks) for one in patterns), listed(names))], looks
+        )
+        parts = at_once([its, outside(others)], looks), at_once([its, others], looks)
+        known, rest = (pattern_of(one) if takes_any(one) else "" for one in parts)
+        return known, rest
+    except NotUnderstood as why:
+        raise Beyond("its patternProperties stand beside properties of other schemas") from why
 
 
 def _of_others(way: Way, name: str) -> Any:

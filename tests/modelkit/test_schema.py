@@ -58,14 +58,6 @@ CLOSED: dict[str, tuple[Any, Any]] = {
         {**A, "additionalProperties": True, "unevaluatedProperties": False},
         {**A, "additionalProperties": True},
     ),
-    "none but those of all parts": (
-        {"$defs": {"T": {**B, "allOf": [A]}}, "$ref": "#/$defs/T", "unevaluatedProperties": False},
-        {
-            "$defs": {"T": {**B, "allOf": [A]}},
-            "$ref": "#/$defs/T",
-            "allOf": [{"properties": {"b": True, "a": True}, "additionalProperties": False}],
-        },
-    ),
     "items that are not evaluated": (
         {"prefixItems": [A], "unevaluatedItems": False},
         {"prefixItems": [SHUT], "items": False},
@@ -104,15 +96,6 @@ KEPT: dict[str, Any] = {
         "properties": {"x": {"$ref": "#/$defs/T"}, "y": {"allOf": [{"$ref": "#/$defs/T"}, A]}},
     },
     "conditions": {**A, "if": B, "then": B},
-    "what a part elsewhere may look at": {
-        "allOf": [{"$ref": "#/$defs/T"}, A],
-        "unevaluatedProperties": False,
-    },
-    "what a choice may look at": {"allOf": [A, {"anyOf": [B, {}]}], "unevaluatedProperties": False},
-    "what an open part looks at": {
-        "allOf": [A, {"additionalProperties": True}],
-        "unevaluatedProperties": False,
-    },
     "items that are looked at": {"contains": {"type": "null"}, "unevaluatedItems": False},
     "a reference that leads elsewhere": {**A, "$ref": "other.json"},
     "values that look like schemas": {"const": A, "enum": [A], "default": A},

@@ -57,6 +57,16 @@ GBNF = {
         ["a", "aee", ""],
         ["ab", "ac", "ade", "ax", "af", "g", "x"],
     ),
+    "repeats that are repeated": (
+        'root ::= "a"*{2} "b"{2}* ("c" | [d])+? x?{3}\nx ::= "(" "e"{1}?+ ")"',
+        ["", "aaabb", "bbbbcd", "a()(e)(ee)"],
+        ["b", "bbb", "e", "()()()()"],
+    ),
+    "classes of nothing, and a name of signs": (
+        'root ::= [] "a" [^] - | []\n- ::= "b"',
+        ["ab", ""],
+        ["a", "xab"],
+    ),
     "names that begin with a digit": (
         'root ::= 1a 2-b\n1a ::= "1"\n2-b ::= "2" | "(" 2-b ")"',
         ["12", "1(2)"],

@@ -45,7 +45,7 @@ EXOTIC: list[tuple[dict[str, Any], str]] = [
     ({"type": "string", "pattern": "(?!a)b"}, "pattern of $.x: `(?!` is a look ahead"),
     ({"type": "string", "format": "nosuch"}, "format of $.x"),
     ({"type": "array", "uniqueItems": True}, "uniqueItems of $.x"),
-    ({"type": "object", "properties": {"y": {"not": {"multipleOf": 2}}}}, "not of $.x.y"),
+    ({"type": "object", "properties": {"y": {"not": {"const": {"a": 1}}}}}, "not of $.x.y"),
     ({"anyOf": [{"type": "null"}, {"type": "string", "pattern": r"(b)\1"}]}, "pattern of $.x.anyOf[1]"),
     ({"type": "array", "items": {"type": "string", "pattern": "("}}, "pattern of $.x[]"),
     ({"$ref": "http://example.org/x"}, "$ref of $.x"),

@@ -26,8 +26,12 @@ from tests.support.tiny import write_tokenizer
         ({"format": "{"}, ["no usable JSON schema", "line 1"]),
         ({"format": {"type": "objekt"}}, ["objekt"]),
         (
-            {"format": {"properties": {"q": {"items": {"not": {"multipleOf": 2}}}}}},
-            ["`not` cannot be enforced: what does not fit `multipleOf`", "#/properties/q/items/not", "anyOf"],
+            {"format": {"properties": {"q": {"items": {"not": {"uniqueItems": True}}}}}},
+            [
+                "`not` cannot be enforced: what does not fit `uniqueItems`",
+                "#/properties/q/items/not",
+                "anyOf",
+            ],
         ),
         (
             {"format": {"x-guidance": {"lenient": True}, "type": "array", "contains": {}, "maxContains": 9}},

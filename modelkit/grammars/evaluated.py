@@ -1,0 +1,298 @@
+"""`unevaluatedProperties` and `unevaluatedItems`, as what they say of each way in which a schema may hold.
+
+    {"anyOf": [A, B], "unevaluatedProperties": false}
+        = anyOf: A, and no property but its own  |  the same of B  |  A and B, and none but those of both
+
+What is unevaluated depends on which parts of a schema hold: members of an anyOf or a oneOf, `if`, schemas of
+properties that are there, and what all of these refer to. Of each choice of them the parts are written beside
+each other, with `additionalProperties` and `items` for what none of them looks at. A choice only says what
+does hold: where more holds more is looked at, and that is another choice. So whatever is written fits the
+schema. Where nothing is chosen and nothing referred to, `schema.as_meant` does the same.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from modelkit.grammars.cases import MOST_CASES, Case, Work, both
+from modelkit.grammars.opposites import cases_of
+from modelkit.grammars.places import Schema, as_of_2020, places_in
+from modelkit.grammars.unlisted import NOTHING
+from modelkit.grammars.ways import Beyond
+from modelkit.schema import target
+from runtime.records import dataclass
+
+_PROPERTIES, _ITEMS = "unevaluatedProperties", "unevaluatedItems"
+_MOST_CHOICES = 256  # before those are left out that say nothing more than others
+_A_LOOK = 20  # of work, at a schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is looked at of a value."""
+
+    names: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    any_name: bool = False
+    front: int = 0
+    """Items."""
+    any_item: bool = False
+    contained: tuple[int, ...] = ()
+    """Items that fit these schemas, by their identities."""
+
+    def __add__(self, other: "_Seen") -> "_Seen":
+        any_name, any_item = self.any_name or other.any_name, self.any_item or other.any_item
+        return _Seen(
+            () if any_name else _together(self.names, other.names),
+            () if any_name else _together(self.patterns, other.patterns),
+            any_name,
+            0 if any_item else max(self.front, other.front),
+            any_item,
+            () if any_item else _together(self.contained, other.contained),
+        )
+
+    def within(self, other: "_Seen") -> bool:
+        """Does the other look at all of it?"""
+        return other + self == other
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Of what may hold beside all that does anyway."""
+
+    seen: _Seen = _Seen()
+    """By what holds."""
+    parts: tuple[Any, ...] = ()
+
+    def __add__(self, other: "_Choice") -> "_Choice":
+        return _Choice(self.seen + other.seen, (*self.parts, *other.parts))
+
+
+_NOTHING_SEEN = _Choice()
+
+
+def with_all_evaluated(root: Schema) -> dict[str, str]:
+    """Write them out, in place. Returned are those that stay: why, by their JSON pointers."""
+    places = [*places_in(root)]
+    looking = _Looking(root, contains=not as_of_2020(root, places))
+    refused = dict[str, str]()
+    for at, schema in reversed(places):
+        for key in (_PROPERTIES, _ITEMS):
+            try:
+                if key in schema:
+                    looking.write_out(schema, key)
+            except Beyond as why:
+                refused[f"{at}/{key}"] = f"`{key}` cannot be enforced: {why}"
+            except (TypeError, AttributeError, LookupError):  # no schema: the library says what is wrong
+                continue
+    return refused
+
+
+class _Looking:
+    """Changes schemas within `root`, in place. contains: what fits `contains` is looked at, too."""
+
+    def __init__(self, root: Schema, *, contains: bool) -> None:
+        self._root, self._contains, self._work = root, contains, Work()
+        self._key, self._passed = "", list[int]()
+        self._contained = dict[int, Any]()
+
+    def write_out(self, schema: Schema, key: str) -> None:
+        self._key, said = key, schema.pop(key)
+        try:
+            chosen = [word for word in _CHOSEN if self._looks(schema, word)]
+            choices = _all_of([*self._always(schema), *(self._of(schema, word) for word in chosen)])
+            if len(choices) > MOST_CASES:
+                raise Beyond(f"more than {MOST_CASES} choices of its parts may hold")
+            closing = [self._closed(choice.seen, said) for choice in choices]
+            made = [_beside(its, choice.parts) for its, choice in zip(closing, choices, strict=True)]
+            self._work.write(made)
+        except BaseException:
+            schema[key] = said
+            raise
+        for one in (one for word in chosen for one in _CHOSEN[word]):
+            schema.pop(one, None)
+        if len(made) == 1:
+            _join(schema, closing[0], choices[0].parts)
+        elif made and "anyOf" not in schema:
+            schema["anyOf"] = made
+        else:
+            _join(schema, {}, [{"anyOf": made} if made else NOTHING])
+
+    def _looks(self, schema: Mapping[str, Any], word: str) -> bool:
+        """Does it look at anything by this keyword?"""
+        return word in schema and any(one.seen != _Seen() for one in self._of(schema, word))
+
+    def _choices(self, schema: Any) -> list[_Choice]:
+        """Those of a schema that holds anyway, or is a part itself."""
+        if not isinstance(schema, Mapping):
+            return [] if schema is False else [_NOTHING_SEEN]
+        self._work.take(_A_LOOK)
+        if id(schema) in self._passed:
+            raise Beyond("it refers to itself")
+        self._passed.append(id(schema))
+        words = (self._of(schema, word, stays=True) for word in _CHOSEN if word in schema)
+        claims = ([one if one.seen != _Seen() else _NOTHING_SEEN for one in some] for some in words)
+        found = _all_of([*self._always(schema), *claims])
+        self._passed.pop()
+        return found
+
+    def _always(self, schema: Mapping[str, Any]) -> Iterator[list[_Choice]]:
+        """Of all that holds whenever the schema does."""
+        yield [_Choice(_Seen() + self._own(schema))]
+        every = [*schema.get("allOf", ())]
+        if "$ref" in schema:
+            found = target(schema["$ref"], self._root)
+            if found is None:
+                raise Beyond(f"where {str(schema['$ref'])[:80]!r} leads is not known")
+            every.append(found)
+        yield from map(self._choices, every)
+
+    def _own(self, schema: Mapping[str, Any]) -> _Seen:
+        """What its own keywords look at."""
+        if self._key == _PROPERTIES:
+            any_name = bool(schema.keys() & {"additionalProperties", _PROPERTIES})
+            return _Seen((*schema.get("properties", ()),), (*schema.get("patternProperties", ()),), any_name)
+        within = tuple[int, ...]()
+        if self._contains and "contains" in schema:
+            within = (id(schema["contains"]),)
+            self._contained[within[0]] = schema["contains"]
+        any_item = bool(schema.keys() & {"items", _ITEMS})
+        return _Seen(front=len(schema.get("prefixItems", ())), any_item=any_item, contained=within)
+
+    def _of(self, schema: Mapping[str, Any], word: str, *, stays: bool = False) -> list[_Choice]:
+        """Of one keyword. stays: it still says itself what must not hold."""
+        match word:
+            case "anyOf":
+                return self._some_of(schema[word])
+            case "oneOf":
+                return [*self._one_of(schema[word], stays=stays)]
+            case "if":
+                return self._where(schema)
+            case _:
+                return _all_of(self._with(name, one) for name, one in schema[word].items())
+
+    def _held(self, schema: Any) -> list[_Choice]:
+        """Those of a schema that need not hold."""
+        return [_Choice(one.seen, (schema, *one.parts)) for one in self._choices(schema)]
+
+    def _some_of(self, ways: Sequence[Any]) -> list[_Choice]:
+        apart, some = self._apart(ways), list[tuple[_Choice, tuple[int, ...]]]()
+        for place, way in enumerate(ways):
+            held = self._held(way)
+            some += [
+                (choice + one, (*places, place))
+                for choice, places in (*some, (_NOTHING_SEEN, ()))
+                if not any((before, place) in apart for before in places)
+                for one in held
+            ]
+            some = [some[number] for number in _needed([choice for choice, _ in some])]
+        return [choice for choice, _ in some]
+
+    def _one_of(self, ways: Sequence[Any], *, stays: bool) -> Iterator[_Choice]:
+        apart = set[tuple[int, int]]() if stays else self._apart(ways)
+        for place, way in enumerate(ways):
+            met = [
+                one for other, one in enumerate(ways) if other != place and _two(place, other) not in apart
+            ]
+            others = ({"not": {"anyOf": met}},) if met and not stays else ()
+            for choice in self._held(way):
+                yield _Choice(choice.seen, (*choice.parts, *others))
+
+    def _apart(self, ways: Sequence[Any]) -> set[tuple[int, int]]:
+        """Those of which no value fits both, as far as that is seen."""
+        if len(ways) > MOST_CASES:
+            raise Beyond(f"it has more than {MOST_CASES} ways")
+        cases = [cases_of(way, self._root, self._work) for way in ways]
+        places = [(one, other) for other in range(len(ways)) for one in range(other)]
+        return {two for two in places if not self._meet(cases[two[0]], cases[two[1]])}
+
+    def _meet(self, some: Sequence[Case], more: Sequence[Case]) -> bool:
+        try:
+            return bool(both(some, more, self._work))
+        except Beyond:  # as far as that is seen
+            return True
+
+    def _where(self, schema: Mapping[str, Any]) -> list[_Choice]:
+        condition, then, otherwise = schema["if"], schema.get("then", True), schema.get("else", True)
+        held = _all_of([self._held(condition), self._held(then)])
+        fails = () if then is True and otherwise is True else ({"not": condition},)
+        return [*held, *(_Choice(one.seen, (*fails, *one.parts)) for one in self._held(otherwise))]
+
+    def _with(self, name: str, schema: Any) -> list[_Choice]:
+        """Of a property that is there, or not."""
+        none = _Choice(_Seen(), ({"properties": {name: False}},))
+        there = _Choice(_Seen(), ({"required": [name]},))
+        return [none, *(there + one for one in self._held(schema))]
+
+    def _closed(self, seen: _Seen, said: Any) -> Schema:
+        """What holds of all that nothing looks at."""
+        if seen.any_name or seen.any_item:
+            return {}
+        if self._key == _PROPERTIES:
+            named: Schema = {"properties": dict.fromkeys(seen.names, True)} if seen.names else {}
+            patterns = {"patternProperties": dict.fromkeys(seen.patterns, True)} if seen.patterns else {}
+            return {**named, **patterns, "additionalProperties": said}
+        ways = [*(self._contained[one] for one in seen.contained), *([said] if said is not False else [])]
+        rest = ways[0] if len(ways) == 1 else {"anyOf": ways} if ways else False
+        return {**({"prefixItems": [True] * seen.front} if seen.front else {}), "items": rest}
+
+
+_CHOSEN = {
+    "anyOf": ("anyOf",),
+    "oneOf": ("oneOf",),
+    "if": ("if", "then", "else"),
+    "dependentSchemas": ("dependentSchemas",),
+}
+"""Keywords that choose what holds, and all that goes with each."""
+
+
+def _all_of(every: Iterable[list[_Choice]]) -> list[_Choice]:
+    """All of these at once."""
+    found = [_NOTHING_SEEN]
+    for choices in every:
+        both_ = [one + other for one, other in product(found, choices)]
+        found = [both_[number] for number in _needed(both_)]
+    return found
+
+
+def _needed(choices: Sequence[_Choice]) -> list[int]:
+    """Those that look at more than others of which no more is asked. Raises Beyond for too many."""
+    if len(choices) > _MOST_CHOICES:
+        raise Beyond(f"more than {MOST_CASES} choices of its parts may hold")
+    parts = [{id(part) for part in one.parts} for one in choices]
+
+    def less(other: int, place: int) -> bool:
+        return parts[other] <= parts[place] and (other < place or parts[other] != parts[place])
+
+    return [
+        place
+        for place, one in enumerate(choices)
+        if not any(less(other, place) and one.seen.within(its.seen) for other, its in enumerate(choices))
+    ]
+
+
+def _join(schema: Schema, said: Schema, parts: Sequence[Any]) -> None:
+    """Write both beside what the schema says."""
+    for key, value in said.items():
+        known = schema.get(key)
+        if key in ("properties", "patternProperties") and isinstance(known, dict):
+            schema[key] = {**value, **known}
+        elif key == "prefixItems" and isinstance(known, list):
+            schema[key] = [*known, *value[len(known) :]]
+        else:
+            schema[key] = value
+    if parts:
+        schema["allOf"] = [*schema.get("allOf", ()), *parts]
+
+
+def _beside(said: Schema, parts: Sequence[Any]) -> Schema:
+    some = [part for part in parts if part not in (True, {})]
+    return {**said, **({"allOf": some} if some else {})}
+
+
+def _two(one: int, other: int) -> tuple[int, int]:
+    return (one, other) if one < other else (other, one)
+
+
+def _together(some: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
+    return (*dict.fromkeys((*some, *more)),)

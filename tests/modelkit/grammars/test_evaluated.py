@@ -1,0 +1,127 @@
+"""What no part of a schema looks at is held as `jsonschema` has it, whatever parts hold beside each other."""
+
+import json
+import random
+from typing import Any
+
+import jsonschema
+import pytest
+
+from modelkit.errors import RequestError
+from modelkit.grammars.forms import Form
+from modelkit.grammars.native import check
+from tests.support.walks import takes, walk, words_of
+
+WORDS = words_of(None, tokens=False)
+NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
+NONE = {"unevaluatedProperties": False}
+NO_ITEM = {"unevaluatedItems": False}
+
+
+def of(*required: str, **properties: Any) -> dict[str, Any]:
+    return {"properties": properties, "required": [*required]}
+
+
+A, B = of("a", a=NUMBER), of("b", b=NUMBER)
+HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
+    "of anyOf": (
+        {"type": "object", "properties": {"c": TEXT}, "anyOf": [A, B], **NONE},
+        [{"a": 1}, {"c": "", "b": 1}, {"a": 1, "b": 1}],
+        [{"a": 1, "b": ""}, {"c": ""}, {"a": 1, "d": 1}],
+    ),
+    "of oneOf": (
+        {"type": "object", "oneOf": [{**A, "required": []}, B], **NONE},
+        [{"a": 1}, {}, {"a": "", "b": 1}][:2],
+        [{"a": 1, "b": 1}, {"b": 1}],
+    ),
+    "of conditions": (
+        {"type": "object", "if": of("a", a={"const": 1}), "then": B, "else": of(c=TEXT), **NONE},
+        [{"a": 1, "b": 1}, {"c": ""}, {}],
+        [{"a": 2}, {"a": 1}, {"a": 1, "b": 1, "c": ""}],
+    ),
+    "of a condition alone": (
+        {"type": "object", "if": {"patternProperties": {"^a": NUMBER}}, **NONE},
+        [{"a": 1}, {}],
+        [{"a": ""}, {"b": 1}],
+    ),
+    "of what goes with a name": (
+        {"type": "object", **of(a=NUMBER), "dependentSchemas": {"a": of(b=NUMBER)}, **NONE},
+        [{"a": 1, "b": 1}, {}, {"a": 1}],
+        [{"b": 1}],
+    ),
+    "of references": (
+        {"type": "object", "$defs": {"A": {**A, "allOf": [{"$ref": "#/$defs/B"}]}, "B": {"anyOf": [B, {}]}}}
+        | {"$ref": "#/$defs/A", **NONE},
+        [{"a": 1, "b": 1}, {"a": 1}],
+        [{"a": 1, "b": ""}, {"a": 1, "c": 1}, {"b": 1}],
+    ),
+    "that are so": (
+        {"type": "object", "allOf": [A, {"anyOf": [B, {}]}], "unevaluatedProperties": TEXT},
+        [{"a": 1, "x": ""}, {"a": 1, "b": ""}, {"a": 1, "b": 1}],
+        [{"a": 1, "x": 1}],
+    ),
+    "none where one part looks at all": (
+        {"type": "object", "anyOf": [A, {"required": ["b"], "unevaluatedProperties": NUMBER}], **NONE},
+        [{"a": 1}, {"b": 1, "c": 1}],
+        [{"b": ""}, {"a": 1, "c": 1}],
+    ),
+    "in what does not fit": (
+        {"type": "object", "not": {"anyOf": [A, B], **NONE}, **of("a", a=NUMBER), **NONE},
+        [],
+        [{"a": 1}, {}],
+    ),
+    "of items": (
+        {"type": "array", "prefixItems": [NUMBER], "anyOf": [{"prefixItems": [True, TEXT]}, {}], **NO_ITEM},
+        [[], [1], [1, ""]],
+        [[""], [1, 1], [1, "", 1]],
+    ),
+    "of items by a schema": (
+        {"type": "array", "oneOf": [{"items": NUMBER, "minItems": 1}, {"maxItems": 0}], **NO_ITEM},
+        [[], [1, 2]],
+        [[""]],
+    ),
+    "of items that are contained": (
+        {"type": "array", "contains": TEXT, "unevaluatedItems": NUMBER},
+        [[1, "", 1], [""]],
+        [[1], [None, ""]],
+    ),
+}
+
+
+@pytest.mark.parametrize(("schema", "fits", "others"), HELD.values(), ids=HELD)
+def test_what_nothing_looks_at_is_held(schema: Any, fits: list[Any], others: list[Any]) -> None:
+    validator = jsonschema.Draft202012Validator(schema)
+    assert [validator.is_valid(one) for one in (*fits, *others)] == [True] * len(fits) + [False] * len(others)
+    form = Form("format", "schema", json.dumps(schema))
+    if not fits:
+        with pytest.raises(RequestError, match="Unsatisfiable"):
+            check(form)
+        return
+    grammar = WORDS.grammars.compile(form)
+    assert [takes(WORDS, grammar, json.dumps(one)) for one in fits] == [True] * len(fits)
+    assert not any(takes(WORDS, grammar, json.dumps(one)) for one in others)
+    for seed in range(3):
+        ids, whole = walk(WORDS, grammar.matcher(), random.Random(seed))
+        assert not whole or validator.is_valid(json.loads(WORDS.text(ids)))
+
+
+def test_before_2020_items_that_are_contained_are_looked_at_by_nothing() -> None:
+    schema = {"$schema": "https://json-schema.org/draft/2019-09/schema", "type": "array", "contains": TEXT}
+    grammar = WORDS.grammars.compile(
+        Form("format", "schema", json.dumps({**schema, "unevaluatedItems": {"maxLength": 0}}))
+    )
+    assert takes(WORDS, grammar, '[""]')
+    assert not takes(WORDS, grammar, '["a"]')
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"$ref": "other.json", **NONE}, "where 'other.json' leads is not known"),
+        ({"allOf": [{"$ref": "#"}], **NONE}, "it refers to itself"),
+        ({"anyOf": [of(**{f"a{n}": {}}) for n in range(9)], **NONE}, "more than 64 choices"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_by_its_place(schema: Any, why: str) -> None:
+    with pytest.raises(RequestError, match=rf"`unevaluatedProperties` cannot .*{why}.*#/unevaluatedP"):
+        check(Form("format", "schema", json.dumps(schema)))
