@@ -49,6 +49,7 @@ class Described:
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._targets: dict[str, Any] = {}
+        self._closures: dict[int, tuple[Schema, ...]] = {}
 
     def start(self) -> Value:
         return self._value([self._root], frozenset())
@@ -126,18 +127,24 @@ class Described:
         return self._value(said, frozenset())
 
     def _chosen(self, value: Value, holder: Schema, option: Any, made: frozenset[int]) -> Value:
-        parts = list(self._closure([option]))
+        parts = self._closure(option) if isinstance(option, dict) else ()
         if any(part is holder for part in parts):
             return value
-        return self._value([*value.parts, *parts], made)
+        return _made({id(part): part for part in (*value.parts, *parts)}, made)
 
     def _value(self, said: Iterable[Any], made: frozenset[int]) -> Value:
-        parts = {id(part): part for part in self._closure(said)}
-        return Value((frozenset(parts), made), tuple(parts.values()))
+        every = (self._closure(one) for one in said if isinstance(one, dict))
+        return _made({id(part): part for parts in every for part in parts}, made)
 
-    def _closure(self, said: Iterable[Any]) -> Iterator[Schema]:
-        """With what they refer to and are made of, each once."""
-        left, seen = [one for one in said if isinstance(one, Mapping)], set[int]()
+    def _closure(self, schema: Schema) -> tuple[Schema, ...]:
+        """With what it refers to and is made of, each once."""
+        known = self._closures.get(id(schema))
+        if known is None:
+            known = self._closures[id(schema)] = tuple(self._found(schema))
+        return known
+
+    def _found(self, start: Schema) -> Iterator[Schema]:
+        left, seen = [start], set[int]()
         while left:
             schema = left.pop()
             if id(schema) in seen:
@@ -155,6 +162,10 @@ class Described:
         if reference not in self._targets:
             self._targets[reference] = target(reference, self._root)
         return self._targets[reference]
+
+
+def _made(parts: Mapping[int, Schema], made: frozenset[int]) -> Value:
+    return Value((frozenset(parts), made), (*parts.values(),))
 
 
 def leaf(value: Value) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from modelkit.grammars.cases import MOST_CASES, Case, Work, both
+from modelkit.grammars.cases import MOST_CASES, Case, Work, both, said_of
 from modelkit.grammars.opposites import cases_of
 from modelkit.grammars.places import Schema, as_of_2020, places_in
 from modelkit.grammars.unlisted import NOTHING
@@ -93,11 +93,13 @@ class _Looking:
 
     def __init__(self, root: Schema, *, contains: bool) -> None:
         self._root, self._contains, self._work = root, contains, Work()
-        self._key, self._passed = "", list[int]()
+        self._key, self._passed, self._own_cases = "", list[int](), list[Case]()
         self._contained = dict[int, Any]()
 
     def write_out(self, schema: Schema, key: str) -> None:
         self._key, said = key, schema.pop(key)
+        own = said_of({word: value for word, value in schema.items() if word != "not"})
+        self._own_cases = [] if own is None else [own]
         try:
             chosen = [word for word in _CHOSEN if self._looks(schema, word)]
             choices = _all_of([*self._always(schema), *(self._of(schema, word) for word in chosen)])
@@ -208,7 +210,7 @@ class _Looking:
 
     def _meet(self, some: Sequence[Case], more: Sequence[Case]) -> bool:
         try:
-            return bool(both(some, more, self._work))
+            return bool(both(both(self._own_cases, some, self._work), more, self._work))
         except Beyond:  # as far as that is seen
             return True
 

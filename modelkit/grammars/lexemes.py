@@ -112,9 +112,15 @@ class _Places:
         self._outer = list[set[_Set]]()
         self._of_node = dict[int, list[int]]()
         self._known = {rule.name: _Ends() for rule in rules}
-        order = list(rules)
-        while sum(self._learnt(rule) for rule in order):
+        users, order = _users(rules), list(rules)
+        left = {rule.name for rule in order}
+        while left:
             order.reverse()  # a rule stands in front of those that it refers to, or behind them
+            for rule in order:
+                if rule.name in left:
+                    left.remove(rule.name)
+                    if self._learnt(rule):
+                        left |= users.get(rule.name, set())
 
     def wrong(self) -> set[str]:
         found, seen = set[str](), set[_Set]()
@@ -222,6 +228,19 @@ class _Places:
             self._outer += [set() for _ in written]
             self._of_node[id(node)] = [*range(start, len(self._chars))]
         return self._of_node[id(node)]
+
+
+def _users(rules: Sequence[RuleNode]) -> dict[str, set[str]]:
+    """By the name of a rule, the names of those that refer to it."""
+    found = dict[str, set[str]]()
+    for rule in rules:
+        left: list[ASTNode] = [rule.alternatives]
+        while left:
+            node = left.pop()
+            left += node.children()
+            if isinstance(node, RuleRefNode) and node.target is not None:
+                found.setdefault(node.target.name, set()).add(rule.name)
+    return found
 
 
 def _ranges(written: str) -> tuple[Range, ...]:

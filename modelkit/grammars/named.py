@@ -87,13 +87,14 @@ class _Writing:
         self.changed = False
         self._root, self._looks, self._work = root, Looks(), Work()
         self._known: dict[str, Automaton | ValueError] = {}
+        self._automata: dict[str, Automaton] = {}
 
     def write_out(self, schema: Schema) -> None:
         """Raises Beyond and NotUnderstood."""
         patterns = schema.get(_PATTERNS, {})
         names = self._of_names(schema[_NAMES]) if _NAMES in schema else None
         groups: list[_Group] = [
-            (automaton_of(pattern, self._looks), pattern, [inner]) for pattern, inner in patterns.items()
+            (self._of_pattern(pattern), pattern, [inner]) for pattern, inner in patterns.items()
         ]
         if len(groups) > _MOST_PATTERNS:
             raise NotUnderstood(f"more than {_MOST_PATTERNS} patterns")
@@ -115,6 +116,11 @@ class _Writing:
             if (its := self._within(one, outside(taken))) is not None:
                 written[its[1] or pattern_of(its[0])] = _all(its[2])
         self._put(schema, named, written)
+
+    def _of_pattern(self, pattern: str) -> Automaton:
+        if pattern not in self._automata:
+            self._automata[pattern] = automaton_of(pattern, self._looks)
+        return self._automata[pattern]
 
     def _put(self, schema: Schema, named: Mapping[str, Any], written: Mapping[str, Any]) -> None:
         self._work.write([named, written])

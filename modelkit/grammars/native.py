@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars import plain_digits
+from modelkit.grammars.aside import aside
 from modelkit.grammars.forms import Form
 from modelkit.grammars.gbnf import as_lark, is_gbnf
 from modelkit.grammars.grammar import as_bits
@@ -159,6 +160,11 @@ def _behind_a_token(
 
 def definition_of(form: Form, marks: Marks, ends: Collection[int] = ()) -> str:
     """marks: tokens that a grammar in Lark may name; ends: those that end an answer."""
+    with aside():
+        return _definition_of(form, marks, ends)
+
+
+def _definition_of(form: Form, marks: Marks, ends: Collection[int]) -> str:
     from llguidance import LLMatcher
 
     from modelkit.grammars.prepared import prepared

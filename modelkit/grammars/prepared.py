@@ -2,7 +2,10 @@
 
 import json
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
+from modelkit.grammars.aside import aside
 from modelkit.grammars.linked import with_links
 from modelkit.grammars.listed import with_known_names
 from modelkit.grammars.places import LETTER, places_in
@@ -22,10 +25,16 @@ _UNEVALUATED = ('"unevaluatedProperties"', '"unevaluatedItems"')
 _CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
 
 
-def prepared(text: str) -> tuple[str, dict[str, str]]:
+@lru_cache(4)  # several ask, one after the other
+def prepared(text: str) -> tuple[str, Mapping[str, str]]:
     """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
     object comes back as it is: whoever compiles it says what is wrong.
     """
+    with aside():
+        return _prepared(text)
+
+
+def _prepared(text: str) -> tuple[str, Mapping[str, str]]:
     text, unseen = _with_all_evaluated(_with_definitions(with_links(_without_letters(text))))
     text, refused = _without_conditions(_with_plain_lists(text))
     text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from modelkit.grammars.aside import aside
 from modelkit.grammars.endless import Values
 from modelkit.grammars.forms import Form
 from modelkit.grammars.loosening import parts_of
@@ -43,6 +44,11 @@ def without_unheld(form: Form) -> tuple[Form, tuple[str, ...]]:
     """
     if form.kind != "schema":
         return form, ()
+    with aside():
+        return _without(form)
+
+
+def _without(form: Form) -> tuple[Form, tuple[str, ...]]:
     try:
         root = json.loads(form.text)
     except (ValueError, RecursionError):

@@ -88,6 +88,15 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 }
 
 
+def test_ways_that_are_told_apart_are_no_more_choices_than_they_are() -> None:
+    ways = [{**of("t", t={"const": n}), "patternProperties": {f"^{n}$": NUMBER}} for n in range(40)]
+    grammar = WORDS.grammars.compile(
+        Form("format", "schema", json.dumps({"type": "object", "anyOf": ways, **NONE}))
+    )
+    assert takes(WORDS, grammar, '{"t": 7, "7": 1}')
+    assert not takes(WORDS, grammar, '{"t": 7, "8": 1}')
+
+
 @pytest.mark.parametrize(("schema", "fits", "others"), HELD.values(), ids=HELD)
 def test_what_nothing_looks_at_is_held(schema: Any, fits: list[Any], others: list[Any]) -> None:
     validator = jsonschema.Draft202012Validator(schema)
