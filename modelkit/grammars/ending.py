@@ -9,12 +9,13 @@ are read its names and signs; what is no rule has an end, and so has what is not
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from modelkit.grammars.depth import LEXEME, RULE
 
 _PIECE = re.compile(r"[A-Za-z_][\w-]*|\S")
 _WORD = re.compile(r"[A-Za-z_]")
+_TERMINAL = re.compile(r"_?[A-Z]")
 _ORDERS = frozenset({"ignore", "import", "llguidance", "declare", "override", "extend"})
 _MAYBE = frozenset("?*{~")
 """Behind a part that may be left out, as far as an outline says how often it comes."""
@@ -23,17 +24,23 @@ _ITSELF = '"'
 _QUOTES = frozenset('"/<@')
 
 _Ways = list[list[str]]
-"""What each way to write a rule needs."""
+"""What each way to write a rule needs, and a sign for all that stands for itself."""
 
 
-def endless_rule(text: str) -> str | None:
-    """The first of those to which the start leads."""
+def endless_rule(text: str, never: Collection[str] = ()) -> str | None:
+    """The first of those to which the start leads. never: terminals that no text fits, one of which is said
+    where something stands in front of it that would have been written in vain.
+    """
     found = _outlined(text)
     if ": :" in found or "% if" in found:  # rules with parameters, whose ways have conditions
         return None
-    rules = dict(_rules(found))
-    ended = _ended(rules)
-    return next((name for name in _reached(rules) if name not in ended), None)
+    rules = dict(_rules(found)) | {name: [[name]] for name in never}
+    ended, reached = _ended(rules), [name for name in _reached(rules) if name not in never]
+    endless = next((name for name in reached if name not in ended), None)
+    if endless is not None or not never:
+        return endless
+    written = (way[1:] for name in reached if not _TERMINAL.match(name) for way in rules[name])
+    return next((one for way in written for one in way if one in never), None)
 
 
 def _outlined(text: str) -> str:
@@ -76,6 +83,8 @@ def _read(name: str, pieces: Sequence[str]) -> Iterator[tuple[str, _Ways]]:
             left.pop()
         elif _WORD.match(piece):
             _need(ways, piece, left)
+        elif piece == _ITSELF:
+            ways[-1].append(piece)
     yield from opened
 
 

@@ -17,7 +17,7 @@ from modelkit.grammars.aside import aside
 from modelkit.grammars.forms import Form
 from modelkit.grammars.gbnf import as_lark, is_gbnf
 from modelkit.grammars.grammar import as_bits
-from modelkit.grammars.refusals import CONDITIONS, COSTLY, refused
+from modelkit.grammars.refusals import CONDITIONS, COSTLY, NO_TEXT, refused
 from modelkit.grammars.rules import JSON_BLANKS, Marks
 from modelkit.grammars.vocabulary import names_tokens, with_ids
 from modelkit.python_faults import number_fault
@@ -81,10 +81,13 @@ def made_of(native: "llguidance.LLTokenizer", form: Form, marks: Marks) -> Start
     """
     from modelkit.grammars.loosening import counted
 
-    start = begun(native, definition_of(form, marks, native.eos_tokens), _rows(form))
+    definition = definition_of(form, marks, native.eos_tokens)
+    start = begun(native, definition, _rows(form))
     if start.matcher.is_error():
         return start
     _refuse_forced(form, start.matcher)
+    if form.kind == "lark":
+        _refuse_never(native, form, definition)
     if form.kind != "schema":
         return start
     for pattern in counted(form.text):
@@ -103,6 +106,22 @@ def _refuse_forced(form: Form, matcher: "llguidance.LLMatcher") -> None:
             f"{forced:,} bytes stand in it behind each other of which none is to be chosen; at most "
             f"{_LONGEST_FORCED:,} are taken",
         )
+
+
+def _refuse_never(native: "llguidance.LLTokenizer", form: Form, definition: str) -> None:
+    """Where an answer may come to a terminal that no text fits."""
+    from modelkit.grammars.ending import endless_rule
+    from modelkit.grammars.never import terminals_of_nothing
+
+    def takes(lark: str) -> bool:
+        matcher = started(native, json.dumps({"grammars": [{"lark_grammar": lark}]}))
+        return not matcher.is_error() or NO_TEXT not in matcher.get_error()
+
+    text = json.loads(definition)["grammars"][0]["lark_grammar"] if definition[:1] == "{" else definition
+    never = terminals_of_nothing(text, takes)
+    if never and (name := endless_rule(text, never)) is not None:
+        which = name if name in never else min(never)
+        raise refused(form, f"no text fits the terminal {which}, and an answer may come to it behind others")
 
 
 def _rows(form: Form) -> int:

@@ -34,7 +34,7 @@ _MEANT = (
     ),
 )
 """(the library's words, the keywords that are meant, what is wrong, what to do)."""
-_NO_TEXT = "NoExtensionBias"  # the library's word where nothing can be written
+NO_TEXT = "NoExtensionBias"  # the library's word where nothing can be written
 COSTLY = "lexer error: too many "
 _WIDE = "Parser Error: Current row has"
 _CROWDED = "parser error: Too many items"
@@ -85,7 +85,7 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
         if place := _most_repeated(form):
             why += f" ({place})"
     what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
-    if why.startswith(_NO_TEXT):
+    if why.startswith(NO_TEXT):
         why = "no text fits it, or its rules never come to an end"
     if _WIDE in why:
         why = "more may stand in one place than is looked through for a token; fewer choices are taken"
