@@ -59,18 +59,16 @@ def says(key: str, kinds: Sequence[str]) -> bool:
 
 
 def of_other_types(said: Any, kinds: Sequence[str]) -> list[Case]:
+    """But for numbers that are not whole (`leaves_halves`)."""
     if not isinstance(said, list):
         raise no_other("its `type`")
-    half = leaves_halves(said, kinds)
-    taken = {*said, *(("number", "integer") if half or "number" in said else ())}
+    taken = {*said, *(("number", "integer") if leaves_halves(said, kinds) or "number" in said else ())}
     left = [kind for kind in kinds if kind not in taken]
-    if half and not left:
-        raise no_other("whole numbers, among numbers,")
     return [Case({"type": left})] if left else []
 
 
 def leaves_halves(said: Any, kinds: Sequence[str]) -> bool:
-    """Numbers that are not whole have no schema: of other types than a whole number they are left out."""
+    """Are numbers that are not whole of other types than these?"""
     return "integer" in said and "number" in kinds and "number" not in said
 
 

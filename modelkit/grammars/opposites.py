@@ -118,8 +118,10 @@ class _Reading:
             return []
         match key:
             case "type":
-                self._work.narrowed |= leaves_halves(value, kinds)
-                return of_other_types([value] if isinstance(value, str) else value, kinds)
+                said = [value] if isinstance(value, str) else value
+                halves, others = leaves_halves(said, kinds), of_other_types(said, kinds)
+                self._work.narrowed |= halves
+                return self._none_of_multiples(1) if halves and not others else others
             case "const":
                 return [Case({}, (value,))]
             case "enum" if isinstance(value, list) and "const" not in schema:
@@ -186,10 +188,10 @@ class _Reading:
             case "properties":
                 yield from self._otherwise(value, depth)
             case "additionalProperties" | "patternProperties" | "propertyNames" if value not in (True, {}):
+                names = self._listed(schema) if self._names is None else self._names
+                yield from self._otherwise(dict(self._said_of_names(key, value, schema, names, depth)), depth)
                 if self._names is None:
                     yield from self._none_of_names(key, value, schema, depth)
-                    return
-                yield from self._otherwise(dict(self._said_of_names(key, value, schema, depth)), depth)
             case "dependentRequired" | "dependentSchemas" | "dependencies" if isinstance(value, Mapping):
                 for name, what in value.items():
                     needs = {"required": what} if isinstance(what, list) else what
@@ -222,7 +224,8 @@ class _Reading:
 
     def _listed(self, schema: Schema) -> list[str]:
         """Names that it has, or what stands beside it."""
-        return [*dict.fromkeys((*schema.get("properties", ()), *self._beside.get("properties", ())))]
+        beside = (name for key in ("properties", "required") for name in self._beside.get(key, ()))
+        return [*dict.fromkeys((*schema.get("properties", ()), *beside))]
 
     def _otherwise(self, named: Mapping[str, Any], depth: int) -> Iterator[Case]:
         """A property that is there, and is not so."""
@@ -235,10 +238,12 @@ class _Reading:
             for case in reading.none(inner, depth, _kinds_of(said)):
                 yield of_object(required=[name], properties={name: schema_of([case])})
 
-    def _said_of_names(self, key: str, value: Any, schema: Schema, depth: int) -> Iterator[tuple[str, Any]]:
-        """What a keyword says of properties by their names, of those that there may be."""
+    def _said_of_names(
+        self, key: str, value: Any, schema: Schema, names: Collection[str], depth: int
+    ) -> Iterator[tuple[str, Any]]:
+        """What a keyword says of properties by their names."""
         named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-        for name in self._names or ():
+        for name in names:
             match key:
                 case "patternProperties":
                     said = [inner for pattern, inner in value.items() if self._fits(name, pattern)]

@@ -8,7 +8,7 @@ from functools import lru_cache
 from modelkit.grammars.aside import aside
 from modelkit.grammars.linked import with_links
 from modelkit.grammars.listed import with_known_names
-from modelkit.grammars.places import LETTER, places_in
+from modelkit.grammars.places import LETTER, as_of_2020, places_in
 from modelkit.schema import as_meant
 
 _SIZES = frozenset(
@@ -36,7 +36,7 @@ def prepared(text: str) -> tuple[str, Mapping[str, str]]:
 
 def _prepared(text: str) -> tuple[str, Mapping[str, str]]:
     text, unseen = _with_all_evaluated(_with_definitions(with_links(_without_letters(text))))
-    text, refused = _without_conditions(_with_plain_lists(text))
+    text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
     text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
     return _with_near_bounds(
         _without_circles(_without_impossible(_with_names_apart(text)))
@@ -125,6 +125,17 @@ def _with_all_evaluated(text: str) -> tuple[str, dict[str, str]]:
         return text, {}
     refused = with_all_evaluated(root)
     return json.dumps(root), refused
+
+
+def _with_later_lists(text: str) -> str:
+    """The library forgets `prefixItems` beside `additionalItems`, which says nothing there."""
+    if '"additionalItems"' not in text:
+        return text
+    root = json.loads(text)
+    if not isinstance(root, dict):
+        return text
+    as_of_2020(root, [*places_in(root)])
+    return json.dumps(root)
 
 
 def _without_conditions(text: str) -> tuple[str, dict[str, str]]:
