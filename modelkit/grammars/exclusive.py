@@ -3,11 +3,12 @@
 Where no value fits two ways of a oneOf, it is an anyOf. Where one may, each way is written without what fits
 another one: "a, and no b" or "b, and no a". Of an object whose properties are all named, at least two of
 three are "the first two, or the first and the third, or ..."; of one that may have others, too, "... or the
-first and others". The objects are closed already
-(`schema.as_meant`), so what is left open here is meant to be. What has no such cases stays as it was written.
+first and others", and one that may have so many in all has just some of its names, or no others. The objects
+are closed already (`schema.as_meant`), so what is left open here is meant to be. What has no such cases stays
+as it was written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 from math import comb
@@ -21,6 +22,7 @@ from modelkit.grammars.ways import Beyond
 
 _MOST_WAYS = 64
 _MOST_COUNTED = 300
+_MOST_ANY = 4  # names of which each choice is written
 _MOST_NAMED = 2_400  # in all ways together: each takes four of the parser's items
 _DEFINITIONS = ("$defs", "definitions")
 _COUNTS = ("minProperties", "maxProperties")
@@ -121,7 +123,7 @@ def _count(schema: Schema, work: Work) -> bool:
     free = [name for name in named if name not in must]
     least = max(schema.get("minProperties", 0) - len(must), 0)
     if said.get("additionalProperties") is not False or "patternProperties" in said:
-        return _count_with_others(schema, free, least)
+        return _count_with_others(schema, must, free, least)
     surplus = max(len(named) - schema.get("maxProperties", len(named)), 0)
     if least > len(free) or surplus > len(free):
         return False
@@ -139,17 +141,13 @@ def _count(schema: Schema, work: Work) -> bool:
     return True
 
 
-def _count_with_others(schema: Schema, free: list[str], least: int) -> bool:
+def _count_with_others(schema: Schema, must: list[str], free: list[str], least: int) -> bool:
     """Of one that may have others: enough of those that are named, or fewer and the rest of them others."""
+    if "maxProperties" in schema:
+        return _count_up_to(schema, must, free, least)
     counts = range(min(least, len(free)) + 1)
     ways = sum(comb(len(free), count) for count in counts)
-    if (
-        not free
-        or not least
-        or "maxProperties" in schema
-        or ways > MOST_CASES
-        or ways * len(free) > _MOST_NAMED
-    ):
+    if not free or not least or ways > MOST_CASES or ways * len(free) > _MOST_NAMED:
         return False
     enough = schema.pop("minProperties")
     made = list[Schema]()
@@ -160,6 +158,29 @@ def _count_with_others(schema: Schema, free: list[str], least: int) -> bool:
             made.append({"required": [*chosen], "properties": gone} | others)
     _add(schema, made)
     return True
+
+
+def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int) -> bool:
+    """Of one that may have others, and so many in all: those that are named and no others, or just some that
+    are named, and others. Of many that are named these are all of them, or none.
+    """
+    some = [*_some_of(free)] if len(free) <= _MOST_ANY else [(), tuple(free)]
+    ways = comb(len(free), least) + len(some)
+    if not free or len(must) + len(free) > schema["maxProperties"] or ways * len(free) > _MOST_NAMED:
+        return False
+    counted = {key: schema.pop(key) for key in _COUNTS if key in schema}
+    alone: Schema = {"properties": dict.fromkeys([*must, *free], True), "additionalProperties": False}
+    made = [{**alone, "required": [*chosen]} for chosen in combinations(free, least)]
+    for chosen in some:
+        gone = {name: False for name in free if name not in chosen}
+        made.append({"required": [*chosen], "properties": gone} | counted)
+    _add(schema, made)
+    return True
+
+
+def _some_of(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    for count in range(len(names) + 1):
+        yield from combinations(names, count)
 
 
 def _add(schema: Schema, ways: list[Any]) -> None:

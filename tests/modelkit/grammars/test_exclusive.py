@@ -124,6 +124,17 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"a": 1}, {"a": 1, "l": 1}],
         [{"l": 1}, {"a": 1, "b": 1, "c": 1}],
     ),
+    "up to three, some of which are named": (
+        {**of(a=NUMBER, b=NUMBER), **OPEN, "minProperties": 1, "maxProperties": 3},
+        [{"a": 1}, {"b": 1, "c": 1, "d": 1}, {"c": 1}, {"a": 1, "b": 1, "x": 1}],
+        [{}, {"a": 1, "b": 1, "x": 1, "y": 1}, {"x": 1, "y": 1, "z": 1, "u": 1}, {"a": ""}],
+    ),
+    "up to a hundred, with many that are named, and some by a pattern": (
+        {**of(**dict.fromkeys("abcdefg", NUMBER)), "patternProperties": {"^x": TEXT}}
+        | {"additionalProperties": False, "minProperties": 1, "maxProperties": 100},
+        [{"g": 1}, {"x": "", "x1": ""}, {"a": 1, "f": 1}],
+        [{}, {"x": 1}, {"y": 1}],
+    ),
     "one or two of four": (
         {**of(**dict.fromkeys("abcd", NUMBER)), "minProperties": 1, "maxProperties": 2.0},
         [{"a": 1}, {"b": 1, "d": 1}],
@@ -211,7 +222,7 @@ def test_many_ways_with_many_properties_are_told_apart() -> None:
             r"counted .*\(at #/maxProperties\)",
         ),
         (
-            {**of(a=NUMBER), "additionalProperties": NUMBER, "maxProperties": 2},
+            {**of(a=NUMBER, b=NUMBER), "additionalProperties": NUMBER, "maxProperties": 1},
             r"properties are counted .*\(at #/maxProperties\)",
         ),
         (
