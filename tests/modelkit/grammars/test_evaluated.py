@@ -7,10 +7,14 @@ from typing import Any
 import jsonschema
 import pytest
 
+from modelkit.chat.styles.opening import Opening
+from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.native import check
-from tests.support.walks import takes, walk, words_of
+from modelkit.grammars.shape import shape_of
+from tests.support.answers import collected
+from tests.support.walks import events_of, takes, walk, words_of
 
 WORDS = words_of(None, tokens=False)
 NUMBER, TEXT = {"type": "integer"}, {"type": "string"}
@@ -112,6 +116,27 @@ def test_what_nothing_looks_at_is_held(schema: Any, fits: list[Any], others: lis
     for seed in range(3):
         ids, whole = walk(WORDS, grammar.matcher(), random.Random(seed))
         assert not whole or validator.is_valid(json.loads(WORDS.text(ids)))
+
+
+@pytest.mark.parametrize("name", ["qwen3-coder", "glm-4.7"])
+def test_arguments_of_tools_are_held_to_it(name: str) -> None:
+    style, schema = style_named(name), HELD["of anyOf"][0]
+    assert style is not None
+    words, asked, called = (
+        words_of(style, tokens=True),
+        [{"name": "f", "parameters": schema, "strict": True}],
+        0,
+    )
+    shape = shape_of(style, Opening(), asked, "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    for seed in range(3):
+        ids, whole = walk(words, grammar.matcher(), random.Random(seed), most=400)
+        calls = collected(events_of(style, Opening(), asked, words.pieces(ids))).tool_calls
+        for call in calls if whole else calls[:-1]:
+            jsonschema.Draft202012Validator(schema).validate(dict(call.arguments))
+            called += 1
+    assert called
 
 
 def test_before_2020_items_that_are_contained_are_looked_at_by_nothing() -> None:
