@@ -204,6 +204,7 @@ def merged(one: Way, other: Way) -> Way | None:
         way[key] = _MERGED[key](one[key], other[key])
     if way.get("type") == [] or way.get("enum") == []:
         return None
+    way.pop("patternProperties", None)  # names that the other one lists have what these said of them
     return {**way, **_objects(one, other), **_lists(one, other)}
 
 

@@ -87,6 +87,17 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"y": 1}],
         [{}, {"x": 1}],
     ),
+    "names of one that another has none of": (
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"xb": NUMBER},
+            "allOf": [{"patternProperties": {"b$": {"minimum": 1}}}],
+            "not": {"required": ["c"]},
+        },
+        [{}, {"xb": 1}],
+        [{"b": 1}, {"xb": 0}],
+    ),
     "names of one that another may have": (
         {
             "type": "object",
