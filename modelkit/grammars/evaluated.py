@@ -11,7 +11,7 @@ schema. Where nothing is chosen and nothing referred to, `schema.as_meant` does 
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from modelkit.grammars.cases import MOST_CASES, Case, Work, both, said_of
@@ -23,6 +23,7 @@ from modelkit.schema import target
 from runtime.records import dataclass
 
 _PROPERTIES, _ITEMS = "unevaluatedProperties", "unevaluatedItems"
+_WITH = "dependentSchemas"
 _MOST_CHOICES = 256  # before those are left out that say nothing more than others
 _A_LOOK = 20  # of work, at a schema
 
@@ -97,7 +98,7 @@ class _Looking:
         self._contained = dict[int, Any]()
 
     def write_out(self, schema: Schema, key: str) -> None:
-        self._key, said = key, schema.pop(key)
+        self._key, self._passed, said = key, [], schema.pop(key)
         own = said_of({word: value for word, value in schema.items() if word != "not"})
         self._own_cases = [] if own is None else [own]
         try:
@@ -111,8 +112,10 @@ class _Looking:
         except BaseException:
             schema[key] = said
             raise
+        kept = {} if _WITH not in chosen else self._silent(schema)
         for one in (one for word in chosen for one in _CHOSEN[word]):
             schema.pop(one, None)
+        schema |= {_WITH: kept} if kept else {}
         if len(made) == 1:
             _join(schema, closing[0], choices[0].parts)
         elif made and "anyOf" not in schema:
@@ -171,7 +174,10 @@ class _Looking:
             case "if":
                 return self._where(schema)
             case _:
-                return _all_of(self._with(name, one) for name, one in schema[word].items())
+                silent = self._silent(schema)
+                return _all_of(
+                    self._with(name, one) for name, one in schema[word].items() if name not in silent
+                )
 
     def _held(self, schema: Any) -> list[_Choice]:
         """Those of a schema that need not hold."""
@@ -220,6 +226,11 @@ class _Looking:
         fails = () if then is True and otherwise is True else ({"not": condition},)
         return [*held, *(_Choice(one.seen, (*fails, *one.parts)) for one in self._held(otherwise))]
 
+    def _silent(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Schemas of properties that are there which look at nothing."""
+        every = schema[_WITH].items()
+        return {name: one for name, one in every if all(its.seen == _Seen() for its in self._choices(one))}
+
     def _with(self, name: str, schema: Any) -> list[_Choice]:
         """Of a property that is there, or not."""
         none = _Choice(_Seen(), ({"properties": {name: False}},))
@@ -243,18 +254,34 @@ _CHOSEN = {
     "anyOf": ("anyOf",),
     "oneOf": ("oneOf",),
     "if": ("if", "then", "else"),
-    "dependentSchemas": ("dependentSchemas",),
+    _WITH: (_WITH,),
 }
 """Keywords that choose what holds, and all that goes with each."""
 
 
 def _all_of(every: Iterable[list[_Choice]]) -> list[_Choice]:
     """All of these at once."""
-    found = [_NOTHING_SEEN]
-    for choices in every:
-        both_ = [one + other for one, other in product(found, choices)]
-        found = [both_[number] for number in _needed(both_)]
+    lists = [*every]
+    found = [_sum([choices[0] for choices in lists if len(choices) == 1])]
+    for choices in lists:
+        if len(choices) != 1:
+            both_ = [one + other for one, other in product(found, choices)]
+            found = [both_[number] for number in _needed(both_)]
     return found
+
+
+def _sum(choices: Sequence[_Choice]) -> _Choice:
+    """The same of many that are the only ones: what is looked at is put together once."""
+    seen = [one.seen for one in choices]
+    whole = _Seen(
+        _together(*(one.names for one in seen)),
+        _together(*(one.patterns for one in seen)),
+        any(one.any_name for one in seen),
+        max((one.front for one in seen), default=0),
+        any(one.any_item for one in seen),
+        _together(*(one.contained for one in seen)),
+    )
+    return _Choice(_Seen() + whole, tuple(part for one in choices for part in one.parts))
 
 
 def _needed(choices: Sequence[_Choice]) -> list[int]:
@@ -296,5 +323,5 @@ def _two(one: int, other: int) -> tuple[int, int]:
     return (one, other) if one < other else (other, one)
 
 
-def _together(some: Sequence[Any], more: Sequence[Any]) -> tuple[Any, ...]:
-    return (*dict.fromkeys((*some, *more)),)
+def _together(*every: Sequence[Any]) -> tuple[Any, ...]:
+    return (*dict.fromkeys(chain.from_iterable(every)),)

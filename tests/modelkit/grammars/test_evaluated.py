@@ -53,6 +53,16 @@ HELD: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"a": 1, "b": 1}, {}, {"a": 1}],
         [{"b": 1}],
     ),
+    "of what goes with one name of many": (
+        {
+            "type": "object",
+            "properties": dict.fromkeys("abcdefgl", NUMBER),
+            "dependentSchemas": {**{one: {"required": ["l"]} for one in "bcdefg"}, "a": of(m=TEXT)},
+            **NONE,
+        },
+        [{"a": 1, "m": ""}, {"b": 1, "l": 1}],
+        [{"m": ""}, {"b": 1}],
+    ),
     "of references": (
         {"type": "object", "$defs": {"A": {**A, "allOf": [{"$ref": "#/$defs/B"}]}, "B": {"anyOf": [B, {}]}}}
         | {"$ref": "#/$defs/A", **NONE},
