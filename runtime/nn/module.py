@@ -1,12 +1,15 @@
 """What our modules are made of: `mlx.nn.Module` whose children and parameters are found at once.
 
 `mlx.nn.Module` keeps both as items of a dict and finds one only after looking in two wrong places, 1.5 us
-each time; a decoded token asks hundreds of times. Here each is a plain attribute as well.
+each time; a decoded token asks hundreds of times. Here each is a plain attribute as well. To go over all
+modules, which a load does six times, it copies the tree of each one's children; here they are looked at where
+they are.
 
 Invariant: attribute and item are the same object, whoever sets, replaces or removes one or the other by the
 ways that `mlx.nn` has (attributes, items, `pop`, `update`, `update_modules`).
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import mlx.core as mx
@@ -41,3 +44,22 @@ class Module(nn.Module):
         if name in self:
             vars(self).pop(name, None)
         return super().pop(name, *default)
+
+    def apply_to_modules(self, apply_fn: Callable[[str, nn.Module], Any]) -> "Module":
+        """In MLX's order, which is that of a stack: the last child comes first."""
+        left: list[tuple[str, nn.Module]] = [("", self)]
+        while left:
+            path, module = left.pop()
+            apply_fn(path, module)
+            _add_modules(f"{path}." if path else "", module.items(), left)
+        return self
+
+
+def _add_modules(before: str, items: Iterable[tuple[Any, Any]], found: list[tuple[str, nn.Module]]) -> None:
+    """Adds the modules among these items of a module, and in lists and dicts among them, with their paths."""
+    for name, value in items:
+        if isinstance(value, nn.Module):
+            found.append((f"{before}{name}", value))
+        elif isinstance(value, list | dict):
+            inner = enumerate(value) if isinstance(value, list) else value.items()
+            _add_modules(f"{before}{name}.", inner, found)

@@ -25,6 +25,14 @@ class Network(Module):
         return x * self.scale
 
 
+class Nested(Network):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner: Any = {"a": Network(), "b": [[nn.Linear(4, 4)], {"c": Network()}], "d": mx.ones((1,))}
+        self._hidden: Any = nn.Linear(4, 4)
+        self.passed: Any = (nn.Linear(4, 4),)  # whose items MLX does not look at
+
+
 X = mx.arange(4, dtype=mx.float32)[None]
 
 
@@ -40,6 +48,16 @@ def test_names_are_those_of_mlx() -> None:
         *("first.weight", "first.bias", "parts.0.weight", "parts.0.bias"),
         *("parts.1.weight", "parts.1.bias", "scale"),
     ]
+
+
+def test_modules_are_those_of_mlx_and_in_its_order() -> None:
+    network, theirs = Nested(), list[tuple[str, nn.Module]]()
+    nn.Module.apply_to_modules(network, lambda path, module: theirs.append((path, module)))
+    ours = network.named_modules()
+    assert [(path, id(module)) for path, module in ours] == [(path, id(module)) for path, module in theirs]
+    named = dict(ours)
+    assert named.keys() > {"", "first", "parts.1", "inner.b.1.c.parts.0", "inner.b.0.0", "_hidden"}
+    assert not any(path.startswith("passed") for path in named)
 
 
 def by_attribute(network: Any, child: nn.Module) -> None:
