@@ -42,8 +42,9 @@ class Fields:
         self.raw = one_spelling(self._written)
         self._under = f"{under}." if under else ""
         self._taken = _TAKEN.get() if "model_type" in self.raw else None  # a block is no model's config
-        for name, value in self.raw.items():  # a family's own, where it completes a config
-            self.take(name, value)
+        if self._taken is not None:
+            for name, value in self.raw.items():  # a family's own, where it completes a config
+                self.take(name, value)
 
     def has(self, name: str) -> bool:
         return self.raw.get(name) is not None
