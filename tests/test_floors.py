@@ -6,6 +6,7 @@ import ast
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -124,43 +125,102 @@ def _modules() -> dict[str, Path]:
     return {".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): f for f in files}
 
 
+@dataclass(frozen=True)
+class Read:
+    """What the tests below ask about a file, found by going over it once."""
+
+    imports: frozenset[str]
+    """Every module that it imports, type-checking blocks left out: those are no dependency."""
+    brought: tuple[tuple[str, tuple[str, ...]], ...]
+    """(module, names) of each `from module import names`."""
+    names: frozenset[str]
+    """What it makes, at its top level and below."""
+    words: frozenset[str]
+    """Its texts."""
+    says: bool
+    """Has it a docstring, or nothing in it?"""
+    explained_above: tuple[str, ...]
+    """Fields that the docstring of their class explains."""
+
+
 @cache
-def _imports(path: Path) -> set[str]:
-    """Every module that a file imports, type-checking blocks left out: those are no dependency."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
-        for inner in ast.walk(node)
-    }
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if node in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
-            found.update(f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            found.add("relative import")
-    return found
+def _read(path: Path) -> Read:
+    source = path.read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    imports, names, words = set[str](), set[str](), set[str]()
+    brought: list[tuple[str, tuple[str, ...]]] = []
+    above: list[str] = []
+    left: list[tuple[ast.AST, bool]] = [(tree, True)]
+    while left:
+        node, runs = left.pop()
+        runs = runs and not (isinstance(node, ast.If) and ast.unparse(node.test) in _CHECKING)
+        left += ((child, runs) for child in ast.iter_child_nodes(node))
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                words.add(node.value)
+        elif isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+            if runs:
+                imports.update(_imported(node))
+            if isinstance(node, ast.ImportFrom):
+                brought.append((node.module or "", tuple(alias.name for alias in node.names)))
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            if isinstance(node, ast.ClassDef):
+                above += _explained_above(node)
+    says = not source.strip() or ast.get_docstring(tree) is not None
+    return Read(frozenset(imports), tuple(brought), frozenset(names), frozenset(words), says, tuple(above))
 
 
-@pytest.mark.parametrize("module", sorted(_modules()))
-def test_imports_point_down(module: str) -> None:
+_CHECKING = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    if isinstance(node, ast.ImportFrom) and node.level:
+        yield "relative import"
+    else:
+        before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        yield from (f"{before}{alias.name}" for alias in node.names)
+
+
+def _explained_above(node: ast.ClassDef) -> Iterator[str]:
+    said = ast.get_docstring(node) or ""
+    for field in node.body if said else ():
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            name = field.target.id
+            if re.search(rf"(^|\s|`){name}`?(:|, \w+:| and \w+:) ", said):
+                yield f"{node.name}.{name}"
+
+
+def _imports(path: Path) -> frozenset[str]:
+    return _read(path).imports
+
+
+def test_imports_point_down() -> None:
+    """Of all files in one test, as each of the next: a test for every file takes as long as reading it."""
+    wrong = {module: tuple(_misplaced(module)) for module in _modules()}
+    assert {module: said for module, said in wrong.items() if said} == {}
+
+
+def _misplaced(module: str) -> Iterator[str]:
     here = _room(module)
     if here is None:
-        assert module in ("modelkit", "runtime", "runtime.cache", "modelkit.__main__")
+        if module not in ("modelkit", "runtime", "runtime.cache", "modelkit.__main__"):
+            yield "stands on no floor"
         return
     for imported in _imports(_modules()[module]):
-        assert imported != "relative import", f"{module} uses a relative import"
+        if imported == "relative import":
+            yield "uses a relative import"
         there = _room(imported)
         if there is None or there[1] == here[1]:
             continue
-        assert there[0] <= here[0], f"{module} imports {imported}, which stands on a higher floor"
-        if there[0] == here[0]:
-            assert FLOORS[here[0]][0], f"{module} imports {imported}: these rooms are kept apart"
+        if there[0] > here[0]:
+            yield f"imports {imported}, which stands on a higher floor"
+        elif there[0] == here[0] and not FLOORS[here[0]][0]:
+            yield f"imports {imported}: these rooms are kept apart"
 
 
 @pytest.mark.parametrize("room", DOORS)
@@ -190,19 +250,13 @@ def test_data_classes_are_records() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     for module, path in _modules().items():
-        source = path.read_text(encoding="utf-8")
-        assert not source.strip() or ast.get_docstring(ast.parse(source)), f"{module} has no docstring"
+        assert _read(path).says, f"{module} has no docstring"
 
 
 def test_one_file_knows_where_a_wrapper_keeps_its_text_model() -> None:
     from runtime.models.wrapper import TEXT_BLOCKS
 
-    found = {
-        module
-        for module, path in _modules().items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and node.value in TEXT_BLOCKS
-    }
+    found = {module for module, path in _modules().items() if not _read(path).words.isdisjoint(TEXT_BLOCKS)}
     assert found == {"runtime.models.wrapper"}
 
 
@@ -214,44 +268,20 @@ def _of_families() -> set[str]:
     return families | {f"{module}_config" for module in families}
 
 
-EXPLAINED = sorted(one for one in _modules() if one.startswith(("modelkit.", "runtime.")))
-
-
-@pytest.mark.parametrize("module", EXPLAINED)
-def test_a_field_is_explained_under_it(module: str) -> None:
-    for node in ast.walk(ast.parse(_modules()[module].read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ClassDef):
-            said = ast.get_docstring(node) or ""
-            for field in node.body:
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    name = field.target.id
-                    assert not re.search(rf"(^|\s|`){name}`?(:|, \w+:| and \w+:) ", said), (
-                        f"{node.name}.{name}"
-                    )
-
-
-def _names(path: Path) -> set[str]:
-    """What a file makes at its top level."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            found.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found.update(alias.asname or alias.name for alias in node.names)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            found.add(node.id)
-    return found
+def test_a_field_is_explained_under_it() -> None:
+    above = {module: _read(path).explained_above for module, path in _modules().items()}
+    assert {module: fields for module, fields in above.items() if fields} == {}
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("benchmarks/*.py")), ids=lambda path: path.name)
 def test_a_benchmark_imports_what_is_there(path: Path) -> None:
     modules = _modules()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in ("modelkit", "runtime"):
-            assert node.module in modules, f"{path.name} imports {node.module}"
-            there = _names(modules[node.module])
-            missing = [a.name for a in node.names if f"{node.module}.{a.name}" not in modules]
-            assert set(missing) <= there, f"{path.name} imports {set(missing) - there} of {node.module}"
+    for module, names in _read(path).brought:
+        if module.split(".")[0] in ("modelkit", "runtime"):
+            assert module in modules, f"{path.name} imports {module}"
+            missing = {name for name in names if f"{module}.{name}" not in modules}
+            there = _read(modules[module]).names
+            assert missing <= there, f"{path.name} imports {missing - there} of {module}"
 
 
 # Tables about families, not of one: each says of many what other programs call things, or do with them.
@@ -281,12 +311,7 @@ FAMILIES_ELSEWHERE = "modelkit.source.gguf.architectures."
 def test_only_a_familys_own_files_speak_of_it() -> None:
     from runtime.models import ARCHITECTURES
 
-    named = {
-        module
-        for module, path in _modules().items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ARCHITECTURES
-    }
+    named = {module for module, path in _modules().items() if not _read(path).words.isdisjoint(ARCHITECTURES)}
     others = {module for module in named if not module.startswith(FAMILIES_ELSEWHERE)}
     assert others - _of_families() == ABOUT_FAMILIES
 
@@ -337,4 +362,4 @@ def test_every_room_of_the_server_is_in_its_table() -> None:
     from modelkit.server.app import ROOMS
 
     files = {module: path for module, path in _modules().items() if module.startswith("modelkit.server.")}
-    assert {module for module, path in files.items() if "DIALECT" in _names(path)} == set(ROOMS)
+    assert {module for module, path in files.items() if "DIALECT" in _read(path).names} == set(ROOMS)
