@@ -6,6 +6,7 @@ ended by a signal, it says where its threads are.
 """
 
 import faulthandler
+import gc
 import json
 import os
 import sys
@@ -27,7 +28,9 @@ def main() -> int:
         module, name, folder, words = json.loads(line)
         os.chdir(folder)
         try:
-            answer = getattr(import_module(module), name)(group, *words)
+            work = getattr(import_module(module), name)
+            gc.freeze()  # what was imported is no garbage, which every model that is closed looks for
+            answer = work(group, *words)
         except Exception:  # noqa: BLE001 -- said, and the others end with this one
             traceback.print_exc()
             return 1

@@ -74,7 +74,7 @@ def test_what_turns_a_vector_is_foreseen_by_any_pooling(name: str, pool: Pool, t
 
 def turns_as_foreseen(name: str, pool: Pool, folder: Path) -> None:
     model = Reference.called(name).load(folder / "m")
-    agrees(embedding(model, pool, ()), texts(model, 12), likeness)
+    agrees(embedding(model, pool, ()), texts(model, 6), likeness)
 
 
 def test_a_matrix_is_found_in_the_tensors_that_it_is_made_of(tmp_path: Path) -> None:

@@ -125,10 +125,14 @@ def shares(crew: Standing, folder: Path, shards: int, names: tuple[str, ...], fo
     joins streams, which all ranks of the first stage have.
     """
     found = crew.do(folder, sharing.__name__, "found", shards, form, *names)
-    for name in names:
-        for rank in found:
-            assert rank[name]["bytes"] == pytest.approx(rank[name]["planned"], rel=0.01, abs=5000), name
+    as_planned(found)
     return found[0]
+
+
+def as_planned(found: list[dict[str, Any]]) -> None:
+    for rank in found:
+        for name, one in rank.items():
+            assert one["bytes"] == pytest.approx(one["planned"], rel=0.01, abs=5000), name
 
 
 @pytest.mark.parametrize(("size", "names"), [(2, STAGED + HALVED + OLDER + READERS), (4, STAGED + DEEPER)])
@@ -139,17 +143,28 @@ def test_stages_give_the_bits_of_one_process(
     assert {name: one["same"] for name, one in found.items()} == dict.fromkeys(names, True)
 
 
-@pytest.mark.parametrize(("size", "names"), [(2, SHARED), (4, SHARED[3:])])
-def test_shards_give_the_logits_of_one_process(
-    crews: Crews, tmp_path: Path, size: int, names: tuple[str, ...]
-) -> None:
-    found = shares(crews(size), tmp_path, size, names)
+@pytest.fixture(scope="module")
+def halves(crews: Crews, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What each of two ranks found of families that they have half of."""
+    return crews(2).do(tmp_path_factory.mktemp("halves"), sharing.__name__, "found", 2, "floats", *SHARED)
+
+
+def test_halves_give_the_logits_of_one_process(halves: list[dict[str, Any]]) -> None:
+    as_planned(halves)
+    are_the_logits_of_one_process(halves[0])
+
+
+def test_quarters_give_the_logits_of_one_process(crews: Crews, tmp_path: Path) -> None:
+    are_the_logits_of_one_process(shares(crews(4), tmp_path, 4, SHARED[3:]))
+
+
+def are_the_logits_of_one_process(found: dict[str, Any]) -> None:
     assert {name: one["off"] for name, one in found.items() if one["off"] > BAR} == {}
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
 
 @pytest.mark.skipif(native.kernels is None, reason=f"there are no kernels: {native.status.reason}")
-def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Path) -> None:
+def test_layers_that_are_shared_are_computed_together(halves: list[dict[str, Any]]) -> None:
     """Sums in them and what is done behind the last one must not take them apart. Gemma 4 has norms behind
     the experts and behind what always answers, so two sums; layers of DBRX, Kimi, Falcon 40B, Phi-3
     small and Inkling and those with indexers or ALiBi are computed in parts on one rank, too.
@@ -159,14 +174,17 @@ def test_layers_that_are_shared_are_computed_together(crews: Crews, tmp_path: Pa
     single = *READERS, "mllama", "dbrx", "gemma4_moe", "kimi_linear", "falcon_40b"
     apart = *single, *clipped, *indexed, *ALIBI, *INSIDE, *IN_PARTS
     names = tuple(name for name in SHARED if name not in apart)
-    found = crews(2).do(tmp_path, sharing.__name__, "found", 2, "floats", *names)
-    assert [[rank[name]["alone"] for name in names] for rank in found] == [[0] * len(names)] * 2
+    assert [[rank[name]["alone"] for name in names] for rank in halves] == [[0] * len(names)] * 2
 
 
-def test_stages_of_shards_give_the_bits_of_as_many_shards(crews: Crews, tmp_path: Path) -> None:
-    found, alone = (shares(crews(size), tmp_path, 2, PAIRED) for size in (4, 2))
+def test_stages_of_shards_give_the_bits_of_as_many_shards(
+    crews: Crews, tmp_path: Path, halves: list[dict[str, Any]]
+) -> None:
+    more = tuple(name for name in PAIRED if name not in halves[0])
+    alone = halves[0] | (shares(crews(2), tmp_path, 2, more) if more else {})
+    found = shares(crews(4), tmp_path, 2, PAIRED)
     assert {name: one["bits"] for name, one in found.items()} == {
-        name: one["bits"] for name, one in alone.items()
+        name: alone[name]["bits"] for name in PAIRED
     }
     assert all(one["again"] for one in found.values()), "other bits where the prompt was cut otherwise"
 
