@@ -2,7 +2,6 @@
 matrices packed where they can be and in 16 bits elsewhere.
 """
 
-from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -44,20 +43,20 @@ def pack(model: LoadedModel, bits: int) -> None:
 
 
 @pytest.mark.parametrize("name", variants_later(Reference.names()))
-def test_packed(name: str, tmp_path: Path) -> None:
+def test_packed(name: str) -> None:
     reference = Reference(name)
     with ops.using("cpu"):
-        model = reference.load(tmp_path)
+        model = reference.made()
         pack(model, 8 if len(name) % 2 else 4)
         assert [*differing(model, [int(token) for token in reference.answers["ids"][:LENGTH]])] == []
 
 
 @pytest.mark.parametrize("name", sorted(of_each_kind()))
-def test_with_adapters(name: str, tmp_path: Path) -> None:
+def test_with_adapters(name: str) -> None:
     """Of its own, two of them, beside rows with one and with none."""
     reference = Reference(name)
     with ops.using("cpu"):
-        model = reference.load(tmp_path)
+        model = reference.made()
         one, two = (Adapter(model.network, LowRanks(pairs_of(model.network, k, dora=k == 2))) for k in (1, 2))
         deck, own = Deck([one, two]), ((one, 0.8), (two, 1.0))
 
@@ -69,11 +68,11 @@ def test_with_adapters(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_with_another_head(name: str, tmp_path: Path) -> None:
+def test_with_another_head(name: str) -> None:
     """Some of its rows, or all of it."""
     reference = Reference(name)
     with ops.using("cpu"):
-        model = reference.load(tmp_path)
+        model = reference.made()
         shape = (reference.record["config"]["vocab_size"], reference.record["config"]["hidden_size"])
         where = f"{HEAD if model.network.tied_table is not None else 'lm_head'}.weight"
         rows = Rows(mx.array([3, 1]), mx.random.normal((2, shape[1])))
@@ -90,8 +89,8 @@ def test_with_another_head(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", Reference.names())
-def test_in_float32(name: str, tmp_path: Path) -> None:
+def test_in_float32(name: str) -> None:
     reference = Reference(name)
     with ops.using("cpu"):
-        model = reference.load(tmp_path)
+        model = reference.made()
         assert [*differing(model, [int(token) for token in reference.answers["ids"]])] == []

@@ -53,36 +53,43 @@ class Half:
     stored: str
 
     @cached_property
+    def reference(self) -> Reference:
+        return Reference.called(self.name)
+
+    @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
         with np.load(FOLDER / f"{self.name}.npz") as opened:
             return dict(opened)
 
     @property
     def ids(self) -> np.ndarray:
-        return Reference.called(self.name).answers["ids"]
+        return self.reference.answers["ids"]
 
     def tensors(self) -> dict[str, mx.array]:
         """The checkpoint from its seed, rounded."""
-        shapes = {name: tuple(shape) for name, shape in Reference.called(self.name).record["tensors"].items()}
+        shapes = {name: tuple(shape) for name, shape in self.reference.record["tensors"].items()}
         state = random_state(shapes, int(self._arrays[f"{self.stored}_seed"]))
         return {name: mx.array(array).astype(TYPES[self.stored]) for name, array in state.items()}
 
     def write(self, folder: Path) -> Path:
         """A model directory. Returns the folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        config = json.dumps(Reference.called(self.name).record["config"])
+        config = json.dumps(self.reference.record["config"])
         (folder / "config.json").write_text(config, encoding="utf-8")
         mx.save_safetensors(str(folder / "model.safetensors"), self.tensors(), {"format": "pt"})
         return folder
 
     def load(self, folder: Path, on: Device | None = WIDE) -> LoadedModel:
-        """on: as in `load_model`; None: computed in the type it is in."""
-        shard = self.write(folder) / "model.safetensors"
-        model = load_model(Reference.called(self.name).record["config"], [shard], on=on)
+        """Written and read; on: as in `load_model`; None: computed in the type it is in."""
+        return self.read(self.write(folder), on)
+
+    def read(self, folder: Path, on: Device | None = WIDE) -> LoadedModel:
+        """As `load`, of a folder that it was written into before."""
+        model = load_model(self.reference.record["config"], [folder / "model.safetensors"], on=on)
         if on is None and on_processor():
             for module in model.network.modules():
                 module.__class__ = RoundedSwitch if type(module) is SwitchLinear else type(module)
-        return Reference.called(self.name).reading(model)
+        return self.reference.reading(model)
 
     def distances(self, logits: np.ndarray) -> np.ndarray:
         """Distances from the reference in its standard deviations, [T, columns]; logits [T, V]."""

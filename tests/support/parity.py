@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from runtime.cache.build import LayerMemory, build_memory
 from runtime.loaded import LoadedModel, load_model
-from runtime.models import describe
+from runtime.models import Described, describe
 from runtime.nn.rope_spec import long_after
 from runtime.step import Inputs, Step
-from tests.support.checkpoints import write_checkpoint
+from tests.support.checkpoints import random_state, write_checkpoint
 from tests.support.oneshot import build_one_shot
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "references"
@@ -29,6 +29,12 @@ TIMES_SENSITIVITY = 5.0
 LEAST_BAR = 2e-5
 
 
+@cache
+def described(name: str) -> Described:
+    """What the config of a reference says. Several modules ask it of all of them before their first test."""
+    return describe(Reference(name).record["config"])
+
+
 @dataclass(frozen=True)
 class Reference:
     """One entry of tests/data/references (or another folder): a config, the shapes of its tensors, and
@@ -40,7 +46,7 @@ class Reference:
 
     @classmethod
     def names(cls) -> list[str]:
-        return sorted(path.stem for path in FOLDER.glob("*.json"))
+        return [*_names()]
 
     @classmethod
     def encoders(cls) -> "list[str]":
@@ -62,10 +68,15 @@ class Reference:
             return dict(opened)
 
     def load(self, folder: Path, config: Mapping[str, Any] | None = None) -> LoadedModel:
-        """The model from its seed, float32."""
+        """The model from its seed, float32, by way of a file."""
         config = self.record["config"] if config is None else config
         write_checkpoint(folder, config, self.record["tensors"])
         return self.reading(load_model(config, [folder / "model.safetensors"]))
+
+    def made(self) -> LoadedModel:
+        """The same without a file, in half of the time."""
+        tensors = {name: mx.array(array) for name, array in random_state(self.record["tensors"]).items()}
+        return self.reading(load_model(self.record["config"], tensors))
 
     def reading(self, model: LoadedModel) -> LoadedModel:
         """The model; one with an encoder reads the reference's source by itself where rows begin."""
@@ -83,6 +94,12 @@ class Reference:
         got = logits[:, self.answers["columns"]] if columns else logits
         wanted = self.answers["logits"][: len(got)]
         return float(np.abs(got - wanted).max() / self.answers["std"])
+
+
+@cache
+def _names() -> tuple[str, ...]:
+    """Asked by every test of some files, by its name's place."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 
 
 class Reading:

@@ -15,7 +15,7 @@ from runtime.models.taps import Taps, taps_of
 from runtime.step import Inputs, Step
 from tests.support.checkpoints import random_state
 from tests.support.dflash import block_config, block_shapes, block_states, load_block_draft
-from tests.support.parity import Reference
+from tests.support.parity import Reference, described
 
 MIXED = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
 LAGUNA = {"architectures": ["DFlashLagunaForCausalLM"]}
@@ -99,14 +99,13 @@ def test_kin_that_compute_more_are_refused() -> None:
 
 
 def tappable(name: str) -> bool:
-    described = describe(Reference(name).record["config"])
-    return taps_of(described.family.build(described.config)) is not None
+    return taps_of(described(name).family.build(described(name).config)) is not None
 
 
 @pytest.mark.parametrize("name", [name for name in Reference.names() if tappable(name)])
-def test_what_is_tapped_behind_the_last_layer_is_normed_as_the_answer_is(name: str, tmp_path: Path) -> None:
+def test_what_is_tapped_behind_the_last_layer_is_normed_as_the_answer_is(name: str) -> None:
     reference = Reference(name)
-    model = reference.load(tmp_path)
+    model = reference.made()
     assert isinstance(model.network.model, Taps)
     trunk: Any = model.network.model
     last = len(trunk[trunk.in_turn]) - 1

@@ -72,8 +72,9 @@ def test_by_plain_operations(reference: Reference, model: LoadedModel) -> None:
 @pytest.mark.parametrize("word", TYPES)
 def test_in_16_bits(reference: Reference, word: str, tmp_path: Path) -> None:
     half = Half(reference.name, word)
-    assert half.error(full_logits(half.load(tmp_path / "wide"), half.ids)) < half.bar
-    own = half.load(tmp_path / "own", on=None)
+    half.write(tmp_path)
+    assert half.error(full_logits(half.read(tmp_path), half.ids)) < half.bar
+    own = half.read(tmp_path, on=None)
     assert own.dtype == TYPES[word]
     assert np.median(half.distances(full_logits(own, half.ids))) < OWN[word]
 

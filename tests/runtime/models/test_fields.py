@@ -9,15 +9,16 @@ import pytest
 from tests.support.field_answers import FieldAnswers
 
 
-@pytest.mark.parametrize("name", FieldAnswers.names())
-def test_what_acts_in_transformers_acts_or_is_refused(name: str) -> None:
-    answers = FieldAnswers(name)
+@pytest.fixture(scope="module", params=FieldAnswers.names())
+def answers(request: pytest.FixtureRequest) -> FieldAnswers:
+    return FieldAnswers(request.param)
+
+
+def test_what_acts_in_transformers_acts_or_is_refused(answers: FieldAnswers) -> None:
     faults = {f"{case.field}={case.value}": answers.fault(case) for case in answers.moving()}
     assert not {case: fault for case, fault in faults.items() if fault}
 
 
-@pytest.mark.parametrize("name", FieldAnswers.names())
-def test_what_does_not_act_in_transformers_changes_nothing(name: str) -> None:
-    answers = FieldAnswers(name)
+def test_what_does_not_act_in_transformers_changes_nothing(answers: FieldAnswers) -> None:
     faults = {f"{case.field}={case.value}": answers.fault(case) for case in answers.still()}
     assert not {case: fault for case, fault in faults.items() if fault}

@@ -37,12 +37,18 @@ def half(request: pytest.FixtureRequest) -> Half:
 
 
 @pytest.fixture(scope="module")
-def wide(half: Half, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return half.load(tmp_path_factory.mktemp(half.name))
+def written(half: Half, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return half.write(tmp_path_factory.mktemp(half.name))
+
+
+@pytest.fixture(scope="module")
+def wide(half: Half, written: Path) -> LoadedModel:
+    return half.read(written)
 
 
 def in_steps(model: LoadedModel, ids: np.ndarray) -> np.ndarray:
-    return cut_logits(model, ids, [29, 1])
+    """Many tokens from nothing, single ones, and many behind others: each way that a layer has."""
+    return cut_logits(model, ids, [29, 1, 1, 17])
 
 
 WAYS = (full_logits, in_steps)
@@ -61,8 +67,8 @@ def test_in_float32_in_any_way(half: Half, wide: LoadedModel, way: Callable[...,
     assert half.error(way(wide, half.ids)) < half.bar
 
 
-def test_in_its_own_type(half: Half, tmp_path: Path) -> None:
-    model = half.load(tmp_path, on=None)
+def test_in_its_own_type(half: Half, written: Path) -> None:
+    model = half.read(written, on=None)
     assert model.dtype == TYPES[half.stored]
     logits = full_logits(model, half.ids)
     assert np.median(half.distances(logits)) < OWN[half.stored]

@@ -10,9 +10,8 @@ from runtime.cache.build import build_memory
 from runtime.cpu import native
 from runtime.errors import NotSupported
 from runtime.loaded import LoadedModel
-from runtime.models.architecture import describe
 from runtime.step import Inputs, Step
-from tests.support.parity import Reference
+from tests.support.parity import Reference, described
 
 NEEDS_IDS = {"deepseek_v4", "gemma3n", "gemma4_text", "longcat_ngram", "qwen4_exp"}
 """They look ids up in layers, too."""
@@ -62,7 +61,7 @@ def one_of_each() -> list[str]:
     """The first reference of every family's file."""
     found: dict[object, str] = {}
     for name in Reference.names():
-        found.setdefault(describe(Reference(name).record["config"]).family, name)
+        found.setdefault(described(name).family, name)
     return sorted({*found.values(), *NEEDS_IDS, *WITHOUT_POSITIONS, *ABSOLUTE})
 
 
@@ -72,8 +71,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def model(name: str, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return Reference(name).load(tmp_path_factory.mktemp(name))
+def model(name: str) -> LoadedModel:
+    return Reference(name).made()
 
 
 @pytest.fixture(scope="module")

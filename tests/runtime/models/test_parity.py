@@ -7,6 +7,7 @@ must be follows the conditioning of each reference: 2e-5 to 7e-4 of the spread o
 
 from pathlib import Path
 
+import mlx.nn as nn
 import numpy as np
 import pytest
 
@@ -56,9 +57,26 @@ def test_cut_into_any_steps(reference: Reference, model: LoadedModel, cuts: list
 
 
 def test_by_plain_operations(reference: Reference, model: LoadedModel) -> None:
+    """Many tokens from nothing, single ones, and many behind others: each way that an operation has."""
     with ops.using("plain"):
-        got = cut_logits(model, reference.answers["ids"], [29, 1])
+        got = cut_logits(model, reference.answers["ids"], [29, 1, 1, 17])
     assert reference.error(got) < bar(reference)
+
+
+KINDS = (nn.Linear, nn.QuantizedLinear, nn.Embedding, nn.QuantizedEmbedding, nn.RMSNorm, nn.LayerNorm)
+
+
+def test_no_layer_is_called_by_itself(
+    reference: Reference, model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks ask their layers through functions that see the step (`runtime.nn.linear`)."""
+    called: list[str] = []
+    for kind in KINDS:
+        monkeypatch.setattr(kind, "__call__", lambda self, *_: called.append(type(self).__name__))
+    monkeypatch.setattr(nn.Embedding, "as_linear", lambda *_: called.append("as_linear"))
+    with ops.using("plain"):
+        cut_logits(model, reference.answers["ids"][:3], [3])
+    assert called == []
 
 
 def test_ragged_batch(reference: Reference, model: LoadedModel) -> None:
@@ -72,7 +90,7 @@ def test_shown_more_than_is_seen(reference: Reference, model: LoadedModel) -> No
     """As on CUDA, by a GPU's column: slots beside the visible ones are shown too, and masked."""
     ids = reference.answers["ids"]
     with ops.using("gpu"):
-        logits = cut_logits(model, ids, [29, 1, 3], grain=12, shown_by=8)
+        logits = cut_logits(model, ids, [29, 1, 3, 15], grain=12, shown_by=8)
         for row in [logits, *ragged_logits(model, [ids, ids[:21], ids[:30]], grain=12, shown_by=8)]:
             assert reference.error(row) < bar(reference)
 

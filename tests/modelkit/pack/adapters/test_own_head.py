@@ -16,7 +16,7 @@ from tests.support import gguf_llama
 from tests.support.checkpoints import random_state, random_tensor, write_checkpoint
 from tests.support.gguf import Gguf
 from tests.support.kinds import variants_later
-from tests.support.parity import Reference
+from tests.support.parity import Reference, described
 from tests.support.peft_folders import is_table, matrices, pair_for, peft_tensors, write_peft
 from tests.support.tiny import write_tokenizer
 
@@ -26,8 +26,7 @@ ALSO_READ = {"t5": 0, "mt5": 0, "umt5": 0, "t5gemma": 2}
 
 
 def tied(name: str) -> bool:
-    described = describe(Reference(name).record["config"])
-    return described.writes and bool(getattr(described.config, "tied", False))
+    return described(name).writes and bool(getattr(described(name).config, "tied", False))
 
 
 ALWAYS = ("t5gemma2", "zamba2", "zamba2_plain")
