@@ -13,6 +13,7 @@ releases of it crash with others').
 import gc
 import importlib
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,11 @@ _KERNELS = os.environ.pop("OPENBLAS_CORETYPE", None)
 importlib.import_module("numpy")
 if _KERNELS is not None:
     os.environ["OPENBLAS_CORETYPE"] = _KERNELS
+# The store waits for the disk 16 times for a package, and tests make thousands. Nobody waits where there is
+# memory to lay files into, which not every container has. PYTEST_DEBUG_TEMPROOT names another place.
+_MEMORY, _NEEDED_BYTES = Path("/dev/shm"), 4 << 30
+if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _NEEDED_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 # Tests start hundreds of commands; where no bytecode may be kept, each would compile every module anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -52,6 +58,26 @@ def pytest_configure(config: pytest.Config) -> None:
     from runtime.cpu import bind_blas
 
     bind_blas()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of a test that passes, a worker tells that it began, was set up, passed, was torn down and has ended,
+    which takes longer than most tests. That it passed is all that anybody asks, but for who counts times.
+    """
+    options = session.config.option
+    if options.durations is None and options.xmlpath is None:
+        for plugin in session.config.pluginmanager.get_plugins():
+            if type(plugin).__name__ == "WorkerInteractor":  # of pytest-xdist
+                plugin.sendevent = _telling_less(plugin.sendevent)
+
+
+def _telling_less(send: Callable[..., None]) -> Callable[..., None]:
+    def sendevent(name: str, **what: Any) -> None:
+        passed = name == "testreport" and what["data"]["outcome"] == "passed"
+        if name not in ("logstart", "logfinish") and not (passed and what["data"]["when"] != "call"):
+            send(name, **what)
+
+    return sendevent
 
 
 @pytest.hookimpl(wrapper=True)
