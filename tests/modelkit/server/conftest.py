@@ -1,11 +1,18 @@
 """The official clients, each of the server whose `address` a module has."""
 
+import inspect
 from collections.abc import Iterator
 
 import anthropic
+import httpx
 import ollama
 import openai
 import pytest
+
+# What httpx is not told it waits for five seconds, which an answer takes where twenty other processes run.
+_WAITED = inspect.signature(httpx.Client).parameters["timeout"].default
+_WAITED.connect = _WAITED.read = _WAITED.write = _WAITED.pool = 120.0
+assert httpx.Client().timeout == httpx.Timeout(120)
 
 
 @pytest.fixture
