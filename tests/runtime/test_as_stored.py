@@ -107,12 +107,11 @@ def test_sixteen_bits_are_read_by_products_alone(name: str, tmp_path: Path) -> N
     with ops.using("blas"):
         wanted = full_logits(half.load(tmp_path), half.ids)
     with told() as column:
-        model = half.load(tmp_path, on=DEVICE)
+        model = half.read(tmp_path, on=DEVICE)
         check_types(model.network)
-        tensors = {name: ("BF16", array.shape) for name, array in half.tensors().items()}
-        assert (
-            foresee(Reference(name).record["config"], tensors, on=DEVICE).weight_bytes == model.weight_bytes
-        )
+        record = half.reference.record
+        tensors = {name: ("BF16", tuple(shape)) for name, shape in record["tensors"].items()}
+        assert foresee(record["config"], tensors, on=DEVICE).weight_bytes == model.weight_bytes
         assert column.hide(model.network)
         got = full_logits(model, half.ids)
     assert np.allclose(got, wanted, rtol=0, atol=1e-4 * float(np.abs(wanted).max()))
