@@ -1,30 +1,29 @@
 """RWKV-4 (Dove, Raven): no attention; every layer mixes each token with the one before it, and sums values by
 weights that fall with every token, channel by channel (`runtime.nn.wkv4`).
 
-A layer has three memories: the last token before the sum, the sum, and the last token before the
-feed-forward block. The stream is halved behind every few layers (`rescale_every`), and what is added to it,
+The stream is halved behind every few layers (`rescale_every`), and what is added to it,
 too: it changes nothing but what norms add to the spread.
 
 Sources: arXiv 2305.13048; transformers modeling_rwkv.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import Caches, ScanningCache, by_layer
+from runtime.cache.protocol import ScanningCache
 from runtime.models.config import Fields
 from runtime.models.decoder_config import layer_count
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
-from runtime.models.rwkv7 import one_earlier
+from runtime.models.folding import Folding, FoldingTrunk, Memories, folding_layout, one_earlier
+from runtime.models.headed import untied_head
 from runtime.nn import ops
 from runtime.nn.activation import relu2, sigmoid
-from runtime.nn.linear import embed, linear
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.wkv4 import wkv4
@@ -33,7 +32,9 @@ from runtime.step import Step
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class Shape:
+    """What generations 4 to 6 have in common."""
+
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -45,31 +46,45 @@ class Config:
     context_length: int
 
 
+Config = Shape
+
+
 def parse(raw: Mapping[str, Any]) -> Config:
     fields = Fields(raw)
     fields.choice("model_type", ("rwkv",))
     hidden = fields.count("hidden_size", 4096, high=1 << 20)
-    if fields.count("attention_hidden_size", hidden, high=1 << 20) != hidden:
-        fields.refuse("attention_hidden_size", f"hidden_size, {hidden}: no class computes another")
-    every = fields.raw.get("rescale_every", 6)
-    if type(every) is not int or every > 4096:
-        fields.refuse("rescale_every", "a number of layers")
+    refuse_wide_folds(fields, hidden)
     return Config(
         vocab_size=fields.count("vocab_size", 50277, high=1 << 24),
         hidden_size=hidden,
         intermediate_size=fields.count("intermediate_size", 4 * hidden, high=1 << 22),
         layers=layer_count(fields, 32),
         norm_eps=fields.number("layer_norm_epsilon", 1e-5, low=1e-30),
-        halved_every=max(every, 0),
+        halved_every=read_halving(fields),
         tied=fields.flag("tie_word_embeddings"),
         context_length=fields.count("context_length", 1024),
     )
 
 
+def refuse_wide_folds(fields: Fields, hidden: int) -> None:
+    if fields.count("attention_hidden_size", hidden, high=1 << 20) != hidden:
+        fields.refuse("attention_hidden_size", f"hidden_size, {hidden}: no class computes another")
+
+
+def read_halving(fields: Fields) -> int:
+    every = fields.raw.get("rescale_every", 6)
+    if type(every) is not int or every > 4096:
+        fields.refuse("rescale_every", "a number of layers")
+    return max(every, 0)
+
+
 def layout(config: Config) -> list[LayerSpec]:
-    shift = Recurrent({"shift": State((1, config.hidden_size))})
     sums = Recurrent({name: State((config.hidden_size,), "float32") for name in ("top", "sum", "weight")})
-    return [shift, sums, shift] * config.layers
+    return folding_layout(config.hidden_size, config.layers, sums)
+
+
+Mixes = Callable[[mx.array, Step, ScanningCache, ScanningCache], mx.array]
+"""x [B, L, D], the memory of the last token, and that of the fold -> [B, L, D]."""
 
 
 class Shares(Module):
@@ -116,12 +131,15 @@ class Sums(Module):
 
 
 class FeedForward(Module):
-    """[B, L, D] -> [B, L, D]"""
+    """[B, L, D] -> [B, L, D]. shares: makes how tokens are mixed."""
 
-    def __init__(self, config: Config) -> None:
+    mixes: ClassVar[str] = "channels"
+    """See `runtime.ranks.rules`."""
+
+    def __init__(self, config: Shape, shares: Callable[[int], Module] = Shares) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.mix_key, self.mix_receptance = Shares(hidden), Shares(hidden)
+        self.mix_key, self.mix_receptance = shares(hidden), shares(hidden)
         self.key, self.value = nn.Linear(hidden, inner, bias=False), nn.Linear(inner, hidden, bias=False)
         self.receptance = nn.Linear(hidden, hidden, bias=False)
 
@@ -133,7 +151,7 @@ class FeedForward(Module):
 
 
 class Block(Module):
-    def __init__(self, config: Config, place: int) -> None:
+    def __init__(self, config: Shape, place: int, attention: Mixes, feed_forward: FeedForward) -> None:
         super().__init__()
 
         def norm() -> LayerNorm:
@@ -142,14 +160,12 @@ class Block(Module):
         if place == 0:
             self.pre_ln = norm()
         self.ln1, self.ln2 = norm(), norm()
-        self.attention, self.feed_forward = Sums(config), FeedForward(config)
+        self.attention, self.feed_forward = attention, feed_forward
         every = config.halved_every
         self._share = 0.5 ** (place // every) if every else 1.0
         self._halves = every > 0 and (place + 1) % every == 0
 
-    def __call__(
-        self, x: mx.array, step: Step, caches: tuple[ScanningCache, ScanningCache, ScanningCache]
-    ) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, caches: Memories) -> mx.array:
         shift, sums, shift_behind = caches
         x = self.pre_ln(x) if "pre_ln" in self else x
         x = x + self.attention(self.ln1(x), step, shift, sums) * self._share
@@ -161,44 +177,29 @@ _LAST_EPS = 1e-5
 """Of the last norm, whatever a file says of the others."""
 
 
-class Trunk(Module):
-    in_turn: ClassVar[str] = "layers"
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = [Block(config, place) for place in range(config.layers)]
-        self.norm = LayerNorm(config.hidden_size, eps=_LAST_EPS)
-
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        step.refuse_positions("no layer of this network goes by positions")
-        own = by_layer(caches, 3)
-        return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, own))
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embeddings, ids, step)
+def build(config: Config) -> Folding:
+    layers = [Block(config, place, Sums(config), FeedForward(config)) for place in range(config.layers)]
+    return with_head(config, layers)
 
 
-class RWKV4(Headed):
-    table_name = "embeddings"
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(Trunk(config), untied_head(config))
+def with_head(config: Shape, layers: Sequence["Block"]) -> Folding:
+    norm = LayerNorm(config.hidden_size, eps=_LAST_EPS)
+    return Folding(FoldingTrunk(config.vocab_size, config.hidden_size, layers, norm), untied_head(config))
 
 
-def build(config: Config) -> RWKV4:
-    return RWKV4(config)
+def own_name(name: str) -> str:
+    """Of a tensor, by its name in files."""
+    name = name.removeprefix("rwkv.")
+    if name.startswith("head."):
+        return f"lm_head.{name.removeprefix('head.')}"
+    return "model." + name.replace("blocks.", "layers.", 1).replace("ln_out.", "norm.")
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
     """Shares of tokens flat, and under a module of their own."""
     adapted: Weights = {}
     for name, array in weights.items():
-        name = name.removeprefix("rwkv.")
-        if name.startswith("head."):
-            name = f"lm_head.{name.removeprefix('head.')}"
-        else:
-            name = "model." + name.replace("blocks.", "layers.", 1).replace("ln_out.", "norm.")
+        name = own_name(name)
         if config.tied and name.startswith("lm_head."):
             continue
         stem, mixed, part = name.partition(".time_mix_")

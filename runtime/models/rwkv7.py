@@ -2,8 +2,7 @@
 state (`runtime.nn.wkv7`), and has a feed-forward block that mixes alike.
 
 Names and fields are flash-linear-attention's, in whose form the authors publish the models for transformers.
-A layer has three memories: the last token before the fold, the fold's state, and the last token before the
-feed-forward block. Layers behind the first blend their values with those of the first, which a step knows by
+Layers behind the first blend their values with those of the first, which a step knows by
 what the trunk calls `along`.
 """
 
@@ -14,17 +13,17 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec, Recurrent, State
-from runtime.cache.protocol import Caches, ScanningCache, by_layer
-from runtime.cache.snapshot import detached
+from runtime.cache.protocol import ScanningCache
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.experts import Weights
 from runtime.models.family import Family
-from runtime.models.headed import Headed, untied_head
+from runtime.models.folding import Folding, FoldingTrunk, Memories, folding_layout, one_earlier
+from runtime.models.headed import untied_head
 from runtime.models.tensor_names import respelled
 from runtime.nn import ops
 from runtime.nn.activation import relu2
-from runtime.nn.linear import embed, linear
+from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import LayerNorm
 from runtime.nn.wkv7 import wkv7
@@ -113,9 +112,8 @@ def _refuse_wide_values(fields: Fields, hidden: int, layers: int) -> None:
 
 
 def layout(config: Config) -> list[LayerSpec]:
-    heads, size = config.heads, config.head_dim
-    shift = Recurrent({"shift": State((1, config.hidden_size))})
-    return [shift, Recurrent({"state": State((heads, size, size), "float32")}), shift] * config.layers
+    state = State((config.heads, config.head_dim, config.head_dim), "float32")
+    return folding_layout(config.hidden_size, config.layers, Recurrent({"state": state}))
 
 
 class Bottleneck(Module):
@@ -137,15 +135,6 @@ class Bottleneck(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         low = linear(self.down, x, step)
         return linear(self.up, low if self._activation is None else self._activation(low), step)
-
-
-def one_earlier(
-    states: dict[str, mx.array], x: mx.array, *, counts: mx.array | None
-) -> tuple[mx.array, dict[str, mx.array]]:
-    """x [B, L, D] -> what stood one token earlier, and each row's last real token."""
-    whole = mx.concatenate([states["shift"].astype(x.dtype), x], axis=1)
-    places = mx.full((x.shape[0], 1, 1), x.shape[1]) if counts is None else counts[:, None, None]
-    return whole[:, :-1], {"shift": detached(mx.take_along_axis(whole, places, axis=1))}
 
 
 class TimeMix(Module):
@@ -269,44 +258,22 @@ class Block(Module):
         self.attn = TimeMix(config, first, is_first=place == 0)
         self.ffn = ChannelMix(config)
 
-    def __call__(
-        self, x: mx.array, step: Step, caches: tuple[ScanningCache, ScanningCache, ScanningCache]
-    ) -> mx.array:
+    def __call__(self, x: mx.array, step: Step, caches: Memories) -> mx.array:
         shift, fold, shift_behind = caches
         x = self.pre_norm(x) if "pre_norm" in self else x
         x = x + self.attn(self.attn_norm(x), step, shift, fold)
         return x + self.ffn(self.ffn_norm(x), step, shift_behind)
 
 
-class Trunk(Module):
-    in_turn: ClassVar[str] = "layers"
+class Trunk(FoldingTrunk):
     along: ClassVar[str] = "values of the first layer"
     """By this a step knows what layers take besides the stream, as wide as that."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = [Block(config, place, self.along) for place in range(config.layers)]
-        self.norm = LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
 
-    def __call__(self, step: Step, caches: Caches) -> mx.array:
-        step.refuse_positions("no layer of this network goes by positions")
-        own = by_layer(caches, 3)
-        return self.norm(ops.table.layers(self.layers, step.embedded(self.embed), step, own))
-
-    def embed(self, ids: mx.array, step: Step | None = None) -> mx.array:
-        return embed(self.embeddings, ids, step)
-
-
-class RWKV7(Headed):
-    table_name = "embeddings"
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(Trunk(config), untied_head(config))
-
-
-def build(config: Config) -> RWKV7:
-    return RWKV7(config)
+def build(config: Config) -> Folding:
+    layers = [Block(config, place, Trunk.along) for place in range(config.layers)]
+    norm = LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.norm_bias)
+    return Folding(Trunk(config.vocab_size, config.hidden_size, layers, norm), untied_head(config))
 
 
 _RENAMED = (("_lora.lora.0.", "_lora.down."), ("_lora.lora.2.", "_lora.up."))

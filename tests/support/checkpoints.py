@@ -22,6 +22,10 @@ RULES: tuple[tuple[str, float, float | None], ...] = (
     (r"_norm_weight$|\.[qk]_weight$", 1.0, 0.1),  # PLaMo 2's
     (r"\.x_[rwkvag]$", 0.5, 0.3),  # RWKV-7's, as the next two
     (r"\.k_[ka]$", 0.8, 0.2),
+    (r"\.time_maa_w[12]$", 0.0, 0.05),  # RWKV-6's, as the next two
+    (r"\.time_decay_w[12]$", 0.0, 0.1),
+    (r"\.time_maa_\w$", 0.5, 0.3),
+    (r"\.time_faaaa$", 0.5, 0.5),
     (r"\.time_(?:mix_\w+)$", 0.5, 0.3),  # RWKV-4's, as the next two
     (r"\.time_decay$", -1.0, 1.0),
     (r"\.time_first$", 0.5, 0.5),

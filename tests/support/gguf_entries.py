@@ -197,6 +197,7 @@ GGUF_ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "dbrx": ("dbrx", {}),
     "plamo2": ("plamo2", {"full_attention_idx": [1, 3]}),
     "plamo3": ("plamo3", {}),
+    "rwkv6": ("rwkv6", {}),
     "rwkv7": ("rwkv7", {}),
     "step3p5": ("step3p5", {"rope_scaling": _LLAMA3}),
     "mpt": ("mpt_clipped", {"attn_config": {"clip_qkv": 0.4, "alibi_bias_max": 16}}),

@@ -93,8 +93,8 @@ def _checkpoint(name: str, folder: Path, *, head: bool) -> dict[str, list[int]]:
     shapes = {
         _renamed(name, key): shape
         for key, shape in shapes.items()
-        if not key.endswith((".slope_rate", "_decay"))
-    }  # of MiniMax, what published files leave to be computed
+        if not key.endswith(make_references._COMPUTED)
+    }  # what published files leave to be computed
     if head:
         shapes |= _head(name, shapes)
     state = random_state({key: tuple(shape) for key, shape in shapes.items()})

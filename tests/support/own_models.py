@@ -40,9 +40,10 @@ def own_class(fields: Mapping[str, Any]) -> Callable[[Any], Any] | None:
         return NomicMoE
     if str(fields.get("architectures")).startswith("['JinaBert"):
         return JinaBert
-    from tests.support.own_decoders import DECODERS  # which is made of what stands here
+    from tests.support.own_decoders import DECODERS  # which are made of what stands here
+    from tests.support.own_folding import Rwkv
 
-    return DECODERS.get(fields["model_type"])
+    return (DECODERS | {"rwkv5": Rwkv, "rwkv6": Rwkv}).get(fields["model_type"])
 
 
 class Own(nn.Module):

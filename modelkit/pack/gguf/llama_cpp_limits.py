@@ -223,7 +223,7 @@ ROWS = (
                 "minimax_m2",
                 "minimax_m3_vl_text",
             ),
-            *("codeshell", "nemotron", "orion", "plamo", "rwkv7", "stablelm", "xverse"),
+            *("codeshell", "nemotron", "orion", "plamo", "rwkv6", "rwkv7", "stablelm", "xverse"),
         ),
         _no_head,
         "does not load it without an output head of its own",

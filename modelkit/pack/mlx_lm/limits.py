@@ -36,9 +36,9 @@ _UNKNOWN = """
     muse_glimmer_text muse_spark_text musicflamingo nemotron_h_omni new nomic_bert omniasr openai-gpt opt
     orion ouro ovis2 paddleocr_vl pegasus perception_lm persimmon phi4_multimodal phi4mm plm pp_chart2table
     qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_asr
-    qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv sarvam_mla
-    sarvam_moe smallthinker smolvlm step3p7 t5 t5gemma t5gemma2 umt5 vaultgemma vibevoice_asr video_llama_3
-    video_llava vipllava voxtral xglm xlm-roberta youtu zamba2 zaya
+    qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv rwkv5 rwkv6
+    sarvam_mla sarvam_moe smallthinker smolvlm step3p7 t5 t5gemma t5gemma2 umt5 vaultgemma vibevoice_asr
+    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2 zaya
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 

@@ -46,7 +46,7 @@ HALVED = (
         "mllama",
         "zaya",
     ),
-    *("dory_biases", "nanbeige", "hunyuan_large", "grove_moe"),
+    *("dory_biases", "nanbeige", "hunyuan_large", "grove_moe", "rwkv6"),
 )
 READERS = (
     "bart",
@@ -71,7 +71,18 @@ INSIDE = (
 )
 # Whose layers are computed in parts on one rank, too.
 IN_PARTS = (
-    *("rwkv7", "ring_linear", "bailing_hybrid", "kimi_k3", "mistral_large4", "baichuan_m1", "muse_spark"),
+    *(
+        "rwkv_halved",
+        "rwkv5",
+        "rwkv6",
+        "rwkv7",
+        "ring_linear",
+        "bailing_hybrid",
+        "kimi_k3",
+        "mistral_large4",
+        "baichuan_m1",
+        "muse_spark",
+    ),
     *("jetmoe_three", "dory", "talkie", "zaya", "grove_moe", "smallthinker", "arctic"),
 )
 SHARED = (

@@ -42,6 +42,23 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """By a power of two, which is exact."""
+
+    number: float
+
+    @property
+    def backwards(self) -> "Times":
+        return Times(1 / self.number)
+
+    def before(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return shape
+
+    def apply(self, array: Any, xp: Any) -> Any:
+        return array.astype(xp.float32) * xp.array(self.number, dtype=xp.float32)
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """A state space's decay: A_log in checkpoints, -exp(A_log) in GGUF."""
 

@@ -1,15 +1,17 @@
-"""RWKV-7: every layer mixes a token with the one before it and folds all of them into a state.
+"""RWKV-6 and 7: every layer mixes a token with the one before it and folds all of them into a state.
 
-llama.cpp wants shares of the first layer's values in the first layer, too, which nothing reads: a file has
-the layer's rates there once more.
+Of RWKV-7 llama.cpp wants shares of the first layer's values in the first layer, too, which nothing reads: a
+file has the layer's rates there once more.
 """
 
 from modelkit.source.gguf.architectures.architecture import Architecture, Kind
+from modelkit.source.gguf.architectures.changes import TURNED, Times
+from modelkit.source.gguf.architectures.exchange import Reading, Writing
 from modelkit.source.gguf.architectures.facts import Facts
-from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side
+from modelkit.source.gguf.architectures.moves import Atom, Link, Shape, Side, row_count
 from modelkit.source.gguf.architectures.parts import HIDDEN, INNER, LAYER_NORM, rule, rules
 from modelkit.source.gguf.architectures.rules import Kept, Members, Move, Rule
-from modelkit.source.gguf.architectures.settings import Always, Same, Written
+from modelkit.source.gguf.architectures.settings import Always, Same, Special, Written
 from runtime.records import dataclass
 
 _MIXED = "rwkvag"
@@ -33,11 +35,15 @@ _VECTOR = Kept(to_theirs=_flat)
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """One tensor of theirs, [6, 1, 1, hidden], is a vector for each kind, or one array in the first files."""
+    """One tensor of theirs, [count, 1, 1, hidden], is a vector for each kind, or one array in the first files
+    of RWKV-7.
+    """
+
+    count: int = len(_MIXED)
 
     def link(self, members: Members) -> Link | None:
         their = members.theirs[0]
-        count = len(_MIXED)
+        count = self.count
         shape = members.shapes.get(their) or members.shapes[members.ours[0]]
         size = shape[-1]
         apart = len(members.ours) > 1
@@ -117,4 +123,109 @@ RWKV7 = Architecture(
         *_bottleneck("a", _Twice(), "v"),
         *(found for part in "wavg" for found in _bottleneck(part, Kept())),
     ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turned:
+    """Matrices that a checkpoint has input first."""
+
+    def link(self, members: Members) -> Link | None:
+        their, our = members.theirs[0], members.ours[0]
+        given = members.shapes.get(their) or members.shapes[our]
+        turned = TURNED.before(given)
+        shapes = (given, turned) if their in members.shapes else (turned, given)
+        return Link((Side(their, shapes[0]),), (Side(our, shapes[1]),), (Atom(row_count(given)),), TURNED)
+
+
+@dataclass(frozen=True, slots=True)
+class _Halved:
+    """A file has what closes a layer as often halved as its stream is."""
+
+    def link(self, members: Members) -> Link | None:
+        every = members.facts.get("rescale_every", default=6)
+        times = members.layer // every if every > 0 else 0
+        return Kept(change=Times(0.5**times) if times else None).link(members)
+
+
+_SIXTH = "wkvrg"
+"""Shares of the token before in RWKV-6, in a file's order."""
+
+
+def _read_ranks(file: Reading) -> None:
+    """Which follow from the width of the stream."""
+    large = file.config["hidden_size"] == 4096
+    for key, wanted in (
+        ("time_mix_extra_dim", 64 if large else 32),
+        ("time_decay_extra_dim", 128 if large else 64),
+    ):
+        if file.count(key, wanted) != wanted:
+            file.unsupported(f"`{file.full(key)}` is not {wanted}, which this width has")
+
+
+def _write_ranks(out: Writing) -> None:
+    large = out.facts.hidden == 4096
+    out.put("time_mix_extra_dim", 64 if large else 32)
+    out.put("time_decay_extra_dim", 128 if large else 64)
+
+
+def _write_inner(out: Writing) -> None:
+    inner = out.facts.count("intermediate_size", default=int(out.facts.hidden * 3.5) // 32 * 32)
+    out.put("feed_forward_length", inner)
+
+
+RWKV6 = Architecture(
+    "rwkv6",
+    (Kind("rwkv6", "Rwkv6ForCausalLM"),),
+    (
+        Written("context_length", lambda _: 1 << 20),
+        HIDDEN,
+        Special(
+            lambda file: file.config.update(intermediate_size=file.count("feed_forward_length")), _write_inner
+        ),
+        Same(LAYER_NORM, ("layer_norm_epsilon",), default=1e-5, needed=True),
+        Same("wkv.head_size", ("head_size",), default=64, needed=True),
+        Same("rescale_every_n_layers", ("rescale_every",), default=6, absent=0),
+        Special(_read_ranks, _write_ranks),
+        Written("attention.head_count", lambda _: 0),
+        Written("token_shift_count", lambda _: None, lambda _: 2),
+        Always("head_size_divisor", 8),
+    ),
+    rules("""
+        token_embd.* = rwkv.embeddings.*
+        token_embd_norm.* = rwkv.blocks.0.pre_ln.*
+        output_norm.* = rwkv.ln_out.*
+        output.* = head.*
+    """),
+    (
+        *rules("""
+            ^token_embd_norm.* = pre_ln.*
+            attn_norm.* = ln1.*
+            attn_norm_2.* = ln2.*
+            time_mix_receptance.weight = attention.receptance.weight
+            time_mix_key.weight = attention.key.weight
+            time_mix_value.weight = attention.value.weight
+            time_mix_gate.weight = attention.gate.weight
+            time_mix_ln.* = attention.ln_x.*
+            time_mix_first.weight = attention.time_faaaa
+            channel_mix_key.weight = feed_forward.key.weight
+            channel_mix_receptance.weight = feed_forward.receptance.weight
+        """),
+        rule("time_mix_output.weight", "attention.output.weight", _Halved()),
+        rule("channel_mix_value.weight", "feed_forward.value.weight", _Halved()),
+        rule("time_mix_decay.weight", "attention.time_decay", _VECTOR),
+        rule("time_mix_lerp_x.weight", "attention.time_maa_x", _VECTOR),
+        rule("time_mix_lerp_fused.weight", [f"attention.time_maa_{part}" for part in _SIXTH], _Shares(5)),
+        *(rule(f"channel_mix_lerp_{part}.weight", f"feed_forward.time_maa_{part}", _VECTOR) for part in "kr"),
+        *(
+            rule(f"time_mix_{theirs}.weight", f"attention.time_{ours}", _Turned())
+            for theirs, ours in (
+                ("w1", "maa_w1"),
+                ("w2", "maa_w2"),
+                ("decay_w1", "decay_w1"),
+                ("decay_w2", "decay_w2"),
+            )
+        ),
+    ),
+    home="rwkv.blocks.{}.",
 )

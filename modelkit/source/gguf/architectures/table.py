@@ -160,6 +160,7 @@ ROWS: tuple[Architecture, ...] = (
     single.ORION,
     single.PLM,
     single.CODESHELL,
+    rwkv.RWKV6,
     rwkv.RWKV7,
     state.MAMBA,
     state.MAMBA2,

@@ -37,6 +37,7 @@ REFUSED = {
     "arctic_dense": "moe_layer_frequency is 2",
     "codeshell_tied": "scale_attn_weights is False",
     "grove_moe_dense": "attention_bias is True",
+    "rwkv6_whole": "head_size_divisor is 4",
     "smallthinker": "sliding_window_size is not 4096",
     "cohere2": "layer_types are not",
     "cohere2_moe_sigmoid": "shared experts are not averaged",
