@@ -183,6 +183,8 @@ ARCHITECTURES: dict[str, str] = {
     "rwkv5": "rwkv6",
     "Rwkv6ForCausalLM": "rwkv6",
     "rwkv6": "rwkv6",
+    "xLSTMForCausalLM": "xlstm",
+    "xlstm": "xlstm",
     "RWKV7ForCausalLM": "rwkv7",
     "rwkv7": "rwkv7",
     "FalconH1ForCausalLM": "falcon_h1",

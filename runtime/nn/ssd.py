@@ -34,9 +34,16 @@ def ssd(
     """
     x, steps, inputs, outputs = (part.astype(mx.float32) for part in (x, steps, inputs, outputs))
     steps = silence(steps, counts)  # a step of size 0 neither decays nor writes
+    return faded_sums(x * steps[..., None], steps * rates, inputs, outputs, state)
+
+
+def faded_sums(
+    x: mx.array, decay: mx.array, inputs: mx.array, outputs: mx.array, state: mx.array
+) -> tuple[mx.array, mx.array]:
+    """The same of x already times its step, and logarithms of decays [B, L, H]."""
     grouped = state.reshape(state.shape[0], inputs.shape[2], -1, *state.shape[2:])
     form = _one_token if x.shape[1] == 1 else _chunked
-    y, grouped = form(x * steps[..., None], steps * rates, inputs, outputs, grouped)
+    y, grouped = form(x, decay, inputs, outputs, grouped)
     return y, grouped.reshape(state.shape)
 
 

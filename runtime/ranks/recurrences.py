@@ -12,6 +12,7 @@ from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.kimi_delta import Delta
 from runtime.nn.lightning import Lightning, LightningAttention
 from runtime.nn.mamba2 import Mamba2
+from runtime.nn.mlstm import MLSTM
 from runtime.nn.rg_lru import RecurrentBlock, rg_lru_memory
 from runtime.ranks.norms import PartedGatedNorm, Place
 from runtime.ranks.pieces import Piece, Shard, group_of, inputs_of, scaled
@@ -113,6 +114,23 @@ def split_lightning(module: Lightning, memory: LayerSpec | None, shard: Shard) -
     normed = _normed(norm, module[norm], here.inner, shard)
     changed = {"_spec": here, "_fading": vars(module)["_fading"].of_heads(*heads), **normed.changed}
     return Split(pieces, changed, own_states(memory, spec.memory, here.memory), normed.within)
+
+
+def split_mlstm(module: MLSTM, memory: LayerSpec | None, shard: Shard) -> Split:
+    """By heads, each with its gates and its norm."""
+    spec = vars(module)["_spec"]
+    heads = shard.heads(spec.heads)
+    (key,), (value,) = scaled([heads], spec.key), scaled([heads], spec.value)
+    pieces = {
+        **{name: outputs(module[name], key) for name in ("q", "k")},
+        **{name: outputs(module[name], value) for name in ("v", "ogate_preact")},
+        **{name: outputs(module[name], heads) for name in ("igate_preact", "fgate_preact")},
+        "multihead_norm": Piece("stack", (value,), spec.heads * spec.value),
+        "out_proj": inputs(module.out_proj, shard, value),
+    }
+    check_children(module, {*pieces})
+    here = replace(spec, heads=heads[1] - heads[0])
+    return Split(pieces, {"_spec": here}, own_states(memory, spec.memory, here.memory))
 
 
 def split_rg_lru(module: RecurrentBlock, memory: LayerSpec | None, shard: Shard) -> Split:

@@ -12,6 +12,7 @@ from runtime.nn.lightning import LightningAttention, TurnedLightning
 from runtime.nn.mamba1 import Mamba1
 from runtime.nn.mamba2 import Mamba2
 from runtime.nn.mla import LatentAttention
+from runtime.nn.mlstm import MLSTM
 from runtime.nn.rg_lru import RecurrentBlock
 from runtime.nn.sublayer import stated_together
 from runtime.ranks.compressed import split_compressed
@@ -25,6 +26,7 @@ from runtime.ranks.recurrences import (
     split_kimi,
     split_lightning,
     split_mamba2,
+    split_mlstm,
     split_rg_lru,
 )
 from runtime.ranks.selective import split_mamba1, split_selective_heads
@@ -51,6 +53,7 @@ RULES: dict[type, Found] = {
     **dict.fromkeys((KimiDelta, LingDelta, WideDelta), (RECURRENT, split_kimi)),
     **dict.fromkeys((LightningAttention, TurnedLightning), (RECURRENT, split_lightning)),
     RecurrentBlock: (RECURRENT, split_rg_lru),
+    MLSTM: (RECURRENT, split_mlstm),
     Mamba1: (RECURRENT, split_mamba1),
     Mamba2: (RECURRENT, split_mamba2),
     **dict.fromkeys((*EXPERTS, *DENSE), (NOTHING, split_mlp)),

@@ -38,7 +38,7 @@ _UNKNOWN = """
     qianfan_ocr qwen2_5_omni qwen2_5_omni_thinker qwen2_audio qwen3_5_moe_text qwen3_5_text qwen3_asr
     qwen3_omni_moe qwen3_omni_moe_thinker qwen3_vl_moe_text qwen4_exp qwen4_exp_text roberta rwkv rwkv5 rwkv6
     sarvam_mla sarvam_moe smallthinker smolvlm step3p7 t5 t5gemma t5gemma2 umt5 vaultgemma vibevoice_asr
-    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta youtu zamba2 zaya
+    video_llama_3 video_llava vipllava voxtral xglm xlm-roberta xlstm youtu zamba2 zaya
 """
 UNKNOWN = frozenset(_UNKNOWN.split())
 

@@ -33,7 +33,7 @@ HYBRIDS = [
     "qwen3_5",
     "recurrent_gemma",
     "ring_linear",
-    *("rwkv5", "rwkv6", "rwkv7"),
+    *("rwkv5", "rwkv6", "rwkv7", "xlstm"),
     "zamba2",
 ]
 

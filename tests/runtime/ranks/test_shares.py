@@ -46,7 +46,7 @@ HALVED = (
         "mllama",
         "zaya",
     ),
-    *("dory_biases", "nanbeige", "hunyuan_large", "grove_moe", "rwkv6"),
+    *("dory_biases", "nanbeige", "hunyuan_large", "grove_moe", "rwkv6", "xlstm"),
 )
 READERS = (
     "bart",
@@ -75,6 +75,7 @@ IN_PARTS = (
         "rwkv_halved",
         "rwkv5",
         "rwkv6",
+        "xlstm",
         "rwkv7",
         "ring_linear",
         "bailing_hybrid",
