@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from runtime.cache.layout import LayerSpec
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, rms_norms
 from runtime.models.decoder_config import DecoderConfig, read_shape
 from runtime.models.experts import Weights
 from runtime.models.family import Family
+from runtime.models.quantizing import SOURCE, Row
 from runtime.models.rwkv7 import UNBOUNDED
 from runtime.models.tensor_names import respelled, without_spares
 from runtime.nn.block import PreNormRecurrent
@@ -113,4 +115,7 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return without_spares(config, respelled(weights, _NAMES, trunk="backbone."))
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+_GATES = Row(lambda t, _: t.ends("igate_preact.weight", "fgate_preact.weight"), SOURCE, "gate of a state")
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(rows=(_GATES,)))
+)

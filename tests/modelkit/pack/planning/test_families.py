@@ -224,6 +224,15 @@ def test_internlm2_has_other_names_for_table_and_head() -> None:
     assert fate(config, "output.weight", "q4") == "q8"
 
 
+def test_the_gate_of_rwkv_is_no_router() -> None:
+    assert fate({"model_type": "rwkv6"}, "rwkv.blocks.9.attention.gate.weight", "q4") == "q4"
+
+
+def test_xlstm_keeps_the_gates_of_its_states() -> None:
+    name = "backbone.blocks.3.mlstm_layer.fgate_preact.weight"
+    assert fate({"model_type": "xlstm"}, name, "q4", (8, 4096)) == "source"
+
+
 def test_granite_keeps_its_router() -> None:
     name = "model.layers.0.block_sparse_moe.router.layer.weight"
     assert fate({"model_type": "granitemoe"}, name, "q4", (32, 1024)) == "source"
