@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import layer_count, one_rope, read_shape
@@ -113,4 +114,11 @@ def adapt(config: Config, weights: Weights) -> Weights:
     return to_switch(named, config.mixture.experts)
 
 
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+_EXPERT = (("w1", "gate_proj"), ("w2", "down_proj"), ("w3", "up_proj"))
+FAMILY = Family(
+    parse=parse,
+    layout=layout,
+    build=build,
+    adapt=adapt,
+    checkpoint=always(Checkpoint(matrices=_EXPERT, singles=True)),
+)

@@ -1,13 +1,12 @@
 """Hunyuan Large and the 7B before V1: layers in groups read the keys and values of the group's first one.
 
 Each layer norms keys by weights of its own. Since a score is a product, those weights may stand on the
-queries as well: `adapt` puts them there, and what is remembered, normed keys without weights, serves a whole
-group. One expert answers each token, by as much as the softmax gives it, beside one that always does.
+queries as well: so what is remembered, normed keys without weights, serves a whole group. One expert answers
+each token, by as much as the softmax gives it, beside one that always does.
 
 Sources: arXiv 2411.02265; mlx-lm's hunyuan.py, the authors' modeling_hunyuan.py.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -19,6 +18,7 @@ from runtime.cache.layout import Full, LayerSpec, Shared
 from runtime.cache.protocol import AttentionCache
 from runtime.cpu.stated import Attends, Routing
 from runtime.models import hunyuan
+from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -32,7 +32,7 @@ from runtime.nn.block import PreNorm
 from runtime.nn.heads import Heads
 from runtime.nn.layer import FeedForward
 from runtime.nn.linear import linear
-from runtime.nn.norm import Normalize, RMSNorm
+from runtime.nn.norm import Normalize, RMSNorm, rms
 from runtime.nn.rope import Rope
 from runtime.nn.route import RuledRouter
 from runtime.nn.self_attention import SelfAttention
@@ -98,6 +98,19 @@ def layout(config: Config) -> list[LayerSpec]:
     return [own if place == first else Shared(first) for place, first in enumerate(firsts)]
 
 
+def _weighed(queries: mx.array, norm: RMSNorm, keys: RMSNorm) -> mx.array:
+    """Normed, with the weights of keys besides."""
+    return norm(queries) * keys.weight.astype(queries.dtype)
+
+
+class Lender(hunyuan.Attention):
+    """Attention whose memory others read, too."""
+
+    def place(self, queries: mx.array, keys: mx.array, step: Step) -> tuple[mx.array, mx.array]:
+        queries, keys = SelfAttention.place(self, queries, keys, step)
+        return _weighed(queries, self.query_layernorm, self.key_layernorm), rms(keys, self.key_layernorm.eps)
+
+
 class Reader(Attending):
     """Attention over the memory of another layer. B rows, L tokens, H heads, K head size."""
 
@@ -107,10 +120,9 @@ class Reader(Attending):
         self.q_proj = nn.Linear(config.hidden_size, inner, bias=config.bias)
         self.o_proj = nn.Linear(inner, config.hidden_size, bias=config.bias)
         if config.normed:
-            self.query_layernorm = RMSNorm(size, eps=config.norm_eps)
+            self.query_layernorm, self.key_layernorm = (RMSNorm(size, eps=config.norm_eps) for _ in range(2))
         self._rope, self._groups = rope, config.kv_heads
-        turned = config.normed
-        self._attends = Heads(config.heads, config.kv_heads, size, size**-0.5, rope, normed_turned=turned)
+        self._attends = Heads(config.heads, config.kv_heads, size, size**-0.5, rope)
 
     @property
     def head_counts(self) -> tuple[int, int]:
@@ -123,14 +135,16 @@ class Reader(Attending):
 
     def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
         """See `sublayer.added`."""
-        own = (self.query_layernorm, None) if "query_layernorm" in self else None
-        return attends(self._attends, norm, (self.q_proj,), own, self.o_proj, after, reads=True)
+        if "query_layernorm" in self:
+            return None
+        return attends(self._attends, norm, (self.q_proj,), None, self.o_proj, after, reads=True)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:
         heads, rope = self._attends, self._rope
         queries = split_heads(linear(self.q_proj, x, step), heads.count)
         if "query_layernorm" in self:
-            queries = self.query_layernorm(queries if rope is None else rope(queries, step))
+            queries = queries if rope is None else rope(queries, step)
+            queries = _weighed(queries, self.query_layernorm, self.key_layernorm)
             rope = None
         return attend_over(step, cache, queries, scale=heads.scale, rope=rope)
 
@@ -146,7 +160,8 @@ def build(config: Config) -> CausalLM:
 
 def _own(config: Config, rope: Rope | None) -> SelfAttention:
     if config.normed:
-        return hunyuan.Attention(config, rope, bias=config.bias)
+        kind = hunyuan.Attention if config.group == 1 else Lender
+        return kind(config, rope, bias=config.bias)
     return SelfAttention(config, rope, qkv_bias=config.bias, output_bias=config.bias)
 
 
@@ -160,12 +175,10 @@ def _mlp(config: Config, place: int) -> FeedForward:
 
 _NAMES = ((".mlp.gate.wg.", ".mlp.gate."), (".mlp.shared_mlp.", ".mlp.shared_experts."))
 _HALVES = ("up_proj", "gate_proj")
-_KEYS = re.compile(r"(model\.layers\.(\d+)\.self_attn\.)key_layernorm\.weight")
 
 
 def adapt(config: Config, weights: Weights) -> Weights:
-    own = to_switch(respelled(_apart(config, without_spares(config, weights)), _NAMES), config.experts)
-    return _shared_keys(config, own) if config.group > 1 else own
+    return to_switch(respelled(_apart(config, without_spares(config, weights)), _NAMES), config.experts)
 
 
 def _apart(config: Config, weights: Weights) -> Weights:
@@ -180,20 +193,6 @@ def _apart(config: Config, weights: Weights) -> Weights:
     return found
 
 
-def _shared_keys(config: Config, weights: Weights) -> Weights:
-    """With the weights of keys on the queries."""
-    found = dict(weights)
-    for name, array in weights.items():
-        at = _KEYS.fullmatch(name)
-        queries = at and f"{at[1]}query_layernorm.weight"
-        if at is None or queries not in weights:
-            continue
-        found[queries] = weights[queries].astype(mx.float32) * array.astype(mx.float32)
-        if int(at[2]) % config.group:
-            del found[name]
-        else:
-            found[name] = mx.ones_like(array)
-    return found
-
-
-FAMILY = Family(parse=parse, layout=layout, build=build, adapt=adapt)
+FAMILY = Family(
+    parse=parse, layout=layout, build=build, adapt=adapt, checkpoint=always(Checkpoint(singles=True))
+)

@@ -136,5 +136,5 @@ FAMILY = Family(
     layout=layout,
     build=build,
     adapt=adapt,
-    checkpoint=always(Checkpoint(modules=MODULES, singles=True)),
+    checkpoint=always(Checkpoint(matrices=_EXPERT, singles=True)),
 )

@@ -26,6 +26,10 @@ _BARE = (
 """How names begin in files of a trunk alone, and what stands before them in a class with a head."""
 
 
+_CHUNKS = ".chunk_experts."
+"""GroveMoE's small experts, whose class has a module for each."""
+
+
 def in_transformers(inventory: Inventory, *, writes: bool) -> dict[str, Shape]:
     """name -> shape, outputs first, of all tensors of a checkpoint. writes: has its class a head?"""
     files = checkpoint_of(inventory.config)
@@ -63,6 +67,9 @@ def _whole(
         if second in name:
             return []
     owner, home, matrix = name.removesuffix(".weight").rpartition(f".{files.experts}.")
+    shared, chunks, leaf = name.rpartition(_CHUNKS)
+    if chunks and len(shape) == 3:
+        return [(f"{shared}{_CHUNKS}{i}.{leaf}", shape[1:]) for i in range(shape[0])]
     if not home or len(shape) != 3 or not name.endswith(".weight"):
         return [(name, shape)]
     count, rows, columns = shape

@@ -84,7 +84,7 @@ IN_PARTS = (
         "baichuan_m1",
         "muse_spark",
     ),
-    *("jetmoe_three", "dory", "talkie", "zaya", "grove_moe", "smallthinker", "arctic"),
+    *("jetmoe_three", "dory", "talkie", "zaya", "hunyuan_large", "grove_moe", "smallthinker", "arctic"),
 )
 SHARED = (
     *STAGED,
@@ -112,7 +112,7 @@ SHARED = (
         "starcoder2",
     ),
     *("phi3small", "gemma4_text", "recurrent_gemma_wide", "mllama", *INSIDE, *IN_PARTS),
-    *("nanbeige", "hunyuan_large"),
+    "nanbeige",
 )
 PAIRED = (
     "t5",
