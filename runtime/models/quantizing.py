@@ -130,4 +130,4 @@ def is_table(tensor: Tensor) -> bool:
 
 
 def is_head(tensor: Tensor) -> bool:
-    return tensor.ends(*_HEADS) or tensor.name == "output.weight"  # InternLM2's
+    return tensor.ends(*_HEADS) or tensor.name in ("output.weight", "head.weight")  # InternLM2's, RWKV's

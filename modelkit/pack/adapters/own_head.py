@@ -123,7 +123,7 @@ def _names(described: Described, own: str, table: TensorInfo) -> Iterator[str]:
     """Modules that a checkpoint of that family may store its head in, at the wrapper's place or outside."""
     shape, parts = (described.vocab_size, described.hidden_size), table.name.split(".")
     for depth in range(len(parts) - 1):
-        for leaf in HEADS:
+        for leaf in (*HEADS, "head.weight"):  # the last is RWKV's
             name = ".".join((*parts[:depth], leaf))
             if any(one.name == f"{own}.weight" for one in trace(described, {name: shape}, {}).arrivals):
                 yield name.removesuffix(".weight")

@@ -143,7 +143,7 @@ class _Halved:
     """A file has what closes a layer as often halved as its stream is."""
 
     def link(self, members: Members) -> Link | None:
-        every = members.facts.get("rescale_every", default=6)
+        every = members.facts.count("rescale_every", default=6)
         times = members.layer // every if every > 0 else 0
         return Kept(change=Times(0.5**times) if times else None).link(members)
 
@@ -169,6 +169,14 @@ def _write_ranks(out: Writing) -> None:
     out.put("time_decay_extra_dim", 128 if large else 64)
 
 
+def _read_halving(file: Reading) -> None:
+    file.config["rescale_every"] = file.count("rescale_every_n_layers", 0)
+
+
+def _write_halving(out: Writing) -> None:
+    out.put("rescale_every_n_layers", out.facts.count("rescale_every", default=6))
+
+
 def _write_inner(out: Writing) -> None:
     inner = out.facts.count("intermediate_size", default=int(out.facts.hidden * 3.5) // 32 * 32)
     out.put("feed_forward_length", inner)
@@ -185,7 +193,7 @@ RWKV6 = Architecture(
         ),
         Same(LAYER_NORM, ("layer_norm_epsilon",), default=1e-5, needed=True),
         Same("wkv.head_size", ("head_size",), default=64, needed=True),
-        Same("rescale_every_n_layers", ("rescale_every",), default=6, absent=0),
+        Special(_read_halving, _write_halving),
         Special(_read_ranks, _write_ranks),
         Written("attention.head_count", lambda _: 0),
         Written("token_shift_count", lambda _: None, lambda _: 2),

@@ -224,7 +224,8 @@ def test_internlm2_has_other_names_for_table_and_head() -> None:
     assert fate(config, "output.weight", "q4") == "q8"
 
 
-def test_the_gate_of_rwkv_is_no_router() -> None:
+def test_the_gate_of_rwkv_is_no_router_and_its_head_a_head() -> None:
+    assert fate({"model_type": "rwkv6"}, "head.weight", "q4", (65536, 2048)) == "q8"
     assert fate({"model_type": "rwkv6"}, "rwkv.blocks.9.attention.gate.weight", "q4") == "q4"
 
 
