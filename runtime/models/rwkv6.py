@@ -151,7 +151,7 @@ class Folds(Module):
     def _mixed(self, x: mx.array, before: mx.array, step: Step) -> dict[str, mx.array]:
         if "mix_down" not in self:
             return {part: self[f"mix_{part}"](x, before) for part in "kvrg"}
-        low = mx.tanh(linear(self.mix_down, self.mix_x(x, before), step))
+        low = mx.tanh(linear(self.mix_down, self["mix_x"](x, before), step))
         low = mx.unflatten(low, -1, (len(_MIXED), -1)).swapaxes(1, 2)  # [B, 5, L, R]
         more = ops.table.matmul(low, self.mix_up.astype(low.dtype)[None])
         gap = before - x
