@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 _OF_PYTHON = 1000
 """Python 3.12 freezes some 400 objects as it starts; whoever else does it, thousands."""
+_alone = True
+"""Has nobody else been seen to freeze objects? To count them takes longer the more there are."""
 
 
 @contextmanager
@@ -30,8 +32,12 @@ def _as_old() -> None:
 
     All of it is young, and the next object that is made, of whatever kind, would have it looked through: a
     tenth of the time to a first token. Freezing and thawing hands lists of objects on, and looks at none.
-    What others have frozen would be thawed with it, so then all stays as it is.
+    What others have frozen would be thawed with it, so with them all stays as it is.
     """
-    if gc.get_freeze_count() < _OF_PYTHON:
+    global _alone
+    if not _alone or gc.get_count()[0] <= gc.get_threshold()[0]:
+        return
+    _alone = gc.get_freeze_count() < _OF_PYTHON
+    if _alone:
         gc.freeze()
         gc.unfreeze()

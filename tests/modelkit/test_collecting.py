@@ -22,7 +22,7 @@ from modelkit.collecting import uncollected
 
 gc.freeze()
 with uncollected():
-    pass
+    made = [[number] for number in range(10_000)]
 assert gc.isenabled() and gc.get_freeze_count()
 """
 
