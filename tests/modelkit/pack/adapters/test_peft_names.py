@@ -24,6 +24,7 @@ RARE = {
     "Kimi K3's text alone": "the reference has the names of its wrapper",
     "Qwen4 as Qwen has it": "the reference has not the names of its wrapper",
     "gpt_neox by MLX": "names of mlx-lm's class, which no file has",
+    "hunyuan 7B as published": "one matrix for queries, keys and values, and one for gates and ups",
     "longcat_flash saved": "experts without matrices have some",
     "ring_linear published": "the reference's class has a name of its own for the gate",
     "Sarvam 30B": "one matrix for queries, keys and values, which its class has apart",

@@ -101,7 +101,7 @@ async def test_a_conversation_that_fills_the_context_has_room_beside_earlier_pro
 @on_a_loop
 async def test_a_model_that_can_never_fit_is_refused_at_once() -> None:
     async with pool_of(FakePackages({"a": 200}), memory_bytes=100) as (pool, _):
-        with pytest.raises(LoadError, match="no room for a: it takes 200 B, models may take 100 B") as said:
+        with pytest.raises(LoadError, match="takes 200 B, and all models together may take 100 B") as said:
             await use(pool, "a")
         assert "smaller model" in (said.value.hint or "")
         assert pool.tally.failures == {("a", "too_large"): 1}
