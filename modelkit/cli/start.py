@@ -3,9 +3,8 @@ time. All else that must hold is settled by `entry`.
 """
 
 import _signal  # pyright: ignore[reportMissingImports] -- signal itself imports what takes milliseconds
-import os
 
-INTERRUPTED = 130
+from modelkit.cli.leaving import leave
 
 
 def main() -> None:
@@ -15,8 +14,3 @@ def main() -> None:
     from modelkit.cli import entry
 
     entry.main()
-
-
-def leave(*_: object) -> None:
-    """There is nothing yet to put away."""
-    os._exit(INTERRUPTED)

@@ -77,7 +77,7 @@ def test_importing_modelkit_costs_next_to_nothing() -> None:
 def test_a_command_answers_an_interrupt_before_it_imports_anything() -> None:
     """What Python would print of one until then is a traceback."""
     code = "import sys; before = {*sys.modules}; import modelkit.cli.start; print(*{*sys.modules} - before)"
-    assert imported(code) == {"modelkit", "modelkit.cli", "modelkit.cli.start"}
+    assert imported(code) == {"modelkit", "modelkit.cli", "modelkit.cli.leaving", "modelkit.cli.start"}
 
 
 AWAITED = """
