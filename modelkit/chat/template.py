@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelkit.arguments import elements, mapping, shown
 from modelkit.chat.adapted import adapted
@@ -16,9 +16,6 @@ from modelkit.chat.styles.table import fingerprinted
 from modelkit.chat.styles.writing import written
 from modelkit.errors import RequestError, TemplateError
 from modelkit.tokenizer.special import Specials
-
-if TYPE_CHECKING:
-    pass
 
 MOST_TOOLS = 512
 MOST_VARIABLES = 64
