@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from modelkit.address import looks_like_path
 from modelkit.errors import LoadError, RequestError
-from modelkit.opening.read import Opened, open_model
+from modelkit.opening.opened import Opened
+from modelkit.opening.read import open_model
 from modelkit.opening.start import stored_weights
 from modelkit.requests import attached
 from modelkit.requests.attached import Chosen, read_adapters, read_texts
@@ -41,7 +42,7 @@ class Side:
         """Of what answers."""
         names = {name for name, scale in self.chosen if scale}
         added = sum(one.nbytes for one in self.opened.adapters if one.name in names)
-        return self.opened.target.plan.nbytes + added
+        return self.opened.stored_bytes + added
 
 
 def open_sides(stack: ExitStack, names: tuple[Name, Name], settings: Settings) -> tuple[Side, Side]:
@@ -103,7 +104,7 @@ def load_side(side: Side, dtype: str | None = "float32") -> "LoadedModel":
     from runtime.quality.reading import adapted
 
     opened, here = side.opened, device()
-    config, weights, _ = stored_weights(opened, opened.target)
+    config, weights = opened.inventory.config, stored_weights(opened.inventory, opened.converted)
     try:
         if here.kind == "cpu":
             bind_blas()

@@ -20,7 +20,7 @@ from modelkit.comparing.models import Side, load_side, open_sides
 from modelkit.comparing.texts import again_behind, texts_for
 from modelkit.errors import LoadError, ModelkitError
 from modelkit.faults import translated
-from modelkit.opening.read import Opened
+from modelkit.opening.opened import Opened
 from modelkit.python_faults import unread
 from modelkit.requests.attached import Chosen
 from modelkit.settings import Settings, settings_at

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from modelkit.errors import LoadError
-from modelkit.opening.read import Opened
+from modelkit.opening.opened import Opened
 from modelkit.pack.quality.reading import prompt_end
 
 if TYPE_CHECKING:

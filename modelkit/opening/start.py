@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -16,13 +16,13 @@ from modelkit.errors import LoadError
 from modelkit.learned import Learning, setting_of
 from modelkit.memory import Memory, forecast, shortage
 from modelkit.modelfile import Resolved
-from modelkit.opening.read import Opened
-from modelkit.pack.part import Part
+from modelkit.opening.opened import Opened
 from modelkit.pack.ready import context_of, kept_format
 from modelkit.prefixes import Keeping, keeping
 from modelkit.ranks.present import present
 from modelkit.requests import attached
 from modelkit.settings import Settings
+from modelkit.source.inventory import Inventory
 from runtime import cpu, device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
@@ -36,6 +36,7 @@ from runtime.speculate.drafter import Drafter
 from runtime.speculate.pair import drafters_for
 
 if TYPE_CHECKING:
+    from modelkit.pack.part import Part
     from modelkit.ranks.agreeing import Read
     from modelkit.ranks.crew import Crew
     from modelkit.ranks.progress import Told
@@ -112,12 +113,13 @@ class _Weights:
         cpu.bind_blas()
         if self.share is not None:
             return self.share(self._read_share, self.told)
-        return self._read(self.opened.target, with_head=self.with_head)
+        return self._read(self.opened.inventory, self.opened.converted, with_head=self.with_head)
 
     def drafters(self, target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if not self.guesses:
             return {}
-        draft = None if self.opened.draft_part is None else self._read(self.opened.draft_part)
+        inventory = self.opened.draft
+        draft = None if inventory is None else self._read(inventory, self.opened.converted_draft)
         own = draft or target.head
         self.draft_bytes = own.weight_bytes if own else 0
         return drafters_for(target, draft, memory)
@@ -128,10 +130,13 @@ class _Weights:
         self.elsewhere_bytes = sum(share.weight_bytes for share in plan.shares[1:])
         return read_share(opened, plan, group, told, given, with_head=self.with_head, copied=self.copied)
 
-    def _read(self, part: Part, *, with_head: bool = False) -> LoadedModel:
-        config, files, fixed = stored_weights(self.opened, part)
+    def _read(
+        self, inventory: Inventory, converted: "Part | None", *, with_head: bool = False
+    ) -> LoadedModel:
+        files = stored_weights(inventory, converted)
+        fixed = converted is None and self.opened.package is not None  # the store's never change
         on = device.device()
-        return load_model(config, files, on=on, with_head=with_head, fixed=fixed, told=self.told)
+        return load_model(inventory.config, files, on=on, with_head=with_head, fixed=fixed, told=self.told)
 
 
 def start_engine(
@@ -210,14 +215,15 @@ def read_share(
     """
     from runtime.ranks.load import load_share
 
-    config, files, fixed = stored_weights(opened, opened.target)
+    files = stored_weights(opened.inventory, opened.converted)
+    fixed = opened.converted is None and opened.package is not None
     on = device.device()
     sources = attached.sources(opened.adapters, describe(opened.inventory.config))
     brought = {source.name: source.read() for source in sources}
     if given is not None:
         files, on = given.files, given.on
     return load_share(
-        config,
+        opened.inventory.config,
         files,
         plan,
         group,
@@ -231,17 +237,13 @@ def read_share(
     )
 
 
-def stored_weights(
-    opened: Opened, part: Part
-) -> tuple[Mapping[str, Any], Sequence[Path] | Mapping[str, mx.array], bool]:
-    """The config, where the tensors are, and whether nobody will ever change them."""
-    if part.as_planned:
-        from modelkit.pack.writing.arrays import read_arrays
+def stored_weights(inventory: Inventory, converted: "Part | None") -> Sequence[Path] | Mapping[str, mx.array]:
+    """Where its tensors are: its files, or what they are converted to now, as in Opened."""
+    if converted is None:
+        return [shard.path for shard in inventory.weights]
+    from modelkit.pack.writing.arrays import read_arrays
 
-        return part.plan.config, read_arrays(part), False
-    inventory = part.source.inventory
-    fixed = opened.package is not None  # the store's
-    return inventory.config, [shard.path for shard in inventory.weights], fixed
+    return read_arrays(converted)
 
 
 def _limits(

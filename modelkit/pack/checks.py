@@ -11,16 +11,17 @@ from modelkit import __version__
 from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerError
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
-from modelkit.pack.planning.planned import Plan
-from modelkit.pack.sources import Source
 from modelkit.source.belongings import TOKENIZER
+from modelkit.source.inventory import Inventory
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.chat.capabilities import Capabilities
     from modelkit.chat.template import ChatTemplate
     from modelkit.pack.part import Part
+    from modelkit.pack.planning.planned import Plan
     from modelkit.pack.ready import Ready
+    from modelkit.pack.sources import Source
     from modelkit.tokenizer import Tokenizer
     from runtime.models import Described
 
@@ -78,30 +79,33 @@ def _order(version: str) -> tuple[tuple[int, ...], bool]:
     return tuple(int(number) for number in re.findall(r"\d+", numbers)[:3]), not dash
 
 
-def check_parts(
-    target: "Part", draft: "Part | None", *, settled: bool = False
-) -> tuple["Tokenizer", tuple[str, ...]]:
-    """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together.
-
-    settled: `create` has compared tensors, tokens and configs with each other; what depends on the version of
-    this program is asked again.
-    """
+def check_parts(target: "Part", draft: "Part | None") -> tuple["Tokenizer", tuple[str, ...]]:
+    """Their tokenizer, and notes. Raises unless target and draft can be run as planned, and together."""
     parts = [part for part in (target, draft) if part]
+    origin = target.source.inventory.origin
     for part in parts:
-        check_config(part.source, part.plan)
-    _check_kinds(target, draft)
-    if settled:
-        return _load_tokenizer(target), ()
+        check_config(part.plan.config, f"the {part.plan.role} {part.source.inventory.origin}")
+    _check_kinds(origin, target.plan.config, draft.plan.config if draft else None)
     for part in parts:
         check_tensors(part.source, part.plan)
-    tokenizer = _load_tokenizer(target)
+    tokenizer = _load_tokenizer(target.source.inventory)
     return tokenizer, _check_tokens(target, draft, tokenizer)
 
 
-def _load_tokenizer(target: "Part") -> "Tokenizer":
+def check_settled(target: Inventory, draft: Inventory | None) -> "Tokenizer":
+    """The tokenizer of a package that `create` made: it has compared tensors, tokens and configs with each
+    other, and what depends on the version of this program is asked again. Raises as `check_parts` does.
+    """
+    check_config(target.config, f"the target {target.origin}")
+    if draft is not None:
+        check_config(draft.config, f"the draft {draft.origin}")
+    _check_kinds(target.origin, target.config, draft.config if draft else None)
+    return _load_tokenizer(target)
+
+
+def _load_tokenizer(inventory: Inventory) -> "Tokenizer":
     from modelkit.tokenizer import load_tokenizer
 
-    inventory = target.source.inventory
     if TOKENIZER not in inventory.files:
         from modelkit.source.vocabularies.made import require_tokenizer
 
@@ -123,20 +127,20 @@ def _check_tokens(target: "Part", draft: "Part | None", tokenizer: "Tokenizer") 
     return notes
 
 
-def _check_kinds(target: "Part", draft: "Part | None") -> None:
-    """Raise PlanError for an assistant that is no draft, or a draft of another target's kind."""
+def _check_kinds(origin: str, config: Mapping[str, Any], draft: Mapping[str, Any] | None) -> None:
+    """Raise PlanError for an assistant that is no draft, or a draft of another target's kind. origin, config:
+    of the target. draft: its config.
+    """
     from runtime.models import describe
     from runtime.speculate.pair import pair_problem, runs_inside
 
-    described = describe(target.plan.config)
+    described = describe(config)
     if runs_inside(described):
         raise PlanError(
-            f"{target.source.inventory.origin} is a draft that only runs inside its target",
+            f"{origin} is a draft that only runs inside its target",
             hint="Name it by DRAFT, and its target by FROM.",
         )
-    if draft is None:
-        return
-    problem = pair_problem(describe(draft.plan.config), described)
+    problem = None if draft is None else pair_problem(describe(draft), described)
     if problem is not None:
         raise PlanError(f"the draft does not fit its target: {problem}")
 
@@ -256,18 +260,18 @@ def _filled(
     return ()
 
 
-def check_config(source: Source, plan: Plan) -> None:
-    """Raise PlanError unless an architecture here runs the planned config."""
+def check_config(config: Mapping[str, Any], called: str) -> None:
+    """Raise PlanError unless an architecture here runs that config. called: what the message calls it."""
     from runtime.errors import RuntimeFault
     from runtime.models import describe
 
     try:
-        describe(plan.config)
+        describe(config)
     except RuntimeFault as error:
-        raise PlanError(f"the {plan.role} {source.inventory.origin} cannot be run: {error}") from error
+        raise PlanError(f"{called} cannot be run: {error}") from error
 
 
-def check_tensors(source: Source, plan: Plan) -> None:
+def check_tensors(source: "Source", plan: "Plan") -> None:
     """Raise PlanError unless the planned tensors are those of the planned config."""
     from runtime.errors import RuntimeFault
     from runtime.loaded import check_weights
@@ -287,12 +291,12 @@ def check_tensors(source: Source, plan: Plan) -> None:
         )
 
 
-def _widths(plan: Plan) -> dict[str, int]:
+def _widths(plan: "Plan") -> dict[str, int]:
     """Of matrices that MLX packs: the lengths of their rows, as config.json has them."""
     return {tensor.name: tensor.shape[-1] for tensor in plan.tensors if tensor.outputs[0].dtype == "U32"}
 
 
-def _unused(plan: Plan) -> tuple[str, ...]:
+def _unused(plan: "Plan") -> tuple[str, ...]:
     """What of a package will not be run, though it is kept."""
     from runtime.models import describe
     from runtime.models.unused import unused_parts

@@ -18,6 +18,8 @@ from modelkit.store.digest import Digest
 from runtime.records import dataclass
 
 FILE = "modelkit.json"
+DRAFT_FOLDER = "draft"
+"""In a package, or in an exported one."""
 VERSION = 1
 
 

@@ -28,14 +28,14 @@ from modelkit.pack.asked import Asked, placed, settle
 from modelkit.pack.copies import refuse_same
 from modelkit.pack.inherited import beneath, merge, with_renderer
 from modelkit.pack.licenses import license_files
+from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, Provenance
 from modelkit.pack.metadata import FILE as METADATA
-from modelkit.pack.metadata import Metadata, Provenance
 from modelkit.pack.origins import Line, lines_of
 from modelkit.pack.part import Part
 from modelkit.pack.planning.heads import has_head, head_notes
 from modelkit.pack.planning.planned import Role
 from modelkit.pack.ready import Ready, Unfit, make_ready
-from modelkit.pack.sources import DRAFT_FOLDER, Origin, Source, open_origin, with_head
+from modelkit.pack.sources import Origin, Source, open_origin, with_head
 from modelkit.pack.worded import worded
 from modelkit.pack.writing.conversion import memo_key, recall, source_digests
 from modelkit.source.gguf.alone import HeadAlone

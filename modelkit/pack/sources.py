@@ -17,8 +17,8 @@ from modelkit.fetch.local import Local
 from modelkit.fetch.upstream import Upstream
 from modelkit.modelfile import Directive, Reference
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
+from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, read_metadata
 from modelkit.pack.metadata import FILE as METADATA
-from modelkit.pack.metadata import Metadata, read_metadata
 from modelkit.source.belongings import TOKENIZER, documents_of
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf_file
@@ -31,8 +31,6 @@ from modelkit.store.outline import refuse_outline
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 from runtime.records import dataclass
-
-DRAFT_FOLDER = "draft"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from runtime.ranks.group import Group
 from runtime.ranks.plan import Plan
 
 if TYPE_CHECKING:
-    from modelkit.opening.read import Opened
+    from modelkit.opening.opened import Opened
     from modelkit.ranks.bringing import Brought
     from modelkit.ranks.slicing import Given
 

@@ -40,7 +40,7 @@ from runtime.ranks.group import Group
 from runtime.ranks.lead import Leading
 
 if TYPE_CHECKING:
-    from modelkit.opening.read import Opened
+    from modelkit.opening.opened import Opened
     from modelkit.ranks.bringing import Brought
     from modelkit.ranks.outline import Outline
 

@@ -19,7 +19,7 @@ from runtime.records import dataclass
 from runtime.speculate.assistant import is_assistant, layers_read
 
 if TYPE_CHECKING:
-    from modelkit.opening.read import Opened
+    from modelkit.opening.opened import Opened
 
 
 @dataclass(frozen=True, slots=True)

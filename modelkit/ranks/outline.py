@@ -15,7 +15,7 @@ from pathlib import Path
 
 from modelkit.address import RegistryAddress, read_address
 from modelkit.errors import LoadError, ModelkitError, StoreError
-from modelkit.pack.sources import DRAFT_FOLDER
+from modelkit.pack.metadata import DRAFT_FOLDER
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import storing
 from modelkit.store.manifest import Layer, Manifest

@@ -43,7 +43,7 @@ from runtime.ranks.slices import Headers, Slice
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
-    from modelkit.opening.read import Opened
+    from modelkit.opening.opened import Opened
 
 PIECE_BYTES = 8 << 20
 ROUND_BYTES = 128 << 20

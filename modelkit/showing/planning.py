@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from modelkit.errors import LoadError
-from modelkit.opening.read import Opened
+from modelkit.opening.opened import Opened
 from modelkit.pack.ready import kept_format
 from modelkit.requests.attached import shapes
 from runtime.device import Device

@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 from modelkit.errors import PlanError
 from modelkit.pack.adapters.stored import CONFIG, FOLDER, WEIGHTS, StoredAdapter, config_bytes, weights_bytes
 from modelkit.pack.metadata import AdapterFacts, Metadata
-from modelkit.pack.part import Part
-from modelkit.source.prequantized import BitNetWeights
 from modelkit.store.digest import Blob
-from modelkit.store.store import Store
-from modelkit.store.transaction import Transaction
 from runtime.models import Described, describe
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.fetch.local import Local
     from modelkit.pack.adapters.place import Placement
+    from modelkit.pack.part import Part
     from modelkit.source.adapters.value import AdapterSource
+    from modelkit.store.store import Store
+    from modelkit.store.transaction import Transaction
     from runtime.nn.low_rank import LowRanks
 
 
@@ -140,11 +139,21 @@ class Carried:
         }
 
 
+def inherited_adapters(inherited: Mapping[str, StoredAdapter], said: Metadata) -> tuple[Carried, ...]:
+    """Those that a package has, in the order in which it names them. said: what it says of them."""
+    facts = {one.name: one for one in said.adapters if not one.fused}
+    order = [
+        *(name for name in facts if name in inherited),
+        *(name for name in inherited if name not in facts),
+    ]
+    return tuple(Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order)
+
+
 def carried(
     places: "Iterable[Path | Local]",
     inherited: Mapping[str, StoredAdapter],
     said: Metadata,
-    target: Part,
+    target: "Part",
     *,
     fuse: bool = False,
     at: Callable[[int], AbstractContextManager[None]] = lambda _: nullcontext(),
@@ -154,12 +163,7 @@ def carried(
 
     Raises SourceError, PlanError, WeightMismatch.
     """
-    facts = {one.name: one for one in said.adapters if not one.fused}
-    order = [
-        *(name for name in facts if name in inherited),
-        *(name for name in inherited if name not in facts),
-    ]
-    found = {name: Carried(name, stored=inherited[name], facts=facts.get(name)) for name in order}
+    found = {one.name: one for one in inherited_adapters(inherited, said)}
     described = describe(target.plan.config)
     for number, place in enumerate(places):
         with at(number):
@@ -186,13 +190,14 @@ def _opened(place: "Path | Local", config: Mapping[str, Any]) -> "tuple[AdapterS
     return read_folder(place.files, place.label, config), name, place.label
 
 
-def _placed(adapter: "AdapterSource", described: Described, target: Part, *, fuse: bool) -> "Placement":
+def _placed(adapter: "AdapterSource", described: Described, target: "Part", *, fuse: bool) -> "Placement":
     """In the target's network, where run time takes it."""
     from modelkit.pack.adapters.attachable import require_attachable  # these load MLX
     from modelkit.pack.adapters.place import head_beside, place
     from modelkit.pack.adapters.saved import settle_saved, settle_tied
     from modelkit.pack.adapters.towers import without_towers
     from modelkit.source.adapters.value import refuse
+    from modelkit.source.prequantized import BitNetWeights
     from runtime.models.passage import parameters
 
     if isinstance(target.source.kind, BitNetWeights):
@@ -226,7 +231,7 @@ def _last(name: str) -> str:
 
 
 def write_carried(
-    one: Carried, target: Part, new: Transaction, store: Store
+    one: Carried, target: "Part", new: "Transaction", store: "Store"
 ) -> tuple[dict[str, Blob], AdapterFacts]:
     """Its files by their paths in the package, and what modelkit.json says of it."""
     weights_path, config_path = one.paths

@@ -16,13 +16,14 @@ from typing import Any, Literal
 
 from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.pack.build import readable
+from modelkit.pack.metadata import DRAFT_FOLDER
 from modelkit.pack.mlx_folder.shard import Matrix, Piece, Plain, Shard
 from modelkit.pack.mlx_lm.limits import Limit
 from modelkit.pack.mlx_lm.rewriting import rewritten
 from modelkit.pack.mlx_lm.sheet import Sheet
 from modelkit.pack.part import CONFIG
 from modelkit.pack.planning.config import spellings
-from modelkit.pack.sources import DRAFT_FOLDER, Source, open_package
+from modelkit.pack.sources import Source, open_package
 from modelkit.source.claims import quantization_blocks
 from modelkit.source.inventory import WeightFile
 from modelkit.source.mlx_block import GGUF_MODE
