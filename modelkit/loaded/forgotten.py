@@ -5,7 +5,6 @@ told may neither wait nor take a lock: it hands the model to a thread of this ro
 """
 
 import gc
-import logging
 import threading
 import weakref
 from queue import SimpleQueue
@@ -17,8 +16,6 @@ from runtime import device
 class Closing(Protocol):
     def close(self) -> None: ...
 
-
-log = logging.getLogger(__name__)
 
 _LEFT: "SimpleQueue[Closing]" = SimpleQueue()  # its `put` may interrupt itself
 _STARTED = threading.Lock()
@@ -49,7 +46,11 @@ def _close(held: Closing) -> None:
     try:
         held.close()
     except Exception:  # nobody waits for this one, and the next ones are to be closed, too
-        log.warning("a model that nobody held any more was not closed in order", exc_info=True)
+        import logging  # late, as hardly anybody needs it
+
+        logging.getLogger(__name__).warning(
+            "a model that nobody held any more was not closed in order", exc_info=True
+        )
     del held
     gc.collect()  # as in Model.close
     device.give_back()

@@ -4,9 +4,8 @@ from modelkit.errors import MalformedFile, UnsupportedSource
 from modelkit.source.claims import claimed_method
 from modelkit.source.foreign import FLOAT_HINT
 from modelkit.source.inventory import Inventory
+from modelkit.source.tensor import FLOATS
 from runtime.records import dataclass
-
-_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +25,9 @@ def read_bitnet_weights(inventory: Inventory) -> BitNetWeights | None:
     for name, tensor in tensors.items():
         if tensor.dtype == "U8" and name.endswith(".weight") and len(tensor.shape) == 2:
             scale = tensors.get(f"{name}_scale")
-            if scale is None or scale.dtype not in _FLOATS or scale.shape not in ((), (1,)):
+            if scale is None or scale.dtype not in FLOATS or scale.shape not in ((), (1,)):
                 raise MalformedFile(f"{origin}: `{name}` is U8, and `{name}_scale` is no number")
-        elif tensor.dtype not in _FLOATS:
+        elif tensor.dtype not in FLOATS:
             raise UnsupportedSource(
                 f"{origin} is quantized with BitNet, and `{name}` is {tensor.dtype}", hint=FLOAT_HINT
             )

@@ -14,13 +14,12 @@ from modelkit.errors import MalformedFile, SourceError
 from modelkit.source.codes.value import CodeMatrix
 from modelkit.source.inventory import Inventory
 from modelkit.source.mlx_block import FACTOR, MlxQuantization, Packing, read_mlx_block
-from modelkit.source.tensor import TensorInfo
+from modelkit.source.tensor import FLOATS, TensorInfo
 from runtime.blocks.types import BlockType
 from runtime.records import dataclass
 
 _LARGEST = 6.0 * 448.0
 """Of a code times a scale."""
-_FLOATS = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ def _check_triplet(module: str, packing: Packing, tensors: Mapping[str, TensorIn
     assert scales is not None
     expected = _scales_shape(weight, packing, origin)
     affine = packing.mode == "affine"
-    _check_companion(scales, expected, _FLOATS if affine else ("U8",), weight, packing, origin)
+    _check_companion(scales, expected, FLOATS if affine else ("U8",), weight, packing, origin)
     if biases is not None and affine:
         _check_companion(biases, expected, (scales.dtype,), weight, packing, origin)
     elif affine:

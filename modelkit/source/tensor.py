@@ -25,6 +25,8 @@ BITS: dict[str, int] = {
     **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
     "F4": 4,
 }
+FLOATS = ("F32", "F16", "BF16")
+"""Types of weights that are computed with as they are."""
 
 
 @dataclass(frozen=True, slots=True)

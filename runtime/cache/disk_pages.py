@@ -12,7 +12,6 @@ whether kernels computed it.
 """
 
 import errno
-import logging
 import os
 import queue
 import threading
@@ -44,8 +43,6 @@ from runtime.records import dataclass
 # A slow disk must not make pages pile up in memory: beyond this, they are not written.
 QUEUED_BYTES = 1 << 29
 OURS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # what keeps us from opening any file, whatever is in it
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ class DiskPages:
         except OSError as error:
             if not self._blind:
                 reason = error.strerror or str(error)
-                log.warning("prefixes in %s cannot be found: %s", self._folder.path, reason)
+                _warn("prefixes in %s cannot be found: %s", self._folder.path, reason)
             self._blind = True
             return None
         self._blind = False
@@ -167,9 +164,7 @@ class DiskPages:
         """A page that is alone in the queue may be of any size, or long prompts would never be kept."""
         size, limit = job.nbytes, self._folder.limit_bytes
         if size > limit:  # it would drive out all others, and then itself
-            log.warning(
-                "a prefix of %s bytes is not written: the limit on disk is %s", f"{size:,}", f"{limit:,}"
-            )
+            _warn("a prefix of %s bytes is not written: the limit on disk is %s", f"{size:,}", f"{limit:,}")
             return
         with self._lock:
             full = self._queued and sum(self._queued.values()) + size > QUEUED_BYTES
@@ -198,9 +193,7 @@ class DiskPages:
     def _give_up(self, error: Exception) -> None:
         reason = getattr(error, "strerror", None) or str(error)
         unforeseen = None if isinstance(error, OSError) else error
-        log.warning(
-            "prefixes are no longer written to %s: %s", self._folder.path, reason, exc_info=unforeseen
-        )
+        _warn("prefixes are no longer written to %s: %s", self._folder.path, reason, exc_info=unforeseen)
 
     def _put(self, job: "_Job") -> None:
         try:
@@ -225,7 +218,7 @@ class DiskPages:
             if isinstance(error, OSError) and error.errno in OURS:
                 return
             file = chain[len(read)]
-            log.warning("%s is removed: %s", file.path, error)
+            _warn("%s is removed: %s", file.path, error)
             with suppress(OSError):
                 file.path.unlink(missing_ok=True)
         finally:
@@ -266,3 +259,9 @@ def _chain(files: dict[int, PageFile], stop: int, above: int) -> list[PageFile]:
             return []
         chain.append(before)
     return chain[::-1]
+
+
+def _warn(message: str, *values: object, exc_info: Exception | None = None) -> None:
+    import logging  # late: most processes have nothing to warn of, and it takes 2 ms of their start
+
+    logging.getLogger(__name__).warning(message, *values, exc_info=exc_info)

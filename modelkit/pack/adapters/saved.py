@@ -12,9 +12,9 @@ from modelkit.errors import SourceError
 from modelkit.pack.adapters.words import read_words
 from modelkit.pack.sources import Source
 from modelkit.pack.writing.reader import Reader
-from modelkit.source.adapters.value import FLOATS, AdapterSource
+from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.display import shown
-from modelkit.source.tensor import TensorInfo
+from modelkit.source.tensor import FLOATS, TensorInfo
 from runtime.models.towers import unwrapped
 from runtime.nn.low_rank import HEAD
 

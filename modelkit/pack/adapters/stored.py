@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelkit.errors import MalformedFile, UnsupportedSource
-from modelkit.source.adapters.value import FLOATS, AdapterSource
 from modelkit.source.display import shown
 from modelkit.source.safetensors import Header, read_header
 from modelkit.source.strict_json import read_json
+from modelkit.source.tensor import FLOATS
 from modelkit.source.tree import Files, subtree
 from modelkit.store.canonical import canonical
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
     from modelkit.pack.adapters.words import Words
+    from modelkit.source.adapters.value import AdapterSource
     from runtime.nn.low_rank import LowRanks
 
 FOLDER = "adapters"
@@ -164,7 +165,7 @@ def _number(value: object, label: str) -> float:
     return float(value)
 
 
-def config_bytes(adapter: AdapterSource, scales: Mapping[str, float]) -> bytes:
+def config_bytes(adapter: "AdapterSource", scales: Mapping[str, float]) -> bytes:
     """adapter_config.json."""
     usual = Counter(scales.values()).most_common(1)[0][0] if scales else 1.0
     value = {

@@ -12,10 +12,9 @@ from modelkit.errors import SourceError, UnsupportedSource
 from modelkit.source.display import shown
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
-from modelkit.source.tensor import TensorInfo
+from modelkit.source.tensor import FLOATS, TensorInfo
 from runtime.records import dataclass
 
-FLOATS = ("F32", "F16", "BF16")
 MAX_RANK = 1 << 16
 _SHOWN = 3
 

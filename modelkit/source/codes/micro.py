@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from modelkit.errors import MalformedFile, SourceError, UnsupportedSource
 from modelkit.source.codes.value import CodeMatrix, Layout
 from modelkit.source.foreign import FLOAT_HINT
-from modelkit.source.tensor import TensorInfo
+from modelkit.source.tensor import FLOATS, TensorInfo
 
 TIMES = ".weight_scale_2"
 _CODES = (".weight_packed", ".weight")
@@ -42,7 +42,6 @@ _LAYOUTS: "dict[tuple[str, str], tuple[Layout, int, int]]" = {
     ("U8", "F8_E4M3"): ("nvfp4", 4, 16),
 }
 """By the types of codes and scales: bits, and how many share a scale."""
-_FLOATS = ("F32", "BF16", "F16")
 _MORE = (".pre_quant_scale", ".weight_zero_point")
 
 
@@ -118,7 +117,7 @@ def _factors(
             if found is None:
                 raise MalformedFile(f"{origin}: `{codes.name}` has no `{name}`")
             fits = math.prod(found.shape) in ((1, stack, 2 * stack) if stack else (1,))
-            if not fits or found.dtype not in (_FLOATS if stack else ("F32",)) or layout != "nvfp4":
+            if not fits or found.dtype not in (FLOATS if stack else ("F32",)) or layout != "nvfp4":
                 raise MalformedFile(
                     f"{origin}: `{name}` is {found.dtype} {list(found.shape)}; one F32 beside nvfp4 is read"
                     + (f", or one or two for each of {stack}" if stack else "")

@@ -13,9 +13,9 @@ import os
 import sys
 import threading
 import zlib
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import mlx.core as mx
@@ -174,13 +174,13 @@ def _choose(module: Any, wanted: str) -> tuple[str, tuple[str, ...]]:
 
 def _test(module: Any, columns: tuple[str, ...]) -> None:
     """Do arrays pass between MLX and the kernels as they should, and do these compute?"""
-    outcome: Future[bool] = Future()
+    outcome: SimpleQueue[bool | BaseException] = SimpleQueue()
 
     def run() -> None:
         try:
-            outcome.set_result(_is_sound(module))
+            outcome.put(_is_sound(module))
         except BaseException as error:  # noqa: BLE001 -- raised again below
-            outcome.set_exception(error)
+            outcome.put(error)
         finally:
             mx.clear_streams()
 
@@ -188,10 +188,11 @@ def _test(module: Any, columns: tuple[str, ...]) -> None:
     # MLX makes a worker for every thread that computes, and one whose thread has ended aborts the process at
     # its exit. Who loads a model may be such a thread.
     threading.Thread(target=run, name="modelkit-kernels").start()
-    try:
-        equal = outcome.result()
-    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
-        raise _Absent(f"their self-test failed: {error!s:.300}", "install modelkit again", columns) from error
+    equal = outcome.get()
+    if isinstance(equal, AttributeError | TypeError | ValueError | RuntimeError):
+        raise _Absent(f"their self-test failed: {equal!s:.300}", "install modelkit again", columns) from equal
+    if isinstance(equal, BaseException):
+        raise equal
     if not equal:
         raise _Absent("their self-test came out different from MLX", "report it", columns)
 
