@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import wraps
+from io import StringIO
 from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
 import jinja2
-from jinja2 import meta
+from jinja2 import nodes
 from jinja2.ext import loopcontrols
 from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
@@ -25,7 +26,15 @@ from jinja2.utils import Cycler, Joiner, Namespace
 from modelkit.chat.go.functions import GLOBALS as GO
 from modelkit.chat.guarded import growth, reachable
 from modelkit.chat.guarded.budget import Budget, Overrun
-from modelkit.chat.guarded.instrument import WEIGHED, Bounds, Generation, Instrument, check_tree, own_names
+from modelkit.chat.guarded.instrument import (
+    WEIGHED,
+    Bounds,
+    Generation,
+    Instrument,
+    Undeclared,
+    checked,
+    own_names,
+)
 from modelkit.chat.guarded.reachable import PlainNamespace, make_dict, make_range, raise_exception, to_json
 
 # jinja2 hands a template's own variables on in these; its `Context.call` takes them out again.
@@ -60,6 +69,7 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
         )
         self._seconds = seconds
         self._rendering = _Rendering(seconds)
+        self._undeclared: set[str] = set()
         self.turn = self._turn  # one object, so that `call` knows it again
         self.finalize = self._printed
         filters = {**self.filters, "tojson": to_json, "sum": self._sum}
@@ -99,11 +109,21 @@ class GuardedEnvironment(ImmutableSandboxedEnvironment):
     def build(self, source: str) -> tuple[jinja2.Template, frozenset[str]]:
         """The template, and the names that it expects from outside."""
         tree = self.parse(source)
-        check_tree(tree)
-        undeclared = frozenset(meta.find_undeclared_variables(tree)) - self.globals.keys() - own_names(tree)
+        own = own_names(checked(tree))
         tree = Instrument().visit(tree)
         tree.set_environment(self)
-        return self.from_string(tree), undeclared
+        template = self.from_string(tree)
+        return template, frozenset(self._undeclared - self.globals.keys() - own)
+
+    def _generate(
+        self, source: nodes.Template, name: str | None, filename: str | None, defer_init: bool = False
+    ) -> str:
+        """jinja2's hook for another way to write the template's Python."""
+        stream = StringIO()
+        generator = Undeclared(self, name, filename, stream, defer_init, self.optimized)
+        generator.visit(source)
+        self._undeclared = generator.names
+        return stream.getvalue()
 
     def _compile(self, source: str, filename: str) -> CodeType:
         """What Python thinks of the code that jinja2 makes (`5[0]`) is no news to a user."""

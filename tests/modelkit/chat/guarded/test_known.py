@@ -108,4 +108,4 @@ def test_a_filter_that_a_later_jinja_drops_is_missed_only_where_it_is_used(monke
 def test_syntax_that_is_not_known_is_refused():
     tree = nodes.Template([nodes.Output([nodes.ContextReference(lineno=3)], lineno=3)], lineno=1)
     with pytest.raises(TemplateSyntaxError, match="no use for 'contextreference'"):
-        instrument.check_tree(tree)
+        instrument.checked(tree)
