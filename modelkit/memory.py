@@ -118,18 +118,12 @@ class Forecast:
         )
 
 
-def forecast(
-    inventory: Inventory, draft: Inventory | None, *, drafts: bool, kv_format: str | None
-) -> Forecast:
-    """From headers alone. drafts: whether anything will be drafted, by `draft` or the model's own head.
-
-    Raises WeightMismatch and UnsupportedModel, as loading would.
-    """
-    own = _demand(inventory, with_head=drafts and draft is None)
+def forecast(own: Demand, draft: Demand | None, *, drafts: bool, kv_format: str | None) -> Forecast:
+    """own: of the model. drafts: whether anything will be drafted, by `draft` or the model's own head."""
     target = Forecast(own.described.layout, own.element_bytes, own.weight_bytes, kv_format)
     if not drafts:
         return target
-    other = own if draft is None else _demand(draft)
+    other = draft or own
     return replace(
         target,
         draft_layout=own.head_layout if draft is None else other.described.layout,
@@ -191,6 +185,9 @@ def _most(tokens: int, fits: Callable[[int], bool]) -> int:
     return low if low < _ROUND_TOKENS else low // _ROUND_TOKENS * _ROUND_TOKENS
 
 
-def _demand(inventory: Inventory, *, with_head: bool = False) -> Demand:
+def demand_of(inventory: Inventory, *, with_head: bool = False) -> Demand:
+    """From headers alone. with_head: of its own draft head, too. Raises WeightMismatch and UnsupportedModel,
+    as loading would.
+    """
     tensors = {name: (tensor.dtype, tensor.shape) for name, tensor in inventory.tensors.items()}
     return foresee(inventory.config, tensors, on=device.device(), with_head=with_head)

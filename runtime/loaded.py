@@ -159,12 +159,16 @@ def foresee(
     def demand() -> Demand:
         stored = {name: mx.zeros(shape, DTYPES[dtype]) for name, (dtype, shape) in tensors.items()}
         planned = plan_for(described, config, stored, on, with_head=with_head)
-        element_bytes = (wanted_dtype(on) or float_of(stored)).size
-        if len(planned.parts) == 1:
-            return Demand(described, planned.sizes[0], element_bytes)
-        return Demand(described, planned.sizes[0], element_bytes, planned.sizes[1], head_layout(described))
+        return _demand(described, planned, wanted_dtype(on) or float_of(stored))
 
     return on_own_thread(demand)
+
+
+def _demand(described: Described, planned: Plan, dtype: mx.Dtype) -> Demand:
+    """dtype: of activations."""
+    if len(planned.parts) == 1:
+        return Demand(described, planned.sizes[0], dtype.size)
+    return Demand(described, planned.sizes[0], dtype.size, planned.sizes[1], head_layout(described))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,29 +230,71 @@ def load_model(
     each tensor that has come; what it raises ends the load.
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
+    return begin_load(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut).read(on, told)
+
+
+@dataclass(slots=True)
+class Loading:
+    """A model whose weights are still where they are: how they will be held is decided."""
+
+    described: Described
+    """What its config says, with what is remembered here of all layers."""
+    dtype: mx.Dtype
+    """As in LoadedModel."""
+    planned: Plan
+    stored: dict[str, mx.array]
+    """The tensors that the planned ones are made of."""
+    everywhere: tuple[LayerSpec, ...] = ()
+    """As in LoadedModel."""
+
+    @property
+    def demand(self) -> Demand:
+        """What it will take."""
+        return _demand(self.described, self.planned, self.dtype)
+
+    def read(self, on: Device | None, told: Callable[[int], object] = lambda _: None) -> LoadedModel:
+        """The model, once and on the thread that began it. on, told, errors: as in `load_model`."""
+        planned, size = self.planned, sum(self.planned.sizes)
+        if on is not None and size > on.available_bytes > 0:
+            raise TooLarge(size, on.available_bytes)
+        for tensors in (self.stored, planned.opened.weights):
+            tensors.clear()  # those that no part took would stay in memory
+        for module, fitted in planned.parts:
+            fill(module, fitted, planned.holding, told)
+            module.eval()
+            make_ready(module, self.dtype)
+        (network, _), *heads = planned.parts
+        return LoadedModel(
+            self.described,
+            network,
+            self.dtype,
+            weight_bytes(network),
+            _head(self.described, heads[0][0]) if heads else None,
+            planned.notes + planned.opened.notes,
+            self.everywhere,
+        )
+
+
+def begin_load(
+    config: Mapping[str, Any],
+    shards: Sequence[Path] | Mapping[str, mx.array],
+    *,
+    on: Device | None = None,
+    with_head: bool = False,
+    fixed: bool = False,
+    cut: Cut | None = None,
+) -> Loading:
+    """What `load_model` does before it reads a number. Raises WeightMismatch, UnsupportedModel."""
     described = describe(config)
     named = isinstance(shards, Mapping)
-    weights = dict(shards) if named else read_tensors(shards, config, on, fixed=fixed)
-    compute = wanted_dtype(on) or float_of(weights)
+    stored = dict(shards) if named else read_tensors(shards, config, on, fixed=fixed)
+    dtype = wanted_dtype(on) or float_of(stored)
     ops.settle()
-    everywhere: tuple[LayerSpec, ...] = ()
     if cut is None:
-        planned = plan_for(described, config, weights, on, with_head=with_head)
-    else:
-        held, planned = _cut(described, config, weights, on, cut, compute, with_head=with_head)
-        described, everywhere = replace(described, layout=held.layout), held.everywhere
-    if on is not None and sum(planned.sizes) > on.available_bytes > 0:
-        raise TooLarge(sum(planned.sizes), on.available_bytes)
-    parts, notes = planned.parts, planned.notes + planned.opened.notes
-    for tensors in (weights, planned.opened.weights):
-        tensors.clear()  # those that no part took would stay in memory
-    for module, fitted in parts:
-        fill(module, fitted, planned.holding, told)
-        module.eval()
-        make_ready(module, compute)
-    network = parts[0][0]
-    head = _head(described, parts[1][0]) if len(parts) > 1 else None
-    return LoadedModel(described, network, compute, weight_bytes(network), head, notes, everywhere)
+        planned = plan_for(described, config, stored, on, with_head=with_head)
+        return Loading(described, dtype, planned, stored)
+    held, planned = _cut(described, config, stored, on, cut, dtype, with_head=with_head)
+    return Loading(replace(described, layout=held.layout), dtype, planned, stored, held.everywhere)
 
 
 def _cut(

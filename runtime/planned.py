@@ -40,6 +40,14 @@ class Plan:
     """Sentences for the user."""
     sizes: tuple[int, ...]
     """Bytes of each part, as it will be held."""
+    stored: int
+    """Bytes of all the tensors."""
+    roomy: bool = True
+    """Is it the fastest way, with all that was wanted?"""
+
+    def stands(self, on: Device | None) -> bool:
+        """Would `plan_for` surely find it again with what is free on `on`?"""
+        return on is None or (self.roomy and sum(self.sizes) <= _affordable(self.stored, on))
 
 
 def plan_for(
@@ -54,22 +62,22 @@ def plan_for(
     """The fastest way for which there is memory; with the draft head only if there is some for it too.
     to_cut: will matrices be cut? Those whose inputs lie in an order become numbers then.
     """
-    stored = sum(array.nbytes for array in weights.values())
 
     def best(*, with_head: bool) -> Plan:
         *faster, smallest = _ways(described, on)
         for floats, holding in faster:
             plan = _one(described, config, weights, floats, holding, with_head, to_cut)
-            if on is not None and sum(plan.sizes) <= _affordable(stored, on):
+            if plan.stands(on):
                 return plan
         floats, holding = smallest
-        return _one(described, config, weights, floats, holding, with_head, to_cut)
+        plan = _one(described, config, weights, floats, holding, with_head, to_cut)
+        return replace(plan, roomy=not faster)
 
     found = best(with_head=with_head)
     wanted = sum(found.sizes)
     if len(found.parts) > 1 and on is not None and wanted > on.available_bytes > 0:
         note = f"the draft head is not used: with it the model would take {wanted:,} bytes"
-        return replace(best(with_head=False), notes=(note,))
+        return replace(best(with_head=False), notes=(note,), roomy=False)
     return found
 
 
@@ -138,7 +146,8 @@ def _one(
         parts, notes = fitted(opened)
     holding = replace(holding, blocks=opened.kept, orders=orders.arrays, with_order=with_order)
     sizes = tuple(held_bytes(network, tensors, holding) for network, tensors in parts)
-    return Plan(holding, opened, parts, notes, sizes)
+    stored = sum(array.nbytes for array in weights.values())
+    return Plan(holding, opened, parts, notes, sizes, stored)
 
 
 def fit_network(

@@ -5,7 +5,7 @@ What it will take is told before anything is loaded, so that one can still stop.
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from modelkit.errors import LoadError
 from modelkit.learned import Learning, setting_of
-from modelkit.memory import Memory, forecast, shortage
+from modelkit.memory import Memory, demand_of, forecast, shortage
 from modelkit.modelfile import Resolved
 from modelkit.opening.opened import Opened
 from modelkit.pack.ready import context_of, kept_format
@@ -27,8 +27,9 @@ from runtime import cpu, device
 from runtime.cache.build import LayerMemory
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
+from runtime.engine.thread import MlxThread
 from runtime.errors import Cramped, TooLarge, UnsupportedModel, WeightMismatch
-from runtime.loaded import LoadedModel, load_model
+from runtime.loaded import Demand, LoadedModel, Loading, begin_load
 from runtime.models import describe
 from runtime.nn import ops
 from runtime.records import dataclass
@@ -80,7 +81,7 @@ class _Limits:
 
 @dataclass(slots=True)
 class _Weights:
-    """Reads the weights, on the engine's thread."""
+    """Foresees what the weights will take and reads them, on the engine's thread."""
 
     opened: Opened
     guesses: bool
@@ -95,6 +96,8 @@ class _Weights:
     """What drafts take in memory, once they are loaded."""
     elsewhere_bytes: int = 0
     """What the other ranks hold of the target, once it is loaded."""
+    begun: dict[str, Loading] = field(default_factory=dict[str, Loading])
+    """What has been foreseen of files as they are read: both build the same network. By origin."""
 
     @property
     def with_head(self) -> bool:
@@ -108,6 +111,14 @@ class _Weights:
         head = self.with_head
         job = job_of(self.opened, options, settings.shards, with_head=head, copied=self.copied)
         self.share = partial(crew.share, self.opened, job, settings.home)
+
+    def demands(self, *, alone: bool) -> tuple[Demand, Demand | None]:
+        """What target and draft will take. alone: are there no other ranks?"""
+        opened, draft = self.opened, self.opened.draft
+        target = self._demand(opened.inventory, opened.converted, alone=alone, with_head=self.with_head)
+        if draft is None or not self.guesses:
+            return target, None
+        return target, self._demand(draft, opened.converted_draft, alone=True)
 
     def target(self) -> LoadedModel:
         cpu.bind_blas()
@@ -130,13 +141,26 @@ class _Weights:
         self.elsewhere_bytes = sum(share.weight_bytes for share in plan.shares[1:])
         return read_share(opened, plan, group, told, given, with_head=self.with_head, copied=self.copied)
 
+    def _demand(
+        self, inventory: Inventory, converted: "Part | None", *, alone: bool, with_head: bool = False
+    ) -> Demand:
+        if converted is not None or not alone:
+            return demand_of(inventory, with_head=with_head)
+        begun = self.begun[inventory.origin] = self._begin(inventory, None, with_head=with_head)
+        return begun.demand
+
+    def _begin(self, inventory: Inventory, converted: "Part | None", *, with_head: bool) -> Loading:
+        files = stored_weights(inventory, converted)
+        fixed = converted is None and self.opened.package is not None  # the store's never change
+        return begin_load(inventory.config, files, on=device.device(), with_head=with_head, fixed=fixed)
+
     def _read(
         self, inventory: Inventory, converted: "Part | None", *, with_head: bool = False
     ) -> LoadedModel:
-        files = stored_weights(inventory, converted)
-        fixed = converted is None and self.opened.package is not None  # the store's never change
-        on = device.device()
-        return load_model(inventory.config, files, on=on, with_head=with_head, fixed=fixed, told=self.told)
+        on, begun = device.device(), self.begun.pop(inventory.origin, None)
+        if begun is None or not begun.planned.stands(on):  # other models may have come or gone since
+            begun = self._begin(inventory, converted, with_head=with_head)
+        return begun.read(on, self.told)
 
 
 def start_engine(
@@ -154,25 +178,44 @@ def start_engine(
     """
     ops.use(settings.operations)  # first: how weights are held depends on it
     device.keep_compiled(settings.home / "compiled")
-    described = describe(opened.inventory.config)
-    guesses = wanted.draft_num_predict != 0 and described.writes
+    guesses = wanted.draft_num_predict != 0 and describe(opened.inventory.config).writes
     crew = present()
     copied = _copied(opened, settings, crew, guesses=guesses)
-    limits = _limits(opened, wanted, settings, crew, guesses=guesses)
-    if on_memory is not None:
-        on_memory(limits.memory, limits.shortage)
-    learning = None
-    if guesses and opened.package is not None and crew is None:  # what drafts cost on ranks is another matter
+    weights = _Weights(opened, guesses, on_weights or (lambda _: None), copied)
+    thread = MlxThread()
+    try:
+        with _loading(opened):
+            demands = thread.call(lambda: weights.demands(alone=crew is None))
+        limits = _limits(opened, wanted, settings, crew, demands, guesses=guesses)
+        if on_memory is not None:
+            on_memory(limits.memory, limits.shortage)
+        return _started(weights, limits, wanted, settings, crew, thread)
+    except BaseException:
+        thread.close()
+        raise
+
+
+def _started(
+    weights: _Weights,
+    limits: _Limits,
+    wanted: Resolved,
+    settings: Settings,
+    crew: "Crew | None",
+    thread: MlxThread,
+) -> Started:
+    """Load and start. thread: the engine's from here on."""
+    opened, learning = weights.opened, None
+    if weights.guesses and opened.package is not None and crew is None:
+        # What drafts cost on ranks is another matter.
         learning = Learning(settings.home, opened.package, setting_of(wanted.num_thread, limits.kv_format))
     learned = learning.recall() if learning else None
-    weights = _Weights(opened, guesses, on_weights or (lambda _: None), copied)
     options, lead = _options(wanted, limits, settings.max_waiting), None
     if crew is not None:
         weights.share_by(crew, options, settings)
         options, lead = replace(options, ranks_here=crew.ranks_here), crew.lead()
-    adapters = attached.sources(opened.adapters, described)
+    adapters = attached.sources(opened.adapters, describe(opened.inventory.config))
     with _loading(opened):
-        engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead)
+        engine = Engine(weights.target, options, weights.drafters, learned, adapters, lead, thread)
     device.give_back()  # packed weights that were expanded have left as much behind
     loaded = engine.model.weight_bytes + weights.elsewhere_bytes + opened.ready.pooling.dense_bytes
     held = replace(limits.memory, weight_bytes=loaded, draft_bytes=weights.draft_bytes)
@@ -247,14 +290,19 @@ def stored_weights(inventory: Inventory, converted: "Part | None") -> Sequence[P
 
 
 def _limits(
-    opened: Opened, wanted: Resolved, settings: Settings, crew: "Crew | None", *, guesses: bool
+    opened: Opened,
+    wanted: Resolved,
+    settings: Settings,
+    crew: "Crew | None",
+    demands: tuple[Demand, Demand | None],
+    *,
+    guesses: bool,
 ) -> _Limits:
     context, notes = context_of(opened.context_length, wanted.num_ctx)
     described = describe(opened.inventory.config)
     kv_format, more = kept_format(opened.label, described.layout, wanted.kv_format)
     free = device.device().available_bytes if crew is None else crew.free_bytes
-    with _loading(opened):
-        foreseen = forecast(opened.inventory, opened.draft, drafts=guesses, kv_format=kv_format)
+    foreseen = forecast(*demands, drafts=guesses, kv_format=kv_format)
     adapters = attached.held_bytes(opened.adapters, foreseen.element_bytes)
     weights = foreseen.weight_bytes + opened.ready.pooling.dense_bytes
     foreseen = replace(foreseen, adapter_bytes=adapters, weight_bytes=weights)

@@ -35,7 +35,7 @@ class Engine:
     """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays
     live. learned: what `learned()` gave of an earlier engine of this model; speed alone depends on it.
     adapters: those that requests may ask for. crew: where what is loaded is a share of a model, and other
-    machines have the others.
+    machines have the others. thread: one that `load` has begun on; it is the engine's from here on.
     """
 
     def __init__(
@@ -46,11 +46,12 @@ class Engine:
         learned: object = None,
         adapters: Sequence[AdapterSource] = (),
         crew: "Leading | None" = None,
+        thread: MlxThread | None = None,
     ) -> None:
         self._options = options
         self._queue, self._bell = Waiting(options.max_waiting), Bell()
         self._closed, self._closing = False, threading.Lock()
-        self._thread = MlxThread()
+        self._thread = thread or MlxThread()
         if crew is not None:
             crew.group.stuck = self._thread.abandon
 

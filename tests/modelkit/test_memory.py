@@ -7,11 +7,12 @@ import pytest
 
 import modelkit
 from modelkit.errors import LoadError
-from modelkit.memory import Forecast, Memory, forecast, shortage
+from modelkit.memory import Forecast, Memory, demand_of, forecast, shortage
 from modelkit.source.inventory import read_inventory
 from modelkit.source.tree import read_directory
 from runtime.cache.layout import Full, Recurrent, State
 from runtime.device import Device, device
+from runtime.models import Described
 from tests.support.tiny import write_model
 
 LAYOUT = (Full(2, 64),) * 4
@@ -130,9 +131,33 @@ def test_weights_that_do_not_fit_are_refused(pair: Path, monkeypatch: pytest.Mon
         modelkit.load(pair / "target")
 
 
+def test_what_is_free_is_asked_again_when_weights_are_read(
+    pair: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server frees memory in between, and other programs take some."""
+    free = [device()]
+    monkeypatch.setattr("runtime.device.device", lambda: free[-1])
+
+    def lose(memory: Memory, shortage: str | None) -> None:
+        free.append(replace(free[0], available_bytes=1000))
+
+    with pytest.raises(LoadError, match="does not fit"):
+        modelkit.load("pair", home=pair, on_memory=lose)
+    with modelkit.load("pair", home=pair, on_memory=lambda *_: free.append(free[0])) as model:
+        assert model.memory.weight_bytes
+
+
+def test_a_network_is_built_once(pair: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[Described] = []
+    build = Described.network
+    monkeypatch.setattr(Described, "network", lambda self: (built.append(self), build(self))[1])
+    modelkit.load("pair", home=pair).close()
+    assert len(built) == 2  # target and draft
+
+
 def test_without_drafting_a_draft_takes_nothing(pair: Path) -> None:
-    target = read_inventory(read_directory(pair / "target"), "target")
-    draft = read_inventory(read_directory(pair / "draft"), "draft")
+    target = demand_of(read_inventory(read_directory(pair / "target"), "target"))
+    draft = demand_of(read_inventory(read_directory(pair / "draft"), "draft"))
     alone = forecast(target, draft, drafts=False, kv_format=None)
     both = forecast(target, draft, drafts=True, kv_format=None)
     assert (alone.draft_bytes, alone.draft_layout) == (0, ())

@@ -23,7 +23,7 @@ from modelkit.store.store import Store
 from runtime.blocks.types import BLOCK_TYPES
 from runtime.cpu import native
 from runtime.device import Device
-from runtime.loaded import LoadedModel, load_model, score
+from runtime.loaded import LoadedModel, begin_load, load_model, score
 from runtime.nn import ops
 from tests.support import gguf_llama
 from tests.support.blocks import PACKED
@@ -39,10 +39,14 @@ KERNELS = replace(PROCESSOR, fast_quantized=True, as_stored=True)
 PACKS = Device("cpu", "packed products", 0, 1 << 40, "float32", fast_quantized=True, cores=1)
 
 
-def loaded(package: Package, on: Device | None = PROCESSOR) -> LoadedModel:
+def files(package: Package) -> tuple[dict[str, Any], list[Path]]:
+    """Its config, and where its tensors are."""
     config = json.loads(package.files["config.json"].read_bytes())
-    shards = [path for name, path in package.files.items() if name.endswith(".safetensors")]
-    return load_model(config, shards, on=on)
+    return config, [path for name, path in package.files.items() if name.endswith(".safetensors")]
+
+
+def loaded(package: Package, on: Device | None = PROCESSOR) -> LoadedModel:
+    return load_model(*files(package), on=on)
 
 
 def floats(folder: Path, made: list[Any], config: dict[str, Any]) -> LoadedModel:
@@ -119,8 +123,12 @@ def test_kernels_read_blocks_and_exact_codes_and_what_has_none_becomes_floats(
     assert np.abs(logits(found) - logits(wanted)).max() < 1e-2 * logits(wanted).std()
     with ops.using("plain"):  # what the blocks stand for, without the kernels' own rounding
         assert np.abs(logits(found) - logits(wanted)).max() < 1e-5 * logits(wanted).std()
-    little = loaded(package, replace(KERNELS, available_bytes=found.weight_bytes))
-    assert little.notes == (
+    little = replace(KERNELS, available_bytes=found.weight_bytes)
+    planned, cramped = (begin_load(*files(package), on=on).planned for on in (KERNELS, little))
+    assert planned.stands(KERNELS)
+    assert not planned.stands(little)
+    assert not cramped.stands(KERNELS)
+    assert loaded(package, little).notes == (
         "4 matrices of IQ2_XS run as 8-bit codes in groups of 32, the nearest form that MLX has",
     )
 
