@@ -1,6 +1,6 @@
 """Requests with adapters: what one gets depends on its own alone, whoever shares steps, drafts or prompts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from runtime.engine.adapters import AdapterSource, Asked
 from runtime.engine.engine import Engine
 from runtime.engine.options import Options
 from runtime.engine.request import Request
+from runtime.engine.room import Drafters
 from runtime.errors import WeightMismatch
 from runtime.loaded import LoadedModel
 from runtime.models import describe
@@ -28,11 +29,11 @@ from runtime.speculate.pair import drafters_for
 from tests.support.assistants import load_assistant
 from tests.support.dflash import block_config, load_block_draft
 from tests.support.drafting import always_drafting
+from tests.support.engines import GREEDY, Load, answer, answers, finished, run
 from tests.support.heads import HeadReference
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
 
-GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.8, top_k=20, repeat_penalty=1.2, seed=11)
 KINDS = [
     "llama",
@@ -41,32 +42,21 @@ KINDS = [
 ]
 SETS: list[Asked] = [(), (("one", 1.0),), (("two", 1.0),), (("one", 0.5), ("two", -0.4)), (("two", 0.0),)]
 PROMPT = tuple(range(20, 40))
-Drafters = Callable[[LoadedModel, LayerMemory], dict[str, Drafter]]
 
 
-def start(
-    folder: Path,
-    kind: str,
-    *,
-    drafters: Drafters | None = None,
-    head: bool = False,
-    loaded: Callable[[Path], LoadedModel] | None = None,
-    **options: Any,
-) -> Engine:
+def begin(folder: Path, model: str | Load, drafters: Drafters | None = None, **options: Any) -> Engine:
+    """With adapters `one` and `two`, `uno` which is `one` by another name, and `broken`."""
     folder.mkdir(parents=True, exist_ok=True)
-    models: list[LoadedModel] = []  # arrays live on the engine's thread alone
+    loaded: list[LoadedModel] = []  # arrays live on the engine's thread alone
 
     def load() -> LoadedModel:
-        usual = (HeadReference if head else Reference)(kind).load if kind else None
-        reader = loaded or usual
-        assert reader is not None
-        model = reader(folder)
-        models.append(replace(model, network=getattr(model.network, "plain", model.network)))
-        return models[0]
+        found = (Reference(model).load if isinstance(model, str) else model)(folder)
+        loaded.append(replace(found, network=getattr(found.network, "plain", found.network)))
+        return loaded[0]
 
     def source(name: str, seed: int) -> AdapterSource:
         def read() -> LowRanks:
-            return LowRanks(pairs_of(models[0].network, seed, dora=seed == 2))
+            return LowRanks(pairs_of(loaded[0].network, seed, dora=seed == 2))
 
         return AdapterSource(name, f"sha256:{seed}", read)
 
@@ -82,17 +72,15 @@ def ask(
     engine: Engine, adapters: Asked, ids: tuple[int, ...] = PROMPT, count: int = 10
 ) -> tuple[list[int], int]:
     """The answer, and how many prompt tokens were not computed for it."""
-    stream = engine.submit(Request(ids, count, GREEDY, adapters=adapters))
-    tokens = [token for delta in stream for token in delta.ids]
-    assert stream.finish is not None
-    return tokens, stream.finish.usage.cached_tokens
+    tokens, finish = finished(engine, Request(ids, count, GREEDY, adapters=adapters))
+    return tokens, finish.usage.cached_tokens
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def plain(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Engine]]:
-    engine = start(tmp_path_factory.mktemp("plain"), request.param)
+    engine = begin(tmp_path_factory.mktemp("plain"), request.param)
     yield request.param, engine
     engine.close()
 
@@ -101,20 +89,13 @@ def requests(sampling: SamplingParams) -> list[Request]:
     return [Request(PROMPT[i:], 16, sampling, adapters=its) for i, its in enumerate(SETS)]
 
 
-def answers(engine: Engine, asked: list[Request], *, together: bool) -> list[list[int]]:
-    if together:
-        streams = [engine.submit(one) for one in asked]
-        return [[token for delta in stream for token in delta.ids] for stream in streams]
-    return [[token for delta in engine.submit(one) for token in delta.ids] for one in asked]
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_the_text_is_the_same_alone_and_in_company(
     plain: tuple[str, Engine], sampling: SamplingParams
 ) -> None:
     _, engine = plain
-    alone = answers(engine, requests(sampling), together=False)
-    assert answers(engine, requests(sampling), together=True) == alone
+    alone = [answer(engine, one) for one in requests(sampling)]
+    assert answers(engine, requests(sampling)) == alone
     assert len({tuple(tokens) for tokens in alone[:4]}) == 4
 
 
@@ -123,7 +104,7 @@ def test_the_text_is_the_same_with_drafts(
     plain: tuple[str, Engine], drafter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, engine = plain
-    wanted = answers(engine, requests(WARM), together=False)
+    wanted = [answer(engine, one) for one in requests(WARM)]
     always_drafting(monkeypatch)
 
     def make(_model: LoadedModel, _memory: LayerMemory) -> dict[str, Drafter]:
@@ -131,8 +112,8 @@ def test_the_text_is_the_same_with_drafts(
             return {"lookup": NgramDrafter(shortest=1)}
         return {"model": ModelDrafter(Reference(kind).load(tmp_path / "draft"))}
 
-    drafting = start(tmp_path, kind, drafters=make)
-    got = answers(drafting, requests(WARM), together=True)
+    drafting = begin(tmp_path, kind, drafters=make)
+    got = answers(drafting, requests(WARM))
     drafting.close()
     assert got == wanted
 
@@ -141,15 +122,14 @@ def test_a_head_in_the_target_keeps_what_adapters_made_of_a_prompt_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (kind, *_) = sorted(path.stem for path in Path(__file__).parents[2].joinpath("data/heads").glob("*.json"))
-    plain = start(tmp_path / "plain", kind, head=True)
+    plain = begin(tmp_path / "plain", HeadReference(kind).load)
     asked = [(), (("one", 1.0),), (), (("one", 1.0),), (("uno", 1.0),)]
     wanted = [ask(plain, its)[0] for its in asked]
     plain.close()
     always_drafting(monkeypatch)
-    drafting = start(
+    drafting = begin(
         tmp_path / "drafting",
-        kind,
-        head=True,
+        HeadReference(kind).load,
         drafters=lambda target, _: {"head": HeadDrafter(target)},
         prefix_bytes=1 << 24,
     )
@@ -170,23 +150,22 @@ def block(folder: Path) -> LoadedModel:
 def test_drafts_that_read_the_targets_states_change_no_text(
     pair: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target: Callable[[Path], LoadedModel] = Reference("qwen3").load
-    draft: Callable[[Path], LoadedModel] = block
+    target: Load = Reference("qwen3").load
+    draft: Load = block
     if pair == "assistant":
         target, draft = (partial(load_assistant, name) for name in ("target", "plain"))
     (tmp_path / "draft").mkdir()
-    plain = start(tmp_path / "plain", "", loaded=target)
-    wanted = answers(plain, requests(WARM), together=False)
+    plain = begin(tmp_path / "plain", target)
+    wanted = [answer(plain, one) for one in requests(WARM)]
     plain.close()
     always_drafting(monkeypatch)
-    drafting = start(
+    drafting = begin(
         tmp_path / "drafting",
-        "",
-        loaded=target,
+        target,
         drafters=lambda model, memory: drafters_for(model, draft(tmp_path / "draft"), memory),
         prefix_bytes=1 << 24,
     )
-    got = [answers(drafting, requests(WARM), together=together) for together in (True, False)]
+    got = [run(drafting, requests(WARM), together=together)[0] for together in (True, False)]
     drafting.close()
     assert got == [wanted, wanted]
 
@@ -197,7 +176,7 @@ def test_prompts_are_found_again_with_the_same_adapters_alone(
     kind, cold = plain
     folder = PrefixFolder(tmp_path / "pages", "sha256:aa", 1 << 30)
     options: dict[str, Any] = {"prefix_bytes": 1 << 26, "mark_spacing": 1}
-    warm = start(tmp_path / "model", kind, prefix_folder=folder, **options)
+    warm = begin(tmp_path / "model", kind, prefix_folder=folder, **options)
     halved: Asked = (("one", 0.5),)
     for adapters in ((), (("one", 1.0),), halved, (("two", 1.0),), (("two", 1.0), ("one", 1.0))):
         first, cached = ask(warm, adapters)
@@ -209,7 +188,7 @@ def test_prompts_are_found_again_with_the_same_adapters_alone(
     assert ask(warm, (("two", 0.0),))[1] > 0, "nothing is nothing"
     wanted = ask(warm, halved)[0]
     warm.close()  # which waits for what goes to disk
-    later = start(tmp_path / "model", kind, prefix_folder=folder, **options)
+    later = begin(tmp_path / "model", kind, prefix_folder=folder, **options)
     got, cached = ask(later, halved)
     assert ask(later, (("one", 0.25),))[1] == 0
     later.close()
@@ -232,12 +211,10 @@ def test_one_that_does_not_fit_ends_its_own_request(plain: tuple[str, Engine]) -
 
 def test_what_an_encoder_made_of_a_prompt_is_its_adapters_own(tmp_path: Path) -> None:
     def read(engine: Engine, adapters: Asked) -> tuple[list[int], int]:
-        stream = engine.submit(Request((0,), 8, WARM, source=PROMPT, adapters=adapters))
-        tokens = [token for delta in stream for token in delta.ids]
-        assert stream.finish is not None
-        return tokens, stream.finish.usage.cached_tokens
+        tokens, finish = finished(engine, Request((0,), 8, WARM, source=PROMPT, adapters=adapters))
+        return tokens, finish.usage.cached_tokens
 
-    cold, warm = start(tmp_path / "cold", "t5"), start(tmp_path / "warm", "t5", prefix_bytes=1 << 22)
+    cold, warm = begin(tmp_path / "cold", "t5"), begin(tmp_path / "warm", "t5", prefix_bytes=1 << 22)
     asked: list[Asked] = [(), (("one", 1.0),), (("one", 1.0),), ()]
     got, wanted = [read(warm, its) for its in asked], [read(cold, its)[0] for its in asked]
     cold.close()

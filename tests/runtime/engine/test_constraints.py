@@ -16,7 +16,7 @@ import pytest
 
 from runtime.engine.drawing import Drawing, Drawn
 from runtime.engine.engine import Engine, Options
-from runtime.engine.request import Delta, Request, Usage
+from runtime.engine.request import Delta, Request
 from runtime.loaded import LoadedModel
 from runtime.ranks.group import Group
 from runtime.ranks.lead import Lead, Leading
@@ -27,11 +27,11 @@ from runtime.speculate.drafter import Drafter, Rows
 from runtime.speculate.forced import ForcedDrafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Scripted, always_drafting, noise
+from tests.support.engines import GREEDY, answer, answers, ids_of, prompt, run, start
 from tests.support.parity import Reference
 
 V = 160
 LENGTH = 20
-GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, presence_penalty=0.2, seed=5)
 REJECTING = replace(WARM, draft_acceptance="rejection")
 
@@ -122,15 +122,14 @@ DRAFTERS: dict[str, dict[str, Drafter]] = {
 }
 
 
-def start(folder: Path, entry: str, kind: str | None = None, prefix_bytes: int | None = None) -> Engine:
+def begin(folder: Path, entry: str, kind: str | None = None, prefix_bytes: int | None = None) -> Engine:
     def make(model: LoadedModel, memory: object) -> dict[str, Drafter]:
         if kind in ("itself", "other"):
             loaded = Reference(entry if kind == "itself" else "qwen2").load(folder / "draft")
             return {"model": ModelDrafter(loaded, vocab_size=model.vocab_size)}
         return DRAFTERS[kind] if kind else {}
 
-    options = Options(context_length=256, budget_tokens=16, max_rows=4, prefix_bytes=prefix_bytes)
-    return Engine(lambda: Reference(entry).load(folder / "target"), options, make)
+    return start(folder / "target", entry, make, prefix_bytes=prefix_bytes)
 
 
 def requests(sampling: SamplingParams, *, runs: bool = False) -> list[Request]:
@@ -138,7 +137,7 @@ def requests(sampling: SamplingParams, *, runs: bool = False) -> list[Request]:
     grammars = [Toy(15, runs=runs), None, Toy(9, runs=runs), Toy(60, runs=True), Toy(15, runs=runs)]
     return [
         Request(
-            tuple((number * 7 + i * i + 3) % 150 + 3 for i in range(6 + 5 * number)),
+            prompt(number, 6 + 5 * number),
             LENGTH,
             sampling,
             frozenset({4 * number + 40}),
@@ -149,16 +148,10 @@ def requests(sampling: SamplingParams, *, runs: bool = False) -> list[Request]:
     ]
 
 
-def run(
-    engine: Engine, asked: list[Request], *, together: bool
-) -> tuple[list[list[int]], list[str], list[Usage]]:
-    streams, texts = [], []
-    for batch in [asked] if together else [[one] for one in asked]:
-        mine = [engine.submit(one) for one in batch]
-        texts += [[token for delta in stream for token in delta.ids] for stream in mine]
-        streams += mine
-    ends = [stream.finish for stream in streams if stream.finish]
-    return texts, [end.reason for end in ends], [end.usage for end in ends]
+def told(engine: Engine, asked: list[Request], *, together: bool) -> tuple[list[list[int]], list[str]]:
+    """What requests are answered, and how that ends."""
+    texts, finishes = run(engine, asked, together=together)
+    return texts, [finish.reason for finish in finishes]
 
 
 WANTED: dict[tuple[str, SamplingParams, bool], tuple[list[list[int]], list[str]]] = {}
@@ -169,7 +162,7 @@ def alone(
 ) -> tuple[list[list[int]], list[str]]:
     """What plain decoding says, one request at a time."""
     if (entry, sampling, runs) not in WANTED:
-        WANTED[entry, sampling, runs] = run(engine, requests(sampling, runs=runs), together=False)[:2]
+        WANTED[entry, sampling, runs] = told(engine, requests(sampling, runs=runs), together=False)
     return WANTED[entry, sampling, runs]
 
 
@@ -177,7 +170,7 @@ def alone(
 def plain(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Engine]]:
-    engine = start(tmp_path_factory.mktemp("plain"), request.param)
+    engine = begin(tmp_path_factory.mktemp("plain"), request.param)
     yield request.param, engine
     engine.close()
 
@@ -211,17 +204,17 @@ class Spoiling(Toy):
 
 def test_an_answer_that_fails_inside_a_block_ends_alone(tmp_path: Path) -> None:
     prompt = tuple(range(4, 20))
-    engine = start(tmp_path, "llama", "forced", prefix_bytes=10**7)
+    engine = begin(tmp_path, "llama", "forced", prefix_bytes=10**7)
     try:
         other = Request(prompt, LENGTH, GREEDY, constraint=Toy(60, runs=True))
-        (alone,), _, _ = run(engine, [other], together=False)
+        alone = answer(engine, other)
         failing, beside = (
             engine.submit(replace(other, constraint=Spoiling(60, runs=True))),
             engine.submit(other),
         )
         with pytest.raises(ConstraintFault, match="it cannot go on"):
             list(failing)
-        assert [token for delta in beside for token in delta.ids] == alone
+        assert ids_of(beside) == alone
     finally:
         engine.close()
 
@@ -237,7 +230,7 @@ def test_the_last_row_with_a_grammar_leaves_in_the_middle_of_its_step(
     first = Request((5, 6, 7), LENGTH, GREEDY, constraint=Toy(length, runs=True))
     asked = [first, Request(tuple(range(3, 90)), 4, GREEDY)]
     try:
-        assert run(engine, asked, together=True)[:2] == run(plain[1], asked, together=False)[:2]
+        assert told(engine, asked, together=True) == told(plain[1], asked, together=False)
     finally:
         engine.close()
 
@@ -251,7 +244,7 @@ def test_answers_follow_their_grammars_and_end_when_whole(
     plain: tuple[str, Engine], sampling: SamplingParams
 ) -> None:
     asked = requests(sampling)
-    texts, reasons, _ = run(plain[1], asked, together=True)
+    texts, reasons = told(plain[1], asked, together=True)
     for one, ids, reason in zip(asked, texts, reasons, strict=True):
         if isinstance(one.constraint, Toy):
             assert follows(one.constraint, ids)
@@ -290,10 +283,11 @@ def test_the_tokens_are_those_of_plain_decoding(
     runs = kind is not None and kind.startswith("forced")
     asked = requests(sampling, runs=runs)
     wanted = alone(entry, engine, sampling, runs=runs)
-    speculating = start(tmp_path, entry, kind)
-    texts, reasons, usages = run(speculating, asked, together=True)
+    speculating = begin(tmp_path, entry, kind)
+    texts, finishes = run(speculating, asked)
     speculating.close()
-    assert (texts, reasons) == wanted
+    assert (texts, [finish.reason for finish in finishes]) == wanted
+    usages = [finish.usage for finish in finishes]
     drafted, accepted = sum(u.drafted_tokens for u in usages), sum(u.accepted_tokens for u in usages)
     if kind == "itself":  # its drafts are masked as well; what it guesses behind an answer's end is lost
         assert accepted > 0.7 * drafted > 0
@@ -306,15 +300,15 @@ def test_answers_judged_by_rejection_follow_their_grammars(
     plain: tuple[str, Engine], tmp_path: Path, kind: str
 ) -> None:
     asked = requests(REJECTING, runs=True)
-    engine = start(tmp_path, plain[0], kind)
-    texts, _, usages = run(engine, asked, together=True)
+    engine = begin(tmp_path, plain[0], kind)
+    texts, finishes = run(engine, asked)
     engine.close()
     assert all(
         follows(one.constraint, ids)
         for one, ids in zip(asked, texts, strict=True)
         if isinstance(one.constraint, Toy)
     )
-    assert sum(usage.drafted_tokens for usage in usages) > 0
+    assert sum(finish.usage.drafted_tokens for finish in finishes) > 0
 
 
 def test_log_probabilities_are_the_models_own(plain: tuple[str, Engine]) -> None:
@@ -330,8 +324,8 @@ def test_a_row_that_was_cancelled_is_resumed_where_it_stood(
 ) -> None:
     entry, engine = plain
     one = Request((9, 8, 7, 6, 5), 20, replace(WARM, repeat_last_n=-1), constraint=Toy(20))
-    (whole,), _, _ = run(engine, [one], together=True)
-    speculating = start(tmp_path, entry, "itself")
+    whole = answer(engine, one)
+    speculating = begin(tmp_path, entry, "itself")
     stream, begun = speculating.submit(one), list[int]()
     for delta in stream:
         begun += delta.ids
@@ -340,7 +334,7 @@ def test_a_row_that_was_cancelled_is_resumed_where_it_stood(
     rest = replace(
         one, ids=one.ids + tuple(begun), max_tokens=20 - len(begun), constraint=Toy(20, first=tuple(begun))
     )
-    (text,), _, _ = run(speculating, [rest], together=True)
+    text = answer(speculating, rest)
     speculating.close()
     assert begun + text == whole
 
@@ -350,10 +344,10 @@ def test_a_grammar_that_fails_ends_its_own_row_only(
     plain: tuple[str, Engine], tmp_path: Path, kind: str | None
 ) -> None:
     good = Request((5, 6, 7), 20, WARM, constraint=Toy(20))
-    (wanted,), _, _ = run(plain[1], [good], together=True)
-    engine = start(tmp_path, plain[0], kind)
+    wanted = answer(plain[1], good)
+    engine = begin(tmp_path, plain[0], kind)
     streams = [engine.submit(one) for one in (good, replace(good, constraint=Toy(20, broken=6)))]
-    whole, cut = ([token for delta in stream for token in delta.ids] for stream in map(until_broken, streams))
+    whole, cut = (ids_of(stream) for stream in map(until_broken, streams))
     engine.close()
     assert (whole, cut) == (wanted, wanted[:6])
 
@@ -362,7 +356,7 @@ def test_a_step_without_grammars_looks_at_nothing(
     plain: tuple[str, Engine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Ahead, "__init__", lambda *_: pytest.fail("masks were asked for"))
-    run(plain[1], [replace(one, constraint=None) for one in requests(WARM)], together=True)
+    answers(plain[1], [replace(one, constraint=None) for one in requests(WARM)])
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM, REJECTING], ids=["greedy", "warm", "rejecting"])
@@ -375,7 +369,7 @@ def test_what_a_mask_that_seemed_to_stay_has_drawn_is_drawn_again(
     ]
     with monkeypatch.context() as waiting:
         waiting.setattr(Drawing, "steady", lambda *_: None)
-        wanted = run(plain[1], asked, together=False)[:2]
+        wanted = told(plain[1], asked, together=False)
     counts, checked = {"kept": 0, "again": 0}, Drawing.checked
 
     def counted(self: Drawing, drawn: Drawn) -> Drawn:
@@ -385,8 +379,8 @@ def test_what_a_mask_that_seemed_to_stay_has_drawn_is_drawn_again(
         return found
 
     monkeypatch.setattr(Drawing, "checked", counted)
-    assert run(plain[1], asked, together=False)[:2] == wanted
-    assert run(plain[1], asked[:3], together=True)[0] == wanted[0][:3]
+    assert told(plain[1], asked, together=False) == wanted
+    assert answers(plain[1], asked[:3]) == wanted[0][:3]
     assert min(counts.values()) > 0
 
 

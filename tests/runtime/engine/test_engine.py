@@ -13,16 +13,11 @@ from runtime.engine.thread import ThreadEnded
 from runtime.errors import BadTokenIds
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
+from tests.support.engines import GREEDY, answer, answers, ids_of, prompt, start
 from tests.support.parity import Reference
 from tests.support.standing import standing
 
-GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.9, top_k=20, repeat_penalty=1.2, seed=11)
-
-
-def start(folder: Path, entry: str = "llama", **options: int) -> Engine:
-    settings = Options(**{"context_length": 256, "budget_tokens": 16, "max_rows": 4, **options})
-    return Engine(lambda: Reference(entry).load(folder), settings)
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral_window"])
@@ -32,38 +27,33 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     running.close()
 
 
-def tokens(engine: Engine, request: Request) -> list[int]:
-    return [token for delta in engine.submit(request) for token in delta.ids]
-
-
 def request(seed: int, *, length: int = 20, count: int = 24, sampling: SamplingParams = GREEDY) -> Request:
-    ids = tuple((seed * 7 + i * i + 3) % 150 + 3 for i in range(length))
+    ids = prompt(seed, length)
     return Request(ids, count, sampling)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_a_batch_gives_what_single_runs_give(engine: Engine, sampling: SamplingParams) -> None:
     requests = [request(n, length=5 + 13 * n, count=10 + 5 * n, sampling=sampling) for n in range(7)]
-    alone = [tokens(engine, one) for one in requests]
-    streams = [engine.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
+    alone = [answer(engine, one) for one in requests]
+    assert answers(engine, requests) == alone
 
 
 def test_the_size_of_steps_changes_nothing(tmp_path: Path) -> None:
     one = request(3, length=50)
-    answers = []
+    got = []
     for budget in (1, 7, 64):
         engine = start(tmp_path, budget_tokens=budget)
-        answers.append(tokens(engine, one))
+        got.append(answer(engine, one))
         engine.close()
-    assert answers[0] == answers[1] == answers[2]
+    assert got[0] == got[1] == got[2]
 
 
 def test_a_stop_id_ends_the_text_and_is_not_part_of_it(engine: Engine) -> None:
-    whole = tokens(engine, request(1))
+    whole = answer(engine, request(1))
     place = next(i for i, token in enumerate(whole) if token not in whole[:i] and i > 2)
     stream = engine.submit(Request(request(1).ids, 24, GREEDY, frozenset({whole[place]})))
-    assert [token for delta in stream for token in delta.ids] == whole[:place]
+    assert ids_of(stream) == whole[:place]
     assert stream.finish is not None
     assert (stream.finish.reason, stream.finish.stop_id) == ("stop", whole[place])
 
@@ -87,7 +77,7 @@ def test_no_tokens_wanted(engine: Engine) -> None:
 
 
 def test_logprobs_are_of_the_raw_distribution(engine: Engine) -> None:
-    plain = tokens(engine, request(4))
+    plain = answer(engine, request(4))
     stream = engine.submit(Request(request(4).ids, 24, GREEDY, top_logprobs=3))
     deltas: list[Delta] = list(stream)
     assert [delta.ids[0] for delta in deltas] == plain
@@ -122,7 +112,7 @@ def test_leaving_a_stream_cancels_it(engine: Engine) -> None:
 
 
 def test_cancelling_does_not_disturb_the_others(engine: Engine) -> None:
-    alone = tokens(engine, request(6, count=60))
+    alone = answer(engine, request(6, count=60))
     streams = [engine.submit(request(n, count=200)) for n in (1, 6, 2)]
     wanted = engine.submit(request(6, count=60))
     got: list[int] = []
@@ -137,10 +127,10 @@ def test_cancelling_does_not_disturb_the_others(engine: Engine) -> None:
 
 
 def test_requests_from_several_threads(engine: Engine) -> None:
-    alone = [tokens(engine, request(n)) for n in range(6)]
+    alone = [answer(engine, request(n)) for n in range(6)]
     got: dict[int, list[int]] = {}
     threads = [
-        threading.Thread(target=lambda n=n: got.__setitem__(n, tokens(engine, request(n)))) for n in range(6)
+        threading.Thread(target=lambda n=n: got.__setitem__(n, answer(engine, request(n)))) for n in range(6)
     ]
     for thread in threads:
         thread.start()
@@ -153,7 +143,7 @@ def test_requests_from_several_threads(engine: Engine) -> None:
 def test_ids_outside_the_vocabulary_are_refused(engine: Engine, ids: tuple[int, ...]) -> None:
     with pytest.raises(BadTokenIds):
         engine.submit(Request(ids, 1, GREEDY))
-    assert len(tokens(engine, request(1, count=3))) == 3
+    assert len(answer(engine, request(1, count=3))) == 3
 
 
 def test_a_bias_outside_the_vocabulary_is_refused(engine: Engine) -> None:
@@ -181,9 +171,9 @@ def test_a_failing_step_fails_its_requests_and_no_later_one(tmp_path: Path) -> N
     try:
         broken.set()
         with pytest.raises(RuntimeError, match="device is gone"):
-            tokens(engine, request(1))
+            answer(engine, request(1))
         broken.clear()
-        assert len(tokens(engine, request(1))) == 24
+        assert len(answer(engine, request(1))) == 24
     finally:
         type(network).logits = original
         engine.close()
@@ -229,7 +219,7 @@ def test_a_row_that_cannot_begin_gets_the_error_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = start(tmp_path)
-    wanted = tokens(engine, request(2))
+    wanted = answer(engine, request(2))
     broken = [OSError("no such disk")]
 
     def begin(*_: object) -> None:
@@ -240,7 +230,7 @@ def test_a_row_that_cannot_begin_gets_the_error_and_no_other(
     first, second = engine.submit(request(1)), engine.submit(request(2))
     with pytest.raises(OSError, match="no such disk"):
         list(first)
-    assert [token for delta in second for token in delta.ids] == wanted
+    assert ids_of(second) == wanted
     engine.close()
 
 

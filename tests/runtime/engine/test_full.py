@@ -1,16 +1,15 @@
 """When layer memory is full, rows wait for each other; whoever gets an answer gets the right one."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.layout import sequence_bytes
 from runtime.cpu import native
-from runtime.engine.engine import Engine, Options
+from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.errors import CacheFull
 from runtime.loaded import LoadedModel
@@ -18,16 +17,11 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from tests.support.drafting import always_drafting
+from tests.support.engines import answer, answers, ids_of, prompt, start
 from tests.support.parity import Reference
 from tests.support.served import wait_until
 
 WARM = SamplingParams(temperature=0.9, seed=4)
-Drafters = Callable[[LoadedModel, LayerMemory], dict[str, Drafter]]
-
-
-def start(folder: Path, kind: str = "llama", drafters: Drafters | None = None, **more: Any) -> Engine:
-    settings: dict[str, Any] = {"context_length": 256, "budget_tokens": 16, "max_rows": 4, **more}
-    return Engine(lambda: Reference(kind).load(folder), Options(**settings), drafters)
 
 
 def room(engine: Engine, tokens: int) -> int:
@@ -36,12 +30,8 @@ def room(engine: Engine, tokens: int) -> int:
 
 
 def request(number: int, length: int, count: int) -> Request:
-    ids = tuple((number * 7 + i * i + 3) % 150 + 3 for i in range(length))
+    ids = prompt(number, length)
     return Request(ids, count, WARM)
-
-
-def tokens(engine: Engine, one: Request) -> list[int]:
-    return [token for delta in engine.submit(one) for token in delta.ids]
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral_window", "qwen3_5"])
@@ -60,9 +50,8 @@ def test_rows_that_do_not_fit_together_run_one_after_the_other(
     """Enough for `rows` whole rows, while four want to run, and each grows until it is in the way."""
     engine = start(tmp_path, plain.kind, cache_bytes=rows * room(plain, 80), prefix_bytes=prefix_bytes)
     asked = [request(n, 20 + 9 * n, 30) for n in range(4)]
-    wanted = [tokens(plain, one) for one in asked]
-    streams = [engine.submit(one) for one in asked]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    wanted = [answer(plain, one) for one in asked]
+    assert answers(engine, asked) == wanted
     engine.close()
 
 
@@ -72,9 +61,9 @@ def test_only_a_row_that_has_all_memory_for_itself_fails(plain: Engine, tmp_path
     small, large = request(1, 30, 40), request(2, 150, 4)
     running = engine.submit(small)
     with pytest.raises(CacheFull):
-        tokens(engine, large)
-    assert [token for delta in running for token in delta.ids] == tokens(plain, small)
-    assert tokens(engine, small) == tokens(plain, small)
+        answer(engine, large)
+    assert ids_of(running) == answer(plain, small)
+    assert answer(engine, small) == answer(plain, small)
     engine.close()
 
 
@@ -88,14 +77,14 @@ def test_what_is_kept_of_earlier_rows_makes_room_for_one_that_needs_it_and_gets_
     own, kept = room(plain, 100), room(plain, 300)
     engine = start(tmp_path, cache_bytes=own, prefix_bytes=kept)
     small, large = request(1, 30, 40), request(2, 150, 40)
-    assert tokens(engine, small) == tokens(plain, small)
-    assert tokens(engine, large) == tokens(plain, large)
+    assert answer(engine, small) == answer(plain, small)
+    assert answer(engine, large) == answer(plain, large)
     wait_until(lambda: engine.activity.prefix_limit_bytes == kept)
-    assert tokens(engine, small) == tokens(plain, small)
+    assert answer(engine, small) == answer(plain, small)
     engine.limit_layers(own // 2)
     engine.limit_prefixes(0)
     with pytest.raises(CacheFull):
-        tokens(engine, large)
+        answer(engine, large)
     engine.close()
 
 
@@ -158,7 +147,7 @@ def test_a_draft_gives_way_and_comes_back(
     for length, count in ((20, 20), (90, 60), (20, 20)):
         one = request(length, length, count)
         stream = engine.submit(one)
-        assert [token for delta in stream for token in delta.ids] == tokens(plain, one)
+        assert ids_of(stream) == answer(plain, one)
         assert stream.finish is not None
         if length == 20:
             assert stream.finish.usage.drafted_tokens > 0
@@ -187,7 +176,7 @@ def test_a_draft_that_has_no_room_at_the_start_rests(
     limit = room(plain, 100) + more
     engine = start(tmp_path, plain.kind, drafters, cache_bytes=limit, max_rows=1)
     one = request(3, 20, 60)
-    assert tokens(engine, one) == tokens(plain, one)
+    assert answer(engine, one) == answer(plain, one)
     for _ in range(2):
         engine.call(lambda _model: None)
     assert bool(made[0].memory.rows) or not more
@@ -207,7 +196,7 @@ def test_many_rows_behind_a_long_one_take_what_they_need(tmp_path: Path) -> None
         return most
 
     before = run()
-    tokens(engine, request(9, 1100, 4))
+    answer(engine, request(9, 1100, 4))
     long = engine.activity.layer_bytes
     assert long <= room(engine, 1100 + 512)  # its own, and none for the rows that were there before
     assert run() <= before
@@ -220,14 +209,14 @@ def test_a_long_prompt_beside_short_answers_is_read_at_once(tmp_path: Path) -> N
     if not native.by_pages():
         pytest.skip("here every row takes as much as the longest")
     engine = start(tmp_path, context_length=1200, budget_tokens=512, max_rows=8)
-    wanted = [tokens(engine, one) for one in (request(9, 1000, 4), request(1, 20, 150))]
+    wanted = [answer(engine, one) for one in (request(9, 1000, 4), request(1, 20, 150))]
     limit = room(engine, 1024) + 7 * room(engine, 256)
     engine.close()
     engine = start(tmp_path, context_length=1200, budget_tokens=512, max_rows=8, cache_bytes=limit)
     short = [engine.submit(request(n, 20, 150)) for n in range(1, 8)]
-    assert tokens(engine, request(9, 1000, 4)) == wanted[0]
+    assert answer(engine, request(9, 1000, 4)) == wanted[0]
     assert not any(stream.finish for stream in short)
-    assert [token for delta in short[0] for token in delta.ids] == wanted[1]
+    assert ids_of(short[0]) == wanted[1]
     for stream in short:
         list(stream)
     engine.close()

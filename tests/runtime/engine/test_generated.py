@@ -12,6 +12,7 @@ from runtime.loaded import load_model
 from runtime.models import describe
 from runtime.sampling.params import SamplingParams
 from tests.support.checkpoints import write_checkpoint
+from tests.support.engines import ids_of
 from tests.support.parity import Reference, bar
 
 FOLDER = Path(__file__).resolve().parents[2] / "data" / "generated"
@@ -33,7 +34,7 @@ def test_a_batch_is_answered_as_by_transformers(name: str, tmp_path: Path) -> No
     prompts = [ids[:length].tolist() for ids, length in zip(stored["ids"], stored["lengths"], strict=True)]
     greedy = SamplingParams(temperature=0)
     streams = [engine.submit(Request((start,), count, greedy, source=tuple(prompt))) for prompt in prompts]
-    answers = [[token for delta in stream for token in delta.ids] for stream in streams]
+    answers = [ids_of(stream) for stream in streams]
     engine.close()
     for row, answer in enumerate(answers):
         close = np.flatnonzero(stored["margins"][row] < 4 * bar(reference))  # two right computations may part

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from runtime.cache.page_folder import PrefixFolder
-from runtime.engine.engine import Engine, Options
+from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.loaded import score
 from runtime.nn.rope_spec import long_after
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from tests.support.drafting import Scripted, always_drafting, noise
+from tests.support.engines import GREEDY, answer, ids_of, start
 from tests.support.parity import SPECIAL, Reference
 
 BAR = 1e-4  # of the spread of the logits: well conditioned networks
 
-GREEDY = SamplingParams(temperature=0)
 FAMILIES = [Reference("longrope_phi3", SPECIAL), Reference("longrope_llama", SPECIAL)]
 PHI = FAMILIES[0]
 BORDER = 24
@@ -45,16 +45,9 @@ class Both:
         return stream.finish.usage.cached_tokens
 
 
-def start(
-    folder: Path, prefix_bytes: int | None, reference: Reference = PHI, *, budget: int = 16, **more: Any
-) -> Engine:
-    drafters = more.pop("drafters", None)
-    options = Options(context_length=128, budget_tokens=budget, max_rows=3, prefix_bytes=prefix_bytes, **more)
-    return Engine(lambda: reference.load(folder), options, drafters)
-
-
-def answer(engine: Engine, ids: tuple[int, ...], count: int, **more: Any) -> list[int]:
-    return [token for delta in engine.submit(Request(ids, count, GREEDY, **more)) for token in delta.ids]
+def begin(folder: Path, reference: Reference = PHI, **options: Any) -> Engine:
+    settings = {"context_length": 128, "max_rows": 3, "prefix_bytes": 1 << 30, **options}
+    return start(folder, reference.load, **settings)
 
 
 def prompt(reference: Reference, length: int) -> tuple[int, ...]:
@@ -68,7 +61,7 @@ def wanted(reference: Reference, length: int) -> list[int]:
 
 @pytest.fixture
 def both(tmp_path: Path) -> Iterator[Both]:
-    pair = Both(start(tmp_path / "model", 1 << 30), start(tmp_path / "model", None))
+    pair = Both(begin(tmp_path / "model"), begin(tmp_path / "model", prefix_bytes=None))
     yield pair
     pair.stored.close()
     pair.plain.close()
@@ -91,12 +84,12 @@ def test_logits_are_those_of_one_pass(reference: Reference, length: int, chunk: 
 @pytest.mark.parametrize("budget", [5, 64])
 @pytest.mark.parametrize("reference", FAMILIES, ids=lambda one: one.name)
 def test_answers_are_those_of_single_passes(reference: Reference, budget: int, tmp_path: Path) -> None:
-    engine = start(tmp_path, 1 << 30, reference, budget=budget)
+    engine = begin(tmp_path, reference, budget_tokens=budget)
     for length in (10, 23, 24, 25):
         whole = wanted(reference, length)
         for count in (1, len(whole) // 2, len(whole)):
-            assert answer(engine, prompt(reference, length), count) == whole[:count]
-        assert answer(engine, prompt(reference, length), 100)[: len(whole)] == whole
+            assert answer(engine, Request(prompt(reference, length), count, GREEDY)) == whole[:count]
+        assert answer(engine, Request(prompt(reference, length), 100, GREEDY))[: len(whole)] == whole
     engine.close()
 
 
@@ -116,10 +109,10 @@ def test_drafts_across_the_border_change_nothing(
         "scripted": lambda _model, _memory: {"it": Scripted(guess)},
         "model": lambda _model, memory: {"it": ModelDrafter(PHI.load(tmp_path), budget=memory.budget)},
     }[kind]
-    engine = start(tmp_path, 1 << 30, drafters=make)
+    engine = begin(tmp_path, drafters=make)
     whole = wanted(PHI, 10)
     stream = engine.submit(Request(prompt(PHI, 10), len(whole), GREEDY))
-    assert [token for delta in stream for token in delta.ids] == whole
+    assert ids_of(stream) == whole
     assert stream.finish is not None
     assert stream.finish.usage.accepted_tokens > len(whole) // (2 if kind == "model" else 4)
     engine.close()
@@ -129,7 +122,7 @@ def test_a_seed_says_the_same_whatever_may_follow(both: Both) -> None:
     drawn = SamplingParams(temperature=1.0, seed=3)
     ask = partial(Request, SYSTEM, sampling=drawn)
     answers = [
-        [token for delta in engine.submit(ask(max_tokens=count)) for token in delta.ids]
+        ids_of(engine.submit(ask(max_tokens=count)))
         for engine in (both.plain, both.stored)
         for count in (4, 30, 100)
     ]
@@ -163,9 +156,10 @@ def test_one_that_waits_to_be_read_again_may_leave(both: Both) -> None:
 
 def test_the_kinds_are_told_apart_on_disk(tmp_path: Path) -> None:
     folder = PrefixFolder(tmp_path / "pages", "sha256:aa", 1 << 30)
-    plain, short, long = start(tmp_path / "model", None), (*SYSTEM, 60, 61), (*SYSTEM, *range(60, 80))
+    plain = begin(tmp_path / "model", prefix_bytes=None)
+    short, long = (*SYSTEM, 60, 61), (*SYSTEM, *range(60, 80))
     for ids, known in ((long, 0), (short, 0), (long, len(long) - 1), (short, len(short) - 1)):
-        pair = Both(start(tmp_path / "model", 1 << 30, prefix_folder=folder), plain)
+        pair = Both(begin(tmp_path / "model", prefix_folder=folder), plain)
         assert pair.ask(ids, 6) == known
         pair.stored.close()
     plain.close()

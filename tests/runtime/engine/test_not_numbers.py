@@ -19,6 +19,7 @@ from runtime.sampling.params import SamplingParams
 from runtime.speculate.ngram import NgramDrafter
 from runtime.step import Step
 from tests.support.drafting import Scripted, always_drafting, noise
+from tests.support.engines import ids_of
 from tests.support.parity import Reference
 
 LLAMA = Reference("llama")
@@ -191,7 +192,7 @@ def assert_only_it_ends(
 
     def said(stream: Stream) -> list[int] | str:
         try:
-            return [token for delta in stream for token in delta.ids]
+            return ids_of(stream)
         except NotNumbers:
             return "no numbers"
 

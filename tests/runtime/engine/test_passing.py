@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine.engine import Engine, Options
+from runtime.engine.engine import Engine
 from runtime.engine.places import Places
 from runtime.engine.request import Request
 from runtime.engine.row import Row
 from runtime.engine.stream import Stream
 from runtime.sampling.params import SamplingParams
+from tests.support.engines import answer, ids_of, start
 from tests.support.invariants import check
-from tests.support.parity import Reference
 
 
 def request(length: int, count: int = 3) -> Request:
@@ -26,8 +26,7 @@ LONG, MIDDLING, SHORT = request(200), request(40), request(6)
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
-    options = Options(context_length=256, budget_tokens=4, max_rows=3)
-    running = Engine(lambda: Reference("llama").load(tmp_path), options)
+    running = start(tmp_path, budget_tokens=4, max_rows=3)
     yield running
     running.close()
 
@@ -52,24 +51,20 @@ def ask(engine: Engine, *requests: Request) -> list[Stream]:
     return engine.call(lambda _: [engine.submit(one) for one in requests])
 
 
-def told(stream: Stream) -> list[int]:
-    return [token for delta in stream for token in delta.ids]
-
-
 def test_a_short_prompt_passes_a_long_one(engine: Engine, passing: list[Row]) -> None:
-    alone = [told(engine.submit(one)) for one in (LONG, SHORT)]
+    alone = [answer(engine, one) for one in (LONG, SHORT)]
     assert not passing
-    assert [told(stream) for stream in ask(engine, LONG, SHORT)] == alone
+    assert [ids_of(stream) for stream in ask(engine, LONG, SHORT)] == alone
     assert [row.request for row in passing] == [SHORT]
 
 
 def test_what_is_not_much_shorter_waits(engine: Engine, passing: list[Row]) -> None:
-    assert all(map(told, ask(engine, MIDDLING, request(29), SHORT)))
+    assert all(map(ids_of, ask(engine, MIDDLING, request(29), SHORT)))
     assert [row.request for row in passing] == [SHORT]
 
 
 def test_however_many_are_short_the_long_one_gets_half(engine: Engine, passing: list[Row]) -> None:
-    assert all(map(told, ask(engine, LONG, *[request(6, 1)] * 60)))
+    assert all(map(ids_of, ask(engine, LONG, *[request(6, 1)] * 60)))
     assert 25 * 6 <= sum(len(row.request.ids) for row in passing) <= 200
 
 
@@ -77,7 +72,7 @@ def test_however_many_are_short_the_long_one_gets_half(engine: Engine, passing: 
 def test_either_may_leave(engine: Engine, passing: list[Row], leaves: int) -> None:
     """The one that is passed, and the one that passes it, while that is read."""
     pair = LONG, MIDDLING
-    stays = told(engine.submit(pair[1 - leaves]))
+    stays = answer(engine, pair[1 - leaves])
     streams = ask(engine, *pair)
     work = engine._loop._steps.run
 
@@ -87,6 +82,6 @@ def test_either_may_leave(engine: Engine, passing: list[Row], leaves: int) -> No
         work(prefill)
 
     engine._loop._steps.run = run
-    assert told(streams[1 - leaves]) == stays
+    assert ids_of(streams[1 - leaves]) == stays
     assert streams[leaves].close().reason == "cancelled"
     engine.call(lambda _: check(engine._loop))

@@ -1,6 +1,6 @@
 """Prefixes in the engine: the tokens are those of a fresh run, and what is computed again is bounded."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 
 from runtime.cache.build import LayerMemory
 from runtime.cache.page_folder import PrefixFolder
-from runtime.engine.engine import Engine, Options
+from runtime.engine.engine import Engine
 from runtime.engine.request import Finish, Request
 from runtime.engine.stream import Stream
 from runtime.loaded import LoadedModel
@@ -20,10 +20,10 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import always_drafting
+from tests.support.engines import GREEDY, answers, finished, run, start
 from tests.support.invariants import check_tree
 from tests.support.parity import Reference
 
-GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.8, top_k=25, repeat_penalty=1.1, seed=3)
 ROOMY = 1 << 30
 # Full, rotating, a fold, folds beside full attention, and layers that share beside both kinds of attention.
@@ -32,30 +32,14 @@ SYSTEM = tuple(range(20, 50))
 END, ASK = (7,), (5, 6)
 
 
-def start(
-    folder: Path,
-    entry: str,
-    prefix_bytes: int | None = ROOMY,
-    drafters: Callable[[LoadedModel, LayerMemory], dict[str, Drafter]] | None = None,
-    **more: Any,
-) -> Engine:
-    settings: dict[str, Any] = {
-        "context_length": 256,
-        "budget_tokens": 16,
-        "max_rows": 3,
-        "mark_spacing": 1,
-        **more,
-    }
-    options = Options(prefix_bytes=prefix_bytes, **settings)
-    return Engine(lambda: Reference(entry).load(folder), options, drafters)
+def begin(folder: Path, entry: str, prefix_bytes: int | None = ROOMY, **more: Any) -> Engine:
+    return start(folder, entry, prefix_bytes=prefix_bytes, max_rows=3, mark_spacing=1, **more)
 
 
-def run(engine: Engine, request: Request) -> tuple[list[int], Finish]:
-    stream = engine.submit(request)
-    tokens = [token for delta in stream for token in delta.ids]
-    assert stream.finish is not None
+def ask(engine: Engine, request: Request) -> tuple[list[int], Finish]:
+    answered = finished(engine, request)
     check(engine)
-    return tokens, stream.finish
+    return answered
 
 
 def check(engine: Engine) -> None:
@@ -94,8 +78,8 @@ class Pair:
     def ask(self, chat: Chat, count: int = 12) -> tuple[list[int], int]:
         """The answer, checked against the plain engine, and how many prompt tokens were computed for it."""
         request = chat.request(count)
-        tokens, finish = run(self.stored, request)
-        assert tokens == run(self.plain, request)[0]
+        tokens, finish = ask(self.stored, request)
+        assert tokens == ask(self.plain, request)[0]
         assert finish.usage.prompt_tokens == len(request.ids)
         return tokens, finish.usage.prompt_tokens - finish.usage.cached_tokens
 
@@ -103,7 +87,7 @@ class Pair:
 @pytest.fixture(scope="module", params=KINDS)
 def engines(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("models")
-    pair = Pair(request.param, start(folder, request.param), start(folder, request.param, None))
+    pair = Pair(request.param, begin(folder, request.param), begin(folder, request.param, None))
     yield pair
     pair.stored.close()
     pair.plain.close()
@@ -163,21 +147,17 @@ def test_an_answer_wanted_again_costs_almost_nothing(pair: Pair) -> None:
 
 def test_a_prompt_without_marks_is_paged_near_its_end(pair: Pair) -> None:
     request = Request(tuple(range(3, 90)), 4, GREEDY)
-    run(pair.stored, request)
-    _, finish = run(pair.stored, request)
+    ask(pair.stored, request)
+    _, finish = ask(pair.stored, request)
     assert finish.usage.cached_tokens == 86
 
 
 def test_many_conversations_read_the_system_part_once(pair: Pair) -> None:
     requests = [Chat().user(100 + n, *USER).request() for n in range(8)]
-    wanted = [run(pair.plain, request)[0] for request in requests]
-    streams = [pair.stored.submit(request) for request in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
-    computed = [
-        stream.finish.usage.prompt_tokens - stream.finish.usage.cached_tokens
-        for stream in streams
-        if stream.finish
-    ]
+    wanted = [ask(pair.plain, request)[0] for request in requests]
+    texts, finishes = run(pair.stored, requests)
+    assert texts == wanted
+    computed = [finish.usage.prompt_tokens - finish.usage.cached_tokens for finish in finishes]
     assert computed == [len(requests[0].ids)] + [1 + TURN] * 7
     check(pair.stored)
 
@@ -187,11 +167,10 @@ def test_many_conversations_read_the_system_part_once(pair: Pair) -> None:
 def test_several_answers_read_their_prompt_once(tmp_path: Path, kind: str, limit: int | None) -> None:
     prompt = tuple(range(3, 90))
     requests = [Request(prompt, 6, replace(WARM, seed=seed)) for seed in range(3)]
-    with closing(start(tmp_path, kind, None)) as plain, closing(start(tmp_path, kind, limit)) as engine:
-        alone = [run(plain, request)[0] for request in requests]
-        streams = [engine.submit(request) for request in requests]
-        assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
-        finishes = [stream.finish for stream in streams if stream.finish]
+    with closing(begin(tmp_path, kind, None)) as plain, closing(begin(tmp_path, kind, limit)) as engine:
+        alone = [ask(plain, request)[0] for request in requests]
+        texts, finishes = run(engine, requests)
+        assert texts == alone
         read = [one.usage.prompt_tokens - one.usage.cached_tokens for one in finishes]
     if kind == "llama" or limit == ROOMY:  # a fold that nobody keeps is not known a token earlier
         assert read == [len(prompt), 1, 1]
@@ -200,22 +179,21 @@ def test_several_answers_read_their_prompt_once(tmp_path: Path, kind: str, limit
 @pytest.mark.parametrize("limit", [ROOMY, None, 4000], ids=["kept", "nothing kept", "too little kept"])
 def test_a_prompt_goes_on_from_one_that_was_just_read(tmp_path: Path, limit: int | None) -> None:
     requests = [Request(tuple(range(3, stop)), 6, GREEDY) for stop in (40, 60)]
-    with closing(start(tmp_path, "llama", None)) as plain, closing(start(tmp_path, "llama", limit)) as engine:
-        alone = [run(plain, request)[0] for request in requests]
-        streams = [engine.submit(request) for request in requests]
-        assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
+    with closing(begin(tmp_path, "llama", None)) as plain, closing(begin(tmp_path, "llama", limit)) as engine:
+        alone = [ask(plain, request)[0] for request in requests]
+        assert answers(engine, requests) == alone
 
 
 def test_a_stop_token_is_part_of_what_is_kept(pair: Pair) -> None:
     chat = Chat().user(*USER)
-    free, _ = run(pair.plain, chat.request(20, WARM))
+    free, _ = ask(pair.plain, chat.request(20, WARM))
     place = next(i for i, token in enumerate(free) if token not in free[:i] and i >= 3)
     request = Request(chat.request().ids, 20, WARM, frozenset({free[place]}), marks=chat.marks)
-    answer, finish = run(pair.stored, request)
+    answer, finish = ask(pair.stored, request)
     assert finish.stop_id == free[place]
     following = Request((*request.ids, *answer, free[place], 9, 8), 6, GREEDY)
-    tokens, finish = run(pair.stored, following)
-    assert tokens == run(pair.plain, following)[0]
+    tokens, finish = ask(pair.stored, following)
+    assert tokens == ask(pair.plain, following)[0]
     assert len(following.ids) - finish.usage.cached_tokens == 2
 
 
@@ -231,14 +209,14 @@ def cancel_at(engine: Engine, stream: Stream, least: int) -> None:
 
 
 def test_a_cancelled_prefill_keeps_what_it_computed(tmp_path: Path, pair: Pair) -> None:
-    slow = start(tmp_path, pair.kind, budget_tokens=2)
+    slow = begin(tmp_path, pair.kind, budget_tokens=2)
     request = Request(tuple(range(3, 150)), 4, GREEDY)
     stream = slow.submit(request)
     cancel_at(slow, stream, 40)
     stream.close()
-    tokens, finish = run(slow, request)
+    tokens, finish = ask(slow, request)
     assert 40 <= finish.usage.cached_tokens < 147
-    assert tokens == run(pair.plain, request)[0]
+    assert tokens == ask(pair.plain, request)[0]
     slow.close()
 
 
@@ -250,18 +228,18 @@ def test_leaving_a_stream_keeps_what_was_generated(pair: Pair) -> None:
             got.extend(delta.ids)
             if len(got) == 10:
                 break
-    assert run(pair.plain, request)[0][:10] == got
+    assert ask(pair.plain, request)[0][:10] == got
     following = Request((*SYSTEM, *got, 9), 4, GREEDY)
-    tokens, finish = run(pair.stored, following)
-    assert tokens == run(pair.plain, following)[0]
+    tokens, finish = ask(pair.stored, following)
+    assert tokens == ask(pair.plain, following)[0]
     if pair.kind == "llama":
         assert finish.usage.cached_tokens == len(following.ids) - 1
 
 
 def test_without_a_store_nothing_is_cached(pair: Pair) -> None:
     request = Chat().user(*USER).request()
-    run(pair.plain, request)
-    assert run(pair.plain, request)[1].usage.cached_tokens == 0
+    ask(pair.plain, request)
+    assert ask(pair.plain, request)[1].usage.cached_tokens == 0
 
 
 def test_the_store_can_be_listed_and_cleared(pair: Pair) -> None:
@@ -287,7 +265,7 @@ class Timeline:
     def turn(self) -> None:
         requests = [self.request() for _ in range(int(self.rng.integers(1, 5)))]
         leave = [int(self.rng.integers(1, 8)) if self.rng.random() < 0.3 else None for _ in requests]
-        wanted = [run(self.plain, request)[0] for request in requests]
+        wanted = [ask(self.plain, request)[0] for request in requests]
         streams = [self.stored.submit(request) for request in requests]
         for request, stream, least, whole in zip(requests, streams, leave, wanted, strict=True):
             got: list[int] = []
@@ -316,7 +294,7 @@ class Timeline:
 
 def conversation_bytes(engine: Engine) -> int:
     """About what one conversation of 30 tokens takes."""
-    run(engine, Request(tuple(range(3, 33)), 1, GREEDY))
+    ask(engine, Request(tuple(range(3, 33)), 1, GREEDY))
     size = sum(entry.nbytes for entry in engine.list_prefixes())
     engine.clear_prefixes()
     return size
@@ -330,7 +308,7 @@ def test_random_timelines(pair: Pair) -> None:
 
 
 def test_random_timelines_with_evictions(pair: Pair, tmp_path: Path) -> None:
-    engine = start(tmp_path, pair.kind, 3 * conversation_bytes(pair.stored))
+    engine = begin(tmp_path, pair.kind, 3 * conversation_bytes(pair.stored))
     timeline = Timeline(np.random.default_rng(6), pair.plain, engine)
     for _ in range(4):
         timeline.turn()
@@ -343,7 +321,7 @@ def test_random_timelines_with_restarts(pair: Pair, tmp_path: Path) -> None:
     folder = PrefixFolder(tmp_path / "pages", "sha256:aa", 60 * size)
     timeline = Timeline(np.random.default_rng(7), pair.plain, pair.stored)
     for _ in range(3):
-        timeline.stored = start(tmp_path, pair.kind, 5 * size, prefix_folder=folder)
+        timeline.stored = begin(tmp_path, pair.kind, 5 * size, prefix_folder=folder)
         timeline.turn()
         timeline.stored.close()
     assert timeline.cached > 0
@@ -360,7 +338,7 @@ def test_random_timelines_with_speculation(
             return {"ngram": NgramDrafter(shortest=1)}
         return {"model": ModelDrafter(Reference(pair.kind).load(tmp_path / "draft"))}
 
-    engine = start(tmp_path, pair.kind, ROOMY, drafters)
+    engine = begin(tmp_path, pair.kind, drafters=drafters)
     timeline = Timeline(np.random.default_rng(8), pair.plain, engine)
     for _ in range(3):
         timeline.turn()

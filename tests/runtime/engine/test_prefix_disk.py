@@ -12,36 +12,27 @@ from runtime.cache.page_files import read_page
 from runtime.cache.page_folder import PrefixFolder, clear_pages, list_pages
 from runtime.engine.engine import Engine, Options
 from runtime.engine.request import Request
-from runtime.sampling.params import SamplingParams
-from tests.support.parity import Reference
+from tests.support.engines import GREEDY, finished, start
 
-GREEDY = SamplingParams(temperature=0)
 KINDS = ["llama", "llama4_text", "qwen3_5", "recurrent_gemma", "gemma4_text"]
 SYSTEM, USER, OTHER = tuple(range(20, 50)), tuple(range(60, 72)), tuple(range(80, 95))
 ASK = (5, 6)
 MARKS = (len(SYSTEM), len(SYSTEM + USER))
 
 
-def start(folder: Path, kind: str, model: str | None = "sha256:aa") -> Engine:
+def begin(folder: Path, kind: str, model: str | None = "sha256:aa") -> Engine:
     """With pages on disk, or with no memory of anything when `model` is None."""
     kept = None if model is None else PrefixFolder(folder / "pages", model, 1 << 30)
-    options = Options(
-        context_length=256,
-        budget_tokens=16,
-        max_rows=3,
-        prefix_bytes=None if kept is None else 1 << 30,
-        prefix_folder=kept,
-        mark_spacing=1,
+    kept_bytes = None if kept is None else 1 << 30
+    return start(
+        folder / "model", kind, max_rows=3, prefix_bytes=kept_bytes, prefix_folder=kept, mark_spacing=1
     )
-    return Engine(lambda: Reference(kind).load(folder / "model"), options)
 
 
 def ask(engine: Engine, ids: tuple[int, ...], marks: tuple[int, ...] = ()) -> tuple[tuple[int, ...], int]:
     """The answer, and how many prompt tokens were not computed for it."""
-    stream = engine.submit(Request(ids, 10, GREEDY, marks=marks))
-    tokens = tuple(token for delta in stream for token in delta.ids)
-    assert stream.finish is not None
-    return tokens, stream.finish.usage.cached_tokens
+    tokens, finish = finished(engine, Request(ids, 10, GREEDY, marks=marks))
+    return tuple(tokens), finish.usage.cached_tokens
 
 
 def written(engine: Engine) -> None:
@@ -53,34 +44,34 @@ def written(engine: Engine) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_restart_loses_nothing(tmp_path: Path, kind: str) -> None:
     prompt = (*SYSTEM, *USER, *ASK)
-    engine = start(tmp_path, kind)
+    engine = begin(tmp_path, kind)
     answer, _ = ask(engine, prompt, MARKS)
     following = (*prompt, *answer, *OTHER, *ASK)
     edited = (*SYSTEM, *OTHER, *ASK)
     engine.close()
-    plain = start(tmp_path, kind, model=None)
+    plain = begin(tmp_path, kind, model=None)
     wanted = [ask(plain, ids)[0] for ids in (following, edited)]
     plain.close()
 
-    engine = start(tmp_path, kind)
+    engine = begin(tmp_path, kind)
     again, cached = ask(engine, prompt, MARKS)
     assert (again, cached) == (answer, len(SYSTEM + USER))
     engine.close()
-    engine = start(tmp_path, kind)
+    engine = begin(tmp_path, kind)
     assert ask(engine, following) == (wanted[0], len(prompt) + len(answer) - 1)
     assert ask(engine, edited, MARKS) == (wanted[1], len(SYSTEM))
     engine.close()
 
 
 def test_nothing_is_read_that_memory_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = start(tmp_path, "qwen3_5")
+    first = begin(tmp_path, "qwen3_5")
     ask(first, (*SYSTEM, *USER, *ASK), MARKS)
     first.close()  # all is written
     read: list[Path] = []
     monkeypatch.setattr(
         disk_pages, "read_page", lambda path, *rest: (read.append(path), read_page(path, *rest))[1]
     )
-    engine = start(tmp_path, "qwen3_5")
+    engine = begin(tmp_path, "qwen3_5")
     ask(engine, (*SYSTEM, *USER, *ASK), MARKS)
     known = len(read)
     assert known > 0
@@ -90,16 +81,16 @@ def test_nothing_is_read_that_memory_knows(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_another_model_starts_anew(tmp_path: Path) -> None:
-    first = start(tmp_path, "llama")
+    first = begin(tmp_path, "llama")
     ask(first, SYSTEM)
     first.close()
-    second = start(tmp_path, "llama", model="sha256:bb")
+    second = begin(tmp_path, "llama", model="sha256:bb")
     assert ask(second, (*SYSTEM, 9))[1] == 0
     second.close()
 
 
 def test_damaged_pages_cost_time_and_nothing_else(tmp_path: Path) -> None:
-    engine = start(tmp_path, "gemma4_text")
+    engine = begin(tmp_path, "gemma4_text")
     prompt = (*SYSTEM, *USER, *ASK)
     answer, _ = ask(engine, prompt, MARKS)
     engine.close()
@@ -108,13 +99,13 @@ def test_damaged_pages_cost_time_and_nothing_else(tmp_path: Path) -> None:
             content = bytearray(file.path.read_bytes())
             content[-3] ^= 1
             file.path.write_bytes(content)
-    engine = start(tmp_path, "gemma4_text")
+    engine = begin(tmp_path, "gemma4_text")
     assert ask(engine, prompt, MARKS) == (answer, len(SYSTEM))
     engine.close()
 
 
 def test_pages_removed_while_running_are_computed_again(tmp_path: Path) -> None:
-    engine = start(tmp_path, "mamba2")
+    engine = begin(tmp_path, "mamba2")
     answer, _ = ask(engine, SYSTEM)
     written(engine)
     engine.clear_prefixes()
@@ -129,7 +120,7 @@ def test_no_answer_fails_where_no_file_can_be_opened(
 ) -> None:
     """A server's clients may take all the files that a process may have open; later there are some again."""
     prompt = (*SYSTEM, *USER, *ASK)
-    engine = start(tmp_path, kind)
+    engine = begin(tmp_path, kind)
     answer, _ = ask(engine, prompt, MARKS)
     written(engine)
     engine.close()
@@ -139,7 +130,7 @@ def test_no_answer_fails_where_no_file_can_be_opened(
         raise OSError(errno.EMFILE, "Too many open files")
 
     for opened in ("read_page", "write_page", "trim_pages", "list_pages"):
-        engine = start(tmp_path, kind)
+        engine = begin(tmp_path, kind)
         with monkeypatch.context() as patched:
             patched.setattr(disk_pages, opened, refused)
             running = engine.submit(Request((*OTHER, *SYSTEM), 40, GREEDY, marks=(5,)))

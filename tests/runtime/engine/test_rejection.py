@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from runtime.engine.engine import Engine, Options
-from runtime.engine.request import Request, Usage
+from runtime.engine.engine import Engine
+from runtime.engine.request import Request
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from tests.support.drafting import Scripted, always_drafting, noise
+from tests.support.engines import answers, finished, prompt, run, start
 from tests.support.parity import Reference
 
 COUPLED = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, seed=5)
@@ -25,58 +26,50 @@ def _drafting(monkeypatch: pytest.MonkeyPatch) -> None:
     always_drafting(monkeypatch)
 
 
-def start(folder: Path, kind: str | None) -> Engine:
+def begin(folder: Path, kind: str | None) -> Engine:
     def make(model: LoadedModel, memory: object) -> dict[str, Drafter]:
         if kind == "noise":
             return {"noise": Scripted(noise)}
         return {"model": ModelDrafter(Reference(kind).load(folder / "draft"))} if kind else {}
 
-    options = Options(context_length=256, budget_tokens=16, max_rows=4)
-    return Engine(lambda: Reference("llama").load(folder / "target"), options, make)
+    return start(folder / "target", drafters=make)
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    engine = start(tmp_path_factory.mktemp("plain"), None)
+    engine = begin(tmp_path_factory.mktemp("plain"), None)
     yield engine
     engine.close()
 
 
 def asked(*samplings: SamplingParams) -> list[Request]:
     return [
-        Request(tuple((n * 7 + i * i + 3) % 150 + 3 for i in range(6 + 5 * n)), 30, sampling, top_logprobs=1)
-        for n, sampling in enumerate(samplings)
+        Request(prompt(n, 6 + 5 * n), 30, sampling, top_logprobs=1) for n, sampling in enumerate(samplings)
     ]
-
-
-def run(engine: Engine, requests: list[Request]) -> tuple[list[list[int]], list[Usage]]:
-    streams = [engine.submit(request) for request in requests]
-    texts = [[token for delta in stream for token in delta.ids] for stream in streams]
-    return texts, [stream.finish.usage for stream in streams if stream.finish]
 
 
 @pytest.mark.parametrize("kind", ["noise", "qwen2"])
 def test_neighbours_and_greedy_rows_do_not_notice(plain: Engine, tmp_path: Path, kind: str) -> None:
     requests = asked(COUPLED, REJECTING, GREEDY, replace(COUPLED, seed=9), REJECTING)
-    wanted, _ = run(plain, requests)
-    engine = start(tmp_path, kind)
-    got, usages = run(engine, requests)
+    wanted = answers(plain, requests)
+    engine = begin(tmp_path, kind)
+    got, finishes = run(engine, requests)
     engine.close()
     assert [got[row] for row in (0, 2, 3)] == [wanted[row] for row in (0, 2, 3)]
     assert [len(ids) for ids in got] == [30] * 5
-    assert all(usage.drafted_tokens > 0 for usage in usages)
+    assert all(finish.usage.drafted_tokens > 0 for finish in finishes)
 
 
 def test_without_drafts_both_ways_draw_the_same(plain: Engine) -> None:
-    assert run(plain, asked(REJECTING))[0] == run(plain, asked(COUPLED))[0]
+    assert answers(plain, asked(REJECTING)) == answers(plain, asked(COUPLED))
 
 
 def test_drafts_of_the_target_itself_always_stand(tmp_path: Path) -> None:
-    engine = start(tmp_path, "llama")
-    (ids,), (usage,) = run(engine, asked(REJECTING))
+    engine = begin(tmp_path, "llama")
+    ids, finish = finished(engine, asked(REJECTING)[0])
     engine.close()
     assert len(ids) == 30
-    assert usage.accepted_tokens > 0.9 * usage.drafted_tokens > 0
+    assert finish.usage.accepted_tokens > 0.9 * finish.usage.drafted_tokens > 0
 
 
 def test_a_run_depends_on_its_seed_and_on_the_depths_only(
@@ -85,14 +78,14 @@ def test_a_run_depends_on_its_seed_and_on_the_depths_only(
     texts: list[list[list[int]]] = []
     for turn in range(2):
         always_drafting(monkeypatch)
-        engine = start(tmp_path / str(turn), "qwen2")
-        texts.append(run(engine, asked(REJECTING))[0])
+        engine = begin(tmp_path / str(turn), "qwen2")
+        texts.append(answers(engine, asked(REJECTING)))
         engine.close()
     assert texts[0] == texts[1]
 
 
 def test_log_probabilities_belong_to_the_tokens(tmp_path: Path) -> None:
-    engine = start(tmp_path, "noise")
+    engine = begin(tmp_path, "noise")
     deltas = list(engine.submit(asked(REJECTING)[0]))
     engine.close()
     assert all(delta.logprobs[0].id == delta.ids[0] for delta in deltas)

@@ -12,7 +12,8 @@ from runtime.cache.build import LayerMemory, build_memory
 from runtime.cache.layout import sequence_bytes
 from runtime.cache.shift import Shift
 from runtime.engine.engine import Engine, Options
-from runtime.engine.request import Finish, Request
+from runtime.engine.request import Request
+from runtime.engine.room import Drafters
 from runtime.loaded import LoadedModel
 from runtime.models.architecture import describe
 from runtime.nn.rope_spec import long_after
@@ -26,6 +27,7 @@ from runtime.speculate.ngram import NgramDrafter
 from runtime.step import Inputs, Step
 from tests.support.dflash import block_config, load_block_draft
 from tests.support.drafting import always_drafting
+from tests.support.engines import GREEDY, answer, answers, finished, prompt, start
 from tests.support.heads import HeadReference
 from tests.support.parity import SPECIAL, Reference
 
@@ -37,8 +39,7 @@ KINDS = {
     "longrope": Reference("longrope_phi3", SPECIAL),
     "learned": Reference("gpt2"),
 }
-GREEDY, WARM = SamplingParams(temperature=0), SamplingParams(temperature=1.1, seed=7)
-Drafters = Callable[[LoadedModel, LayerMemory], dict[str, Drafter]]
+WARM = SamplingParams(temperature=1.1, seed=7)
 
 
 @pytest.fixture(scope="module")
@@ -49,24 +50,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 Folders = Callable[[str], Path]
 
 
-def prompt(number: int, length: int) -> tuple[int, ...]:
-    return tuple((number * 7 + i * i + 3) % 150 + 3 for i in range(length))
-
-
 def asked(number: int, length: int, count: int, keep: int, sampling: SamplingParams = WARM) -> Request:
     return Request(prompt(number, length), count, sampling, keep=keep)
 
 
-def start(kind: str, folders: Folders, drafters: Drafters | None = None, **more: Any) -> Engine:
-    settings: dict[str, Any] = {"context_length": CONTEXT, "budget_tokens": 16, "max_rows": 4, **more}
-    return Engine(lambda: KINDS[kind].load(folders(kind)), Options(**settings), drafters)
-
-
-def answer(engine: Engine, one: Request) -> tuple[list[int], Finish]:
-    stream = engine.submit(one)
-    ids = [token for delta in stream for token in delta.ids]
-    assert stream.finish is not None
-    return ids, stream.finish
+def begin(kind: str, folders: Folders, drafters: Drafters | None = None, **options: Any) -> Engine:
+    return start(folders(kind), KINDS[kind].load, drafters, context_length=CONTEXT, **options)
 
 
 def fed(model: LoadedModel, memory: LayerMemory, ids: Sequence[int], *, long: bool | None) -> mx.array:
@@ -82,8 +71,8 @@ def fed(model: LoadedModel, memory: LayerMemory, ids: Sequence[int], *, long: bo
 
 @pytest.mark.parametrize(("kind", "anew"), [("llama", False), ("fold", True), ("learned", True)])
 def test_what_is_read_anew_took_passes(folders: Folders, kind: str, anew: bool) -> None:
-    engine = start(kind, folders)
-    ids, finish = answer(engine, asked(1, 30, 60, 8))
+    engine = begin(kind, folders)
+    ids, finish = finished(engine, asked(1, 30, 60, 8))
     engine.close()
     assert (finish.usage.rounds > len(ids) - 1) is anew
     assert finish.usage.rounds >= len(ids) - 1
@@ -125,10 +114,10 @@ def by_hand(model: LoadedModel, one: Request, context: int = CONTEXT) -> list[in
 )
 def test_the_answer_goes_on_as_by_hand(kind: str, sampling: SamplingParams, folders: Folders) -> None:
     model = KINDS[kind].load(folders(kind))
-    engine = start(kind, folders)
+    engine = begin(kind, folders)
     for length, keep in ((9, 4), (20, 20), (39, 1), (CONTEXT // 2, 0)):
         one = asked(1, length, 90, keep, sampling)
-        ids, finish = answer(engine, one)
+        ids, finish = finished(engine, one)
         assert ids == by_hand(model, one)
         assert (finish.reason, finish.usage.generated_tokens) == ("length", 90)
         drop = max((CONTEXT - keep) // 2, 1)
@@ -149,9 +138,9 @@ def test_who_can_turn_keys() -> None:
 
 def test_noise_does_not_come_back_with_the_positions(folders: Folders) -> None:
     """A flat choice, so that noise alone decides: with positions that repeat, the answer would, too."""
-    engine = start("llama", folders)
+    engine = begin("llama", folders)
     flat = SamplingParams(temperature=100, seed=3)
-    ids, _ = answer(engine, asked(1, 8, 200, 4, flat))
+    ids = answer(engine, asked(1, 8, 200, 4, flat))
     engine.close()
     for period in range(1, 60):
         same = sum(one == other for one, other in zip(ids, ids[period:], strict=False))
@@ -166,31 +155,30 @@ def test_noise_does_not_come_back_with_the_positions(folders: Folders) -> None:
 def test_rows_beside_each_other_do_not_notice(kind: str, prefix_bytes: int | None, folders: Folders) -> None:
     requests = [asked(n, 9 + 10 * n, 50 + 7 * n, 2 * n) for n in range(3)]
     requests.append(Request(prompt(5, 12), 20, WARM))
-    alone = start(kind, folders)
-    wanted = [answer(alone, one)[0] for one in requests]
+    alone = begin(kind, folders)
+    wanted = [answer(alone, one) for one in requests]
     alone.close()
-    engine = start(kind, folders, prefix_bytes=prefix_bytes)
+    engine = begin(kind, folders, prefix_bytes=prefix_bytes)
     for _ in range(2):  # the second time with what the first has left
-        streams = [engine.submit(one) for one in requests]
-        assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+        assert answers(engine, requests) == wanted
     engine.close()
 
 
 @pytest.mark.parametrize("kind", ["llama", "window"])
 def test_what_a_shifted_row_computed_is_not_given_to_others(kind: str, folders: Folders) -> None:
-    engine = start(kind, folders, prefix_bytes=1 << 30)
+    engine = begin(kind, folders, prefix_bytes=1 << 30)
     one = asked(1, 20, 70, 6)
-    ids, finish = answer(engine, one)
+    ids, finish = finished(engine, one)
     said = [*one.ids, *ids]
     for entry in engine.list_prefixes():
         assert entry.stop <= CONTEXT
         assert list(entry.keys) == said[entry.start : entry.stop]
     left = [*said[:6], *said[6 + finish.usage.dropped_tokens :]][: CONTEXT - 10]
     again = Request(tuple(left), 8, WARM)
-    known = answer(engine, again)[0]
+    known = answer(engine, again)
     engine.close()
-    fresh = start(kind, folders)
-    assert answer(fresh, again)[0] == known
+    fresh = begin(kind, folders)
+    assert answer(fresh, again) == known
     fresh.close()
 
 
@@ -204,8 +192,8 @@ def test_with_drafts_the_text_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     requests = [asked(n, 12 + 5 * n, 70, 3, SAME) for n, SAME in ((0, WARM), (1, GREEDY), (2, WARM))]
-    alone = start(kind, folders)
-    wanted = [answer(alone, one)[0] for one in requests]
+    alone = begin(kind, folders)
+    wanted = [answer(alone, one) for one in requests]
     alone.close()
     always_drafting(monkeypatch)
 
@@ -214,14 +202,13 @@ def test_with_drafts_the_text_is_the_same(
             return {"lookup": NgramDrafter()}
         return {"draft": ModelDrafter(KINDS[kind].load(tmp_path), budget=memory.budget)}
 
-    engine = start(kind, folders, drafters, prefix_bytes=1 << 30)
+    engine = begin(kind, folders, drafters, prefix_bytes=1 << 30)
     for one, ids in zip(requests, wanted, strict=True):
-        got, finish = answer(engine, one)
+        got, finish = finished(engine, one)
         assert got == ids
         if drafter == "model":  # the same model as draft: after a shift of its target it is no worse for long
             assert finish.usage.accepted_tokens > 25
-    streams = [engine.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    assert answers(engine, requests) == wanted
     engine.close()
 
 
@@ -247,19 +234,18 @@ def test_drafters_that_watch_their_target_follow(
     options = Options(context_length=CONTEXT, budget_tokens=16, max_rows=4, prefix_bytes=1 << 30)
     requests = [asked(n, 12 + 5 * n, 70, 3) for n in range(3)]
     alone = Engine(load, options)
-    wanted = [answer(alone, one)[0] for one in requests]
+    wanted = [answer(alone, one) for one in requests]
     alone.close()
     always_drafting(monkeypatch, range(4))
     engine = Engine(load, options, drafters)
     for one, ids in zip(requests, wanted, strict=True):
-        got, finish = answer(engine, one)
+        got, finish = finished(engine, one)
         assert got == ids
         assert finish.usage.drafted_tokens > 0
         assert finish.usage.dropped_tokens > 0
     for entry in engine.list_prefixes():
         assert entry.stop <= CONTEXT
-    streams = [engine.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    assert answers(engine, requests) == wanted
     engine.close()
 
 
@@ -267,26 +253,25 @@ def test_drafters_that_watch_their_target_follow(
 def test_a_row_that_stepped_aside_forgets_the_same_again(kind: str, folders: Folders) -> None:
     """Memory for one row and a half: rows are put off in the middle of their answers, and read again."""
     requests = [asked(n, 20, 60, 5) for n in range(3)]
-    alone = start(kind, folders)
-    wanted = [answer(alone, one)[0] for one in requests]
+    alone = begin(kind, folders)
+    wanted = [answer(alone, one) for one in requests]
     alone.close()
     layout = describe(KINDS[kind].record["config"]).layout
     room = sequence_bytes(layout, CONTEXT, 4, slack=48)
-    engine = start(kind, folders, cache_bytes=int(1.5 * room), prefix_bytes=1 << 30)
-    streams = [engine.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    engine = begin(kind, folders, cache_bytes=int(1.5 * room), prefix_bytes=1 << 30)
+    assert answers(engine, requests) == wanted
     engine.close()
 
 
 def test_without_keep_a_request_has_to_fit(folders: Folders) -> None:
-    engine = start("llama", folders)
+    engine = begin("llama", folders)
     with pytest.raises(ValueError, match="do not fit a context of 40"):
         engine.submit(Request(prompt(1, 20), 21, WARM))
     with pytest.raises(ValueError, match="do not fit a context of 40"):
         engine.submit(asked(1, 40, 3, 0))
     with pytest.raises(ValueError, match="30 tokens to keep of a prompt of 20"):
         engine.submit(asked(1, 20, 3, 30))
-    plain, shifted = (answer(engine, Request(prompt(1, 20), 20, WARM, keep=keep)) for keep in (None, 20))
+    plain, shifted = (finished(engine, Request(prompt(1, 20), 20, WARM, keep=keep)) for keep in (None, 20))
     assert plain[0] == shifted[0]
     assert (plain[1].usage.dropped_tokens, shifted[1].usage.dropped_tokens) == (0, 0)
     engine.close()

@@ -5,7 +5,9 @@ once.
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,16 +16,15 @@ from runtime.cache.page_folder import PrefixFolder
 from runtime.cpu import native
 from runtime.engine.engine import Engine
 from runtime.engine.loop import Loop
-from runtime.engine.options import Options
-from runtime.engine.request import Finish, Request
+from runtime.engine.request import Request
 from runtime.errors import BadTokenIds, CacheFull
 from runtime.loaded import LoadedModel, load_model, score
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.checkpoints import write_checkpoint
+from tests.support.engines import GREEDY, answer, answers, finished, ids_of, run, start
 from tests.support.parity import Reference
 
-GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=0.9, top_k=20, repeat_penalty=1.2, seed=11)
 FAMILIES = ("t5", "umt5", "t5gemma2")
 START = 0
@@ -38,22 +39,20 @@ def load(entry: str, folder: Path) -> LoadedModel:
     return load_model(record["config"], [folder / "model.safetensors"])
 
 
-def start(folder: Path, entry: str = "t5", *, lookup: bool = False, **options: object) -> Engine:
-    settings = {"context_length": CONTEXT, "budget_tokens": 16, "max_rows": 4, **options}
-    drafters = (lambda *_: {"lookup": NgramDrafter()}) if lookup else None
-    return Engine(lambda: load(entry, folder), Options(**settings), drafters)  # pyright: ignore[reportArgumentType]
+def begin(folder: Path, entry: str = "t5", **options: Any) -> Engine:
+    return start(folder, partial(load, entry), context_length=CONTEXT, **options)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    running = start(tmp_path_factory.mktemp("model"), request.param)
+    running = begin(tmp_path_factory.mktemp("model"), request.param)
     yield running
     running.close()
 
 
 @pytest.fixture
 def keeping(tmp_path: Path) -> Iterator[Engine]:
-    running = start(tmp_path, prefix_bytes=1 << 20)
+    running = begin(tmp_path, prefix_bytes=1 << 20)
     yield running
     running.close()
 
@@ -64,17 +63,6 @@ def source(seed: int, length: int) -> tuple[int, ...]:
 
 def asked(seed: int, *, length: int = 20, count: int = 24, sampling: SamplingParams = GREEDY) -> Request:
     return Request((START,), count, sampling, source=source(seed, length))
-
-
-def tokens(engine: Engine, request: Request) -> list[int]:
-    return [token for delta in engine.submit(request) for token in delta.ids]
-
-
-def finish(engine: Engine, request: Request) -> Finish:
-    stream = engine.submit(request)
-    list(stream)
-    assert stream.finish is not None
-    return stream.finish
 
 
 def likeliest(model: LoadedModel, read: tuple[int, ...], count: int) -> list[int]:
@@ -89,28 +77,27 @@ def test_the_answer_is_that_of_one_pass_over_it(engine: Engine) -> None:
     for seed, length in ((1, 1), (2, 9), (3, 60)):
         one = asked(seed, length=length, count=12)
         wanted = engine.call(lambda model, read=one.source: likeliest(model, read, 12))
-        assert tokens(engine, one) == wanted
+        assert answer(engine, one) == wanted
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
 def test_a_batch_gives_what_single_runs_give(engine: Engine, sampling: SamplingParams) -> None:
     requests = [asked(n, length=1 + 17 * n, count=10 + 5 * n, sampling=sampling) for n in range(7)]
-    alone = [tokens(engine, one) for one in requests]
-    streams = [engine.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == alone
+    alone = [answer(engine, one) for one in requests]
+    assert answers(engine, requests) == alone
 
 
 def test_seeds_part_answers_to_one_prompt(engine: Engine) -> None:
-    answers = [tokens(engine, asked(1, sampling=replace(WARM, seed=seed))) for seed in (1, 2, 1)]
-    assert answers[0] == answers[2] != answers[1]
+    got = [answer(engine, asked(1, sampling=replace(WARM, seed=seed))) for seed in (1, 2, 1)]
+    assert got[0] == got[2] != got[1]
 
 
 def test_the_answers_to_two_prompts_differ(engine: Engine) -> None:
-    assert tokens(engine, asked(1, sampling=WARM)) != tokens(engine, asked(2, sampling=WARM))
+    assert answer(engine, asked(1, sampling=WARM)) != answer(engine, asked(2, sampling=WARM))
 
 
 def test_usage_counts_the_prompt_that_was_read(engine: Engine) -> None:
-    usage = finish(engine, asked(2, length=40, count=9)).usage
+    usage = finished(engine, asked(2, length=40, count=9))[1].usage
     assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (40, 0, 9)
 
 
@@ -120,16 +107,16 @@ def test_a_long_prompt_gets_what_a_long_answer_had(
 ) -> None:
     """Where buffers are counted whole, one that fits beside no spare room fits, too."""
     monkeypatch.setattr("runtime.engine.room.native.by_pages", lambda: by_pages)
-    engine = start(tmp_path, cache_bytes=TOKEN_BYTES * CONTEXT)
+    engine = begin(tmp_path, cache_bytes=TOKEN_BYTES * CONTEXT)
     try:
         for length, count in ((5, CONTEXT - 9), (CONTEXT - 9, 5), (5, CONTEXT - 9)):
-            assert len(tokens(engine, asked(6, length=length, count=count))) == count
+            assert len(answer(engine, asked(6, length=length, count=count))) == count
     finally:
         engine.close()
 
 
 def test_prompt_and_answer_each_have_the_whole_context(engine: Engine) -> None:
-    usage = finish(engine, asked(4, length=CONTEXT, count=CONTEXT - 1)).usage
+    usage = finished(engine, asked(4, length=CONTEXT, count=CONTEXT - 1))[1].usage
     assert (usage.prompt_tokens, usage.generated_tokens) == (CONTEXT, CONTEXT - 1)
 
 
@@ -145,7 +132,7 @@ def test_ids_outside_the_vocabulary_are_refused(engine: Engine) -> None:
 
 
 def test_a_model_without_an_encoder_takes_none(tmp_path: Path) -> None:
-    llama = start(tmp_path, "llama")
+    llama = begin(tmp_path, "llama")
     with pytest.raises(ValueError, match="expected none"):
         llama.submit(asked(1))
     llama.close()
@@ -162,38 +149,37 @@ def test_log_probabilities_are_those_of_the_answer(engine: Engine) -> None:
 
 
 def test_lookup_drafts_change_nothing(tmp_path: Path, engine: Engine) -> None:
-    drafting = start(tmp_path, "t5", lookup=True)
-    plain = start(tmp_path / "plain", "t5")
+    drafting = begin(tmp_path, "t5", drafters=lambda *_: {"lookup": NgramDrafter()})
+    plain = begin(tmp_path / "plain", "t5")
     requests = [asked(n, length=9 + n, count=60) for n in range(4)]
-    wanted = [tokens(plain, one) for one in requests]
-    finished = [drafting.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in finished] == wanted
-    assert any(stream.finish is not None and stream.finish.usage.accepted_tokens for stream in finished)
+    wanted = [answer(plain, one) for one in requests]
+    texts, finishes = run(drafting, requests)
+    assert texts == wanted
+    assert any(finish.usage.accepted_tokens for finish in finishes)
     drafting.close()
     plain.close()
 
 
 def test_a_row_that_leaves_disturbs_nobody(engine: Engine) -> None:
-    wanted = tokens(engine, asked(3, count=40))
+    wanted = answer(engine, asked(3, count=40))
     staying, leaving = engine.submit(asked(3, count=40)), engine.submit(asked(4, length=50, count=90))
     next(iter(leaving))
     leaving.close()
-    assert [token for delta in staying for token in delta.ids] == wanted
+    assert ids_of(staying) == wanted
 
 
 def test_rows_step_aside_where_prompts_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = start(tmp_path)
+    free = begin(tmp_path)
     requests = [asked(n, length=100, count=8) for n in range(4)]
-    wanted = [tokens(free, one) for one in requests]
+    wanted = [answer(free, one) for one in requests]
     free.close()
     aside: list[object] = []
     plain = Loop._step_aside
     monkeypatch.setattr(Loop, "_step_aside", lambda self, error: (aside.append(error), plain(self, error))[1])
-    tight = start(tmp_path, cache_bytes=180 * TOKEN_BYTES)  # of one prompt and some answers
-    streams = [tight.submit(one) for one in requests]
-    assert [[token for delta in stream for token in delta.ids] for stream in streams] == wanted
+    tight = begin(tmp_path, cache_bytes=180 * TOKEN_BYTES)  # of one prompt and some answers
+    assert answers(tight, requests) == wanted
     assert aside
     tight.close()
 
@@ -202,33 +188,33 @@ def test_what_a_prompt_takes_is_counted_once(tmp_path: Path) -> None:
     """Also where it has room only since earlier rows give back what they were not using. Without kernels
     they have nothing to give back: 256 tokens at a time are theirs.
     """
-    tight = start(tmp_path, cache_bytes=(300 if native.kernels else 400) * TOKEN_BYTES)
+    tight = begin(tmp_path, cache_bytes=(300 if native.kernels else 400) * TOKEN_BYTES)
     for seed in range(8):
-        assert len(tokens(tight, asked(seed, length=100, count=8))) == 8
+        assert len(answer(tight, asked(seed, length=100, count=8))) == 8
     memory = tight._loop.room.memory
     assert tight.call(lambda _model: memory.budget.held_bytes - memory.nbytes) == 0
     tight.close()
 
 
 def test_a_prompt_too_large_for_the_memory_fails_alone(tmp_path: Path) -> None:
-    tight = start(tmp_path, cache_bytes=100 * TOKEN_BYTES)
+    tight = begin(tmp_path, cache_bytes=100 * TOKEN_BYTES)
     with pytest.raises(CacheFull):
-        tokens(tight, asked(1, length=120, count=4))
-    assert len(tokens(tight, asked(1, length=8, count=4))) == 4
+        answer(tight, asked(1, length=120, count=4))
+    assert len(answer(tight, asked(1, length=8, count=4))) == 4
     tight.close()
 
 
 def test_an_equal_prompt_is_read_once(keeping: Engine) -> None:
-    first, again = finish(keeping, asked(1)), finish(keeping, asked(1, sampling=WARM))
+    first, again = finished(keeping, asked(1))[1], finished(keeping, asked(1, sampling=WARM))[1]
     assert (first.usage.cached_tokens, again.usage.cached_tokens) == (0, 20)
-    assert tokens(keeping, asked(1)) == tokens(keeping, asked(1))
+    assert answer(keeping, asked(1)) == answer(keeping, asked(1))
 
 
 def test_what_is_kept_gives_the_same_answer(keeping: Engine, tmp_path: Path) -> None:
-    plain = start(tmp_path / "plain")
-    wanted = [tokens(plain, asked(1, sampling=sampling)) for sampling in (GREEDY, WARM)]
+    plain = begin(tmp_path / "plain")
+    wanted = [answer(plain, asked(1, sampling=sampling)) for sampling in (GREEDY, WARM)]
     for _ in range(2):
-        assert [tokens(keeping, asked(1, sampling=sampling)) for sampling in (GREEDY, WARM)] == wanted
+        assert [answer(keeping, asked(1, sampling=sampling)) for sampling in (GREEDY, WARM)] == wanted
     plain.close()
 
 
@@ -241,27 +227,27 @@ def test_prompts_that_are_not_equal_share_nothing(keeping: Engine, other: str) -
         "last": (*read[:-1], read[-1] ^ 1),
         "first": (read[0] ^ 1, *read[1:]),
     }[other]
-    finish(keeping, asked(1))
-    assert finish(keeping, replace(asked(1), source=changed)).usage.cached_tokens == 0
-    assert finish(keeping, asked(1)).usage.cached_tokens == 20
+    answer(keeping, asked(1))
+    assert finished(keeping, replace(asked(1), source=changed))[1].usage.cached_tokens == 0
+    assert finished(keeping, asked(1))[1].usage.cached_tokens == 20
 
 
 def test_kept_prompts_are_listed_and_forgotten(keeping: Engine) -> None:
     for seed in (1, 2):
-        finish(keeping, asked(seed))
+        answer(keeping, asked(seed))
     listed = keeping.list_prefixes()
     assert sorted(entry.keys for entry in listed) == sorted(source(seed, 20) for seed in (1, 2))
     assert all(entry.resumable and entry.nbytes == 20 * TOKEN_BYTES for entry in listed)
     keeping.clear_prefixes()
     assert keeping.list_prefixes() == []
-    assert finish(keeping, asked(1)).usage.cached_tokens == 0
+    assert finished(keeping, asked(1))[1].usage.cached_tokens == 0
 
 
 def test_the_oldest_prompt_gives_way(tmp_path: Path) -> None:
-    small = start(tmp_path, prefix_bytes=2 * 20 * TOKEN_BYTES)
+    small = begin(tmp_path, prefix_bytes=2 * 20 * TOKEN_BYTES)
     for seed in (1, 2, 3):
-        finish(small, asked(seed))
-    cached = [finish(small, asked(seed)).usage.cached_tokens for seed in (3, 2, 1)]
+        answer(small, asked(seed))
+    cached = [finished(small, asked(seed))[1].usage.cached_tokens for seed in (3, 2, 1)]
     assert cached == [20, 20, 0]
     small.close()
 
@@ -269,14 +255,13 @@ def test_the_oldest_prompt_gives_way(tmp_path: Path) -> None:
 @pytest.mark.parametrize("entry", FAMILIES)
 def test_prompts_outlive_the_process_on_disk(tmp_path: Path, entry: str) -> None:
     folder = PrefixFolder(tmp_path / "pages", "m", 1 << 24)
-    answers: list[list[int]] = []
+    texts: list[list[int]] = []
     cached: list[int] = []
     for _ in range(2):
-        running = start(tmp_path / "model", entry, prefix_bytes=1 << 20, prefix_folder=folder)
-        stream = running.submit(asked(1))
-        answers.append([token for delta in stream for token in delta.ids])
-        assert stream.finish is not None
-        cached.append(stream.finish.usage.cached_tokens)
+        running = begin(tmp_path / "model", entry, prefix_bytes=1 << 20, prefix_folder=folder)
+        ids, finish = finished(running, asked(1))
+        texts.append(ids)
+        cached.append(finish.usage.cached_tokens)
         running.close()
-    assert answers[0] == answers[1]
+    assert texts[0] == texts[1]
     assert cached == [0, 20]

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from runtime.cache.build import LayerMemory
-from runtime.engine.engine import Engine, Options
-from runtime.engine.request import Request, Usage
+from runtime.engine.engine import Engine
+from runtime.engine.request import Request
 from runtime.loaded import LoadedModel
 from runtime.sampling.params import SamplingParams
 from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Scripted, always_drafting, noise
+from tests.support.engines import GREEDY, answer, prompt, run, start
 from tests.support.parity import Reference
 
-GREEDY = SamplingParams(temperature=0)
 WARM = SamplingParams(temperature=1.0, top_k=30, repeat_penalty=1.3, presence_penalty=0.2, seed=5)
 
 
@@ -25,38 +25,25 @@ def _always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
     always_drafting(monkeypatch)
 
 
-def start(folder: Path, entry: str, drafters: dict[str, Drafter] | str | None = None) -> Engine:
+def begin(folder: Path, entry: str, drafters: dict[str, Drafter] | str | None = None) -> Engine:
     def make(model: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
         if isinstance(drafters, str):
             return {"model": ModelDrafter(Reference(drafters).load(folder / "draft"))}
         return drafters or {}
 
-    options = Options(context_length=256, budget_tokens=16, max_rows=4)
-    return Engine(lambda: Reference(entry).load(folder / "target"), options, make)
+    return start(folder / "target", entry, make)
 
 
 def request(number: int, sampling: SamplingParams, count: int = 40) -> Request:
-    ids = tuple((number * 7 + i * i + 3) % 150 + 3 for i in range(6 + 9 * number))
+    ids = prompt(number, 6 + 9 * number)
     return Request(ids, count, sampling, frozenset({number * 11 + 4}), top_logprobs=2 if number % 2 else None)
-
-
-def run(engine: Engine, requests: list[Request], together: bool) -> tuple[list[list[int]], list[Usage]]:
-    if together:
-        streams = [engine.submit(one) for one in requests]
-        out = [[token for delta in stream for token in delta.ids] for stream in streams]
-    else:
-        streams, out = [], []
-        for one in requests:
-            streams.append(engine.submit(one))
-            out.append([token for delta in streams[-1] for token in delta.ids])
-    return out, [stream.finish.usage for stream in streams if stream.finish]
 
 
 @pytest.fixture(scope="module", params=["llama", "mistral_window", "mamba2"])
 def plain(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Engine]]:
-    engine = start(tmp_path_factory.mktemp("plain"), request.param)
+    engine = begin(tmp_path_factory.mktemp("plain"), request.param)
     yield request.param, engine
     engine.close()
 
@@ -69,15 +56,16 @@ def test_the_tokens_are_those_of_plain_decoding(
 ) -> None:
     entry, engine = plain
     requests = [request(number, sampling) for number in range(5)]
-    wanted, _ = run(engine, requests, together=False)
+    wanted = [answer(engine, one) for one in requests]
     drafters: dict[str, dict[str, Drafter] | str] = {
         "noise": {"noise": Scripted(noise)},
         "ngram": {"ngram": NgramDrafter(shortest=1)},
         "itself": entry,
         "other": "qwen2",
     }
-    speculating = start(tmp_path, entry, drafters[kind])
-    got, usages = run(speculating, requests, together)
+    speculating = begin(tmp_path, entry, drafters[kind])
+    got, finishes = run(speculating, requests, together=together)
+    usages = [finish.usage for finish in finishes]
     speculating.close()
     assert got == wanted
     drafted, accepted = sum(u.drafted_tokens for u in usages), sum(u.accepted_tokens for u in usages)
@@ -92,7 +80,7 @@ def test_the_tokens_are_those_of_plain_decoding(
 
 
 def test_a_draft_limit_of_zero_is_plain_decoding(tmp_path: Path) -> None:
-    engine = start(tmp_path, "llama", {"noise": Scripted(noise)})
+    engine = begin(tmp_path, "llama", {"noise": Scripted(noise)})
     stream = engine.submit(Request((5, 6, 7), 20, GREEDY, draft_tokens=0))
     list(stream)
     engine.close()
@@ -104,7 +92,7 @@ def test_logprobs_are_those_of_plain_decoding(plain: tuple[str, Engine], tmp_pat
     entry, engine = plain
     one = Request((9, 8, 7, 6), 30, WARM, top_logprobs=2)
     wanted = [detail for delta in engine.submit(one) for detail in delta.logprobs]
-    speculating = start(tmp_path, entry, entry)
+    speculating = begin(tmp_path, entry, entry)
     got = [detail for delta in speculating.submit(one) for detail in delta.logprobs]
     speculating.close()
     assert [detail.id for detail in got] == [detail.id for detail in wanted]

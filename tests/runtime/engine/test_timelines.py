@@ -30,6 +30,7 @@ from runtime.speculate.draft_model import ModelDrafter
 from runtime.speculate.drafter import Drafter, Proposal, Rows
 from runtime.speculate.ngram import NgramDrafter
 from tests.support.drafting import Idle, always_drafting
+from tests.support.engines import ids_of
 from tests.support.invariants import check, check_store
 from tests.support.parity import SPECIAL, Reference
 
@@ -122,7 +123,7 @@ class World:
                     got.extend(delta.ids)
                     if least is not None and len(got) >= least:
                         break
-            whole = [token for delta in self.plain.submit(one) for token in delta.ids]
+            whole = ids_of(self.plain.submit(one))
             assert got == (whole if least is None else whole[: len(got)])
             self.note(stream.finish)
             self.history.append((*one.ids, *got))

@@ -8,21 +8,13 @@ from pathlib import Path
 import pytest
 
 from runtime.engine.bell import GRAIN_S, GRAINS, READERS, Bell
-from runtime.engine.engine import Engine, Options
+from runtime.engine.engine import Engine
 from runtime.engine.request import Delta, Finish, Request
 from runtime.engine.steps import Steps
 from runtime.engine.stream import Stream, WakeFailed
 from runtime.errors import QueueFull
-from runtime.sampling.params import SamplingParams
-from tests.support.parity import Reference
+from tests.support.engines import GREEDY, answer, ids_of, prompt, start
 from tests.support.standing import standing
-
-GREEDY = SamplingParams(temperature=0)
-
-
-def start(folder: Path, **options: int) -> Engine:
-    settings = Options(**{"context_length": 256, "budget_tokens": 16, "max_rows": 4, **options})
-    return Engine(lambda: Reference("llama").load(folder), settings)
 
 
 @pytest.fixture(scope="module")
@@ -33,11 +25,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 
 def request(seed: int, count: int = 24) -> Request:
-    return Request(tuple((seed * 7 + i * i + 3) % 150 + 3 for i in range(20)), count, GREEDY)
-
-
-def tokens(engine: Engine, one: Request) -> list[int]:
-    return [token for delta in engine.submit(one) for token in delta.ids]
+    return Request(prompt(seed, 20), count, GREEDY)
 
 
 async def follow(engine: Engine, one: Request) -> list[int]:
@@ -46,13 +34,13 @@ async def follow(engine: Engine, one: Request) -> list[int]:
     while not stream.ended:
         await news.wait()
         news.clear()
-        got += [token for delta in stream.take() for token in delta.ids]
+        got += ids_of(stream.take())
     return got
 
 
 def test_a_loop_follows_several_streams(engine: Engine) -> None:
     requests = [request(n, 5 + 6 * n) for n in range(6)]
-    alone = [tokens(engine, one) for one in requests]
+    alone = [answer(engine, one) for one in requests]
 
     async def all_of_them() -> list[list[int]]:
         return await asyncio.gather(*(follow(engine, one) for one in requests))
@@ -225,8 +213,8 @@ def test_what_is_there_is_taken_without_waiting(engine: Engine) -> None:
     assert not stream.ended
     held.set()
     blocked.join()
-    rest = [token for delta in stream for token in delta.ids]
-    assert rest == tokens(engine, request(1))
+    rest = ids_of(stream)
+    assert rest == answer(engine, request(1))
     assert stream.take() == []
     assert stream.ended
 
@@ -257,15 +245,15 @@ def exits() -> None:
 def test_a_wake_that_fails_ends_its_streams_and_nothing_else(
     engine: Engine, wake: Callable[[], None]
 ) -> None:
-    expected = tokens(engine, request(3, 100))
+    expected = answer(engine, request(3, 100))
     other, deaf = engine.submit(request(3, 100)), [engine.submit(request(n, 200), wake) for n in range(2)]
-    assert [token for delta in other for token in delta.ids] == expected
+    assert ids_of(other) == expected
     for stream in deaf:
         with pytest.raises(WakeFailed) as caught:
             list(stream)
         assert isinstance(caught.value.__cause__, RuntimeError | SystemExit)
         assert stream.cancelled
-    assert tokens(engine, request(3, 100)) == expected
+    assert answer(engine, request(3, 100)) == expected
 
 
 def test_failures_come_after_what_came_before_them() -> None:
@@ -278,7 +266,7 @@ def test_failures_come_after_what_came_before_them() -> None:
 
 def test_the_queue_has_a_limit(tmp_path: Path) -> None:
     engine = start(tmp_path, max_rows=1, max_waiting=2)
-    wanted = tokens(engine, request(5))
+    wanted = answer(engine, request(5))
     running = engine.submit(request(4, 200))
     assert running.read() is not None  # it has a place
     waiting = [engine.submit(request(5)) for _ in range(2)]
@@ -292,9 +280,9 @@ def test_the_queue_has_a_limit(tmp_path: Path) -> None:
     with pytest.raises(QueueFull):
         engine.submit(request(6))
     running.close()
-    assert [[token for delta in stream for token in delta.ids] for stream in waiting] == [wanted] * 2
+    assert [ids_of(stream) for stream in waiting] == [wanted] * 2
     for _ in range(5):
-        assert tokens(engine, request(5)) == wanted  # every one of them has left the queue
+        assert answer(engine, request(5)) == wanted  # every one of them has left the queue
     engine.close()
 
 

@@ -18,6 +18,7 @@ from runtime.speculate.pair import drafters_for
 from tests.support.assistants import load_assistant
 from tests.support.checkpoints import write_checkpoint
 from tests.support.drafting import always_drafting
+from tests.support.engines import ids_of
 from tests.support.half import Half
 from tests.support.heads import HeadReference
 from tests.support.parity import SPECIAL, Reference
@@ -76,7 +77,7 @@ def test_rounds_are_those_of_transformers(name: str, tmp_path: Path, monkeypatch
     only = () if name in FREE else tuple(set(range(engine.model.vocab_size)) - {*ROUNDS["left"]})
     greedy = SamplingParams(temperature=0, suppressed=only)
     stream = engine.submit(Request(tuple(told["prompt"]), len(told["answer"]), greedy))
-    assert [token for delta in stream for token in delta.ids] == told["answer"]
+    assert ids_of(stream) == told["answer"]
     engine.close()
     # Near the end fewer drafts are of use.
     whole = len(told["prompt"]) + len(told["answer"]) - DEPTHS[name]
