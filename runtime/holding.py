@@ -80,24 +80,8 @@ def fill(
     """
     for path, module in list(network.named_modules()):
         own = {name: weights.pop(full) for name, full in _own_names(path, module) if full in weights}
-        as_stored, stand_in = holding.as_stored(module), holding.blocks.get(id(own.get("weight")))
-        if (kept := holding.block_of(module, own)) is not None:
-            make = holding.of_blocks(module)
-            assert make is not None
-            module = make(kept.kind, kept.rows, module.get("bias"))
-            replace_module(network, path, module)
-            own["weight"] = kept.rows
-        elif stand_in is not None:
-            own["weight"] = stand_in.numbers
-        order = holding.orders.get(id(own.get("weight")))
-        if order is not None:
-            _check_order(path, order)
-        if "scales" in own and holding.expands(module):
-            module = _expanded(network, path, module, own, holding.dtype, order)
-        elif order is not None:
-            module = holding.with_order(module, order)
-            replace_module(network, path, module)
-            told(order.nbytes)
+        as_stored = holding.as_stored(module)
+        module = _of_form(network, path, module, own, holding, told)
         for name, array in own.items():
             if as_stored and name in _MATRIX:
                 module[name] = dense(array)
@@ -110,6 +94,38 @@ def fill(
             # One at a time: a cast's stored twin is freed before the next tensor is read.
             mx.eval(module[name])
             told(module[name].nbytes)
+
+
+def _of_form(
+    network: nn.Module,
+    path: str,
+    module: nn.Module,
+    own: dict[str, mx.array],
+    holding: Holding,
+    told: Callable[[int], object],
+) -> nn.Module:
+    """The module that takes these tensors in the form in which they are held: this one, or one that has taken
+    its place by now. `own` is changed to what that one takes.
+    """
+    stand_in = holding.blocks.get(id(own.get("weight")))
+    if (kept := holding.block_of(module, own)) is not None:
+        make = holding.of_blocks(module)
+        assert make is not None
+        module = make(kept.kind, kept.rows, module.get("bias"))
+        replace_module(network, path, module)
+        own["weight"] = kept.rows
+    elif stand_in is not None:
+        own["weight"] = stand_in.numbers
+    order = holding.orders.get(id(own.get("weight")))
+    if order is not None:
+        _check_order(path, order)
+    if "scales" in own and holding.expands(module):
+        return _expanded(network, path, module, own, holding.dtype, order)
+    if order is not None:
+        module = holding.with_order(module, order)
+        replace_module(network, path, module)
+        told(order.nbytes)
+    return module
 
 
 def held_bytes(network: nn.Module, fitted: Mapping[str, mx.array], holding: Holding) -> int:

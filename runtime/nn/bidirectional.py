@@ -59,34 +59,41 @@ def attend_both_ways(
     batch, heads, length, _ = queries.shape
     own = None if counts is None or min(counts) == length else mx.array(list(counts), dtype=mx.int32)
     sides = None if window is None else (window, window if ahead is None else ahead)
-    most = length if sides is None else min(length, max(*sides, LEAST_BLOCK))
-    reach = length if sides is None else min(length, sum(sides) + most)
-    rows = max(min(SCORES // (heads * reach), most), 1)
-    together = max(SCORES // (heads * reach * rows), 1)
-    answers: list[mx.array] = []
-    for first in range(0, batch, together):
-        texts = slice(first, first + together)
-        parts: list[mx.array] = []
-        for start in range(0, length, rows):
-            asking = range(start, min(start + rows, length))
-            seen = _seen_by(asking, length, sides)
-            part = attention(
-                queries[texts, :, asking.start : asking.stop],
-                keys[texts, :, seen.start : seen.stop],
-                values[texts, :, seen.start : seen.stop],
-                _mask(asking, seen, sides, between, queries.dtype, None if own is None else own[texts]),
-                scale=scale,
-                softcap=softcap,
-            )
-            if rows < length or together < batch:
-                mx.eval(part)  # or all blocks' scores would wait to be computed together
-            parts.append(part)
-        answers.append(parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=2))
-    return merge_heads(answers[0] if len(answers) == 1 else mx.concatenate(answers))
+    texts, rows = _block(heads, length, sides)
+
+    def part(some: slice, asking: range) -> mx.array:
+        seen = _seen_by(asking, length, sides)
+        answer = attention(
+            queries[some, :, asking.start : asking.stop],
+            keys[some, :, seen.start : seen.stop],
+            values[some, :, seen.start : seen.stop],
+            _mask(asking, seen, sides, between, queries.dtype, None if own is None else own[some]),
+            scale=scale,
+            softcap=softcap,
+        )
+        if rows < length or texts < batch:
+            mx.eval(answer)  # or all blocks' scores would wait to be computed together
+        return answer
+
+    askings = [range(start, min(start + rows, length)) for start in range(0, length, rows)]
+    somes = [slice(first, first + texts) for first in range(0, batch, texts)]
+    return merge_heads(_joined([_joined([part(some, asking) for asking in askings], 2) for some in somes], 0))
+
+
+def _joined(parts: Sequence[mx.array], axis: int) -> mx.array:
+    return parts[0] if len(parts) == 1 else mx.concatenate(list(parts), axis=axis)
 
 
 Sides = tuple[int, int]
 """How many keys are seen before a token, and behind it."""
+
+
+def _block(heads: int, length: int, sides: Sides | None) -> tuple[int, int]:
+    """How many texts, and how many queries of each, are answered together: about SCORES scores."""
+    most = length if sides is None else min(length, max(*sides, LEAST_BLOCK))
+    reach = length if sides is None else min(length, sum(sides) + most)
+    rows = max(min(SCORES // (heads * reach), most), 1)
+    return max(SCORES // (heads * reach * rows), 1), rows
 
 
 def _seen_by(asking: range, length: int, sides: Sides | None) -> range:
