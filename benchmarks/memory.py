@@ -27,6 +27,7 @@ from runtime.cache.build import LayerMemory, build_memory  # noqa: E402
 from runtime.cache.layout import Full  # noqa: E402
 from runtime.cache.protocol import by_layout  # noqa: E402
 from runtime.cpu import native  # noqa: E402
+from runtime.cpu.stated import Scoring  # noqa: E402
 from runtime.cpu.threads import set_threads  # noqa: E402
 from runtime.holding import weight_bytes  # noqa: E402
 from runtime.nn import ops  # noqa: E402
@@ -129,19 +130,8 @@ def seen_by(memory: LayerMemory, layer: Full, per_key: int, start: int) -> list[
     step, inner = step_of(start, 1), layer.kv_heads * layer.head_dim
     memory.prepare(step)
     keys, queries = mx.ones((1, 1, inner)), mx.ones((1, 1, inner * per_key))
-    seen = [
-        ops.table.remember(
-            step,
-            cache,
-            queries,
-            keys,
-            keys,
-            groups=layer.kv_heads,
-            size=layer.head_dim,
-            scale=layer.head_dim**-0.5,
-        )
-        for cache in by_layout(memory)
-    ]
+    by = Scoring(layer.head_dim, layer.head_dim**-0.5)
+    seen = [ops.table.remember(step, cache, queries, keys, keys, by) for cache in by_layout(memory)]
     memory.commit(step, (0,))
     return seen
 

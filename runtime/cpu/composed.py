@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.cpu.stated import Attends, Feeds, Stacks
+from runtime.cpu.stated import Attends, Feeds, Scoring, Stacks
 from runtime.step import Step
 
 RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
@@ -63,25 +63,7 @@ class Composed:
         if heads.gated:
             both = mx.unflatten(queries, 2, (heads.count, -1))
             queries, gate = (part.flatten(2) for part in mx.split(both, 2, axis=-1))
-        norms = by.head_norms or (None, None)
-        queries = self._placed(queries, norms[0], by, step, factors=True)
-        how: dict[str, Any] = {
-            "size": heads.size,
-            "scale": heads.scale,
-            "softcap": heads.softcap,
-            "sinks": by.sinks,
-        }
-        how["rope"] = None if heads.normed_turned else heads.rope
-        if by.reads:
-            seen = self._of["recall"](step, cache, queries, **how)
-        else:
-            keys = parts[1] if by.key_scale == 1 else parts[1] * by.key_scale
-            keys, values = self._placed(keys, norms[1], by, step), parts[-1]
-            if by.value_norm is not None:
-                values = by.value_norm(_by_heads(values, heads.size))
-            if by.value_scale != 1:
-                values = values * by.value_scale
-            seen = self._of["remember"](step, cache, queries, keys, values, groups=heads.groups, **how)
+        seen = self._seen(queries, parts[1:], by, step, cache)
         if gate is not None:
             seen = self._of["gated"]("sigmoid", gate, seen)
         if by.gate is not None:
@@ -89,6 +71,24 @@ class Composed:
             made = self._of[by.gate.activation](made).astype(seen.dtype)
             seen = (mx.unflatten(seen, 2, (made.shape[-1], -1)) * made[..., None]).flatten(2)
         return self._closed(by.close, seen, x, by)
+
+    def _seen(
+        self, queries: mx.array, kept: Sequence[mx.array], by: Attends, step: Step, cache: AttentionCache
+    ) -> mx.array:
+        """What heads see. kept: keys and values, or keys that are values, too; none where they are read."""
+        heads, (query_norm, key_norm) = by.heads, by.head_norms or (None, None)
+        rope = None if heads.normed_turned else heads.rope
+        scoring = Scoring(heads.size, heads.scale, rope, heads.softcap, by.sinks)
+        queries = self._placed(queries, query_norm, by, step, factors=True)
+        if by.reads:
+            return self._of["recall"](step, cache, queries, scoring)
+        keys, values = kept[0], kept[-1]
+        keys = self._placed(keys if by.key_scale == 1 else keys * by.key_scale, key_norm, by, step)
+        if by.value_norm is not None:
+            values = by.value_norm(_by_heads(values, heads.size))
+        if by.value_scale != 1:
+            values = values * by.value_scale
+        return self._of["remember"](step, cache, queries, keys, values, scoring)
 
     def _placed(
         self, flat: mx.array, norm: Any, by: Attends, step: Step, *, factors: bool = False

@@ -9,12 +9,10 @@ Dimensions: B rows, H query heads, L tokens of a step, n of them, K keys, D numb
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
-if TYPE_CHECKING:
-    from runtime.nn.operations import Bias
+from runtime.cpu.stated import Bias
 
 HELD = 1 << 21
 """Scores, or numbers of their bias, that are made at once; 8 MiB in float32, which stay in a cache."""
@@ -22,7 +20,7 @@ HELD = 1 << 21
 
 def in_parts(
     answer: Callable[[range, mx.array], mx.array],
-    bias: "Bias",
+    bias: Bias,
     places: mx.array,
     width: int,
     held: int | None = None,

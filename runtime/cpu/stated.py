@@ -15,11 +15,36 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import mlx.core as mx
 
 from runtime.cache.protocol import ScanFunction
+from runtime.cpu.turn import Rotary
 from runtime.records import dataclass
 from runtime.step import Step
 
 if TYPE_CHECKING:
     from runtime.nn.heads import Heads
+
+
+Bias = Callable[[mx.array, range], mx.array]
+"""bias(places, asking): what is added to scores before they are masked, [B or 1, H, n or 1, K], for the keys
+at these places, int32 [B or 1, K], and these n of a step's queries. For layers that see the whole past the
+places are [0, K). It is made of them, so that it waits for them, or small."""
+
+
+class Scoring(NamedTuple):
+    """How queries score the keys of a layer's memory. A tuple: one is made for every layer and step."""
+
+    size: int
+    """Of queries and keys, D."""
+    scale: float
+    """Of scores; softcap and sinks as in `runtime.nn.operations.Attend`."""
+    rope: Rotary | None = None
+    """Turns queries, and keys that are written, at the step's positions first; None: they come turned, or
+    have no positions."""
+    softcap: float | None = None
+    sinks: mx.array | None = None
+    bias: Bias | None = None
+    """Where keys are written."""
+    value_size: int | None = None
+    """Values are so many first numbers of the keys; None: they are remembered beside these."""
 
 
 class Opens(NamedTuple):

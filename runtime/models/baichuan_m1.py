@@ -102,8 +102,8 @@ class Attention(FusedAttention):
         last, memory = cast("tuple[ScanningCache, AttentionCache]", cache)
         queries, *made = self.flat(x, step)
         keys, values = mx.split(last_scan(last, step, self.conv, mx.concatenate(made, axis=-1)), 2, axis=-1)
-        shape = self._kv_heads, self._head_dim
-        return attend(step, memory, queries, keys, values, scale=self._scale, rope=self._rope, shape=shape)
+        scale, size = self._scale, self._head_dim
+        return attend(step, memory, queries, keys, values, scale=scale, rope=self._rope, size=size)
 
 
 def last_scan(last: ScanningCache, step: Step, conv: CausalConv, both: mx.array) -> mx.array:

@@ -5,15 +5,11 @@ be moved alike, so the bias is counted from the text's first token: it is the sa
 asks, and however a text is cut into steps. Source: arXiv 2108.12409.
 """
 
-from typing import TYPE_CHECKING
-
 import mlx.core as mx
 import numpy as np
 
+from runtime.cpu.stated import Bias
 from runtime.step import Step
-
-if TYPE_CHECKING:
-    from runtime.nn.operations import Bias
 
 
 def slopes(heads: int, steepest: float = 8.0) -> np.ndarray:
@@ -43,7 +39,7 @@ class Alibi:
             self._parts[start, stop] = part
         return self._parts[start, stop]
 
-    def of_step(self, step: Step) -> "Bias":
+    def of_step(self, step: Step) -> Bias:
         """[1, H, 1, K] for K keys. Made once per step."""
         return lambda places, _asking: step.memo(
             (self, places.shape[1]), lambda: self.of_keys(places.shape[1])

@@ -10,8 +10,8 @@ Queries, keys and values come by heads [B, heads, L, D], or as products leave th
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, Mask
+from runtime.cpu.stated import Bias, Scoring
 from runtime.nn import ops
-from runtime.nn.operations import Bias
 from runtime.nn.rope import Rope
 from runtime.nn.viewed import biased, merge_heads, split_heads
 from runtime.step import Step
@@ -31,7 +31,7 @@ def attend(
     softcap: float | None = None,
     sinks: mx.array | None = None,
     bias: Bias | None = None,
-    shape: tuple[int, int] | None = None,
+    size: int | None = None,
 ) -> mx.array:
     """Write keys and values of G heads to memory, then attend with queries of H heads over all that is
     visible.
@@ -40,24 +40,11 @@ def attend(
     softcap: scores become cap * tanh(score / cap) before masking (Gemma 2).
     sinks: one extra logit per query head [H] that takes probability and gives nothing (GPT-OSS).
     bias: of positions (T5), or of how far tokens are apart as well (Inkling).
-    shape: (G, D), where keys do not come by heads.
+    size: D, where keys do not come by heads.
     Returns [B, L, H * Dv], ready for the output projection.
     """
-    groups, size = (keys.shape[1], keys.shape[3]) if shape is None else shape
-    return ops.table.remember(
-        step,
-        cache,
-        queries,
-        keys,
-        values,
-        groups=groups,
-        size=size,
-        scale=scale,
-        rope=rope,
-        softcap=softcap,
-        sinks=sinks,
-        bias=bias,
-    )
+    by = Scoring(keys.shape[3] if size is None else size, scale, rope, softcap, sinks, bias)
+    return ops.table.remember(step, cache, queries, keys, values, by)
 
 
 def attend_over(
@@ -72,9 +59,7 @@ def attend_over(
     """Attend with queries [B, H, L, D] over what is in memory already: that of another layer, of a target, or
     what an encoder left. Returns [B, L, H * Dv].
     """
-    return ops.table.recall(
-        step, cache, queries, size=queries.shape[3], scale=scale, rope=rope, softcap=softcap
-    )
+    return ops.table.recall(step, cache, queries, Scoring(queries.shape[3], scale, rope, softcap))
 
 
 def attention(

@@ -4,14 +4,10 @@ before, which are other ones for each head (Phi-3-small).
 Source: arXiv 2404.14219, section 2.
 """
 
-from typing import TYPE_CHECKING
-
 import mlx.core as mx
 
+from runtime.cpu.stated import Bias
 from runtime.step import Step
-
-if TYPE_CHECKING:
-    from runtime.nn.operations import Bias
 
 _UNSEEN = -1e30
 
@@ -34,7 +30,7 @@ class BlockSparse:
             self._parts[start, stop] = BlockSparse(self._kept[start:stop], **sizes)
         return self._parts[start, stop]
 
-    def of_step(self, step: Step) -> "Bias":
+    def of_step(self, step: Step) -> Bias:
         """[B or 1, H, n, K] for n queries and K keys. Made once per step."""
         rows = 1 if len(set(step.starts)) == 1 else len(step.starts)
 

@@ -18,7 +18,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.sound import numbers_of, sound_latents
-from runtime.cpu.stated import Latents
+from runtime.cpu.stated import Latents, Scoring
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.heads import Heads
@@ -237,18 +237,9 @@ class LatentAttention(Module):
         """As `absorbed`, over the latents where they lie. Returns [B, L, H * V]."""
         shape = self._shape
         queries = mx.concatenate([by_heads_back(self.k_b_proj, content, step), position], axis=-1)
-        read = ops.table.remember(
-            step,
-            cache,
-            queries,
-            key,
-            None,
-            groups=1,
-            size=shape.rank + shape.position,
-            scale=shape.scale,
-            value_size=shape.rank,
-            sinks=self.get("sinks"),
-        )
+        size, sinks = shape.rank + shape.position, self.get("sinks")
+        by = Scoring(size, shape.scale, sinks=sinks, value_size=shape.rank)
+        read = ops.table.remember(step, cache, queries, key, None, by)
         return merge_heads(by_heads(self.v_b_proj, split_heads(read, shape.heads), step))
 
     def queries(self, low: mx.array, step: Step) -> mx.array:

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
-from runtime.cpu.stated import Attends, Behind, Decodes, Draws, Feeds, Guessed, Routing, Stacks
+from runtime.cpu.stated import Attends, Behind, Decodes, Draws, Feeds, Guessed, Routing, Scoring, Stacks
 from runtime.cpu.turn import Rotary
 from runtime.nn.scans import Counts, DeltaSizes, Folded, SsdSizes
 from runtime.records import dataclass
@@ -52,18 +52,11 @@ class Attend(Protocol):
     ) -> mx.array: ...
 
 
-Bias = Callable[[mx.array, range], mx.array]
-"""Of the places int32 [B or 1, K] of keys, which are [0, K) for layers that see the whole past, and of n of a
-step's queries: what is added to scores before they are masked, [B or 1, H, n or 1, K]. Made of the places, so
-that it waits for them, or small."""
-
-
 class Remember(Protocol):
     """Write a step's keys and values to a layer's memory, then attend with its queries over all they see.
 
-    Each [B, heads, L, size] or [B, L, heads * size], keys and values of `groups` heads; values None: they are
-    the first value_size numbers of the keys. rope: turns queries and keys at the step's positions first. The
-    rest is as in `Attend`. Returns [B, L, H * Dv].
+    Each [B, heads, L, D] or [B, L, heads * D]; values None: they are numbers of the keys. Returns
+    [B, L, H * Dv].
     """
 
     def __call__(
@@ -73,16 +66,14 @@ class Remember(Protocol):
         queries: mx.array,
         keys: mx.array,
         values: mx.array | None,
-        *,
-        groups: int,
-        size: int,
-        scale: float,
-        rope: Rotary | None = None,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-        bias: Bias | None = None,
-        value_size: int | None = None,
+        by: Scoring,
     ) -> mx.array: ...
+
+
+class Recall(Protocol):
+    """The same over what is in memory already."""
+
+    def __call__(self, step: Step, cache: AttentionCache, queries: mx.array, by: Scoring) -> mx.array: ...
 
 
 class Layers(Protocol):
@@ -101,24 +92,6 @@ class Layers(Protocol):
         column may look into layers that say what they consist of (`sublayer.stated`).
         """
         ...
-
-
-class Recall(Protocol):
-    """The same over what is in memory already."""
-
-    def __call__(
-        self,
-        step: Step,
-        cache: AttentionCache,
-        queries: mx.array,
-        *,
-        size: int,
-        scale: float,
-        rope: Rotary | None = None,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-        value_size: int | None = None,
-    ) -> mx.array: ...
 
 
 @dataclass(frozen=True, slots=True)

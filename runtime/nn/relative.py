@@ -7,16 +7,13 @@ both ways, says all there is to say, whatever the length of a text. Source: arXi
 """
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
 
 from runtime.cpu.parts import of_tokens
+from runtime.cpu.stated import Bias
 from runtime.step import Step
-
-if TYPE_CHECKING:
-    from runtime.nn.operations import Bias
 
 
 class RelativeBias:
@@ -36,7 +33,7 @@ class RelativeBias:
         by_distance = mx.take(weight, self._buckets, axis=0)
         return mx.take(by_distance, apart, axis=0).transpose(0, 3, 1, 2)
 
-    def of_step(self, weight: mx.array, step: Step, of: Hashable) -> "Bias":
+    def of_step(self, weight: mx.array, step: Step, of: Hashable) -> Bias:
         """Of layers that see the whole past. Made once per step for each `of`."""
         rows = 1 if len(set(step.starts)) == 1 else len(step.starts)
 

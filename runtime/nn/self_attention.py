@@ -138,7 +138,7 @@ class Attention(Attending):
             softcap=self._softcap,
             sinks=self.get("sinks"),
             bias=None if self._alibi is None else self._alibi.of_step(step),
-            shape=(self._kv_heads, self._head_dim),
+            size=self._head_dim,
         )
 
     @property

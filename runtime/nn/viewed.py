@@ -13,12 +13,13 @@ from runtime.cache.protocol import AttentionCache, View
 from runtime.cache.sound import numbers_of, sound_latents
 from runtime.cache.visible import places_seen
 from runtime.cpu.parts import behind, in_parts, of_tokens
+from runtime.cpu.stated import Bias, Scoring
 from runtime.nn.plain import causal_mask
 from runtime.step import Step
 
 if TYPE_CHECKING:
     from runtime.cpu.turn import Rotary
-    from runtime.nn.operations import Attend, Bias, Recall, Remember
+    from runtime.nn.operations import Attend, Recall, Remember
 
 Rotate = Callable[["Rotary", mx.array, Step], mx.array]
 
@@ -30,41 +31,19 @@ def remembering(rotate: Rotate, attend: "Attend") -> "Remember":
         queries: mx.array,
         keys: mx.array,
         values: mx.array | None,
-        *,
-        groups: int,
-        size: int,
-        scale: float,
-        rope: "Rotary | None" = None,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-        bias: "Bias | None" = None,
-        value_size: int | None = None,
+        by: Scoring,
     ) -> mx.array:
-        queries, keys = by_heads(queries, size), by_heads(keys, size)
-        if rope is not None:
-            queries, keys = rotate(rope, queries, step), rotate(rope, keys, step)
+        queries, keys = by_heads(queries, by.size), by_heads(keys, by.size)
+        if by.rope is not None:
+            queries, keys = rotate(by.rope, queries, step), rotate(by.rope, keys, step)
         if values is not None:
-            values = split_heads(values, groups) if values.ndim == 3 else values
-        elif value_size is not None:
-            keys = sound_latents(keys, value_size)
+            values = split_heads(values, keys.shape[1]) if values.ndim == 3 else values
+        elif by.value_size is not None:
+            keys = sound_latents(keys, by.value_size)
         view = cache.append(step, keys, values)
-        if bias is None:
-            return _over(attend, step, view, queries, scale, softcap, sinks, value_size)
-        seen = view[0].shape[2]
-        mask = causal_mask(step.width, seen) if isinstance(view[2], str) else view[2]
-
-        def both(places: mx.array, asking: range) -> mx.array:
-            own = mask
-            if mask is not None and len(asking) < step.width:
-                own = behind(of_tokens(mask, asking), places)
-            return biased(own, bias(places, asking), queries.dtype)
-
-        def answer(asking: range, added: mx.array) -> mx.array:
-            shown = *view[:2], added
-            asked = of_tokens(queries, asking)
-            return _over(attend, step, shown, asked, scale, softcap, sinks, value_size)
-
-        return in_parts(answer, both, places_seen(step, cache.lanes(step), seen), step.width)
+        if by.bias is None:
+            return _over(attend, step, view, queries, by)
+        return _biased(attend, step, cache, view, queries, by, by.bias)
 
     return remember
 
@@ -74,38 +53,50 @@ def recalling(rotate: Rotate, attend: "Attend") -> "Recall":
         step: Step,
         cache: AttentionCache,
         queries: mx.array,
-        *,
-        size: int,
-        scale: float,
-        rope: "Rotary | None" = None,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-        value_size: int | None = None,
+        by: Scoring,
     ) -> mx.array:
-        queries = by_heads(queries, size)
-        if rope is not None:
-            queries = rotate(rope, queries, step)
-        return _over(attend, step, cache.view(step), queries, scale, softcap, sinks, value_size)
+        queries = by_heads(queries, by.size)
+        if by.rope is not None:
+            queries = rotate(by.rope, queries, step)
+        return _over(attend, step, cache.view(step), queries, by)
 
     return recall
 
 
-def _over(
+def _biased(
     attend: "Attend",
     step: Step,
+    cache: AttentionCache,
     view: View,
     queries: mx.array,
-    scale: float,
-    softcap: float | None,
-    sinks: mx.array | None,
-    value_size: int | None,
+    by: Scoring,
+    bias: Bias,
 ) -> mx.array:
+    """As `_over`, with a bias of scores, which is never held for all of a step's tokens."""
+    keys, values, mask = view
+    if isinstance(mask, str):
+        mask = causal_mask(step.width, keys.shape[2])
+
+    def both(places: mx.array, asking: range) -> mx.array:
+        own = mask
+        if mask is not None and len(asking) < step.width:
+            own = behind(of_tokens(mask, asking), places)
+        return biased(own, bias(places, asking), queries.dtype)
+
+    def answer(asking: range, added: mx.array) -> mx.array:
+        return _over(attend, step, (keys, values, added), of_tokens(queries, asking), by)
+
+    places = places_seen(step, cache.lanes(step), keys.shape[2])
+    return in_parts(answer, both, places, step.width)
+
+
+def _over(attend: "Attend", step: Step, view: View, queries: mx.array, by: Scoring) -> mx.array:
     """[B, L, H * Dv] of queries [B, H, L, D] over what a layer's memory shows."""
     keys, values, mask = view
     if values is None:
-        assert value_size is not None, "values that lie in the keys have a size"
-        values = numbers_of(keys, value_size)
-    out = attend(step, queries, keys, values, mask, scale=scale, softcap=softcap, sinks=sinks)
+        assert by.value_size is not None, "values that lie in the keys have a size"
+        values = numbers_of(keys, by.value_size)
+    out = attend(step, queries, keys, values, mask, scale=by.scale, softcap=by.softcap, sinks=by.sinks)
     if queries.shape[2] == 1:
         return out.reshape(len(step.counts), 1, -1)
     return merge_heads(out)

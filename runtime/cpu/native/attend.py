@@ -17,11 +17,12 @@ from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.visible import places_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.parts import in_parts, of_tokens
+from runtime.cpu.stated import Bias, Scoring
 from runtime.cpu.turn import Rotary
 from runtime.step import Step
 
 if TYPE_CHECKING:
-    from runtime.nn.operations import Attend, Bias, Recall, Remember
+    from runtime.nn.operations import Attend, Recall, Remember
 
 _FORMS = {mx.float32: 0, mx.bfloat16: 1, mx.float16: 2}
 _PACKED = {8: 3, 4: 4}
@@ -53,33 +54,33 @@ def attending(kernels: Any, otherwise: "Attend") -> "Attend":
         _, groups, seen, _ = keys.shape
         value_size = values.shape[3]
         causal = isinstance(mask, str)
-        by = kernels.Attention(
-            heads,
-            groups,
-            (_FORMS[keys.dtype], size, 0),
-            (_FORMS[values.dtype], value_size, 0),
-            value_size,
-            scale,
-            softcap or 0.0,
-            None,
-            None,
-            0 if causal else None,
-            False,
-        )
         start = seen - width if causal else 0
-        out = by.read(
-            queries,
-            None,
-            None if causal else _by_rows(mask),
-            sinks,
-            [keys, values],
-            [],
-            [start] * batch,
-            [width] * batch,
-            [0] * batch,
-            [start] * batch,
-            [seen] * batch,
-            0,
+        form = kernels.Attention(
+            heads=heads,
+            groups=groups,
+            keys=(_FORMS[keys.dtype], size, 0),
+            values=(_FORMS[values.dtype], value_size, 0),
+            value_size=value_size,
+            scale=scale,
+            softcap=softcap or 0.0,
+            window=None,
+            chunk=None,
+            ahead=0 if causal else None,
+            traditional=False,
+        )
+        out = form.read(
+            queries=queries,
+            table=None,
+            mask=None if causal else _by_rows(mask),
+            sinks=sinks,
+            lanes=[keys, values],
+            beside=[],
+            starts=[start] * batch,
+            counts=[width] * batch,
+            bases=[0] * batch,
+            edges=[start] * batch,
+            stops=[seen] * batch,
+            first=0,
         )
         return out.reshape(batch, width, heads, value_size).swapaxes(1, 2)
 
@@ -93,89 +94,34 @@ def remembering(kernels: Any, otherwise: "Remember") -> "Remember":
         queries: mx.array,
         keys: mx.array,
         values: mx.array | None,
-        *,
-        groups: int,
-        size: int,
-        scale: float,
-        rope: Rotary | None = None,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-        bias: "Bias | None" = None,
-        value_size: int | None = None,
+        by: Scoring,
     ) -> mx.array:
-        lanes = cache.open(step) if _are_float(queries, keys, values, sinks) else None
-        by = (
-            None
-            if lanes is None
-            else form_of(kernels, lanes.kept, _count(queries, size), scale, softcap, value_size, rope)
-        )
-        if lanes is None or by is None:
-            return otherwise(
-                step,
-                cache,
-                queries,
-                keys,
-                values,
-                groups=groups,
-                size=size,
-                scale=scale,
-                rope=rope,
-                softcap=softcap,
-                sinks=sinks,
-                bias=bias,
-                value_size=value_size,
-            )
-        own = _Own(by, lanes, step, queries, None if rope is None else cosines(kernels, rope, step), sinks)
-        if bias is not None:
-            return _biased(own, cache, keys, values, bias)
-        out, *written = own.write(keys, values, lanes.arrays, range(step.width))
-        cache.close(step, lanes, written)
+        lanes = cache.open(step) if _are_float(queries, keys, values, by.sinks) else None
+        own = _Queries.of(kernels, lanes, step, queries, by)
+        if own is None:
+            return otherwise(step, cache, queries, keys, values, by)
+        if by.bias is not None:
+            return _biased(own, cache, keys, values, by.bias)
+        out, *written = own.write(keys, values, own.lanes.arrays, range(step.width))
+        cache.close(step, own.lanes, written)
         return out
 
     return remember
 
 
 def recalling(kernels: Any, otherwise: "Recall") -> "Recall":
-    def recall(
-        step: Step,
-        cache: AttentionCache,
-        queries: mx.array,
-        *,
-        size: int,
-        scale: float,
-        rope: Rotary | None = None,
-        softcap: float | None = None,
-        sinks: mx.array | None = None,
-        value_size: int | None = None,
-    ) -> mx.array:
-        lanes = cache.lanes(step) if _are_float(queries, sinks) else None
-        by = (
-            None
-            if lanes is None
-            else form_of(kernels, lanes.kept, _count(queries, size), scale, softcap, value_size, rope)
-        )
-        if lanes is None or by is None:
-            return otherwise(
-                step,
-                cache,
-                queries,
-                size=size,
-                scale=scale,
-                rope=rope,
-                softcap=softcap,
-                sinks=sinks,
-                value_size=value_size,
-            )
-        own = _Own(by, lanes, step, queries, None if rope is None else cosines(kernels, rope, step), sinks)
-        return own.read(range(step.width))
+    def recall(step: Step, cache: AttentionCache, queries: mx.array, by: Scoring) -> mx.array:
+        lanes = cache.lanes(step) if _are_float(queries, by.sinks) else None
+        own = _Queries.of(kernels, lanes, step, queries, by)
+        return otherwise(step, cache, queries, by) if own is None else own.read(range(step.width))
 
     return recall
 
 
-class _Own(NamedTuple):
+class _Queries(NamedTuple):
     """A step's queries over one layer's memory, in the kernels' view. A tuple: it is made for every layer."""
 
-    by: Any
+    form: Any
     """As `form_of` makes it."""
     lanes: Lanes
     step: Step
@@ -183,6 +129,20 @@ class _Own(NamedTuple):
     table: mx.array | None
     """What queries and keys are turned by."""
     sinks: mx.array | None
+
+    @classmethod
+    def of(
+        cls, kernels: Any, lanes: Lanes | None, step: Step, queries: mx.array, by: Scoring
+    ) -> "_Queries | None":
+        """None where the kernels have no form for it."""
+        if lanes is None:
+            return None
+        heads = queries.shape[2] // by.size if queries.ndim == 3 else queries.shape[1]
+        form = form_of(kernels, lanes.kept, heads, by.scale, by.softcap, by.value_size, by.rope)
+        if form is None:
+            return None
+        table = None if by.rope is None else cosines(kernels, by.rope, step)
+        return cls(form, lanes, step, queries, table, by.sinks)
 
     def write(
         self,
@@ -197,7 +157,7 @@ class _Own(NamedTuple):
         """
         lanes = self.lanes
         starts, counts = self._part(asking)
-        return self.by.remember(
+        return self.form.remember(
             of_tokens(self.queries, asking),
             of_tokens(keys, asking),
             None if values is None else of_tokens(values, asking),
@@ -216,7 +176,7 @@ class _Own(NamedTuple):
         """What these tokens see of what is written. added: to scores, by slots."""
         lanes, step = self.lanes, self.step
         starts, counts = self._part(asking)
-        return self.by.read(
+        return self.form.read(
             of_tokens(self.queries, asking),
             None if self.table is None else of_tokens(self.table, asking),
             added,
@@ -248,7 +208,7 @@ class _Own(NamedTuple):
 
 
 def _biased(
-    own: _Own, cache: AttentionCache, keys: mx.array, values: mx.array | None, bias: "Bias"
+    own: _Queries, cache: AttentionCache, keys: mx.array, values: mx.array | None, bias: Bias
 ) -> mx.array:
     """`remember` where scores have a bias, which is never held for all of a step's tokens."""
     lanes, step = own.lanes, own.step
@@ -282,21 +242,18 @@ def _by_rows(mask: "mx.array | None") -> mx.array | None:
     return mask.reshape(*[1] * (4 - mask.ndim), *mask.shape)
 
 
-def _count(queries: mx.array, size: int) -> int:
-    """How many heads they have."""
-    return queries.shape[2] // size if queries.ndim == 3 else queries.shape[1]
-
-
 def form_of(
     kernels: Any,
     kept: Kept,
     heads: int,
     scale: float,
-    softcap: float | None,
-    value_size: int | None,
-    rope: Rotary | None,
+    softcap: float | None = None,
+    value_size: int | None = None,
+    rope: Rotary | None = None,
 ) -> Any:
-    """The kernels' own description of attention over this memory; None where they have none."""
+    """The kernels' own description of attention over this memory; None where they have none. The rest is as
+    in `Scoring`.
+    """
     traditional = rope is not None and rope.traditional
     key = heads, scale, softcap, value_size, traditional
     try:
@@ -309,17 +266,17 @@ def form_of(
         None
         if None in forms
         else kernels.Attention(
-            heads,
-            kept.heads,
-            forms[0],
-            forms[1] if len(forms) > 1 else None,
-            values,
-            scale,
-            softcap or 0.0,
-            kept.reach.window,
-            kept.reach.chunk,
-            0,
-            traditional,
+            heads=heads,
+            groups=kept.heads,
+            keys=forms[0],
+            values=forms[1] if len(forms) > 1 else None,
+            value_size=values,
+            scale=scale,
+            softcap=softcap or 0.0,
+            window=kept.reach.window,
+            chunk=kept.reach.chunk,
+            ahead=0,
+            traditional=traditional,
         )
     )
     return made

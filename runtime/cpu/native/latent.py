@@ -41,7 +41,7 @@ def latent(kernels: Any, kept: Kept, by: Latents, deck: Any = None) -> Any:
     of_heads = [matrix_of(kernels, stack) for stack in stacks]
     if None in (norms, *matrices, *of_heads) or (widen is None) != (by.widen is None):
         return None
-    attend = form_of(kernels, kept, by.heads.count, by.heads.scale, None, of_heads[1].width, None)
+    attend = form_of(kernels, kept, by.heads.count, by.heads.scale, value_size=of_heads[1].width)
     if attend is None:
         return None
     assert norms is not None

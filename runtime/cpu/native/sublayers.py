@@ -194,7 +194,7 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
 def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
-    attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, None, heads.rope)
+    attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, rope=heads.rope)
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     of_heads = norms_of(kernels, (*(by.head_norms or (None, None)), by.value_norm))
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]

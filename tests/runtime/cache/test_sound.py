@@ -9,6 +9,7 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Chunked, Full, Rotating
 from runtime.cache.sound import numbers_of, sound_latents
+from runtime.cpu.stated import Scoring
 from runtime.nn import ops
 from runtime.step import Step
 
@@ -38,10 +39,7 @@ def attended(
         heads(rows, width),
         heads(rows, width, G, seed=2),
         values,
-        groups=G,
-        size=D,
-        scale=0.2,
-        **more,
+        Scoring(D, 0.2, **more),
     )
     cache.commit(step, step.counts)
     return np.array(out)

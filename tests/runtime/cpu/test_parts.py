@@ -10,11 +10,12 @@ import pytest
 from runtime.cache.attention import KVCache
 from runtime.cache.layout import Full, Rotating
 from runtime.cpu import native, parts
+from runtime.cpu.stated import Bias
 from runtime.nn import ops
 from runtime.nn.alibi import Alibi, slopes
 from runtime.nn.attend import attend
 from runtime.nn.block_sparse import BlockSparse
-from runtime.nn.operations import Bias, Name
+from runtime.nn.operations import Name
 from runtime.nn.relative import RelativeBias, by_distance
 from runtime.step import Step
 from tests.support.parity import Reference

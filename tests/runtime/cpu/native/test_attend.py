@@ -153,7 +153,7 @@ class Layer:
             rope=ROPE,
             softcap=20.0,
             sinks=self.sinks,
-            shape=(GROUPS, SIZE),
+            size=SIZE,
         )
         cache.commit(step, counts)
         return out
@@ -217,9 +217,7 @@ def test_what_was_forgotten_leaves_no_trace(kind: str) -> None:
             mx.concatenate([layer.inputs[0][i][:, start : start + 2], layer.inputs[1][i][:, :2]], 1)
             for i in range(3)
         ]
-        out = attend(
-            step, cache, *x, scale=0.2, rope=ROPE, softcap=20.0, sinks=layer.sinks, shape=(GROUPS, SIZE)
-        )
+        out = attend(step, cache, *x, scale=0.2, rope=ROPE, softcap=20.0, sinks=layer.sinks, size=SIZE)
         assert same(out[0, :2], whole[start : start + 2])
         cache.commit(step, [2])
 
@@ -250,14 +248,14 @@ def test_threads(kind: str) -> None:
     cache = KVCache(far[kind], slack=4)
     step = Step((0,), (2100,))
     x = [normal(1, 2100, n * SIZE, seed=n + i) for i, n in enumerate((HEADS, GROUPS, GROUPS))]
-    attend(step, cache, *x, scale=0.2, rope=ROPE, shape=(GROUPS, SIZE))
+    attend(step, cache, *x, scale=0.2, rope=ROPE, size=SIZE)
     cache.commit(step, (2100,))
     answers: list[mx.array] = []
     for threads in (1, 2, 3):
         kernels.set_threads(threads)
         step = Step((2100,), (2,))
         q, k, v = (part[:, 1:3] for part in layer.inputs[0])
-        answers.append(attend(step, cache, q, k, v, scale=0.2, rope=ROPE, shape=(GROUPS, SIZE)))
+        answers.append(attend(step, cache, q, k, v, scale=0.2, rope=ROPE, size=SIZE))
         mx.eval(answers)
     assert same(answers[0], answers[1])
     assert same(answers[0], answers[2])
@@ -284,7 +282,7 @@ def test_a_layer_that_shares_reads_what_the_other_wrote() -> None:
             layer.step(cache, [0], [0], cuts[:1])
             step = Step((cuts[0],), (cuts[1],))
             q, k, v = (part[:, cuts[0] :] for part in layer.inputs[0])
-            own = attend(step, cache, q, k, v, scale=0.2, rope=ROPE, shape=(GROUPS, SIZE))
+            own = attend(step, cache, q, k, v, scale=0.2, rope=ROPE, size=SIZE)
             by_heads = q.reshape(1, cuts[1], HEADS, SIZE).swapaxes(1, 2)
             assert same(attend_over(step, cache, by_heads, scale=0.2, rope=ROPE), own), (kind, cuts)
 
@@ -321,7 +319,7 @@ def test_a_bias_of_positions() -> None:
                     bias=lambda places, asked, bias=bias: bias[
                         :, :, asked.start : asked.stop, : places.shape[-1]
                     ],
-                    shape=(GROUPS, SIZE),
+                    size=SIZE,
                 )
             )
             cache.commit(step, (count,))
