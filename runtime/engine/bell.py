@@ -1,19 +1,19 @@
-"""Who is to be told that there is something to read, and telling them at most forty times a second.
+"""Tells readers that there is something to read, at most forty times a second.
 
-Readers are Python as well, and while they look at tokens the engine's thread waits for the interpreter, and a
-device that is a processor for its cores. So what steps bring is handed over when the next one is on its way
-to the device and has to be waited for, and where steps are short, that of some together: nobody reads letters
-that come faster. Many readers are told less often, as each of them costs a write to a socket: whoever wakes
-finds caches full of weights, and takes some 0.1 to 0.4 ms of a core (benchmarks/serve.py). The first tokens
-of a stream and its end wait for no other step, and nothing waits for a step that is long: one that reads a
-prompt too, or what is not a step.
+Readers are written in Python, too: while they look at tokens, the engine's thread waits for the interpreter,
+and a device that is a processor waits for its cores. So the tokens of a step are handed over while the next
+step is on its way to the device and has to be waited for anyway. Where steps are short, the tokens of several
+are handed over together: nobody reads faster than that. Many readers are told less often, since each costs a
+write to a socket: it wakes to caches full of weights and takes some 0.1 to 0.4 ms of a core
+(benchmarks/serve.py). The first tokens of a stream and its end do not wait for further steps, and nothing
+waits for a long step (one that reads a prompt, too) or for a call.
 
-An event loop cannot wait for a stream. It hands over a `wake`, is called when tokens have come, and takes
-what is there (`Stream.take`). A step may bring many tokens to many rows; whoever listens to several of them
-with one `wake` is called once.
+An event loop cannot wait for a stream. It gives a `wake`, which is called when tokens have come, and takes
+what is there (`Stream.take`). A step may bring many tokens to many rows; a `wake` that serves several of them
+is called once.
 
-A `wake` that fails does not touch the engine: its streams end with WakeFailed, and their rows stop within one
-step, since nobody may ever come to read them.
+A `wake` that fails does not affect the engine: its streams end with WakeFailed, and their rows stop within
+one step, since perhaps nobody will ever read them.
 """
 
 import time
@@ -27,11 +27,11 @@ Wake = Callable[[], object]
 
 
 GRAIN_S = 1 / 40
-"""For so long tokens may wait for others."""
+"""How long tokens may wait for others: one grain."""
 READERS = 12
-"""So many have them after each grain; more of them after as many grains as they are times more."""
+"""Up to so many readers are told once per grain; n times as many, once in n grains."""
 GRAINS = 2.5
-"""But no later than after these."""
+"""No reader is told more rarely than once in so many grains."""
 
 
 class Listener(Protocol):
@@ -40,7 +40,7 @@ class Listener(Protocol):
     @property
     def wake(self) -> Wake | None: ...
     def hand_over(self) -> None:
-        """Its reader may have what has been kept for it."""
+        """Let its reader have what was kept back."""
         ...
 
     def unheard(self, error: BaseException) -> None:
@@ -58,24 +58,24 @@ class Bell:
         self._clock, self._rung_s = clock, 0.0
 
     def note(self, listener: Listener, *, pressing: bool = False, due: bool = False) -> None:
-        """There is something new for this one. pressing: no later than when the step is over; due: than when
-        the next one is.
+        """There is something new for this listener. pressing: tell it by the end of this step; due: by the
+        end of the next one.
         """
         self._news[listener] = None
         self._pressing, self._due = self._pressing or pressing, self._due or due
 
     def hurry(self) -> None:
-        """This step is a long one: what there is must not wait for another."""
+        """This step is a long one: what there is must not wait for the next."""
         self._due = True
 
     def step_over(self, *, more: bool) -> None:
-        """more: one follows."""
+        """more: another step follows."""
         if not more or self._pressing or (self._left and self._is_time):
-            self.ring()  # without a time for it: the step never waited
+            self.ring()  # there was no better moment: the step never waited for the device
         self._left = bool(self._news)
 
     def device_waited_for(self) -> None:
-        """A step is on its way, and the host has nothing else to do: the best time."""
+        """A step is on its way and the host has nothing else to do: the best moment to tell readers."""
         if self._news and self._is_time:
             self.ring()
 
@@ -85,7 +85,7 @@ class Bell:
         return self._due or self._clock() - self._rung_s >= grains * GRAIN_S
 
     def ring(self) -> None:
-        """Now is the time: tell everybody for whom there is something."""
+        """Tell everybody for whom there is something."""
         self._pressing = self._due = self._left = False
         if not self._news:
             return

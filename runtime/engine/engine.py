@@ -32,10 +32,11 @@ T = TypeVar("T")
 
 
 class Engine:
-    """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays
-    live. learned: what `learned()` gave of an earlier engine of this model; speed alone depends on it.
-    adapters: those that requests may ask for. crew: where what is loaded is a share of a model, and other
-    machines have the others. thread: one that `load` has begun on; it is the engine's from here on.
+    """Runs one loaded model. `load` and `drafters` are called on the engine's thread, where all arrays live.
+
+    learned: what `learned()` returned for an earlier engine of this model; it affects only speed. adapters:
+    those that requests may name. crew: given where only this machine's share of a model is loaded, and other
+    machines have the rest. thread: one on which loading has begun; from now on it is the engine's.
     """
 
     def __init__(
@@ -71,11 +72,11 @@ class Engine:
             raise
 
     def submit(self, request: Request, wake: Wake | None = None) -> Stream:
-        """Queue a request. wake: called on the engine's thread, once per step at most and when it ends,
-        when there is something new to `take` from the stream; see `bell`.
+        """Queue a request. wake: called on the engine's thread when there is something new to `take` from the
+        stream: at most once per step, and when the stream ends; see `bell`.
 
-        Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an adapter
-        that there is not, QueueFull when too many wait, ThreadEnded when the engine runs no more.
+        Raises BadTokenIds for ids outside the vocabulary, ValueError for an impossible length or an unknown
+        adapter, QueueFull when too many requests wait, ThreadEnded when the engine no longer runs.
         """
         request.check(self._vocab_size, self._options.context_length, reads=self._reads)
         self.adapters.check(request.adapters)
@@ -102,11 +103,11 @@ class Engine:
         return self._thread.call(run)
 
     def learned(self) -> dict[str, Any]:
-        """What is known of the drafters' costs and worth, for a later engine of this model; plain data."""
+        """What drafters have been found to cost and gain, as plain data for a later engine of this model."""
         return self._thread.call(lambda: self._loop.room.desk.learned())
 
     def threads(self) -> Choice:
-        """What products of the last step had."""
+        """How many threads the matrix products of the last step had, and why."""
         return self._threads.choice
 
     @property
@@ -120,26 +121,26 @@ class Engine:
         return [replace(entry, space=self.adapters.readable(entry.space)) for entry in entries]
 
     def clear_prefixes(self) -> None:
-        """Forget it, but for what running sequences stand on."""
+        """Forget what is kept of earlier sequences, except what running ones use."""
         self._thread.call(lambda: self._loop.clear_prefixes())
 
     def limit_prefixes(self, limit_bytes: int) -> int:
-        """Keep at most so much of earlier sequences from now on, and forget what is beyond it, but for what
-        running ones stand on. Returns the bytes that it may take now: the limit, or what is held still where
-        that is more. An engine that was started without keeping anything goes on so, and returns 0.
+        """From now on keep at most so many bytes of earlier sequences. What exceeds them is forgotten, except
+        what running sequences use. Returns the bytes that may be in use now: the limit, or what is still held
+        if that is more; 0 for an engine that was started without keeping anything, which goes on so.
         """
         return self._thread.call(lambda: self._loop.limit_prefixes(limit_bytes))
 
     def limit_layers(self, limit_bytes: int) -> None:
-        """From now on the layers' memory of all sequences, drafters' included, may grow to so much and no
-        further. Returns at once; an engine that has ended is not concerned.
+        """From now on the layer memory of all sequences, drafters' included, may grow to so many bytes.
+        Returns at once; does nothing where the engine has ended.
         """
         with suppress(ThreadEnded):
             self._thread.post(lambda: self._loop.limit_layers(limit_bytes), lambda _error: None)
 
     @property
     def elsewhere(self) -> bool:
-        """Is this a fork of the process that it runs in? Nothing of it works here, nor has to be closed."""
+        """Is this a fork of the process in which it runs? There it does not work, and need not be closed."""
         return self._thread.elsewhere
 
     @property
@@ -158,8 +159,8 @@ class Engine:
         raise ThreadEnded("the engine is closed")
 
     def close(self) -> None:
-        """Cancel everything, stop the thread, and let go of weights, layer memory and pages. Streams end as
-        cancelled. Safe to call twice, from several threads too.
+        """Cancel everything, stop the thread, and free weights, layer memory and pages. Streams end as
+        cancelled. Safe to call twice, and from several threads.
         """
         if self.elsewhere:
             return
@@ -175,6 +176,6 @@ class Engine:
             self._thread.strand()
 
     def _abandon(self, error: Exception) -> None:
-        """The thread waits for another machine, and will for ever. Called on another one."""
+        """The engine's thread waits for another machine, and would for ever. Called on another thread."""
         self._thread.abandon(error)
         self._loop.tell_all(error)

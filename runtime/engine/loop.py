@@ -4,7 +4,7 @@ What a step computes is in `steps`. When layer memory is full, the youngest row 
 place, waits in front of all others until some row has ended, and then reads what it has so far, generated
 tokens included, as one prompt. Only a row that has all memory for itself fails with CacheFull.
 
-Invariant: all of it runs on the engine's thread, but for what says otherwise.
+Invariant: everything runs on the engine's thread unless its docstring says otherwise.
 """
 
 import time
@@ -28,7 +28,7 @@ from runtime.errors import CacheFull, RankLost, RuntimeFault
 
 
 class Loop:
-    """Drives the parts in `room`, which are made here. queue: counts those that never had a place."""
+    """Drives the parts in `room`, which are made here. queue: counts requests that had no place yet."""
 
     def __init__(self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell) -> None:
         self._options = options
@@ -44,7 +44,7 @@ class Loop:
         self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
 
     def enter(self, row: Row) -> None:
-        """It waits for a place, behind all others."""
+        """Let a row wait for a place, behind all others."""
         self._waiting.append(row)
 
     def work(self) -> bool:
@@ -58,7 +58,7 @@ class Loop:
         return more
 
     def bounded(self) -> AbstractContextManager[None]:
-        """What waits for other machines inside waits no longer than it may."""
+        """A context in which waiting for other machines has its time limit."""
         return nullcontext() if self._lead is None else self._lead.group.bounded()
 
     @property
@@ -79,7 +79,7 @@ class Loop:
         return [*self._prefixes.describe(), *self._sources.describe(), *self._desk.describe()]
 
     def clear_prefixes(self) -> None:
-        """Forget it, but for what running sequences stand on."""
+        """Forget what is kept of earlier sequences, except what running ones use."""
         self._prefixes.clear()
         self._sources.clear()
         self._desk.forget()
@@ -105,8 +105,8 @@ class Loop:
         return self._prefixes.kept_bytes + self._sources.kept_bytes + self._desk.kept_bytes
 
     def fail(self, error: Exception) -> None:
-        """A step could not be computed: its rows get the error, requests that wait are not concerned. When
-        nothing ran, it is the oldest of them that could not begin.
+        """A step could not be computed: its rows get the error, and waiting requests are not affected. If
+        nothing was running, it was the oldest waiting one that could not begin, and it gets the error.
         """
         rows = self._places.rows or list(self._waiting)[:1]
         for row in rows:
@@ -124,7 +124,7 @@ class Loop:
             self.clear_prefixes()  # whatever has happened to the device may have happened to pages
 
     def end_all(self, reason: BaseException | None) -> bool:
-        """The thread ends: so does every stream. All are told before anything else is tried. False where
+        """The thread ends, and so does every stream; all are told before anything else is tried. False if
         another machine could not be told: what is in flight waits for it.
         """
         self._threads.rest()
@@ -143,7 +143,7 @@ class Loop:
         return self._lead is None or self._lead.end()
 
     def close(self) -> None:
-        """The thread has ended: let go of weights, layer memory and pages."""
+        """The thread has ended: free weights, layer memory and pages."""
         self._prefixes.close()
         self._sources.close()
         self._adapters.let_go()
@@ -151,7 +151,7 @@ class Loop:
         del self._places, self._decoding, self._steps
 
     def tell_all(self, error: Exception) -> None:
-        """Every stream ends with it. From any thread, where this one is known to be stuck."""
+        """End every stream with this error. For any thread, when the engine's is known to be stuck."""
         for row in [*self._waiting, *self._places.rows]:
             row.stream.put(error)
         self._waiting.clear()
@@ -179,8 +179,8 @@ class Loop:
         return True
 
     def _next_row(self) -> Row | None:
-        """Who is to have a place next: the oldest that waits, or while a long prompt is read one that passes
-        it.
+        """The row to get a place next: the oldest that waits or, while a long prompt is being read, one that
+        may pass it.
         """
         reading = self._places.prefilling
         if reading is None:
@@ -227,7 +227,7 @@ class Loop:
             row.end("length")
 
     def _wait_for_room(self, row: Row, error: CacheFull) -> None:
-        """There is no place for a waiting row."""
+        """A waiting row could not get a place."""
         if (reading := self._places.prefilling) is not None:
             reading.since = reading.length  # nobody gives way to one that would pass it; later, perhaps
             return
@@ -242,7 +242,9 @@ class Loop:
             row.stream.put(error)
 
     def _step_aside(self, error: CacheFull) -> None:
-        """Memory is full, and what ran into that was not done: the youngest row waits for another to end."""
+        """Memory is full, and the part of the step that needed more was not done: the youngest row has to
+        wait until another has ended.
+        """
         self._steps.read_back()
         self._desk.done(None)
         rows = self._places.rows
@@ -264,8 +266,8 @@ class Loop:
         return Shift.of(request.keep, self._options.context_length, layout, rotates)
 
     def _make_room(self) -> None:
-        """Rows that can read no more as they are being read: those that have filled their context forget some
-        of it, in place or by being read anew, others wait in front to be read as long ones.
+        """Deal with rows that have reached their limit. Those that have filled their context forget part of
+        it, in place or by being read anew; others wait in front of all, to be read anew as long ones.
         """
         if not any(row.full for row in self._places.rows):
             return

@@ -20,19 +20,19 @@ class Row:
     request: Request
     stream: Stream
     space: str = ""
-    """What sets its layers' memory apart from that of other rows of the same ids (`runtime.engine.adapters`);
-    "" for nothing.
+    """Distinguishes its layer memory from that of rows with the same ids but other adapters
+    (`runtime.engine.adapters`); "" without any.
     """
     shift: Shift | None = None
     """What it forgets when its context is full; None: prompt and answer fit."""
     ids: list[int] = field(init=False)
     """The prompt and all tokens read back so far, less those of `dropped`."""
     dropped: list[int] = field(init=False, default_factory=list[int])
-    """What it has forgotten, which stood behind the first shift.keep ids."""
+    """Ids that it has forgotten; they stood behind the first shift.keep ids."""
     length: int = 0
     """How many of `ids` layer memory holds, from the first on."""
     since: int = 0
-    """What `length` was when it was put in its place, and the tokens of rows that it has let pass since."""
+    """`length` when it got its place, plus the tokens of rows that have passed it since."""
     room: int | None = None
     """The most tokens it may hold as it is read now; with one more it begins anew, as a long row
     (`runtime.engine.prefixes`) or after a shift. None: no limit.
@@ -40,7 +40,7 @@ class Row:
     cached: int = 0
     """Tokens of the prompt that were not computed again."""
     done: bool = False
-    """It has no place any more, whatever is still in flight for it."""
+    """It has lost its place; a token of it may still be in flight."""
     submitted_s: float = field(default_factory=time.monotonic)
     """When the request came."""
     rounds: int = 0
@@ -104,7 +104,7 @@ class Row:
         return self.shift is not None and self.length >= self.shift.room
 
     def forget(self) -> None:
-        """Drop from the ids what the shift says."""
+        """Drop from the ids those that the shift forgets."""
         assert self.shift is not None
         keep, stop = self.shift.keep, self.shift.stop
         self.dropped += self.ids[keep:stop]
@@ -117,8 +117,8 @@ class Row:
         return self.shift.room - len(self.request.ids) + 1, self.shift.stop - self.shift.keep
 
     def rewind(self) -> None:
-        """Its place in memory is gone. Where what it had forgotten has left its trace there, it has to read
-        that again, and to forget it again.
+        """It has lost its place in memory. If forgotten tokens had left a trace there, it has to read them
+        again and forget them again.
         """
         self.length = 0
         if self.shift is not None and self.shift.turns:
@@ -127,7 +127,7 @@ class Row:
 
     @property
     def read(self) -> tuple[int, ...]:
-        """The tokens that are in memory. A stop token is among them when it was fed before it was known."""
+        """The tokens that are in memory. A stop token is among them if it was fed before it was read back."""
         ids = self.ids if self.stop_id is None else [*self.ids, self.stop_id]
         assert len(ids) >= self.length
         return tuple(ids[: self.length])
@@ -139,7 +139,7 @@ class Row:
 
     @property
     def most_drafts(self) -> int:
-        """Drafts that could still be used: one token comes for free after the last of them."""
+        """How many drafts could still be used: after the last of them one token more is drawn anyway."""
         limits = [self.request.max_tokens - self.generated - 1]
         if self.request.draft_tokens is not None:
             limits.append(self.request.draft_tokens)
@@ -153,10 +153,10 @@ class Row:
         return None if self.done else self.matcher
 
     def agrees(self, drawn: list[int], drafts: list[int]) -> int:
-        """How many inputs of a block stay: the newest token, and the drafts before the first that was not
-        drawn.
+        """How many inputs of a block are kept: the newest token, and the drafts before the first that differs
+        from what was drawn.
 
-        A stop token that was drawn ends the text; what was guessed after it does not count.
+        A stop token that was drawn ends the text; drafts after it do not count.
         """
         kept = 1
         for guess, token in zip(drafts, drawn, strict=False):
@@ -172,7 +172,7 @@ class Row:
         self.stream.progress = PromptProgress(total, self.cached, max(read, self.cached))
 
     def judged(self, drafter: str, drafted: int, accepted: int) -> None:
-        """A round of the target in which this drafter's drafts were verified."""
+        """Count a round of the target in which this drafter's drafts were verified."""
         self.rounds += 1
         if drafted:
             self.drafted[drafter] += drafted
@@ -199,8 +199,8 @@ class Row:
         return "length" if self.generated >= self.request.max_tokens else None
 
     def refuses(self, token: int) -> bool:
-        """Its grammar has failed at this token: because it does not allow it at all, where it allows others?
-        Such a token is drawn only of logits that are no numbers.
+        """Did its grammar fail because it forbids this token while it allows others? Such a token can only
+        have been drawn from logits that are no numbers.
         """
         if self.matcher is None or self.fault is not None:
             return False
@@ -212,7 +212,9 @@ class Row:
         return False
 
     def broke_off(self, drafts: list[int]) -> None:
-        """It is over, maybe inside a block. drafts: those of it that are in memory, and so among its ids."""
+        """It has ended, maybe inside a block. drafts: those of the block that are in memory and so belong to
+        its ids.
+        """
         missing = self.length - len(self.ids) - (self.stop_id is not None)
         if missing > 0:
             self.ids += drafts[-missing:]
@@ -224,7 +226,7 @@ class Row:
             yield Drafts(name, drafted, sum(length * count for length, count in rounds.items()), lengths)
 
     def end(self, reason: Reason) -> None:
-        """Tell the caller that no more comes, and what it cost."""
+        """Tell the caller that it has ended, why, and what it cost."""
         now = time.monotonic()
         admitted = self.admitted_s or now
         first = self.first_token_s or now

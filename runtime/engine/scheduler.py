@@ -1,21 +1,21 @@
 """What the next step does: one pure decision from a few counts.
 
-Decoding rows come first and always take part, so a long prompt never stalls them; what is left of the token
-budget, and no more than they hardly notice, goes to the one row that is being prefilled. A second prompt
-waits until the first has been read: two half-read prompts finish later than one after the other, and caches
-then need slices only. But one that is short passes a long one: its answer came after minutes, and the other's
-comes hardly later.
+Decoding rows come first and take part in every step, so a long prompt never stalls them. What is left of the
+token budget, but no more than they would notice, goes to the one row that is being prefilled. A second prompt
+waits until the first has been read: two prompts read at the same time finish later than one after the other,
+and with one at a time caches need only slices. But a short prompt passes a long one: it would wait for
+minutes, and the long one finishes hardly later.
 """
 
 from runtime.records import dataclass
 
 LEAST_BUDGET = 64
-"""What several stages read at once at the least: less does not fill a product. On a Zen 5 a prompt takes 2 %
-longer in chunks of 64 than in any that are larger, and 14 % in chunks of 32.
+"""Several stages read at least so many tokens at once: fewer do not fill a matrix product. On a Zen 5 a
+prompt takes 2 % longer in chunks of 64 than in larger ones, and 14 % longer in chunks of 32.
 """
 
 SHORT = 4
-"""A prompt is short beside one of which so many times as much is unread."""
+"""A prompt is short relative to one that has so many times as many unread tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Load:
     free_rows: int
     """Rows that could still be opened."""
     passing: bool = False
-    """Is one that waits to be read before the one being prefilled?"""
+    """Is a waiting request to be read before the row being prefilled?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +51,16 @@ class Work:
 
 
 def budget(tokens: int, stages: int) -> int:
-    """What one step computes where it computes `tokens` on one machine. A prompt is read by all stages at a
-    time, each at another chunk of it, and they wait for its first and its last: so chunks are smaller.
+    """The token budget of a step, which is `tokens` on one machine. Several stages read a prompt at the same
+    time, each at another chunk of it, and some idle during its first and last chunks: so chunks are smaller.
     """
     return tokens if stages == 1 else min(tokens, max(tokens // (4 * stages), LEAST_BUDGET))
 
 
 def passes(prompt: int, read: int, unread: int) -> bool:
-    """Is a prompt of so many tokens to be read before another goes on, of which `unread` tokens are left?
-    read: those that were read of it, less those of all that have passed it already. So however many come, it
-    gets half of the time.
+    """Is a prompt of `prompt` tokens to be read before one that is being read, of which `unread` are left?
+    read: tokens read of that one, less those of all prompts that have passed it already, so that it gets half
+    of the time however many come.
     """
     return prompt <= read and SHORT * prompt <= unread
 

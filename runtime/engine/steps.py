@@ -40,14 +40,12 @@ from runtime.step import Inputs, Step
 
 
 class Steps:
-    """release: called with each row that has ended, to free its place. bell: told when all is on its way to
-    the device and has to be waited for; whatever is to be done by others has its time then. parts: as in
-    Flight.
-
-    beside: the last step was prepared while the device computed the one before.
+    """release: called with each row that has ended, to free its place. bell: told when everything is on its
+    way to the device and has to be waited for, which is when others may work. parts: as in Flight.
     """
 
     beside = False
+    """Was the last step prepared while the device computed the one before?"""
 
     def __init__(
         self,
@@ -74,8 +72,8 @@ class Steps:
     def run(self, prefill: int) -> None:
         """One step, with up to `prefill` tokens of the row that is being prefilled.
 
-        CacheFull when memory has no room for part of it; what was computed until then has its place, and that
-        part can be tried again.
+        CacheFull when memory has no room for part of it; what was computed before is kept, and that part can
+        be tried again.
         """
         if prefill:
             self._bell.hurry()
@@ -114,13 +112,15 @@ class Steps:
 
     @property
     def _splits(self) -> bool:
-        """Do rows decode in parts? Not where somebody has to see one part's tokens, or all of a step."""
+        """Do rows decode in parts? Not if somebody has to see the tokens of one part, or those of a whole
+        step.
+        """
         desk = self._desk
         return self._flight.splits and not (grammatical(self._decoding) or desk.observes or desk.listens)
 
     def _round(self, *, shared: bool) -> list[Drawn]:
-        """The rows that decode take their step, with guesses where somebody has some that pay. shared:
-        another row is read, too.
+        """One step of the decoding rows, with drafts if somebody has some that pay. shared: another row is
+        prefilled in the same step.
         """
         began = now()
         self._desk.done(began)
@@ -130,13 +130,13 @@ class Steps:
             return self._decode(here) if guess is None else self._verify(here, guess)
 
     def _listen(self) -> None:
-        """A drafter is heard beside this step, by the tokens in front of those in flight."""
+        """Audition a drafter beside this step, on the tokens before those in flight."""
         rows = self._decoding
         told = None if grammatical(rows) else Rows([row.ids for row in rows], self._drawing.sampler(rows))
         self._desk.listen(len(rows), told)
 
     def read_back(self) -> None:
-        """Wait for the tokens in flight, hand them to their rows, and let go of rows that end."""
+        """Wait for the tokens in flight, hand them to their rows, and release rows that end."""
         self._read(self._flight.land())
 
     def _read(self, groups: list[Drawn]) -> None:
@@ -150,18 +150,18 @@ class Steps:
         self._let_go(over)
 
     def decode_plain(self) -> None:
-        """Guess nothing at the next step: drafters have to see one of some row before they know it."""
+        """Draft nothing at the next step: drafters must first see a plain step of some row."""
         self._plain = True
 
     def reset(self) -> None:
-        """Forget what is in flight: its rows are gone."""
+        """Drop what is in flight: its rows are gone."""
         self._flight.land()
         self._flight.whole()
         self._chunk = None
         self._drawing.forget()
 
     def _outlook(self) -> Outlook:
-        """Might somebody have guesses for the decoding rows that may pay?"""
+        """Who might have drafts for the decoding rows, and how far they may pay."""
         rows = self._decoding
         if self._plain:
             return Outlook(len(rows))
@@ -171,14 +171,14 @@ class Steps:
         return self._desk.outlook([row.ids for row in rows], limits, flying=flying, forced=forced)
 
     def _forced(self, rows: list[Row], *, flying: bool) -> list[int]:
-        """How many tokens behind the ones in flight no grammar leaves a choice about. A token in flight was
-        drawn where the matcher stands, so it is the first of them.
+        """For each row, how many tokens after the one in flight its grammar forces. A token in flight was
+        drawn where the matcher stands, so it is the first of a forced run.
         """
         runs = [() if row.matcher is None else row.matcher.forced(MOST_FORCED + 1) for row in rows]
         return [max(len(run) - flying, 0) for run in runs]
 
     def _propose(self, here: Round) -> Guess | None:
-        """A block of guesses for the decoding rows, once all that they have is known."""
+        """A block of drafts for the decoding rows, once all their tokens have been read back."""
         # First: a drafter needs all ids, the ones in flight too, and rows that end with those leave.
         self.read_back()
         rows = list(self._decoding)
@@ -189,8 +189,8 @@ class Steps:
         return here.propose(seen, [row.most_drafts for row in rows])
 
     def _verify(self, here: Round, guess: Guess) -> list[Drawn]:
-        """One forward pass over every row's newest token and its drafts; all that the target agrees with is
-        kept, and nothing is in flight.
+        """One forward pass over every row's newest token and its drafts. What the target agrees with is kept,
+        and nothing is left in flight.
 
         The target draws its own token at each place. A draft stands while it equals that draw, so the tokens
         are those of plain decoding, and the first draw that differs comes for free.
@@ -231,8 +231,8 @@ class Steps:
         return []
 
     def _decode(self, here: Round | Desk) -> list[Drawn]:
-        """Feed every decoding row, or those whose turn it is, its newest token and draw the next; nothing is
-        waited for but what has to be. here: the desk where the step is no round.
+        """Feed every decoding row, or those whose turn it is, its newest token and draw the next, waiting
+        only where that is necessary. here: the desk if the step is no round.
         """
         if self._flight.holds(self._turn()):
             self.read_back()
@@ -292,8 +292,8 @@ class Steps:
             self._prefixes.reached(*chunk)
 
     def _at_once(self, rows: list[Row], step: Step) -> Drawn | None:
-        """The tokens behind each of the step's, as one operation from ids to ids; None, with nothing done,
-        where there is none, or somebody wants to see more than that.
+        """The token after each of the step's, by one operation from ids to ids; None, with nothing done, if
+        there is no such operation, or if somebody needs hidden states or logits.
         """
         asked = ops.by_kernels("guess") and not self._desk.observes
         network = stated_by(self._model.network) if asked else None
@@ -312,7 +312,7 @@ class Steps:
         return hidden
 
     def _kept(self, rows: list[Row], step: Step, hidden: mx.array | None, where: Round | Desk) -> None:
-        """All of the step counts. Last: only now does what the layers wrote."""
+        """Commit the whole step: what the layers wrote counts from now on."""
         where.keep(step, hidden, step.counts)
         for row, count in zip(rows, step.counts, strict=True):
             row.length += count
@@ -356,7 +356,7 @@ class Steps:
         return self._drawing.draw(rows, logits, inputs, positions, guesses)
 
     def _take(self, row: Row, token: int, group: Drawn, place: int, column: int) -> bool:
-        """Hand the row its next token; True where it is over with that."""
+        """Hand the row its next token; True if that ends it."""
         tokens, details = row.position, group.details(place, column)
         if group.is_broken(place, column) or (details is not None and math.isnan(details.logprob)):
             return self._break(row, tokens)
@@ -372,12 +372,12 @@ class Steps:
         return reason is not None
 
     def _break(self, row: Row, tokens: int) -> bool:
-        """There is nothing to draw from behind so many tokens. It is over."""
+        """End a row whose logits after so many tokens are no numbers."""
         row.stream.put(NotNumbers(tokens, str(self._model.dtype).rpartition(".")[2]))
         row.broken = True
         return True
 
     def _let_go(self, rows: list[Row]) -> None:
-        """They are over. The last ones leave first: a place that is left is taken by the last row there."""
+        """Release rows that have ended, the last first: a free place is taken by the last decoding row."""
         for row in reversed(rows):
             self._release(row)
