@@ -55,10 +55,10 @@ class Composed:
         read = read if by.norm_scale == 1 else read * by.norm_scale
         parts = self.projections(by.opening, read)
         if heads.by_head:
-            parts = mx.split(_by_heads(parts[0], 3 * heads.size), 3, axis=-1)
+            parts = list(mx.split(_by_heads(parts[0], 3 * heads.size), 3, axis=-1))
         elif len(parts) == 1 and not by.reads:
             inner, shared = heads.count * heads.size, heads.groups * heads.size
-            parts = mx.split(parts[0], [inner, inner + shared], axis=-1)
+            parts = list(mx.split(parts[0], [inner, inner + shared], axis=-1))
         queries, gate = parts[0], None
         if heads.gated:
             both = mx.unflatten(queries, 2, (heads.count, -1))

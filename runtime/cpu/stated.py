@@ -1,12 +1,17 @@
-"""What sublayers consist of, as the table's operations take it: a network says it (`runtime.nn.sublayer`),
-and a column computes by it at once, or part by part.
+"""What sublayers consist of: the modules and numbers by which the table's operations compute them, as one
+operation or part by part. A network describes its own sublayers (`runtime.nn.sublayer`). Modules are those of
+`runtime.nn.operations.Operations`.
 
-norm, everywhere: an RMS or a layer norm, or None; norm_scale: what it gives is multiplied by this number;
-after: an RMS norm, or None; share: how much of an answer is added to what was read, where no norm is behind
-it; beside: it reads what the sublayer before it read, and is added to what that gave; sums: the kernels' sums
-over processes that have a part of it each (`Ring.sums` of `runtime.ranks.ring`), for its answer before
-anything else is done with that; low: for each opening module two matrices, one behind the other, whose
-product is added to its own, or None. Modules are those of `runtime.nn.operations.Operations`.
+Fields that several descriptions share; x is the residual stream:
+
+norm: an RMS or a layer norm of x, or None for none.
+norm_scale: what the norm gives is multiplied by this number.
+after: an RMS norm of the answer, or None.
+share: the answer is multiplied by it before it is added to x; 1 where there is a norm after it.
+beside: the sublayer reads what the one before it read, and is added to what that one gave.
+sums: the kernels' sums over ranks that have a part of the sublayer each (`Ring.sums` of
+    `runtime.ranks.ring`), taken of the answer before anything else is done with it.
+low: for each opening module the two matrices of a product of low rank that is added to its own, or None.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,70 +53,76 @@ class Scoring(NamedTuple):
 
 
 class Opens(NamedTuple):
-    """A gate of what heads see: act(what its matrix makes of norm(x))."""
+    """A gate of attention's output: act(by(norm(x)))."""
 
     by: Any
-    """With one output for each head, or for each number that heads see."""
+    """A matrix with one output for each head, or for each number of the heads' outputs."""
     activation: str
     """Its name in `runtime.nn.activation.NAMES`."""
 
 
 class Attends(NamedTuple):
-    """after(close(what heads see)), whose queries, keys and values are what the opening modules make of
-    norm(x).
-    """
+    """after(close(attention)), whose queries, keys and values the opening modules make of norm(x)."""
 
     heads: "Heads"
     norm: Any
     opening: Sequence[Any]
-    """One module each for queries, keys and values, or one for all; two where raw keys are values, too."""
+    """A module each for queries, keys and values, or one for all three; two where keys, before their norm,
+    are the values, too.
+    """
     head_norms: tuple[Any, Any] | None
-    """Of the heads of queries and of keys; each head by itself, or all together (`Heads.normed_together`)."""
+    """Of queries and of keys: of each head by itself, or of all together (`Heads.normed_together`)."""
     close: Any
     after: Any
     sinks: mx.array | None = None
     """[H], as `runtime.nn.operations.Attend` has them."""
     value_norm: Any = None
-    """Of the heads of values: a norm without weights, or None."""
+    """Of each head of values: a norm without weights, or None."""
     factors: Callable[[Step], mx.array | None] | None = None
-    """Queries are multiplied by these numbers [B or 1, L], after their norms and before they turn; where it
-    gives None, by none."""
+    """Gives [B or 1, L], by which queries are multiplied after their norm and before they are rotated; or
+    None for no such factors.
+    """
     reads: bool = False
-    """Keys and values are what another layer has written, which owns the memory: the opening module makes
-    queries, and only they have a norm."""
+    """Keys and values are those of another layer, which owns the memory: the opening module makes queries
+    alone, and only they have a norm.
+    """
     share: float = 1.0
     beside: bool = False
     gate: Opens | None = None
-    """What heads see is multiplied by it; None: by none, or by those that come with queries."""
+    """Multiplies attention's output; None: no gate, or one that comes with the queries (`Heads.gated`)."""
     value_scale: float = 1.0
-    """Values are multiplied by it; other than 1 only where they have a matrix of their own."""
+    """Multiplies values; other than 1 only where they have a matrix of their own."""
     key_scale: float = 1.0
-    """Keys are multiplied by it, before their norm; as above."""
+    """Multiplies keys before their norm; other than 1 only where they have a matrix of their own."""
     norm_scale: float = 1.0
     sums: Any = None
     low: Sequence[tuple[Any, Any] | None] = ()
 
 
 class Latents(NamedTuple):
-    """after(close(what heads see)) of latent attention (`runtime.nn.mla`): all heads see one vector per
-    token, a latent and the part of a key that carries position.
+    """after(close(attention)) of latent attention (`runtime.nn.mla`): all heads attend to one vector per
+    token, a latent and the part of a key that carries the position.
     """
 
     heads: "Heads"
-    """size: of that vector. Only the part that carries position turns."""
+    """size: of that vector. Only the part that carries the position is rotated."""
     norm: Any
     opening: Sequence[Any]
-    """The matrix of queries, or of what `widen` makes queries of; and that of keys, the latent first."""
+    """The matrix of queries, or of the low-rank vector that `widen` makes queries of; and that of keys, the
+    latent first.
+    """
     low_norm: Any
-    """Of what queries are made of; None where there is no such thing."""
+    """Of the low-rank vector; None where there is none."""
     widen: Any
-    """None: the first matrix makes queries."""
+    """From the low-rank vector to queries; None: the first matrix makes queries."""
     key_norm: Any
     """Of latents."""
     to_latents: Any
-    """Matrices of heads (`by_heads` of the table): the other way, contents of queries become latents."""
+    """A matrix for each head (`by_heads` of the table), used from out to in: the part of a query without a
+    position becomes a query of latents.
+    """
     to_values: Any
-    """From latents to what heads see."""
+    """A matrix for each head, from what it saw of latents to values."""
     close: Any
     after: Any
     factors: Callable[[Step], mx.array | None] | None = None
@@ -119,40 +130,43 @@ class Latents(NamedTuple):
     share: float = 1.0
     beside: bool = False
     reads: Literal[False] = False
-    """What it sees is its own layer's."""
+    """Keys are always its own layer's."""
     sums: Any = None
 
 
 class Folds(NamedTuple):
-    """after(close(what a fold over tokens answers to norm(x), under a gate))."""
+    """after(close(gated(a recurrence over tokens, of norm(x))))."""
 
     norm: Any
     opening: Sequence[Any]
-    """What is mixed, the answer's gate, and the rule's gates (decays and strengths, or step sizes): one
-    module each, or one for all, the answer's gate first (selective: behind what is mixed).
+    """What makes the recurrence's inputs, the gate of its output, and the gates of its rule (decays and
+    strengths, or step sizes): a module each, or one for all, the output's gate first (selective: the inputs
+    first).
     """
     conv: Any
-    """What is mixed passes it, and then silu (rg_lru: not that): as `runtime.nn.operations.Operations.conv`
-    has it."""
+    """The convolution that inputs pass, and silu after it (rg_lru: without silu): see
+    `runtime.nn.operations.Operations.conv`.
+    """
     kind: Literal["delta", "ssd", "selective", "rg_lru", "conv"]
-    """The rule, as the operation of that name has it (selective: `selective_scan`); and with it the next two.
-    conv: no rule, but a gated convolution (`gated_conv`) of what one module gives.
+    """The rule: the operation of that name (selective: `selective_scan`). conv: no rule, but a gated
+    convolution (`gated_conv`) of what one module gives.
     """
     rule: Any
+    """The module with the rule's parameters."""
     sizes: Any
-    """Of delta and ssd; selective: what makes its gates, a `Selects`."""
+    """Those of delta and ssd; selective: what makes its gates, a `Selects`."""
     gated_norm: Any
-    """As `runtime.nn.operations.Operations.gated_norm` has it; None: the answer times `activation` of its
-    gate."""
+    """See `runtime.nn.operations.Operations.gated_norm`; None: the output times `activation` of its gate."""
     close: Any
     after: Any
     scan: ScanFunction
-    """The convolution and the rule, for a memory with the states of both. selective, rg_lru: behind the
-    step."""
+    """The convolution and the rule, for a memory with the states of both. selective, rg_lru: takes the step
+    first.
+    """
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]]
     """From what the opening modules give, times `scales`, to what `scan` takes."""
     scales: mx.array | None = None
-    """Where one module opens: what each of its outputs is multiplied by."""
+    """Where one module opens: a factor for each of its outputs."""
     norm_scale: float = 1.0
     share: float = 1.0
     beside: bool = False
@@ -160,7 +174,7 @@ class Folds(NamedTuple):
     activation: str = "silu"
     """Its name in `runtime.nn.activation.NAMES`."""
     widen: Sequence[Any] = ()
-    """For each of several opening modules, what makes its part of what it gives; None: it gives that part."""
+    """For each of several opening modules, a second module that what it gives passes; or None."""
 
     @property
     def by_step(self) -> bool:
@@ -169,35 +183,37 @@ class Folds(NamedTuple):
 
     @property
     def by_position(self) -> bool:
-        """Does the rule ask where a token stands?"""
+        """Does the rule depend on the positions of tokens?"""
         return self.kind == "rg_lru"
 
 
 class Selects(NamedTuple):
-    """How what passed the convolution says its own step sizes, and a state's inputs and outputs (Mamba)."""
+    """How step sizes, and inputs and outputs of the state, are made of what passed the convolution
+    (Mamba).
+    """
 
     open: Any
-    """To numbers that steps are made of, inputs and outputs."""
+    """To a low-rank vector of step sizes, inputs and outputs."""
     norms: Sequence[Any]
-    """Of these three; None for none."""
+    """Of these three; None for no norm."""
     widen: Any
-    """To step sizes."""
+    """From the low-rank vector to step sizes."""
 
 
 class Gates(NamedTuple):
-    """after(close(act(open(x)) * own)), where own is what a step brings of this sublayer."""
+    """after(close(act(open(x)) * own)), own being this sublayer's part of what a step brings (Gemma 3n)."""
 
     open: Any
     activation: str
     """Its name in `runtime.nn.activation.NAMES`."""
     place: int
-    """A step brings [B, L, N, P], for N such sublayers: which of them this one is."""
+    """Which of the N sublayers this one is, for which a step brings [B, L, N, P]."""
     close: Any
     after: Any
 
 
 class Times(NamedTuple):
-    """Not added to the stream: it is multiplied by this number."""
+    """The stream is multiplied by this number; nothing is added."""
 
     by: mx.array
     """[1]"""
@@ -206,47 +222,47 @@ class Times(NamedTuple):
 
 
 class Lays(NamedTuple):
-    """What a step brings, the same for all layers, is laid behind the stream: [x | c]."""
+    """Appends c, which a step brings for all layers, to the stream: [x | c]."""
 
     width: int
-    """Of each."""
+    """Of x, and of c."""
 
 
 class Becomes(NamedTuple):
-    """What lies behind the stream becomes a sublayer's answer to it; or to both, [x | c], where the sublayer
-    reads as much. Nothing is added.
+    """The appended c becomes a sublayer's answer to it, or to [x | c] if the sublayer reads both. Nothing is
+    added.
     """
 
     by: "Attends | Feeds"
 
 
 class Hears(NamedTuple):
-    """A sublayer reads x + close(c), c being what lies behind the stream, and adds to x. c is dropped."""
+    """A sublayer reads x + close(c), c being what is appended to the stream, and adds to x. c is dropped."""
 
     close: Any
     by: Folds
 
 
 class Predicts(NamedTuple):
-    """Several residual streams side by side, of which layers compute on one (AltUp, arXiv 2301.13310): all of
-    them are made of each other, by tanh(norm(x) router) shares, x being that one. The stream is wider behind
-    it: by a copy of that one, to which `OfCopy` adds.
+    """AltUp (arXiv 2301.13310) keeps several residual streams side by side, and layers compute on one of
+    them, x. Here all of them are predicted from each other, by tanh(norm(x) router) shares. A copy of the new
+    x is appended, to which `OfCopy` adds.
     """
 
     norm: Any
     router: Any
-    """To as many numbers as there are streams."""
+    """With one output for each stream."""
     shares: Any
     """Of each stream in each (`runtime.nn.operations.Operations.mix_streams`)."""
     streams: int
     place: int
-    """Which of the streams it is."""
+    """Which of the streams x is."""
     norm_scale: float = 1.0
 
 
 class Corrects(NamedTuple):
-    """All streams are corrected by what became of the copy, with shares as `Predicts` has them of it. Then
-    the copy is the corrected stream, times `scale`.
+    """All streams are corrected by what became of the copy, with shares made of it as in `Predicts`. The
+    copy is then one of the corrected x, times `scale`.
     """
 
     norm: Any
@@ -261,14 +277,14 @@ class Corrects(NamedTuple):
 
 
 class OfCopy(NamedTuple):
-    """A sublayer of the copy."""
+    """A sublayer that computes on the copy."""
 
     by: "Attends | Bypasses | Times | Feeds"
     streams: int
 
 
 class Joins(NamedTuple):
-    """What a sublayer answers to the copy is added to all streams but the first, and the copy is dropped."""
+    """A sublayer's answer to the copy is added to all streams but the first, and the copy is dropped."""
 
     by: Gates
     streams: int
@@ -289,38 +305,38 @@ class Feeds(NamedTuple):
 
     norm: Any
     opening: Sequence[Any]
-    """What they make of norm(x) are the parts; or the halves of what one of them does."""
+    """Make gate and up of norm(x), or the one part."""
     halves: bool
+    """One module makes both, as halves of what it gives."""
     activation: str
     """Its name in `runtime.nn.activation.NAMES`."""
     down: Any
     after: Any
     gate_scale: float = 1.0
-    """What is activated is multiplied by it first."""
+    """Multiplies what is activated, before that."""
     share: float = 1.0
     beside: bool = False
     sums: Any = None
     cut: float | None = None
-    """What is activated passes `runtime.nn.operations.Operations.cut` before."""
+    """What is activated passes `runtime.nn.operations.Operations.cut` with this number before; None: not."""
     bends: Any = None
-    """A module that is xIELU (`runtime.nn.operations.Operations.bend`), in place of the activation of one
-    part."""
+    """An xIELU module (`runtime.nn.operations.Operations.bend`) in place of the activation of one part."""
     low: Sequence[tuple[Any, Any] | None] = ()
 
 
 class Stacks(NamedTuple):
-    """Experts, of each of which the answer is down(inner), with inner as in `Feeds`; or by `clip`."""
+    """Experts: each answers down(inner), with inner as in `Feeds`, or by `clip`."""
 
     opening: Sequence[Any]
     """Stacks of matrices: of [gate, up], or one."""
     activation: str
     clip: tuple[float, float] | None
-    """Limit and slope, where the gate is `clipped_gate`."""
+    """Limit and slope of `clipped_gate`, where that takes the gate's place."""
     down: Any
 
 
 class Decodes(NamedTuple):
-    """A network from ids to logits: head(norm(layers(table, times a scale))), times a number, and bent."""
+    """A network from ids to logits: head(norm(layers(scale * table[ids]))) * times, and a softcap."""
 
     table: Any
     scale: float | None
@@ -329,25 +345,25 @@ class Decodes(NamedTuple):
     head: Any
     times: float = 1.0
     softcap: float | None = None
-    """Logits become cap * tanh(x / cap). None: they do not."""
+    """Logits become cap * tanh(x / cap); None: they stay."""
     memories: int = 1
-    """Of each layer, side by side in the layout."""
+    """Memories of each layer, side by side in the layout."""
 
 
 def stated_by(network: Any) -> Decodes | None:
-    """What this network says of itself, and not of one that it stands for."""
+    """How this network describes itself; not a description of one that it stands for."""
     stated = getattr(type(network), "stated", None)
     return None if stated is None else stated(network)
 
 
 class Draws(NamedTuple):
-    """How R rows want their tokens drawn (`runtime.sampling`); of each one number per row."""
+    """How the tokens of R rows are drawn (`runtime.sampling`); each field has one number per row."""
 
     seeds: tuple[int, ...]
     temperatures: tuple[float, ...]
     """Above 0."""
     top_k: tuple[int, ...]
-    """0: all; 1: the likeliest, the first of equals."""
+    """0: all ids; 1: the likeliest, and of equals the first."""
     top_p: tuple[float, ...]
     """1: all."""
     min_p: tuple[float, ...]
@@ -358,47 +374,48 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Biased:
-    """What is added to R rows' logits. One object, as long as rows are the same."""
+    """What is added to the logits of R rows. The same object as long as the rows are the same."""
 
     ids: tuple[tuple[int, ...], ...]
+    """Of each row."""
     values: tuple[tuple[float, ...], ...]
-    """Of each row one for each of its ids; -inf: never drawn."""
+    """For each of a row's ids; -inf: it is never drawn."""
 
 
 class Penalised(NamedTuple):
-    """What ids that came before take off R rows' logits (`runtime.sampling.penalties`); of each one number
-    per row.
+    """How the logits of ids that came before are lowered, for R rows (`runtime.sampling.penalties`); each
+    field has one number per row.
     """
 
     windows: tuple[int, ...]
-    """How many ids it looks back on; -1: all."""
+    """How many ids a row looks back on; -1: all."""
     repeat: tuple[float, ...]
     presence: tuple[float, ...]
     frequency: tuple[float, ...]
 
     def recent(self, row: int, ids: Sequence[int], stop: int) -> Sequence[int]:
-        """What the row can look back on of the first `stop` of its ids."""
+        """The ids that the row looks back on, of the first `stop` of its ids."""
         window = self.windows[row]
         return ids[0 if window < 0 else max(stop - window, 0) : stop]
 
 
 class Guessed(NamedTuple):
-    """How tokens are drawn that follow those of a step."""
+    """How the tokens that follow a step's are drawn."""
 
     ids: int | None
-    """From so many of the vocabulary, the first ones; None: all."""
+    """Only from so many first ids of the vocabulary; None: from all."""
     draws: Draws | None
     """None: the likeliest."""
     positions: Sequence[int]
-    """Of each row, where the first one will stand."""
+    """Of each row, the position of the first token that is drawn."""
     looks: bool = False
-    """At what they are drawn from; of tokens behind each of a step's."""
+    """Say of each token whether its logits are numbers; only where one is drawn behind each of a step's."""
     penalised: tuple[Penalised, Sequence[Sequence[int]]] | None = None
-    """What ids of each row take off logits, and these ids: of tokens behind each of a step's those before the
-    step, else all that are known.
+    """Penalties, and each row's ids to which they apply: where one token is drawn behind each of a step's,
+    those before the step; else all that are known.
     """
     biased: Biased | None = None
-    """What is added then."""
+    """Added after that."""
 
 
 class Behind(NamedTuple):
@@ -411,7 +428,9 @@ class Behind(NamedTuple):
 
 
 class Routing(NamedTuple):
-    """Which experts a row asks by its scores, and how much each answer counts (`runtime.nn.route.choose`)."""
+    """Which experts a row is sent to by its scores, and how much each answer counts
+    (`runtime.nn.route.choose`).
+    """
 
     gates: Literal["softmax", "best", "sigmoid", "late", "near", "root"]
     """softmax: over all experts; best: over those that are chosen; sigmoid: each by itself; late: the same,
@@ -420,29 +439,29 @@ class Routing(NamedTuple):
     follows here but `nearness`; root: the root of a softplus, each by itself, which no kernel computes.
     """
     each: int
-    """Experts that a row asks: those with the greatest gates."""
+    """Experts per row: those with the greatest gates."""
     correction: mx.array | None = None
-    """float32 [E], added to gates for the choice alone."""
+    """float32 [E], added to gates for the choice only."""
     groups: int = 1
-    """Experts stand in equal groups, of which some are open."""
+    """Experts are in so many equal groups, and only those of the best groups can be chosen."""
     top_groups: int = 1
-    """So many: those whose best experts' gates sum highest."""
+    """How many groups: those whose best experts' gates have the greatest sum."""
     judges: int = 2
-    """So many of a group's best, one or two."""
+    """How many of a group's best experts are summed, one or two."""
     normalize: bool = False
     """The gates of the chosen are divided by their sum."""
     scale: float = 1.0
-    """And then multiplied."""
+    """Gates are then multiplied by it."""
     least: float = 0.0
-    """What the sum is at least."""
+    """Least divisor, where the sum is smaller."""
     shares: mx.array | None = None
-    """float32 [E]: at last each gate is multiplied by its expert's."""
+    """float32 [E]: finally each gate is multiplied by its expert's share."""
     nearness: float = 0.0
-    """How much worse, relatively, an expert may be."""
+    """near: how much worse than the best, relatively, an expert may be to count."""
 
 
 class Reads(NamedTuple):
-    """x over the root of its mean square, times `by`, times a number."""
+    """x / √(mean(x²) + eps) · by · times."""
 
     by: mx.array
     """[D]"""
@@ -451,24 +470,26 @@ class Reads(NamedTuple):
 
 
 class Asks(NamedTuple):
-    """after(the answers of experts to norm(x), weighed as the router says)."""
+    """after(the experts' answers to norm(x), weighed by the router)."""
 
     norm: Any
     router: Any
-    """A linear layer with one output for each expert: their scores."""
+    """A linear layer with one output for each expert, its score."""
     routing: Routing
     experts: Stacks
     shared: Feeds | None
-    """Experts that always answer besides. Those with a norm of their own read x through that, not norm(x)."""
+    """Experts that always answer, too. If they have a norm of their own, they read that of x in place of
+    norm(x).
+    """
     gate: Any
-    """A linear layer of one output, whose sigmoid their answer is multiplied by; or None."""
+    """A linear layer with one output, whose sigmoid multiplies the shared experts' answer; or None."""
     after: Any
     share: float = 1.0
     beside: bool = False
     reading: Reads | None = None
-    """What the router reads of x; None: norm(x)."""
+    """What the router reads; None: norm(x)."""
     answered: Any = None
-    """An RMS norm of experts' answers, before others are added; or None."""
+    """An RMS norm of the experts' answer, before that of the shared ones is added; or None."""
     fed: bool = False
-    """Weights multiply what experts read in place of what they answer."""
+    """Weights multiply what experts read instead of what they answer."""
     sums: Any = None

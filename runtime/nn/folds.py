@@ -15,7 +15,7 @@ from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import fit
 
 Rule = tuple[Literal["delta", "ssd", "selective", "rg_lru", "conv"], nn.Module | None, Any]
-"""Its kind, the module with its parameters, and its sizes, as `Folds` has them; None and None for none."""
+"""Its kind, the module with its parameters, and its sizes, as in `Folds`; None twice for no rule."""
 
 
 def folds(

@@ -145,11 +145,12 @@ def asks(
     answered: Normalize | None = None,
     reading: Reads | None = None,
 ) -> Asks | None:
-    """router: a matrix whose products are scores; or with routing None a module that says beside its call
-    which matrix that is, and the rule (`ruled`, as `runtime.nn.route.RuledRouter`).
-    experts: a `runtime.nn.moe.Experts`. shared, gate, shared_norms: what always answers besides, its gate,
-    and the norms before and behind it. answered, reading: as `Asks` has them. None: it is not as kernels
-    have it.
+    """None: it is not as kernels have it.
+
+    router: a matrix whose products are scores; or, with routing None, a module that says beside its call
+    which matrix that is, and the rule (`ruled`, as `runtime.nn.route.RuledRouter`). experts: a
+    `runtime.nn.moe.Experts`. shared, gate, shared_norms: what always answers, too, its gate, and the norms
+    before and after it. answered, reading: as in `Asks`.
     """
     if routing is None:
         if not stated_together(type(router), "__call__", "ruled"):
