@@ -1,7 +1,7 @@
 """A model in memory: its network, what its layers remember, and the limits that follow.
 
-Also the two questions asked before anything is loaded: do these tensors fit this config, and how many bytes
-will it take.
+It also answers two questions before anything is loaded: do these tensors fit this config, and how many bytes
+will the model take?
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A draft head out of the target's own file."""
+    """A draft head from the target's own file."""
 
     network: Any
     """Its modules, filled with weights."""
@@ -60,30 +60,30 @@ class LoadedModel:
     dtype: mx.Dtype
     """What activations and layer memory use."""
     weight_bytes: int
-    """Of the network, as they are held."""
+    """Of the network's weights, as they are held."""
     head: Head | None = None
-    """The draft head, where there is one and it was asked for."""
+    """The draft head, if there is one and it was asked for."""
     notes: tuple[str, ...] = ()
     """Sentences for the user."""
     everywhere: tuple[LayerSpec, ...] = ()
-    """Where other machines have a part of it: what its layers remember on those that have them, while
-    `described` says what is remembered here.
+    """If other machines have parts of it: what all layers remember, each on the machine that has it, while
+    `described` says what is remembered here. () for a whole model.
     """
     adapters: "Mapping[str, Adapter]" = field(default_factory=dict[str, "Adapter"])
-    """What may be added, by name: what this machine has of it was cut with the weights."""
+    """If other machines have parts of it: adapters by name, cut as the weights are."""
 
     beside: "Callable[..., LayerMemory] | None" = None
-    """Where other machines have a part of it: what `memory` builds with, in place of `build_memory`."""
+    """If other machines have parts of it: builds memory in place of `build_memory`."""
 
     def memory(self, rows: int = 1, kept_format: str | None = None, grain: int = 256) -> LayerMemory:
-        """New memory for texts that are read beside whatever else this model does; as in `build_memory`."""
+        """New memory for texts that are read independently of the engine; see `build_memory`."""
         build = self.beside or build_memory
         layout = self.described.layout
         return build(layout, rows=rows, dtype=self.dtype, kept_format=kept_format, grain=grain)
 
     @property
     def shared(self) -> bool:
-        """Have other machines a part of it?"""
+        """Do other machines have parts of it?"""
         return bool(self.everywhere)
 
     @property
@@ -103,9 +103,9 @@ def check_weights(
 ) -> list[str]:
     """What is wrong with these tensors for this config: one sentence each, [] when they fit.
 
-    tensors: name -> (safetensors dtype name, shape), exactly as stored. widths: how long rows of packed
-    matrices are by what config.json says of them; shapes say it too, and other programs believe the former.
-    Nothing is allocated or read. Raises UnsupportedModel when the config itself cannot be run.
+    tensors: name -> (safetensors dtype name, shape), exactly as stored. widths: the lengths of rows of packed
+    matrices by config.json's description of them, which other programs go by; they are compared with the
+    shapes. Nothing is allocated or read. Raises UnsupportedModel when the config itself cannot be run.
     """
     described = describe(config)
     odd = unread(tensors)
@@ -127,14 +127,14 @@ def check_weights(
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What loading will take."""
+    """What a loaded model will take."""
 
     described: Described
     """What the config says."""
     weight_bytes: int
-    """As they will be held."""
+    """Of the weights, as they will be held."""
     element_bytes: int
-    """Of an activation, and so of a key or value unless another format is asked for."""
+    """Of one activation, and so of one number of keys and values unless another format is asked for."""
     head_bytes: int = 0
     """Of the draft head's weights, as they will be held."""
     head_layout: tuple[LayerSpec, ...] = ()
@@ -173,38 +173,38 @@ def _demand(described: Described, planned: Plan, dtype: mx.Dtype) -> Demand:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What is here of a model of which others have the rest."""
+    """This machine's part of a model."""
 
     part: Part
     layout: tuple[LayerSpec, ...]
-    """What is remembered here, of all layers."""
+    """What each layer remembers here."""
     everywhere: tuple[LayerSpec, ...]
     """See LoadedModel."""
 
 
 class Cut(Protocol):
-    """What one of several machines has of a model (`runtime.ranks`)."""
+    """Cuts a model for one of several machines (`runtime.ranks`)."""
 
     @property
     def ranks(self) -> int:
-        """Machines there are."""
+        """Number of machines."""
         ...
 
     @property
     def splits(self) -> bool:
-        """Are tensors cut, and not only chosen?"""
+        """Are tensors cut, and not only selected?"""
         ...
 
     @property
     def has_head(self) -> bool:
-        """Is the draft head here?"""
+        """Has this machine the draft head?"""
         ...
 
     def __call__(
         self, described: Described, planned: Plan, dtype: mx.Dtype, stored: Mapping[str, mx.array]
     ) -> Held:
-        """The network and the tensors of it that belong here; of others nothing is read. planned: of the
-        whole. dtype: of activations. stored: all tensors, of which the planned ones were made.
+        """The network and those of its tensors that belong here; no others are read. planned: for the whole
+        model. dtype: of activations. stored: all tensors, from which the planned ones were made.
         """
         ...
 
@@ -219,15 +219,18 @@ def load_model(
     cut: Cut | None = None,
     told: Callable[[int], object] = lambda _: None,
 ) -> LoadedModel:
-    """Read weights into a network, in the form that is fast on the device (None: as they are stored).
+    """Read weights into a network, in the form that is fast on the device `on` (None: as they are stored).
 
-    shards: safetensors files whose headers were validated by the caller, or the tensors themselves. fixed:
-    the files will never change, so they may be mapped (`runtime.cpu.native.mapped`).
-    with_head: the draft head too, if there is one; one that does not fit is left out with a note. Where
-    products read weights as they are stored, they stay so. Where those of packed weights are slow, as on a
-    processor without kernels of our own, packed weights are expanded to floats if that takes no more than
-    half of what is free. cut: the part of it that is held here; None: all. told: called with the bytes of
-    each tensor that has come; what it raises ends the load.
+    Where matrix products read weights as they are stored, they stay so. Where products of packed weights are
+    slow, as on a processor without kernels of our own, packed weights are expanded to floats if that takes no
+    more than half of the free memory.
+
+    shards: safetensors files whose headers the caller has validated, or the tensors themselves. fixed: the
+    files will never change, so they may be mapped (`runtime.cpu.native.mapped`). with_head: load the draft
+    head too, if there is one; one that does not fit is left out with a note. cut: selects the part that is
+    held here; None: all. told: called with the bytes of each tensor that has been read; what it raises ends
+    the load.
+
     Raises WeightMismatch, UnsupportedModel, and TooLarge before anything is allocated.
     """
     return begin_load(config, shards, on=on, with_head=with_head, fixed=fixed, cut=cut).read(on, told)
@@ -323,7 +326,9 @@ def plan_to_cut(
     *,
     with_head: bool,
 ) -> Plan:
-    """How weights are held is decided as if this machine held all and had room for it, as the others do."""
+    """Decide how weights are held as if this machine held all of them and had the room of all machines, so
+    that all machines decide alike.
+    """
     roomy = None if on is None else replace(on, available_bytes=on.available_bytes * cut.ranks)
     roomy = apart(roomy, config) if cut.splits else roomy
     with_head = with_head and cut.has_head
@@ -333,7 +338,7 @@ def plan_to_cut(
 def read_tensors(
     shards: Sequence[Path], config: Mapping[str, Any], on: Device | None, *, fixed: bool
 ) -> dict[str, mx.array]:
-    """The tensors of these files, not read yet, as in `load_model`."""
+    """The tensors of these files, not read yet. fixed: as in `load_model`."""
     may_map = _mappable(config, on) if fixed else None
     weights: dict[str, mx.array] = {}
     for shard in shards:
@@ -345,8 +350,8 @@ def read_tensors(
 
 
 def _mappable(config: Mapping[str, Any], on: Device | None) -> Callable[[str], bool] | None:
-    """The tensors that are computed with as they are stored; None where the device computes with none so.
-    Blocks that become something else are read, and given back one by one.
+    """Tells by name which tensors are computed with as they are stored, so that they can be mapped; None if
+    the device computes with none so. Blocks that become something else are read, and freed one by one.
     """
     if on is None or not on.as_stored:
         return None
@@ -355,8 +360,8 @@ def _mappable(config: Mapping[str, Any], on: Device | None) -> Callable[[str], b
 
 
 def check_ids(ids: Sequence[int], vocab_size: int, where: str = "prompt") -> None:
-    """Raise BadTokenIds unless every id is an int in [0, vocab_size): MLX reads outside the table
-    otherwise. where: what has the ids, for the message.
+    """Raise BadTokenIds unless every id is an int in [0, vocab_size): MLX would read outside the table.
+    where: names what has the ids in the message.
     """
     for place, token in enumerate(ids):
         if type(token) is not int or not 0 <= token < vocab_size:
@@ -380,8 +385,8 @@ def score(
 ) -> "np.ndarray":
     """What the model predicts after each of `ids`, float32 [T, V], read in steps of `chunk` tokens.
 
-    kept_format: as in KVRows. source: what the encoder reads, for models whose prompts an encoder reads; ids
-    are then what the decoder is given, from the id on that answers begin with. adapters: of the one row.
+    kept_format: as in KVRows. source: the encoder's prompt, for models that have an encoder; ids are then the
+    decoder's, beginning with the id with which answers begin. adapters: of the one row.
     """
     import numpy as np
 

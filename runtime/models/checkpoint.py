@@ -1,7 +1,7 @@
-"""What is particular to the files of a family of models: the names of their tensors, and what suits them.
+"""What is particular to the files of a family of models: names of tensors, and formats that suit them.
 
-Numbers are the business of `adapt`. This is for whoever lists, converts or leaves out tensors without reading
-them; MLX's names are those that mlx-lm and this runtime load.
+It serves code that lists, converts or leaves out tensors without reading them; their numbers are the business
+of `adapt`. MLX's names are those that mlx-lm and this runtime load.
 """
 
 import re
@@ -13,16 +13,16 @@ from runtime.models.towers import Towers, unwrapped
 from runtime.records import dataclass
 
 TRUNK = "model."
-"""In front of the names of all tensors but the head's."""
+"""Prefix of the names of all tensors but the head's."""
 _LAYER = re.compile(r"layers\.(\d{1,6})\.", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     rows: tuple[Row, ...] = ()
-    """Formats for its tensors, asked before the rows for all models."""
+    """Formats for its tensors, which come before those for all models."""
     default_layers: int = 0
-    """How many layers a model has whose config does not say."""
+    """Number of layers if the config does not say."""
 
     experts: str = "switch_mlp"
     """MLX's name for a stack that the checkpoint calls `experts`."""
@@ -32,63 +32,65 @@ class Checkpoint:
     """(the checkpoint's, the usual) parts of names of stacks that hold all experts, such as
     `experts.gate_up_proj`."""
     piled: tuple[tuple[str, tuple[str, bool]], ...] = ()
-    """How names end of matrices that hold those of all experts, one below the other, with MLX's name, and
-    whether they are input first."""
+    """Matrices that hold those of all experts, one below the other: (ending of the name, (MLX's name, are
+    they stored input first?)).
+    """
     piles: int = 0
-    """How many are in each."""
+    """Number of experts in each of these."""
     alternate: bool = False
-    """Rows of two fused expert matrices come in turn, and their biases."""
+    """Are rows, and biases, of two fused expert matrices interleaved?"""
     dealt: tuple[str, ...] = ()
-    """Parts of the names of fused expert matrices whose rows come in turn, where others' do not."""
+    """Parts of the names of fused expert matrices whose rows are interleaved, if not all are."""
     joined: tuple[tuple[str, ...], ...] = ()
-    """Parts of names: matrices that differ in them alone are stacked when they are loaded, so all of them are
-    stored in one format."""
+    """Parts of names: matrices whose names differ only in these are stacked when they are loaded, so all of
+    them are stored in one format."""
     halved: tuple[tuple[str, tuple[str, str]], ...] = ()
-    """Matrices that hold two: (name, MLX's names of the first rows and of the last)."""
+    """Matrices that hold two, one below the other: (name, MLX's names of the first and of the last rows)."""
     paired: tuple[tuple[str, tuple[str, str]], ...] = ()
-    """Matrices whose rows are of two in turn, which MLX and transformers have apart: names as above."""
+    """Matrices that hold two with interleaved rows, which MLX and transformers have apart: names as above."""
     renamed: tuple[tuple[str, str], ...] = ()
     """(the checkpoint's, MLX's) for any other part of a name."""
     input_first: tuple[str, ...] = ()
-    """Matrices that a checkpoint with a `c_attn` of [in, 3 * in] has the other way round, by name's end."""
+    """Endings of names of matrices that are stored transposed in a checkpoint whose `c_attn` is
+    [in, 3 * in]."""
     prefix: str = ""
-    """What MLX has before every name but the head's."""
+    """MLX's prefix of every name but the head's."""
     spare: tuple[str, ...] = ()
-    """How names end of what no family reads: stored masks, what is for other media. `adapt` is not given it,
-    and it is left out of what is written anew."""
+    """Endings of names of tensors that no family reads: stored masks, what is for other media. `adapt` is not
+    given them, and they are left out of what is written anew."""
     copies: tuple[str, tuple[str, ...]] = ("", ())
-    """A tensor, and how the names end of those that repeat it or that nothing reads beside it."""
+    """A tensor, and endings of names of those that repeat it or that nothing reads if it is there."""
     unread: tuple[str, ...] = ()
-    """Parts of names, each up to its dot, of what no embedding is made of: heads of other tasks, buffers."""
+    """Parts of names, each up to its dot, of what embeddings do not need: heads of other tasks, buffers."""
     tied_fields: tuple[tuple[str, Any], ...] = ()
-    """Config fields that follow from the tying of head and embedding: to be written where that is undone."""
+    """Config fields that follow from tying head and embedding; they are written where that is undone."""
     settled: bool = False
-    """mlx-lm takes a checkpoint whose experts are stacked for one of its own, in which filters are
-    [channels, taps, 1] and norms are stored whole, not less one."""
+    """Does mlx-lm take a checkpoint with stacked experts for one of its own, in which filters are
+    [channels, taps, 1] and norms are stored whole, not less one?"""
 
     modules: tuple[tuple[str, str], ...] = ()
-    """(the checkpoint's, transformers') names of modules, where its class calls them otherwise than files do:
+    """(the checkpoint's, transformers') names of modules that its class calls otherwise than files do:
     beginnings, or parts that begin with a dot."""
     singles: bool = False
-    """Has its class a module for each expert? The others hold them in stacks, whatever files do."""
+    """Has transformers' class a module for each expert? Others hold them in stacks, whatever files do."""
     every: int = 0
-    """How many experts a stack of gates and ups has rows for, some of which may have no matrices in files; 0:
-    for those that have."""
+    """Number of experts for which a stack of gates and ups has rows, some of which may have no matrices in
+    files; 0: only those that have."""
     inside: tuple[str, str] = ("model.language_model.", "")
-    """In a wrapper: what transformers 5 has before the names of the text model, and before the head's."""
+    """In a wrapper: transformers 5's prefixes of the text model's names, and of the head's."""
     towers: Towers = Towers()  # frozen
-    """What is for images and sound, which no model here runs."""
+    """Parts for images and sound, which no model here runs."""
     heads: tuple[str, ...] = ()
-    """How names of draft heads begin, wrappers apart."""
+    """Beginnings of names of draft heads, without a wrapper's prefix."""
     heads_behind: bool = False
-    """Draft heads are stored as layers after the last that the config counts."""
+    """Are draft heads stored as layers after the last that the config counts?"""
 
     def never_read(self, name: str) -> bool:
-        """Is this tensor one of those that are stored beside an encoder and that nothing here reads?"""
+        """Is it stored beside an encoder, with nothing here that reads it (`unread`)?"""
         return any(f".{part}." in f".{name}." for part in self.unread)
 
     def is_spare(self, name: str) -> bool:
-        """Is this tensor one of those, or of one that is packed, or a stored rotary table?"""
+        """Is it one of `spare`, or part of one that is packed, or a stored rotary table?"""
         stem = name.removesuffix(".scales").removesuffix(".biases")
         stored = name if stem == name else f"{stem}.weight"
         return stored.endswith((*self.spare, "rotary_emb.inv_freq"))

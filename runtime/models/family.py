@@ -1,7 +1,8 @@
-"""What a family of models says of itself: the record that its file ends with.
+"""How a family of models describes itself: the record with which its file ends.
 
-A family is one module in this folder. Whoever asks what a model can do (is there a draft head, which numbers
-stay wide, which tensors are for images) reads it here; nobody looks for names in a module.
+A family is one module in this folder. What others need to know of it (is there a draft head, which parameters
+keep their precision, which tensors are for images) they read from this record, and never by looking for names
+in the module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,29 +27,31 @@ class Network(Protocol):
     """
 
     def __call__(self, step: "Step", caches: "Caches") -> "mx.array":
-        """The last layer's normed hidden states [B, L, D] of what the step brings.
+        """The last layer's hidden states [B, L, D], normed, for the step's inputs.
 
-        NotSupported for inputs that the network cannot take: embeddings without ids where ids are looked up
-        in several places, positions where no layer has any.
+        NotSupported for inputs that the network cannot take: embeddings without ids if ids are looked up in
+        several places, positions if no layer uses any.
         """
         ...
 
     def embed(self, ids: "mx.array", step: "Step | None" = None) -> "mx.array":
-        """int32 [B, L] -> what enters the first layer, [B, L, D]: what a step may bring in place of ids.
+        """int32 [B, L] -> what enters the first layer, [B, L, D]; a step may bring that in place of ids.
 
-        step: whose ids they are, where its rows may have adapters.
+        step: the one that the ids belong to, if its rows may have adapters.
         """
         ...
 
     def logits(self, hidden: "mx.array", step: "Step | None" = None) -> "mx.array":
-        """[..., D] -> [..., V]. step: whose hidden states [B, ..., D] they are, where its rows may have
-        adapters.
+        """[..., D] -> [..., V]. step: the one that the hidden states [B, ..., D] belong to, if its rows may
+        have adapters.
         """
         ...
 
     @property
     def shifts(self) -> "Sequence[Rotate | None]":
-        """Per layer how its keys are moved to other positions, None where they cannot be; () for no layer."""
+        """For each layer how its keys are rotated to other positions, None if they cannot be; () for no
+        layer.
+        """
         ...
 
 
@@ -56,12 +59,12 @@ class Reader(Network, Protocol):
     """A Network whose prompts are read by an encoder; the rest of it writes the answer."""
 
     def encode(self, prompt: "Inputs", step: "Step", caches: "Caches") -> None:
-        """Read whole prompts [B, T], one for each row of a step that begins; that step follows."""
+        """Read whole prompts [B, T], one for each row of `step`, which begins these rows and follows."""
         ...
 
 
 class Config(Protocol):
-    """What every family's frozen config can say; the rest is the family's own."""
+    """The fields that every family's frozen config has, beside its own."""
 
     @property
     def vocab_size(self) -> int: ...
@@ -73,7 +76,7 @@ class Config(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A draft head in the target's own file: another network, made and filled as the target's is."""
+    """A draft head in the target's own file: a second network, built and filled as the target's is."""
 
     layout: Callable[[Any], list[LayerSpec]]
     """What each of its layers remembers, by the target's config."""
@@ -81,13 +84,13 @@ class Head:
     """Its modules, by the target's config. Called with (step, caches, hidden, depth=): see
     `mtp.DraftHead`."""
     adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
-    """Its tensors out of all of the checkpoint's, {} where the file has no head."""
+    """Its tensors, from all of the checkpoint's; {} if the file has no head."""
 
 
 RATES = (".A_log", ".dt_bias", ".D")
-"""Numbers of recurrent layers that go through exponentials."""
+"""Parameters of recurrent layers that go through exponentials."""
 CORRECTIONS = (".e_score_correction_bias",)
-"""Of a choice of experts: they differ by less than a 16-bit float can tell."""
+"""Biases of the choice of experts, which differ by less than a 16-bit float can tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +100,32 @@ class Family:
     layout: Callable[[Any], list[LayerSpec]]
     """What each layer remembers, one entry per layer."""
     build: Callable[[Any], Any]
-    """A Network with lazy (unallocated) weights, named as the tensors of the checkpoint."""
+    """A Network with lazy (unallocated) weights, named as the checkpoint's tensors."""
     adapt: Callable[[Any, "dict[str, mx.array]"], "dict[str, mx.array]"]
     """Checkpoint names and layouts -> those of `build`. Lazy: no array is evaluated."""
     wide: tuple[str, ...] = ()
-    """How names of parameters end, in `build`, that never become narrower than they are stored."""
+    """Endings of names of parameters, in `build`, that never become narrower than they are stored."""
     head: Head | None = None
-    """The draft head that files of the family may hold, where it is computed here."""
+    """The draft head that files of the family may hold; None if none is run here."""
     checkpoint: Callable[[Mapping[str, Any]], Checkpoint] = always(PLAIN)  # frozen
-    """What is particular to its files, by the text model's config, which may be one that `parse` refuses."""
+    """What is particular to its files, given the text model's config, even one that `parse` refuses."""
     drafts_as: Literal["model", "assistant", "block"] = "model"
-    """How it drafts for another: as any language model does, or inside its target, whose layer memory an
-    assistant reads and whose hidden states a block draft does. Those two cannot run by themselves."""
+    """How it drafts for another model: as any language model does, or inside its target (an assistant reads
+    the target's layer memory, a block draft its hidden states). The latter two cannot run by themselves.
+    """
     start_id: Callable[[Any], int] | None = None
-    """The id that answers begin with, where an encoder reads the prompt (see Reader); None elsewhere: the
-    answer goes on where the prompt ends."""
+    """The id with which answers begin, if an encoder reads the prompt (see Reader); None: the answer
+    continues the prompt.
+    """
     writes: bool = True
-    """Its answers are text. False: an encoder that looks both ways, which is asked for embeddings alone. It
-    has no next token and no `logits`, reads texts whole, and remembers nothing."""
+    """Does it write text? False: a bidirectional encoder, which makes embeddings only. It has no next token
+    and no `logits`, reads texts whole, and remembers nothing.
+    """
     both_ways: bool = False
-    """Is a config with `is_causal: false` run, too (`models.both_ways`)?"""
+    """Does it also run a config with `is_causal: false` (`models.both_ways`)?"""
     variant: "Callable[[Mapping[str, Any]], Family | str | None] | None" = None
-    """What runs a config in its place that says something of itself besides its name, or the file with it;
-    None of it: nothing."""
+    """The family, or the name of its file, that runs a config in this one's place because of what the config
+    says besides its name; gives None if this one runs it."""
 
     def keeps_dtype(self, name: str) -> bool:
         return name.endswith(self.wide)
