@@ -8,6 +8,7 @@ from pathlib import Path
 from runtime.blocks.forms import EXACT_IN_F32, NEAREST, REPACKED, Form
 from runtime.blocks.types import BlockType
 from runtime.quant import FORMATS
+from tests.support import marked
 from tests.support.blocks import PACKED
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "import.md"
@@ -37,15 +38,8 @@ def _name(form: Form) -> str:
 
 
 def section(page: str) -> str:
-    """What stands between the marks."""
-    return page.partition(BEGIN)[2].partition(END)[0]
-
-
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
+    return marked.section(page, BEGIN, END)
 
 
 if __name__ == "__main__":
-    main()
+    marked.rewrite(PAGE, BEGIN, END, table())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from modelkit.source.gguf.architectures import ROWS
 from modelkit.source.gguf.architectures.architecture import Architecture
+from tests.support import marked
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "import.md"
 BEGIN, END = "<!-- architectures: python -m tests.support.gguf_table -->\n", "<!-- architectures end -->\n"
@@ -24,15 +25,8 @@ def _line(row: Architecture) -> str:
 
 
 def section(page: str) -> str:
-    """What stands between the marks."""
-    return page.partition(BEGIN)[2].partition(END)[0]
-
-
-def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(before + BEGIN + table() + END + rest.partition(END)[2], encoding="utf-8")
+    return marked.section(page, BEGIN, END)
 
 
 if __name__ == "__main__":
-    main()
+    marked.rewrite(PAGE, BEGIN, END, table())

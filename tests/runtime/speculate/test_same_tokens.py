@@ -2,9 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import mlx.core as mx
 import pytest
 
 from runtime.cache.build import LayerMemory, build_memory
@@ -21,7 +19,8 @@ from runtime.speculate.ngram import NgramDrafter
 from runtime.speculate.pair import drafters_for
 from tests.support import drafting
 from tests.support.assistants import load_assistant
-from tests.support.drafting import Texts, texts_of
+from tests.support.drafting import Texts, put_right, texts_of
+from tests.support.engines import prompt
 from tests.support.heads import HeadReference
 
 GREEDY = SamplingParams(temperature=0)
@@ -38,7 +37,7 @@ def _always_drafting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Helped:
-    """A drafter whose guesses are put right now and then, as random weights seldom guess anything."""
+    """A drafter that guesses right more often than its random weights do."""
 
     def __init__(self, inner: Drafter, known: Texts) -> None:
         self.inner, self.known = inner, known
@@ -48,20 +47,13 @@ class Helped:
         self.move, self.clear, self.resize = inner.move, inner.clear, inner.resize
 
     def propose(self, rows: Rows, depth: int) -> Proposal | None:
-        proposal = self.inner.propose(rows, depth)
-        assert proposal is not None
-        tokens: Any = proposal.tokens.tolist()
-        for guess, ids in zip(tokens, rows.ids, strict=True):
-            prompt = next(prompt for prompt in self.known if tuple(ids[: len(prompt)]) == prompt)
-            right = [*prompt, *self.known[prompt]][len(ids) : len(ids) + len(ids) % (depth + 1)]
-            guess[: len(right)] = right
-        return Proposal(mx.array(tokens, dtype=mx.int32), proposal.counts)
+        return put_right(self.inner.propose(rows, depth), rows, depth, self.known)
 
 
 def requests(sampling: SamplingParams) -> list[Request]:
     """Prompts of different lengths; the fourth waits for a place."""
-    prompts = [tuple((n * 7 + i * i + 3) % 150 + 3 for i in range(1 + 13 * n)) for n in range(5)]
-    return [Request((n + 3, *prompt), 30, sampling) for n, prompt in enumerate(prompts)]
+    prompts = [prompt(n, 1 + 13 * n) for n in range(5)]
+    return [Request((n + 3, *ids), 30, sampling) for n, ids in enumerate(prompts)]
 
 
 @pytest.fixture(
