@@ -1,14 +1,14 @@
-"""The one door to drafters: who drafts the next round and how far, learned from the rounds before.
+"""The one door to drafters: which of them drafts in the next round, and how far, learned from earlier rounds.
 
-Several drafters may stand by (a draft model, prompt lookup). What is learned of them is kept per size of
-batch, since both cost and gain depend on how many rows share a round (`runtime.speculate.learner`). What
-happens in a round is in `runtime.speculate.round`.
+There may be several drafters (a draft model, prompt lookup). What is learned of them is kept for each size of
+batch, since cost and gain depend on how many rows share a round (`runtime.speculate.learner`). What happens
+in a round is in `runtime.speculate.round`.
 
-Drafters hear of everything that happens to places, and may be out of memory at any time: then they rest
-(`runtime.speculate.standby`). Nothing that is asked here changes anything; rounds and places do.
+Drafters are told of everything that happens to places, and may run out of memory at any time: then they rest
+(`runtime.speculate.standby`). Asking changes nothing; rounds and places do.
 
-Where nobody pays, asking is all that drafters cost, and of a short round it is a tenth. So then it pauses for
-as many steps as keep it below a 250th.
+If no drafter pays, asking is all that drafters cost, and that is a tenth of a short round. So asking pauses
+then for so many steps that it takes less than a 250th of the time.
 """
 
 import math
@@ -29,14 +29,14 @@ from runtime.speculate.round import Outlook, Round
 from runtime.speculate.standby import Standby
 from runtime.step import Step
 
-ASKING = 0.004  # share of plain rounds that asking may take where nobody is worth it
+ASKING = 0.004  # share of plain rounds that asking may take while no drafter pays
 LONGEST_PAUSE = 31  # steps: a text may begin to repeat itself at any of them
 
 
 class Desk:
-    """drafters: by name, in order of preference where nothing is known yet. memory: the target's.
+    """drafters: by name, in the order of preference as long as nothing is known. memory: the target's.
 
-    learned: what `learned()` gave in an earlier run; what is not understood in it is left out.
+    learned: what `learned()` returned in an earlier run; parts of it that are not understood are ignored.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter], memory: LayerMemory, learned: object = None) -> None:
@@ -48,11 +48,11 @@ class Desk:
         self._began, self._spent = Moment(0.0), Spent()
         self._lesson: tuple[Round, float | None, bool] | None = None  # of a round that is over; see `learn`
         self._asked: tuple[int, Mapping[str, int], int, Sequence[str]] | None = None
-        self._asking_s = self._learning_s = 0.0  # what asking takes where nobody is worth it, and its lesson
-        self._pause, self._pausing_rows = 0, 0  # steps that are left of it, of so many rows
-        self._able = True  # might the rows that it pauses for have drafts?
-        self._paused = self._untold = 0  # steps in a row that nobody was asked at; those not yet told of
-        self._paused_since: Moment | None = None  # from when on; None where something else ran, too
+        self._asking_s = self._learning_s = 0.0  # what asking takes while nobody pays, and learning from it
+        self._pause, self._pausing_rows = 0, 0  # steps that are left of a pause, and its number of rows
+        self._able = True  # could rows have drafts during the pause?
+        self._paused = self._untold = 0  # steps of this pause; those that the learner was not told of yet
+        self._paused_since: Moment | None = None  # None if something else ran in the pause, too
         self._listening = Listening(self._standby, self._learners, self._spent)
 
     def outlook(
@@ -63,10 +63,10 @@ class Desk:
         flying: bool,
         forced: Sequence[int] = (),
     ) -> Outlook:
-        """Might a drafter be asked at this step, and what for?
+        """Which drafters may be asked at this step, and for what.
 
-        ids: all tokens of the decoding rows read so far; flying: one more of each is on its way. limits: the
-        most drafts that each row can use. forced: as in Graded, behind what is on its way.
+        ids: all tokens of the decoding rows that have been read back; flying: one more of each row is in
+        flight. limits: the most drafts that each row can use. forced: as in Graded, after the one in flight.
         """
         if not ids:
             return Outlook(0)
@@ -97,8 +97,8 @@ class Desk:
         return Outlook(len(ids), decision, {name: grades[name] for name in names})
 
     def pauses(self, rows: int, *, shared: bool) -> bool:
-        """Is nobody asked at this step of so many rows? Then it is no round. Asked once for a step.
-        shared: as in `round`.
+        """Is this step of so many rows part of a pause? Then nobody is asked, and it is no round. To be
+        called once per step. shared: as in `round`.
         """
         if rows != self._pausing_rows:
             self._pause, self._paused_since = 0, None
@@ -118,7 +118,7 @@ class Desk:
         return True
 
     def _tell_of_pause(self) -> None:
-        """All its steps at once: to count them one by one takes a hundredth of a short one."""
+        """Tell the learner of all steps of a pause at once: one by one takes a hundredth of a short step."""
         if self._untold:
             self._learners.of(self._pausing_rows).paused(self._untold, able=self._able)
             self._untold = 0
@@ -130,14 +130,14 @@ class Desk:
         return self._round
 
     def disturbed(self) -> None:
-        """The round that has begun does other work, too, or the pause: its time says nothing."""
+        """The round, or the pause, does other work, too, so that its time says nothing."""
         self._paused_since = None
         if self._round is not None:
             self._round.shared = True
 
     def done(self, now: Moment | None) -> None:
-        """The round that was is over, as another step begins; None when none follows. What it teaches is
-        thought about by `learn`, unless it was a try out of plain decoding.
+        """The last round is over, since another step begins now; None if no step follows. What it teaches is
+        left to `learn`, unless it was an exploration from plain decoding.
         """
         self._tell_of_pause()  # first: the next question may be about other rows
         self.learn()
@@ -152,25 +152,27 @@ class Desk:
             self._paused_since = None
 
     def _took(self, last: Round, now: Moment) -> float:
-        """Seconds of a round that is over; of a plain one behind a pause the mean with all of those: asking
-        keeps the host for a moment, which it makes up for in the steps behind it.
+        """Seconds of a round that is over. For a plain one followed by a pause it is the mean of it and the
+        pause's steps: asking delays the host for a moment, which the following steps make up for.
         """
         if self._paused_since is None or last.drafts:
             return self._spent.between(self._began, now)
         return self._spent.between(self._paused_since, now) / (self._paused + 1)
 
     def meanwhile(self) -> None:
-        """To be called while the device computes: what drafters prepare once, and `learn`."""
+        """To be called while the device computes: lets drafters prepare what they do once, and learns."""
         if self._unready:
             self._unready.pop().rehearse()
         self.learn()
         self._listening.judge()
         if self._round is None and not self._pause:
-            self._expect()  # a pause is over: it is asked at the next step, which waits for the answer
+            self._expect()  # a pause is over: the next step asks, and would wait for the answer
 
     @property
     def listens(self) -> bool:
-        """Is a drafter to be heard beside this step? Then `listen` follows, once the step is on its way."""
+        """Is a drafter to be auditioned beside this step? Then `listen` follows, once the step is
+        on its way.
+        """
         return self._listening.wants
 
     def listen(self, count: int, rows: Rows | None) -> None:
@@ -178,7 +180,7 @@ class Desk:
         self._listening.listen(count, rows, self._began)
 
     def learn(self) -> None:
-        """Think about the last round that is over, and what it says about the next: best while the device
+        """Learn from the last round that is over, and decide about the next: best while the device
         computes.
         """
         lesson, self._lesson = self._lesson, None
@@ -189,23 +191,23 @@ class Desk:
             self._expect()
             if not last.drafts:
                 learning_s = _least(time.perf_counter() - began, self._learning_s)
-                # Most of the others teach nothing, and are thought about in no time.
+                # Most other rounds teach nothing, and learning from them takes no time.
                 self._learning_s = learning_s if behind_pause else max(learning_s, self._learning_s)
 
     def _expect(self) -> None:
-        """Decide as if the next question were the last one again, which it mostly is: a decision is kept."""
+        """Decide the last question again, in advance: the next is mostly the same, and decisions are kept."""
         if self._asked is not None:
             rows, grades, most, behind = self._asked
             self._learners.of(rows).decide(grades, most, behind)
 
     def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
-        """Outside of rounds, where a prompt is read: as `Round.keep`."""
+        """As `Round.keep`, for a step that is no round: where a prompt is read, or in a pause."""
         self._memory.commit(step, kept)
         self._standby.observe(step, hidden, kept)
 
     @property
     def observes(self) -> bool:
-        """Does a drafter want to see what the target computes?"""
+        """Does any drafter need to see what the target computes?"""
         return self._standby.observes
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
@@ -230,16 +232,16 @@ class Desk:
         self._standby.each(lambda drafter: drafter.resize(rows))
 
     def give_way(self) -> bool:
-        """Hand back the memory that drafters hold, which then rest; False when there was none."""
+        """Free the memory that drafters hold, which then rest; False if they held none."""
         return self._standby.rest()
 
     def idle(self) -> None:
-        """No row is left and no step follows: those that rest may try again."""
+        """No row is left and no step follows: drafters that rest may try again."""
         self.done(None)
         self._standby.wake(self._memory.rows)
 
     def share(self, limit_bytes: int, own_bytes: int, tokens: int) -> int:
-        """See Standby.share. To be called first before anything runs."""
+        """See Standby.share. To be called a first time before anything runs."""
         return self._standby.share(limit_bytes, own_bytes, tokens)
 
     @property
@@ -249,12 +251,12 @@ class Desk:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The drafters that there are, those that rest included."""
+        """All drafters, those that rest included."""
         return tuple(self._standby.kinds)
 
     @property
     def ahead(self) -> int:
-        """How many tokens beyond its own an entry of any drafter's memory looks."""
+        """How many tokens beyond its own an entry of a drafter's memory depends on, at most."""
         return self._standby.ahead
 
     def describe(self) -> list[Entry]:
@@ -262,15 +264,17 @@ class Desk:
         return self._standby.describe()
 
     def forget(self) -> None:
-        """Whatever of it no row needs."""
+        """Forget what drafters keep of earlier sequences, except what rows need."""
         self._standby.forget()
 
     def learned(self) -> dict[str, Any]:
-        """What is known by now, for a later run, as JSON has it."""
+        """What has been learned so far, as plain data for a later run."""
         self.learn()
         return to_json(self._learners.lessons())
 
 
 def _least(seconds: float, before: float) -> float:
-    """The least of some times: whoever took the processor away in the midst of one is not meant."""
+    """The least of several times, without those in which another program took the processor; it may rise
+    slowly again.
+    """
     return min(seconds, 1.1 * before or math.inf)

@@ -1,16 +1,16 @@
-"""One step of the target with guesses to verify, or without: what happens in it, in the only right order.
+"""One step of the target, with drafts to verify or without: what happens in it, in the only right order.
 
-    outlook = desk.outlook(ids, limits, flying=...)     might anybody be worth waiting for? a question
+    outlook = desk.outlook(ids, limits, flying=...)     could drafts be worth waiting for tokens in flight?
     with desk.round(now, outlook, shared=...) as here:
-        guess = here.propose(rows, limits)              once all tokens are known; left out for a plain round
-        ...                                             the forward pass, and what the target draws
+        guess = here.propose(rows, limits)              once all tokens are known; not for a plain round
+        ...                                             the forward pass, and the target's draws
         here.keep(step, hidden, kept)
 
-`keep` commits first, since layer memory may refuse, and nothing has happened then. Drafters see what the
-target computed before they forget what it did not keep, as what they forget to is where they read on. Leaving
-without `keep`, by whatever exception, commits nothing: drafters forget all that was proposed.
+`keep` commits first, since layer memory may refuse, and then nothing has happened. Drafters see what the
+target computed before they forget what it did not keep, since they read on from where they have forgotten to.
+Leaving without `keep`, by whatever exception, commits nothing: drafters forget all that was proposed.
 
-What a round costs is known when the next one begins, so it is learned from by `done`.
+What a round costs is known when the next one begins, so `done` learns from it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,22 +34,22 @@ NOTHING: Mapping[str, int] = {}
 
 
 class Outlook(NamedTuple):
-    """What can be said of the next round before the tokens in flight are known."""
+    """What is known of the next round before the tokens in flight are."""
 
     rows: int
-    """How many decode."""
+    """Rows that decode."""
     decision: Decision = NOBODY
-    """Whom one would ask."""
+    """Which drafters would be asked."""
     expected: Mapping[str, int] = NOTHING
-    """By drafter: the grade of a guess that takes the tokens in flight for granted. Whether they come true
-    judges a draft at no cost.
+    """By drafter: the grade of a guess that includes the tokens in flight. Whether these come true judges the
+    drafter at no cost.
     """
     able: bool = True
-    """May any row have a draft at all?"""
+    """Could any row use a draft?"""
 
     @property
     def asks(self) -> bool:
-        """Might a drafter be asked? If not, no token in flight need be read first."""
+        """Would a drafter be asked? If not, the tokens in flight need not be read first."""
         return bool(self.decision.offers)
 
 
@@ -58,27 +58,27 @@ class Guess:
     """A proposal to verify."""
 
     drafter: str
-    """The name of who made it."""
+    """The name of the drafter that made it."""
     depth: int
-    """As it was asked for; the proposal may have fewer tokens."""
+    """The depth that was asked for; the proposal may have fewer tokens."""
     proposal: Proposal
     grade: int = 1
-    """The drafter's, when it was asked."""
+    """The drafter's grade when it was asked."""
 
 
 class Round:
-    """Made by `Desk.round`. shared: the step does other work too, so that its time says nothing.
+    """Made by `Desk.round`. shared: the step does other work, too, so that its time says nothing.
 
-    price, leaves_plain: as decided (`Decision`), where it was tried to learn something.
+    price, leaves_plain: those of the `Decision`, for a round that explores.
     """
 
     _guess: Guess | None = None
     price, leaves_plain = 0.0, False
     _judged: Sequence[tuple[int, int]] = ()
-    _reader: str | None = None  # who caught up with its rows, so that its time is no round's
-    _tried = False  # who was asked to learn whether it pays
+    _reader: str | None = None  # a drafter that caught up with its rows, which takes longer than a round
+    _tried = False  # was it asked in order to learn whether it pays?
     _ran = False
-    _open: list[int] | None = None  # lengths to settle to: drafters may hold more than the target
+    _open: list[int] | None = None  # the lengths to settle to, while drafters may hold more than the target
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Round:
             self._settle()
 
     def propose(self, rows: Rows, limits: Sequence[int]) -> Guess | None:
-        """Guesses for rows whose tokens are all known; None for a plain round. limits: the most drafts that
+        """Drafts for rows whose tokens are all known; None for a plain round. limits: the most drafts that
         each row can use.
         """
         forced = [len(run) for run in rows.forced(MOST_FORCED)]
@@ -114,7 +114,7 @@ class Round:
             return None
         decision = learner.decide(grades, max(limits), self._standby.behind(rows.ids))
         for place, offer in enumerate(decision.offers):
-            # Set before asking: whatever is raised in the middle, `__exit__` forgets what was proposed.
+            # Set before asking: if anything is raised, `__exit__` forgets what was proposed.
             self._open = [len(ids) - 1 for ids in rows.ids]
             proposal = self._standby.ask(offer.name, rows, offer.depth)
             reading = proposal is not None and proposal.reading
@@ -127,15 +127,15 @@ class Round:
                 self._guess = Guess(offer.name, offer.depth, proposal, grades[offer.name])
                 return self._guess
             self._settle()  # nobody will judge what was proposed
-            if not reading:  # not asked at every step if it often has nothing
+            if not reading:  # one that often has nothing is not asked at every step
                 learner.saw(offer.name, grades[offer.name], False)
         return None
 
     def keep(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
-        """The target computed `hidden` [B, L, D] for this step; of each row the first kept[b] tokens stay.
-        hidden: None where nobody wants to see it (`Desk.observes`).
+        """The target has computed `hidden` [B, L, D] for this step; row b keeps its first kept[b] tokens.
+        hidden: None if no drafter needs it (`Desk.observes`).
 
-        NotSupported, with nothing done, where layer memory cannot keep just these.
+        NotSupported, with nothing done, if layer memory cannot keep just these.
         """
         # First, as it may refuse: nothing has happened yet then, and `_settle` forgets all that was proposed.
         self._memory.commit(step, kept)
@@ -143,18 +143,18 @@ class Round:
         if self._guess is not None:
             self._open = [start + count for start, count in zip(step.starts, kept, strict=True)]
             self._judged = [(count - 1, n - 1) for count, n in zip(step.counts, kept, strict=True)]
-        # Before settling: a drafter reads on from what it forgets to, and `hidden` is not there again.
+        # Before settling: a drafter reads on from where it has forgotten to, and `hidden` comes only once.
         self._standby.observe(step, hidden, kept)
         if self._open is not None:
             self._settle()
 
     @property
     def drafts(self) -> bool:
-        """Has it guesses to verify?"""
+        """Has it drafts to verify?"""
         return self._guess is not None
 
     def done(self, seconds: float | None) -> None:
-        """The step is over and took so long; None when none follows, so that its cost stays unknown."""
+        """The step is over and took so many seconds; None if that is not known, as no step follows."""
         spent_s = None if self.shared or not self._ran else seconds
         seconds = None if self._reader else spent_s
         learner, guess = self._learners.of(self._rows), self._guess

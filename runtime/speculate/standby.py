@@ -1,10 +1,10 @@
-"""The drafters that stand by: told of all that happens to places, and put to rest when memory is short.
+"""The drafters of a model: told of everything that happens to places, and put to rest when memory is short.
 
-A drafter with layer memory of its own counts in the engine's budget, and is the first to give way: it hands
-all its memory back and rests until the engine is idle. So drafting never makes a row fail.
+A drafter with layer memory of its own counts in the engine's budget and is the first to give way: it frees
+all its memory and rests until the engine is idle. So drafting never makes a row fail.
 
-Such a drafter also has a prefix store of its own, so that a conversation's next turn finds what it has read.
-It is in memory only: after a restart a draft reads from ids again, which costs it time and nothing else.
+Such a drafter also has a prefix store of its own, so that a conversation's next turn finds what was read. The
+store is in memory only: after a restart the drafter reads everything again, which costs only time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -34,8 +34,8 @@ from runtime.step import Step
 
 
 class Standby:
-    """`awake`: drafters by name, those that rest left out, in order of preference. graded: those that know
-    beforehand how good a guess will be.
+    """awake: the drafters by name, in the order of preference, without those that rest. graded: those that
+    know beforehand how good a guess will be.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter]) -> None:
@@ -44,7 +44,7 @@ class Standby:
         self.awake = {
             name: one for name, one in drafters.items() if not isinstance(one, Remembers) or one.memory.rows
         }
-        # Asked for at every step, and looking whether a class has a protocol's methods takes 10 us.
+        # Needed at every step, and to check whether a class has a protocol's methods takes 10 us.
         self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
         self._observers = [name for name, one in drafters.items() if isinstance(one, Observes)]
         self._readers = {name: one for name, one in drafters.items() if isinstance(one, Reads)}
@@ -52,7 +52,7 @@ class Standby:
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """What drafting costs each of them, those that rest included."""
+        """What drafting with each of them costs, those that rest included."""
         return {
             name: Kind(
                 drafter.token_cost,
@@ -65,14 +65,16 @@ class Standby:
 
     @property
     def ahead(self) -> int:
-        """How many tokens beyond its own the entries of any of them look."""
+        """How many tokens beyond its own an entry of any drafter's memory depends on, at most."""
         return max((drafter.ahead for drafter in self._remembering.values()), default=0)
 
     def share(self, limit_bytes: int, own_bytes: int, tokens: int) -> int:
-        """Give drafters their parts of what may be kept of earlier sequences; what is left for the target.
+        """Divide what may be kept of earlier sequences between the drafters and the target. Returns the
+        target's part.
 
-        own_bytes: what the target keeps of a sequence of `tokens` tokens. The parts are as large as what each
-        keeps of one, so all of them remember about equally long. Another time, their parts change.
+        own_bytes: what the target keeps of a sequence of `tokens` tokens. Parts are proportional to what each
+        keeps of one, so that all remember sequences for about as long. May be called again, with another
+        limit.
         """
         sizes = {name: sequence_bytes(one.memory.layout, tokens) for name, one in self._remembering.items()}
         whole = own_bytes + sum(sizes.values())
@@ -87,7 +89,7 @@ class Standby:
 
     @property
     def kept_bytes(self) -> int:
-        """What they hold of earlier sequences."""
+        """What drafters hold of earlier sequences."""
         return sum(store.nbytes for store in self._stores.values())
 
     def describe(self) -> list[Entry]:
@@ -99,18 +101,18 @@ class Standby:
         ]
 
     def forget(self) -> None:
-        """All of it that no row needs."""
+        """Forget what drafters keep of earlier sequences, except what rows need."""
         for store in self._stores.values():
             store.clear()
 
     def grades(self, ids: Sequence[Sequence[int]], forced: Sequence[int] = ()) -> dict[str, int]:
-        """Those who have something to say about these rows, and how good it is. forced: as in Graded."""
+        """The drafters that have a guess for these rows, and how good it is. forced: as in Graded."""
         graded = self.graded
         found = {name: graded[name].grade(ids, forced) if name in graded else 1 for name in self.awake}
         return {name: grade for name, grade in found.items() if grade}
 
     def behind(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """Those who would have to read for long before they draft for these rows."""
+        """The drafters that would have to read for long before they could draft for these rows."""
         return [name for name, one in self._readers.items() if name in self.awake and one.behind(ids)]
 
     def ask(self, name: str, rows: Rows, depth: int) -> Proposal | None:
@@ -121,7 +123,7 @@ class Standby:
             return None
 
     def audition(self, name: str, rows: Rows, count: int) -> Audition | None:
-        """As Auditions.audition; None, too, of one that rests."""
+        """See Auditions.audition; None also for a drafter that rests."""
         drafter = self.awake.get(name)
         try:
             return drafter.audition(rows, count) if isinstance(drafter, Auditions) else None
@@ -130,7 +132,7 @@ class Standby:
             return None
 
     def each(self, what: Callable[[Drafter], None]) -> None:
-        """Do this with all of them, in turn. One that has no room for it rests."""
+        """Call this with each drafter in turn. One that has no room for it rests from then on."""
         for name, drafter in list(self.awake.items()):
             try:
                 what(drafter)
