@@ -276,21 +276,7 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
         follower = Follower(group, share_of(reference, folder, cut, group, adapters))
         follower.run()
         return kept(follower._kept.store) | {"memories": len(follower._memories)}
-    play = SCENES[scene]
-
-    def drafters(target: LoadedModel, memory: LayerMemory) -> dict[str, Drafter]:
-        by = None
-        if scene == "plain":
-            return {}
-        if scene == "block":
-            (folder / "block").mkdir(parents=True, exist_ok=True)
-            by = load_block_draft(folder / "block")
-        elif scene in ("draft", "brief"):
-            by = reference.load(folder)
-        elif "ask" in scene:
-            return {"lookup": NgramDrafter()}
-        return drafters_for(target, by, memory)
-
+    play, drafters = SCENES[scene], partial(_drafters, scene, reference, folder)
     adapters: dict[str, LowRanks] = {}
 
     def whole() -> LoadedModel:
@@ -310,18 +296,27 @@ def played(group: Group, kind: str, scene: str, cut: str) -> object:
     alone = Engine(whole, options(), drafters, None, sources())
     expected = play(alone)
     alone.close()
-    crew = Engine(
-        share,
-        options(),
-        drafters,
-        None,
-        sources(),
-        crew=Leading(group),
-    )
+    crew = Engine(share, options(), drafters, None, sources(), crew=Leading(group))
     said = play(crew)
     mine = crew.call(lambda _model: kept(store_of(crew)))
     crew.close()
     return {"same": said == expected, "said": said, "expected": expected, "kept": mine}
+
+
+def _drafters(
+    scene: str, reference: Reference, folder: Path, target: LoadedModel, memory: LayerMemory
+) -> dict[str, Drafter]:
+    if scene == "plain":
+        return {}
+    if "ask" in scene:
+        return {"lookup": NgramDrafter()}
+    other = None
+    if scene == "block":
+        (folder / "block").mkdir(parents=True, exist_ok=True)
+        other = load_block_draft(folder / "block")
+    elif scene in ("draft", "brief"):
+        other = reference.load(folder)
+    return drafters_for(target, other, memory)
 
 
 def headed(group: Group, kind: str, cut: str) -> object:
