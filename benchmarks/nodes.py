@@ -29,7 +29,7 @@ import mlx.nn as nn  # noqa: E402
 
 from runtime.cache.build import build_memory  # noqa: E402
 from runtime.cache.protocol import by_layout  # noqa: E402
-from runtime.cpu.stated import Guessed, stated_by  # noqa: E402
+from runtime.cpu.stated import GuessParams, stated_by  # noqa: E402
 from runtime.loaded import LoadedModel  # noqa: E402
 from runtime.nn import ops  # noqa: E402
 from runtime.nn.moe import SwitchLinear  # noqa: E402
@@ -81,7 +81,7 @@ class Answer:
         network = self._model.network
         stated = stated_by(network)
         if stated is not None:
-            by = Guessed(None, None, [self._length + 1])
+            by = GuessParams(None, None, [self._length + 1])
             found = ops.table.guess(stated, step, None, by_layout(self.memory), by)
             self.end = found is not None
             if found is not None:

@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.cpu.stated import Attends, Feeds, Scoring, Stacks
+from runtime.cpu.stated import AttentionParts, ExpertParts, FeedForwardParts, Scoring
 from runtime.step import Step
 
 RELU: Mapping[str, Any] = {"relu": lambda x: mx.maximum(x, 0)}
@@ -38,7 +38,7 @@ class Composed:
         y = self._of["linear"](module, x)
         return to + y if after is None else self._of["add_rms_norm"](after, y, to)
 
-    def feed_forward(self, x: mx.array, by: Feeds) -> mx.array:
+    def feed_forward(self, x: mx.array, by: FeedForwardParts) -> mx.array:
         parts = self.projections(by.opening, x if by.norm is None else self._normed(by.norm, x))
         if by.halves:
             parts = list(mx.split(parts[0], 2, axis=-1))
@@ -49,7 +49,7 @@ class Composed:
         inner = self._inner(parts, by.activation) if by.bends is None else self._of["bend"](by.bends, *parts)
         return self._closed(by.down, inner, x, by)
 
-    def attention(self, x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
+    def attention(self, x: mx.array, by: AttentionParts, step: Step, cache: AttentionCache) -> mx.array:
         heads = by.heads
         read = x if by.norm is None else self._normed(by.norm, x)
         read = read if by.norm_scale == 1 else read * by.norm_scale
@@ -73,7 +73,12 @@ class Composed:
         return self._closed(by.close, seen, x, by)
 
     def _seen(
-        self, queries: mx.array, kept: Sequence[mx.array], by: Attends, step: Step, cache: AttentionCache
+        self,
+        queries: mx.array,
+        kept: Sequence[mx.array],
+        by: AttentionParts,
+        step: Step,
+        cache: AttentionCache,
     ) -> mx.array:
         """What heads see. kept: keys and values, or keys that are values, too; none where they are read."""
         heads, (query_norm, key_norm) = by.heads, by.head_norms or (None, None)
@@ -91,7 +96,7 @@ class Composed:
         return self._of["remember"](step, cache, queries, keys, values, scoring)
 
     def _placed(
-        self, flat: mx.array, norm: Any, by: Attends, step: Step, *, factors: bool = False
+        self, flat: mx.array, norm: Any, by: AttentionParts, step: Step, *, factors: bool = False
     ) -> mx.array:
         """Queries or keys as they are remembered or asked with, but for a turn that has no norm behind it."""
         heads = by.heads
@@ -110,7 +115,9 @@ class Composed:
             x = x if norm is None else self._normed(norm, x)
         return x
 
-    def _closed(self, module: Any, x: mx.array, to: mx.array, by: Attends | Feeds) -> mx.array:
+    def _closed(
+        self, module: Any, x: mx.array, to: mx.array, by: AttentionParts | FeedForwardParts
+    ) -> mx.array:
         if by.share == 1 or by.after is not None:
             return self.closing(module, x, to, by.after)
         return to + self._of["linear"](module, x) * by.share
@@ -131,7 +138,7 @@ class Composed:
         return x
 
     def experts(
-        self, by: Stacks, x: mx.array, chosen: mx.array, weights: mx.array, together: int | None
+        self, by: ExpertParts, x: mx.array, chosen: mx.array, weights: mx.array, together: int | None
     ) -> mx.array:
         def answer(rows: mx.array, asked: mx.array, ordered: bool) -> mx.array:
             parts = [self._of["gather"](stack, rows, asked, ordered) for stack in by.opening]

@@ -52,7 +52,7 @@ class Scoring(NamedTuple):
     """Values are so many first numbers of the keys; None: they are remembered beside these."""
 
 
-class Opens(NamedTuple):
+class OutputGate(NamedTuple):
     """A gate of attention's output: act(by(norm(x)))."""
 
     by: Any
@@ -61,7 +61,7 @@ class Opens(NamedTuple):
     """Its name in `runtime.nn.activation.NAMES`."""
 
 
-class Attends(NamedTuple):
+class AttentionParts(NamedTuple):
     """after(close(attention)), whose queries, keys and values the opening modules make of norm(x)."""
 
     heads: "Heads"
@@ -88,7 +88,7 @@ class Attends(NamedTuple):
     """
     share: float = 1.0
     beside: bool = False
-    gate: Opens | None = None
+    gate: OutputGate | None = None
     """Multiplies attention's output; None: no gate, or one that comes with the queries (`Heads.gated`)."""
     value_scale: float = 1.0
     """Multiplies values; other than 1 only where they have a matrix of their own."""
@@ -99,7 +99,7 @@ class Attends(NamedTuple):
     low: Sequence[tuple[Any, Any] | None] = ()
 
 
-class Latents(NamedTuple):
+class LatentAttentionParts(NamedTuple):
     """after(close(attention)) of latent attention (`runtime.nn.mla`): all heads attend to one vector per
     token, a latent and the part of a key that carries the position.
     """
@@ -126,7 +126,7 @@ class Latents(NamedTuple):
     close: Any
     after: Any
     factors: Callable[[Step], mx.array | None] | None = None
-    """As in `Attends`."""
+    """As in `AttentionParts`."""
     share: float = 1.0
     beside: bool = False
     reads: Literal[False] = False
@@ -134,7 +134,7 @@ class Latents(NamedTuple):
     sums: Any = None
 
 
-class Folds(NamedTuple):
+class RecurrentParts(NamedTuple):
     """after(close(gated(a recurrence over tokens, of norm(x))))."""
 
     norm: Any
@@ -154,7 +154,7 @@ class Folds(NamedTuple):
     rule: Any
     """The module with the rule's parameters."""
     sizes: Any
-    """Those of delta and ssd; selective: what makes its gates, a `Selects`."""
+    """Those of delta and ssd; selective: what makes its gates, a `SelectiveParts`."""
     gated_norm: Any
     """See `runtime.nn.operations.Operations.gated_norm`; None: the output times `activation` of its gate."""
     close: Any
@@ -187,7 +187,7 @@ class Folds(NamedTuple):
         return self.kind == "rg_lru"
 
 
-class Selects(NamedTuple):
+class SelectiveParts(NamedTuple):
     """How step sizes, and inputs and outputs of the state, are made of what passed the convolution
     (Mamba).
     """
@@ -200,7 +200,7 @@ class Selects(NamedTuple):
     """From the low-rank vector to step sizes."""
 
 
-class Gates(NamedTuple):
+class PerLayerGate(NamedTuple):
     """after(close(act(open(x)) * own)), own being this sublayer's part of what a step brings (Gemma 3n)."""
 
     open: Any
@@ -212,7 +212,7 @@ class Gates(NamedTuple):
     after: Any
 
 
-class Times(NamedTuple):
+class Multiply(NamedTuple):
     """The stream is multiplied by this number; nothing is added."""
 
     by: mx.array
@@ -221,32 +221,32 @@ class Times(NamedTuple):
     """Of the stream."""
 
 
-class Lays(NamedTuple):
+class AppendInput(NamedTuple):
     """Appends c, which a step brings for all layers, to the stream: [x | c]."""
 
     width: int
     """Of x, and of c."""
 
 
-class Becomes(NamedTuple):
+class UpdateAppended(NamedTuple):
     """The appended c becomes a sublayer's answer to it, or to [x | c] if the sublayer reads both. Nothing is
     added.
     """
 
-    by: "Attends | Feeds"
+    by: "AttentionParts | FeedForwardParts"
 
 
-class Hears(NamedTuple):
+class ReadAppended(NamedTuple):
     """A sublayer reads x + close(c), c being what is appended to the stream, and adds to x. c is dropped."""
 
     close: Any
-    by: Folds
+    by: RecurrentParts
 
 
-class Predicts(NamedTuple):
+class AltUpPredict(NamedTuple):
     """AltUp (arXiv 2301.13310) keeps several residual streams side by side, and layers compute on one of
     them, x. Here all of them are predicted from each other, by tanh(norm(x) router) shares. A copy of the new
-    x is appended, to which `OfCopy` adds.
+    x is appended, to which `AltUpActive` adds.
     """
 
     norm: Any
@@ -260,8 +260,8 @@ class Predicts(NamedTuple):
     norm_scale: float = 1.0
 
 
-class Corrects(NamedTuple):
-    """All streams are corrected by what became of the copy, with shares made of it as in `Predicts`. The
+class AltUpCorrect(NamedTuple):
+    """All streams are corrected by what became of the copy, with shares made of it as in `AltUpPredict`. The
     copy is then one of the corrected x, times `scale`.
     """
 
@@ -276,21 +276,21 @@ class Corrects(NamedTuple):
     norm_scale: float = 1.0
 
 
-class OfCopy(NamedTuple):
+class AltUpActive(NamedTuple):
     """A sublayer that computes on the copy."""
 
-    by: "Attends | Bypasses | Times | Feeds"
+    by: "AttentionParts | LaurelParts | Multiply | FeedForwardParts"
     streams: int
 
 
-class Joins(NamedTuple):
+class AltUpJoin(NamedTuple):
     """A sublayer's answer to the copy is added to all streams but the first, and the copy is dropped."""
 
-    by: Gates
+    by: PerLayerGate
     streams: int
 
 
-class Bypasses(NamedTuple):
+class LaurelParts(NamedTuple):
     """n + after(close(open(n))), n being norm(x) (LAuReL, arXiv 2411.07501)."""
 
     norm: Any
@@ -300,7 +300,7 @@ class Bypasses(NamedTuple):
     beside: bool = False
 
 
-class Feeds(NamedTuple):
+class FeedForwardParts(NamedTuple):
     """after(down(inner)): inner is act(gate) · up or, of one part, act(part)."""
 
     norm: Any
@@ -324,8 +324,8 @@ class Feeds(NamedTuple):
     low: Sequence[tuple[Any, Any] | None] = ()
 
 
-class Stacks(NamedTuple):
-    """Experts: each answers down(inner), with inner as in `Feeds`, or by `clip`."""
+class ExpertParts(NamedTuple):
+    """Experts: each answers down(inner), with inner as in `FeedForwardParts`, or by `clip`."""
 
     opening: Sequence[Any]
     """Stacks of matrices: of [gate, up], or one."""
@@ -335,7 +335,7 @@ class Stacks(NamedTuple):
     down: Any
 
 
-class Decodes(NamedTuple):
+class DecoderParts(NamedTuple):
     """A network from ids to logits: head(norm(layers(scale * table[ids]))) * times, and a softcap."""
 
     table: Any
@@ -350,13 +350,13 @@ class Decodes(NamedTuple):
     """Memories of each layer, side by side in the layout."""
 
 
-def stated_by(network: Any) -> Decodes | None:
+def stated_by(network: Any) -> DecoderParts | None:
     """How this network describes itself; not a description of one that it stands for."""
     stated = getattr(type(network), "stated", None)
     return None if stated is None else stated(network)
 
 
-class Draws(NamedTuple):
+class DrawParams(NamedTuple):
     """How the tokens of R rows are drawn (`runtime.sampling`); each field has one number per row."""
 
     seeds: tuple[int, ...]
@@ -373,7 +373,7 @@ class Draws(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Biased:
+class LogitBiases:
     """What is added to the logits of R rows. The same object as long as the rows are the same."""
 
     ids: tuple[tuple[int, ...], ...]
@@ -382,7 +382,7 @@ class Biased:
     """For each of a row's ids; -inf: it is never drawn."""
 
 
-class Penalised(NamedTuple):
+class PenaltyParams(NamedTuple):
     """How the logits of ids that came before are lowered, for R rows (`runtime.sampling.penalties`); each
     field has one number per row.
     """
@@ -399,26 +399,26 @@ class Penalised(NamedTuple):
         return ids[0 if window < 0 else max(stop - window, 0) : stop]
 
 
-class Guessed(NamedTuple):
+class GuessParams(NamedTuple):
     """How the tokens that follow a step's are drawn."""
 
     ids: int | None
     """Only from so many first ids of the vocabulary; None: from all."""
-    draws: Draws | None
+    draws: DrawParams | None
     """None: the likeliest."""
     positions: Sequence[int]
     """Of each row, the position of the first token that is drawn."""
     looks: bool = False
     """Say of each token whether its logits are numbers; only where one is drawn behind each of a step's."""
-    penalised: tuple[Penalised, Sequence[Sequence[int]]] | None = None
+    penalised: tuple[PenaltyParams, Sequence[Sequence[int]]] | None = None
     """Penalties, and each row's ids to which they apply: where one token is drawn behind each of a step's,
     those before the step; else all that are known.
     """
-    biased: Biased | None = None
+    biased: LogitBiases | None = None
     """Added after that."""
 
 
-class Behind(NamedTuple):
+class NextTokens(NamedTuple):
     """Tokens that follow those of a step, of n rows."""
 
     tokens: mx.array
@@ -460,7 +460,7 @@ class Routing(NamedTuple):
     """near: how much worse than the best, relatively, an expert may be to count."""
 
 
-class Reads(NamedTuple):
+class ScaledRMS(NamedTuple):
     """x / √(mean(x²) + eps) · by · times."""
 
     by: mx.array
@@ -469,15 +469,15 @@ class Reads(NamedTuple):
     times: float
 
 
-class Asks(NamedTuple):
+class MixtureParts(NamedTuple):
     """after(the experts' answers to norm(x), weighed by the router)."""
 
     norm: Any
     router: Any
     """A linear layer with one output for each expert, its score."""
     routing: Routing
-    experts: Stacks
-    shared: Feeds | None
+    experts: ExpertParts
+    shared: FeedForwardParts | None
     """Experts that always answer, too. If they have a norm of their own, they read that of x in place of
     norm(x).
     """
@@ -486,7 +486,7 @@ class Asks(NamedTuple):
     after: Any
     share: float = 1.0
     beside: bool = False
-    reading: Reads | None = None
+    reading: ScaledRMS | None = None
     """What the router reads; None: norm(x)."""
     answered: Any = None
     """An RMS norm of the experts' answer, before that of the shared ones is added; or None."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Guessed
+from runtime.cpu.stated import GuessParams
 from runtime.engine.request import TokenLogprob
 from runtime.engine.row import Row
 from runtime.records import dataclass
@@ -129,7 +129,7 @@ class Drawing:
             self._sampler = ([*rows], dropped, Sampler([row.request.sampling for row in rows], dropped))
         return self._sampler[2]
 
-    def plainly(self, rows: list[Row], positions: list[int], columns: int) -> Guessed | None:
+    def plainly(self, rows: list[Row], positions: list[int], columns: int) -> GuessParams | None:
         """How tokens of each row are drawn, where their logits and what a request says of ids decide, and
         nobody asks for more of them. positions: where the first of so many columns will stand.
         """

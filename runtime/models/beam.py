@@ -14,7 +14,7 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Decodes
+from runtime.cpu.stated import DecoderParts
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, Trunk, attention_layout, head_norms, layer_ropes
 from runtime.models.decoder_config import layer_count, read_shape, read_softcap, rope_of_kind
@@ -173,7 +173,7 @@ class Beam(CausalLM):
         norm = _norm(config, 2 * len(layers) + 1)
         super().__init__(config, layers, norm, logit_softcap=config.softcap, trunk=SummedTrunk)
 
-    def stated(self) -> Decodes | None:
+    def stated(self) -> DecoderParts | None:
         return None if self.trunk.is_tapped else self.decodes()
 
 

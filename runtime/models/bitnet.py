@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Feeds
+from runtime.cpu.stated import FeedForwardParts
 from runtime.errors import UnsupportedModel
 from runtime.models.checkpoint import TRUNK, Checkpoint, always
 from runtime.models.config import Fields
@@ -143,7 +143,7 @@ class NormedMLP(GatedMLP):
         gate, up = projections((self.gate_proj, self.up_proj), read, step)
         return linear(self.down_proj, self.ffn_sub_norm(gated(self._activation, gate, up)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """Kernels have no norm there."""
         return None
 

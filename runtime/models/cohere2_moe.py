@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes
@@ -161,7 +161,7 @@ class Mixture(SharedMoE):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return super().__call__(x, step) * self._share
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         said = super().states(norm, after)
         return None if said is None or after is not None else said._replace(share=self._share)

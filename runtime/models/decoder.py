@@ -24,7 +24,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import Caches, Rotate, by_layout
-from runtime.cpu.stated import Decodes
+from runtime.cpu.stated import DecoderParts
 from runtime.models.decoder_config import DecoderConfig
 from runtime.models.headed import Headed, untied_head
 from runtime.models.taps import Taps
@@ -150,7 +150,7 @@ class CausalLM(Headed):
     def shifts(self) -> list[Rotate | None]:
         return [getattr(getattr(layer, "self_attn", None), "shift", None) for layer in self.trunk.layers]
 
-    def stated(self) -> Decodes | None:
+    def stated(self) -> DecoderParts | None:
         """From ids to logits, where it is no more than what this class makes of it."""
         plain = type(self).logits is Headed.logits and type(self).__call__ is Headed.__call__
         if not plain or type(self.trunk) is not Trunk or self.trunk.is_tapped:

@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layer
-from runtime.cpu.stated import Attends, Decodes, Feeds
+from runtime.cpu.stated import AttentionParts, DecoderParts, FeedForwardParts
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields
 from runtime.models.decoder import layer_ropes
@@ -164,7 +164,7 @@ class Attention(SelfAttention):
         """As before: `states` says what else `flat` does with it (`stated_together`)."""
         return super().opening()
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         said = super().states(norm, after)
         return None if said is None else said._replace(key_scale=self._times)
 
@@ -186,7 +186,7 @@ class MLP(Module):
         inner = gated(self._activation, gate * self._times.gate, up)
         return linear(self.down_proj, inner, step) * self._times.down
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
         said = feeds(norm, (self.gate_proj, self.up_proj), self._activation, self.down_proj, after)
         times = self._times
@@ -263,7 +263,7 @@ class FalconH1(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Trunk(config), untied_head(config), scale=config.times.head)
 
-    def stated(self) -> Decodes:
+    def stated(self) -> DecoderParts:
         return self.decodes(embed_scale=self.trunk.embed_scale, memories=2)
 
 

@@ -16,7 +16,15 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import Bypasses, Corrects, Feeds, Joins, OfCopy, Predicts, Times
+from runtime.cpu.stated import (
+    AltUpActive,
+    AltUpCorrect,
+    AltUpJoin,
+    AltUpPredict,
+    FeedForwardParts,
+    LaurelParts,
+    Multiply,
+)
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -197,15 +205,15 @@ class AltUp(Module):
         scores = linear(self.modality_router, self.router_norm(active) * self._hidden**-1, step)
         return softcap(scores.astype(mx.float32), 1.0).astype(active.dtype)  # tanh
 
-    def predicts(self) -> Predicts | None:
+    def predicts(self) -> AltUpPredict | None:
         """What `predict` does, with a copy of the active stream; None: it is not as kernels have it."""
         router, shares = self.modality_router, self.prediction_coefs
         known = stated_together(type(self), "predict", "predicts")
         if not known or not MATRICES.issuperset((type(router), type(shares))):
             return None
-        return Predicts(self.router_norm, router, shares, self._streams, self._active, self._hidden**-1)
+        return AltUpPredict(self.router_norm, router, shares, self._streams, self._active, self._hidden**-1)
 
-    def corrects(self, *, scaled: bool) -> Corrects | None:
+    def corrects(self, *, scaled: bool) -> AltUpCorrect | None:
         """What `correct` does, and what the active stream is then, scaled or not; None as above."""
         router, shares = self.modality_router, self.correction_coefs
         known = stated_together(type(self), "correct", "corrects")
@@ -213,7 +221,7 @@ class AltUp(Module):
             return None
         scale = self.correct_output_scale if scaled else None
         norm_scale = self._hidden**-1
-        return Corrects(self.router_norm, router, shares, self._streams, self._active, scale, norm_scale)
+        return AltUpCorrect(self.router_norm, router, shares, self._streams, self._active, scale, norm_scale)
 
 
 class Laurel(Module):
@@ -226,13 +234,13 @@ class Laurel(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return closing(self.linear_right, linear(self.linear_left, x, step), x, self.post_laurel_norm, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Bypasses | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> LaurelParts | None:
         """Beside the sublayer that reads norm(x), too."""
         left, right, own = self.linear_left, self.linear_right, self.post_laurel_norm
         known = norm is not None and after is None and fit(norm, own)
         if not known or not MATRICES.issuperset((type(left), type(right))):
             return None
-        return Bypasses(norm, left, right, own, beside=True)
+        return LaurelParts(norm, left, right, own, beside=True)
 
 
 class SparseMLP(GatedMLP):
@@ -259,7 +267,7 @@ class SparseMLP(GatedMLP):
         least = mean + mx.sqrt(mx.maximum(square - mean.square(), 0)) * self._spreads
         return mx.maximum(wide - least, 0).astype(gate.dtype)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
         if self.total is not None:
             return None
@@ -319,15 +327,15 @@ class Block(Module):
         before, after = self.input_layernorm, self.post_attention_layernorm
         attended, around = states_of(self.self_attn, before, after), states_of(self.laurel, before, None)
         before, after = self.pre_feedforward_layernorm, self.post_feedforward_layernorm
-        halved = Times(self._halved, self.altup.correct_output_scale.size)
+        halved = Multiply(self._halved, self.altup.correct_output_scale.size)
         inner = attended, around, halved, states_of(self.mlp, before, after)
         first, last = self.altup.predicts(), self.altup.corrects(scaled=self._scale_active)
         opening, close = self.per_layer_input_gate, self.per_layer_projection
         fed = gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm)
         if None in inner or first is None or last is None or fed is None:
             return None
-        copied = (OfCopy(one, self._streams) for one in inner)
-        return first, *copied, last, Joins(fed, self._streams)
+        copied = (AltUpActive(one, self._streams) for one in inner)
+        return first, *copied, last, AltUpJoin(fed, self._streams)
 
 
 class Trunk(PerLayerTrunk):

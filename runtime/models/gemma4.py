@@ -18,7 +18,16 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, by_layout
-from runtime.cpu.stated import Asks, Attends, Decodes, Feeds, Gates, Reads, Routing, Times
+from runtime.cpu.stated import (
+    AttentionParts,
+    DecoderParts,
+    FeedForwardParts,
+    MixtureParts,
+    Multiply,
+    PerLayerGate,
+    Routing,
+    ScaledRMS,
+)
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.experts import to_switch
@@ -107,7 +116,7 @@ class Attention(Attending):
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_attends": attends, "_layer": replace(self._layer, kv_heads=groups)}
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """See `sublayer.added`."""
         layer = self._layer
         if layer.donor is not None:
@@ -145,9 +154,9 @@ class Router(Module):
         """See `runtime.nn.sublayer.asks`."""
         return self.proj, self._routing() if type(self.proj) in MATRICES else None
 
-    def reading(self) -> Reads:
+    def reading(self) -> ScaledRMS:
         """What scores are made of."""
-        return Reads(self.scale, self._eps, self.scale.size**-0.5)
+        return ScaledRMS(self.scale, self._eps, self.scale.size**-0.5)
 
     def _routing(self) -> Routing:
         shares = self.per_expert_scale.astype(mx.float32)
@@ -195,13 +204,16 @@ class Block(Module):
         if not stated_together(type(self), "__call__", "stated"):
             return None
         first = self.self_attn.states(self.input_layernorm, self.post_attention_layernorm)
-        parts: list[Attends | Feeds | Asks | Gates | None] = [first, self.feeds()]
+        parts: list[AttentionParts | FeedForwardParts | MixtureParts | PerLayerGate | None] = [
+            first,
+            self.feeds(),
+        ]
         if self._fed:
             opening, close = self.per_layer_input_gate, self.per_layer_projection
             parts.append(gates(opening, self._activation, self._place, close, self.post_per_layer_input_norm))
-        return None if None in parts else (*parts, Times(self.layer_scalar, self._width))
+        return None if None in parts else (*parts, Multiply(self.layer_scalar, self._width))
 
-    def feeds(self) -> Feeds | Asks | None:
+    def feeds(self) -> FeedForwardParts | MixtureParts | None:
         """What `feed_forward` adds."""
         return self.mlp.states(self.pre_feedforward_layernorm, self.post_feedforward_layernorm)
 
@@ -228,7 +240,7 @@ class MixtureBlock(Block):
         both = dense + self.post_feedforward_layernorm_2(answers)
         return added_normed(x, self.post_feedforward_layernorm, both)
 
-    def feeds(self) -> Asks | None:
+    def feeds(self) -> MixtureParts | None:
         return asks(
             self.pre_feedforward_layernorm_2,
             self.router,
@@ -289,7 +301,7 @@ class Gemma4(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Trunk(config), untied_head(config), cap=config.logit_softcap)
 
-    def stated(self) -> Decodes | None:
+    def stated(self) -> DecoderParts | None:
         """None where layers are given more than the stream."""
         return None if self.trunk.for_layers else self.decodes(embed_scale=self.trunk.embed_scale)
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder import CausalLM, attention_layout, layer_ropes, rms_norms
@@ -93,7 +93,7 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.experts(x, choose(self._routing, linear(self.router, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         return asks(norm, self.router, self._routing, self.experts, after)
 

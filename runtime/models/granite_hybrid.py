@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -114,7 +114,7 @@ class Both:
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self._shared(x, step) + self._sparse(x, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         sparse = self._sparse
         return asks(norm, sparse.router, sparse.routing, sparse.switch_mlp, after, shared=self._shared)

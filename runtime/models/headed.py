@@ -7,7 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import Caches, Rotate
-from runtime.cpu.stated import Decodes
+from runtime.cpu.stated import DecoderParts
 from runtime.nn.activation import softcap
 from runtime.nn.linear import linear, tied
 from runtime.nn.module import Module
@@ -59,7 +59,7 @@ class Headed(Module):
         """The table that is the head, too."""
         return self.trunk[self.table_name] if self._tied else None
 
-    def decodes(self, *, embed_scale: float | None = None, memories: int = 1) -> Decodes:
+    def decodes(self, *, embed_scale: float | None = None, memories: int = 1) -> DecoderParts:
         """From ids to logits, for families that do nothing else: what `stated` answers.
 
         embed_scale: of what the table gives. memories: of each layer.
@@ -68,7 +68,7 @@ class Headed(Module):
         table = trunk[self.table_name]
         head = table if self._tied else self[self.head_name]
         layers, norm = trunk[trunk.in_turn], trunk[self.norm_name]
-        return Decodes(table, embed_scale, layers, norm, head, self._scale, self._cap, memories)
+        return DecoderParts(table, embed_scale, layers, norm, head, self._scale, self._cap, memories)
 
     def logits(self, hidden: mx.array, step: Step | None = None) -> mx.array:
         table = self.tied_table

@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Shared
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Attends, Routing
+from runtime.cpu.stated import AttentionParts, Routing
 from runtime.models import hunyuan
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -133,7 +133,7 @@ class Reader(Attending):
         """As in `runtime.nn.self_attention`."""
         return {"_attends": replace(self._attends, count=heads, groups=groups)}
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """See `sublayer.added`."""
         if "query_layernorm" in self:
             return None

@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache, Caches, StepCache, by_layout
-from runtime.cpu.stated import Attends
+from runtime.cpu.stated import AttentionParts
 from runtime.models.config import Fields
 from runtime.models.decoder import gated_mlp, layer_ropes, rms_norms
 from runtime.models.decoder_config import DecoderConfig, layer_count, one_rope, read_shape
@@ -88,7 +88,7 @@ class Attention(SelfAttention):
         mixed = [mx.unflatten(seen, -1, (self._heads, -1)) for seen in (far, close)]
         return linear(self.o_proj, (share * mixed[0] + (1 - share) * mixed[1]).flatten(2), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """Of the first pass (`sublayer.stated_together`)."""
         return super().states(norm, after)
 

@@ -11,7 +11,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM
 from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
@@ -103,7 +103,7 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing, linear(self.router, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         return asks(norm, self.router, self._routing, self.switch_mlp, after)
 

@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Recurrent, State
 from runtime.cache.protocol import ScanningCache, StepCache
-from runtime.cpu.stated import Asks, Folds, Routing
+from runtime.cpu.stated import MixtureParts, RecurrentParts, Routing
 from runtime.models.checkpoint import Checkpoint
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes
@@ -154,7 +154,7 @@ class ShortConv(Module):
     def __call__(self, x: mx.array, step: Step, cache: ScanningCache) -> mx.array:
         return linear(self.out_proj, cache.scan(step, self._scan, linear(self.in_proj, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         return folds(
             norm,
@@ -189,7 +189,7 @@ class SparseMLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing(), linear(self.gate, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         return asks(norm, self.gate, self._routing(), self.switch_mlp, after)
 

@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Chunked, Full, LayerSpec
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import MixtureParts, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, layer_ropes, rms_norms
@@ -197,7 +197,7 @@ class Mixture(Module):
         shared = self.shared_expert(x, step)
         return shared if answer is None else answer + shared
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         said = asks(norm, self.router, self._routing, self.experts, after, shared=self.shared_expert)
         return None if said is None else said._replace(fed=True)

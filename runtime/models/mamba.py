@@ -8,7 +8,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import Caches, ScanningCache, by_layout
-from runtime.cpu.stated import Decodes
+from runtime.cpu.stated import DecoderParts
 from runtime.errors import UnsupportedModel
 from runtime.models.config import Fields
 from runtime.models.family import RATES, Family
@@ -150,7 +150,7 @@ class MambaLM(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Backbone(config), untied_head(config))
 
-    def stated(self) -> Decodes:
+    def stated(self) -> DecoderParts:
         return self.decodes()
 
 

@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Rotating
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Attends
+from runtime.cpu.stated import AttentionParts
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
@@ -194,7 +194,7 @@ class Attention(Attending):
         attends = replace(self._attends, count=heads, groups=groups)
         return {"_config": replace(self._config, heads=heads), "_kv_heads": groups, "_attends": attends}
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         return attends(
             self._attends,
             norm,

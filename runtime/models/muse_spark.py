@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import LayerSpec
 from runtime.cache.protocol import AttentionCache, StepCache
-from runtime.cpu.stated import Routing, Stacks
+from runtime.cpu.stated import ExpertParts, Routing
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.config import Fields
 from runtime.models.decoder import CausalLM, attention_layout, gated_mlp, layer_ropes, rms_norms
@@ -155,7 +155,7 @@ class NormedExperts(Experts):
         super().__init__(config.narrow, config.inner, config.experts, activation=config.activation)
         self.post_expert_norm = WeighedNorm(config.narrow, config.after_eps)
 
-    def stacks(self) -> Stacks | None:
+    def stacks(self) -> ExpertParts | None:
         """Kernels know no such norm."""
         return None
 

@@ -15,7 +15,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec, Stateless
 from runtime.cache.protocol import Caches, StepCache, by_layout
-from runtime.cpu.stated import Asks, Decodes
+from runtime.cpu.stated import DecoderParts, MixtureParts
 from runtime.models.checkpoint import Checkpoint, always
 from runtime.models.experts import Weights, stacked_experts, switch_names
 from runtime.models.family import CORRECTIONS, RATES, Family
@@ -74,7 +74,7 @@ class SparseMLP(Module):
         )
         return routed + self.shared_experts(x, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         if self._latent:
             return None
@@ -131,7 +131,7 @@ class NemotronH(Headed):
     def __init__(self, config: Config) -> None:
         super().__init__(Backbone(config), untied_head(config))
 
-    def stated(self) -> Decodes:
+    def stated(self) -> DecoderParts:
         return self.decodes()
 
 

@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Full, LayerSpec
 from runtime.cache.protocol import AttentionCache, Caches, ScanningCache, by_layout
-from runtime.cpu.stated import Attends, Becomes, Feeds, Hears, Lays
+from runtime.cpu.stated import AppendInput, AttentionParts, FeedForwardParts, ReadAppended, UpdateAppended
 from runtime.errors import UnsupportedModel, shown
 from runtime.models.config import Fields, whole_heads
 from runtime.models.decoder_config import DecoderConfig, read_shape
@@ -224,7 +224,7 @@ class SharedAttention(Module):
         seen = attend(step, cache, queries, keys, values, scale=self._scale, rope=self._rope)
         return linear(self.o_proj, seen, step)
 
-    def says(self, use: int, heads: Heads, norm: RMSNorm) -> Attends | None:
+    def says(self, use: int, heads: Heads, norm: RMSNorm) -> AttentionParts | None:
         """What it does with norm(x), the `use`-th time; None: it is not as kernels have it."""
         low = (
             _low(*(self[f"linear_{part}_adapter_list"][use] for part in "qkv"))
@@ -263,7 +263,7 @@ class SharedMLP(Module):
         gate, up = mx.split(both, 2, axis=-1)
         return linear(self.down_proj, self._activation(gate) * up, step)
 
-    def says(self, use: int, norm: RMSNorm) -> Feeds | None:
+    def says(self, use: int, norm: RMSNorm) -> FeedForwardParts | None:
         """As `SharedAttention.says`."""
         low = _low(self.gate_up_proj_adapter_list[use])
         if low is None or not stated_together(type(self), "__call__", "says"):
@@ -286,13 +286,13 @@ class SharedBlock(Module):
         joined = self.input_layernorm(mx.concatenate([x, embedded], axis=-1))
         return self.feed_forward(self.pre_ff_layernorm(self.self_attn(joined, use, step, cache)), use, step)
 
-    def says(self, use: int, heads: Heads) -> tuple[Lays, Becomes, Becomes] | None:
+    def says(self, use: int, heads: Heads) -> tuple[AppendInput, UpdateAppended, UpdateAppended] | None:
         """As `SharedAttention.says`: what it makes of the embeddings behind the stream."""
         attended = self.self_attn.says(use, heads, self.input_layernorm)
         fed = self.feed_forward.says(use, self.pre_ff_layernorm)
         if attended is None or fed is None or not stated_together(type(self), "__call__", "says"):
             return None
-        return Lays(self.pre_ff_layernorm.weight.size), Becomes(attended), Becomes(fed)
+        return AppendInput(self.pre_ff_layernorm.weight.size), UpdateAppended(attended), UpdateAppended(fed)
 
 
 class Recurrent(Sublayers):
@@ -349,7 +349,7 @@ class Hybrid(Module):
         """The layer whose block it runs, and by what name that has it; None: its own."""
         return None if self._lender is None else (self._lender, "shared_transformer")
 
-    def stated(self) -> tuple[Lays, Becomes, Becomes, Hears] | None:
+    def stated(self) -> tuple[AppendInput, UpdateAppended, UpdateAppended, ReadAppended] | None:
         """See `runtime.nn.sublayer.stated`."""
         decoder = self.mamba_decoder
         if self._heads is None:
@@ -359,7 +359,7 @@ class Hybrid(Module):
         as_called = stated_together(type(self), "__call__", "stated") and type(decoder) is Recurrent
         if shared is None or mixed is None or not as_called or type(self.linear) not in MATRICES:
             return None
-        return *shared, Hears(self.linear, mixed)
+        return *shared, ReadAppended(self.linear, mixed)
 
 
 class Trunk(Module):

@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Attends
+from runtime.cpu.stated import AttentionParts
 from runtime.nn.linear import linear
 from runtime.nn.module import Module
 from runtime.nn.norm import Normalize
@@ -34,7 +34,7 @@ class Attending(Module):
         seen = self.seen(x if norm is None else norm(x), step, cache)
         return closing(self.o_proj, seen, x, after, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """What it consists of; None where it is not as operations have it. See `sublayer.added`."""
         raise NotImplementedError
 

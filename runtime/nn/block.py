@@ -8,7 +8,13 @@ from typing import Any
 import mlx.core as mx
 
 from runtime.cache.protocol import StepCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Latents
+from runtime.cpu.stated import (
+    AttentionParts,
+    FeedForwardParts,
+    LatentAttentionParts,
+    MixtureParts,
+    RecurrentParts,
+)
 from runtime.nn.layer import FeedForward, Mixer
 from runtime.nn.module import Module
 from runtime.nn.norm import Norm, Normalize
@@ -34,7 +40,12 @@ class Block(Module):
         """All, in order."""
         raise NotImplementedError
 
-    def stated(self) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] | None:
+    def stated(
+        self,
+    ) -> (
+        tuple[AttentionParts | LatentAttentionParts | RecurrentParts | FeedForwardParts | MixtureParts, ...]
+        | None
+    ):
         """See `sublayer.stated`."""
         return stated(self)
 

@@ -10,7 +10,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import Folds
+from runtime.cpu.stated import RecurrentParts
 from runtime.errors import UnsupportedModel
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
@@ -96,7 +96,7 @@ class GatedDeltaNet(Module):
         y = cache.scan(step, self._scan, *_scanned(products))
         return linear(self.out_proj, self.norm(y, products[1]), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         return folds(
             norm,

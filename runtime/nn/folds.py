@@ -1,4 +1,4 @@
-"""Recurrent sublayers, said as kernels have them: see `runtime.cpu.stated.Folds`."""
+"""Recurrent sublayers, said as kernels have them: see `runtime.cpu.stated.RecurrentParts`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
@@ -7,7 +7,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import ScanFunction
-from runtime.cpu.stated import Folds
+from runtime.cpu.stated import RecurrentParts
 from runtime.nn.conv import CausalConv
 from runtime.nn.gated_norm import GatedRMSNorm
 from runtime.nn.linear import MATRICES
@@ -15,7 +15,7 @@ from runtime.nn.norm import Normalize
 from runtime.nn.sublayer import fit
 
 Rule = tuple[Literal["delta", "ssd", "selective", "rg_lru", "conv"], nn.Module | None, Any]
-"""Its kind, the module with its parameters, and its sizes, as in `Folds`; None twice for no rule."""
+"""Its kind, the module with its parameters, and its sizes, as in `RecurrentParts`; None twice for no rule."""
 
 
 def folds(
@@ -30,10 +30,10 @@ def folds(
     scanned: Callable[[Sequence[mx.array]], Sequence[mx.array]],
     *,
     widen: Sequence[nn.Module | None] = (),
-) -> Folds | None:
+) -> RecurrentParts | None:
     """None: it is not as kernels have it, as somebody has put modules of another class in place of ours."""
     ours = type(conv) is CausalConv and (gated_norm is None or type(gated_norm) is GatedRMSNorm)
     matrices = *opening, *(one for one in widen if one is not None), close
     if not ours or not fit(norm, after) or not MATRICES.issuperset(map(type, matrices)):
         return None
-    return Folds(norm, opening, conv, *rule, gated_norm, close, after, scan, scanned, widen=widen)
+    return RecurrentParts(norm, opening, conv, *rule, gated_norm, close, after, scan, scanned, widen=widen)

@@ -11,7 +11,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Attends
+from runtime.cpu.stated import AttentionParts
 from runtime.nn.activation import Activation, gated, sigmoid
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.heads import Heads
@@ -61,7 +61,7 @@ class _Opened(Attention):
         self[called] = nn.Linear(shape.hidden_size, gates, bias=bias)
         self._called, self._activation = called, activation
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         return opened(super().states(norm, after), self[self._called], self._activation)
 
     def seen(self, x: mx.array, step: Step, cache: AttentionCache) -> mx.array:

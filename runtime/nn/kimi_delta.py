@@ -13,7 +13,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import Folds
+from runtime.cpu.stated import RecurrentParts
 from runtime.nn import ops
 from runtime.nn.conv import CausalConv
 from runtime.nn.folds import folds
@@ -136,7 +136,7 @@ class KimiDelta(Delta):
         gate = linear(self.g_b_proj, gate, step)
         return linear(self.o_proj, self.o_norm(y, gate), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`. Kernels know no floor."""
         if self._spec.lowest is not None:
             return None

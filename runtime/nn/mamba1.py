@@ -14,7 +14,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import Folds, Selects
+from runtime.cpu.stated import RecurrentParts, SelectiveParts
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
 from runtime.nn.conv import CausalConv
@@ -91,11 +91,11 @@ class Mamba1(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         if self.total is not None:
             return None
-        makes = Selects(self.x_proj, self._norms(), self.dt_proj)
+        makes = SelectiveParts(self.x_proj, self._norms(), self.dt_proj)
         fit = all(one is None or isinstance(one, NORMS) for one in makes.norms)
         if not fit or not MATRICES.issuperset((type(makes.open), type(makes.widen))):
             return None

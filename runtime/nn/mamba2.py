@@ -17,7 +17,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import Folds
+from runtime.cpu.stated import RecurrentParts
 from runtime.errors import UnsupportedModel, shown
 from runtime.nn import ops
 from runtime.nn.activation import gated, silu
@@ -115,7 +115,7 @@ class Mamba2(Module):
         y = gated(silu, gate.astype(mx.float32), y)
         return linear(self.out_proj, y.astype(x.dtype), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         said = folds(
             norm,

@@ -18,7 +18,7 @@ import mlx.nn as nn
 from runtime.cache.layout import Full
 from runtime.cache.protocol import AttentionCache, Mask
 from runtime.cache.sound import numbers_of, sound_latents
-from runtime.cpu.stated import Latents, Scoring
+from runtime.cpu.stated import LatentAttentionParts, Scoring
 from runtime.nn import ops
 from runtime.nn.attend import attention, merge_heads, split_heads
 from runtime.nn.heads import Heads
@@ -169,7 +169,7 @@ class LatentAttention(Module):
         """
         return None if self._shape.index is None or self._shape.own_index else self._chooser
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Latents | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> LatentAttentionParts | None:
         """See `sublayer.added`."""
         shape = self._shape
         if shape.index is not None or "sinks" in self or not self._as_stated or not fit(norm, after):
@@ -180,7 +180,7 @@ class LatentAttention(Module):
         matrices = {*map(type, opening), type(self.o_proj), *([] if widen is None else [type(widen)])}
         if not MATRICES.issuperset(matrices) or not HEADS.issuperset(map(type, heads)):
             return None
-        return Latents(
+        return LatentAttentionParts(
             Heads(shape.heads, 1, shape.rank + shape.position, shape.scale, self._rope),
             norm,
             opening,

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import Feeds
+from runtime.cpu.stated import FeedForwardParts
 from runtime.nn import ops
 from runtime.nn.activation import Activation, gated, gelu, gelu_tanh, relu, relu2, silu
 from runtime.nn.linear import linear
@@ -52,7 +52,7 @@ class GatedMLP(Module):
             return linear(self.down_proj, gated(self._activation, gate, up), step)
         return linear(self.down_proj, ops.table.clipped_gate(gate, up, *self._clip), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`. Kernels clip no gate of what is no expert."""
         if self._clip is not None:
             return None
@@ -73,7 +73,7 @@ class FusedGatedMLP(Module):
         gate, up = mx.split(linear(self.gate_up_proj, x, step), 2, axis=-1)
         return linear(self.down_proj, gated(self._activation, gate, up), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
         opening = (self.gate_up_proj,)
         return feeds(norm, opening, self._activation, self.down_proj, after, halves=True)
@@ -91,6 +91,6 @@ class MLP(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return linear(self.down_proj, self.act_fn(linear(self.up_proj, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         """See `sublayer.added`."""
         return feeds(norm, (self.up_proj,), self.act_fn, self.down_proj, after)

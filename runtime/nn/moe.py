@@ -9,7 +9,7 @@ from functools import partial
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Stacks
+from runtime.cpu.stated import ExpertParts
 from runtime.nn import ops, plain
 from runtime.nn.activation import NAMES, gated
 from runtime.nn.blocks import BlockSwitchLinear
@@ -100,12 +100,12 @@ class Experts(Module):
         answers = ask(x, chosen, partial(self._answer, adapters), together)
         return ops.table.matmul(weights.astype(x.dtype)[..., None, :], answers).squeeze(-2)
 
-    def stacks(self) -> Stacks | None:
+    def stacks(self) -> ExpertParts | None:
         """What it consists of. None where somebody has put modules of another class in place of ours."""
         opening = (self.gate_proj, self.up_proj) if self._gated else (self.up_proj,)
         if not STACKS.issuperset(map(type, (*opening, self.down_proj))):
             return None
-        return Stacks(opening, NAMES[self._activation], self._clip, self.down_proj)
+        return ExpertParts(opening, NAMES[self._activation], self._clip, self.down_proj)
 
     def gated(self, gate: mx.array, up: mx.array) -> mx.array:
         """Of experts with gates. What overrides it says so in `stacks`, too."""

@@ -13,7 +13,17 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Mask, StepCache
-from runtime.cpu.stated import Attends, Behind, Decodes, Draws, Feeds, Guessed, Routing, Scoring, Stacks
+from runtime.cpu.stated import (
+    AttentionParts,
+    DecoderParts,
+    DrawParams,
+    ExpertParts,
+    FeedForwardParts,
+    GuessParams,
+    NextTokens,
+    Routing,
+    Scoring,
+)
 from runtime.cpu.turn import Rotary
 from runtime.nn.scans import Counts, DeltaSizes, Folded, SsdSizes
 from runtime.records import dataclass
@@ -234,15 +244,15 @@ class Operations:
     closing: Callable[[nn.Module, mx.array, mx.array, nn.Module | None], mx.array]
     """(module, x, to, after) -> to + after(linear(module, x)); after: an RMS norm, or None."""
 
-    feed_forward: Callable[[mx.array, Feeds], mx.array]
+    feed_forward: Callable[[mx.array, FeedForwardParts], mx.array]
     """(x, by) -> x + what `by` says of it."""
 
-    attention: Callable[[mx.array, Attends, Step, AttentionCache], mx.array]
+    attention: Callable[[mx.array, AttentionParts, Step, AttentionCache], mx.array]
     """(x, by, step, cache) -> x + what `by` says of it; heads see as in `remember`."""
 
     layers: Layers
 
-    experts: Callable[[Stacks, mx.array, mx.array, mx.array, int | None], mx.array]
+    experts: Callable[[ExpertParts, mx.array, mx.array, mx.array, int | None], mx.array]
     """(by, x, chosen, weights, together) -> what the experts `chosen` [..., k] answer to x [..., D], weighed
     by weights [..., k] and summed [..., D]. together: as in `ask`.
     """
@@ -254,16 +264,16 @@ class Operations:
 
     penalise: Callable[..., mx.array | None]
     """(logits [R, T, V], by, pasts, inputs [R, T]): logits less what penalties take off; `by` is a
-    `runtime.cpu.stated.Penalised`, pasts are each row's ids before the step. None: step by step
+    `runtime.cpu.stated.PenaltyParams`, pasts are each row's ids before the step. None: step by step
     (`runtime.sampling.penalties`).
     """
 
-    draw: Callable[[mx.array, Draws, Sequence[int]], mx.array | None]
+    draw: Callable[[mx.array, DrawParams, Sequence[int]], mx.array | None]
     """(logits [R, T, V], by, positions of each row's first column) -> tokens int32 [R, T], as
     `runtime.sampling.group` draws them step by step; None: not as one operation.
     """
 
-    guess: Callable[[Decodes, Step, int | None, Sequence[StepCache], Guessed], Behind | None]
+    guess: Callable[[DecoderParts, Step, int | None, Sequence[StepCache], GuessParams], NextTokens | None]
     """(network, step, count, caches, by) -> tokens int32 [B, count] that follow those of the step, each
     drawn behind the one before; the step's and all of them but the last are to be committed. Of count None:
     int32 [B, T], one behind each of the step's own, and none of them is read; only there `by` may look. None,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Feeds, Stacks
+from runtime.cpu.stated import ExpertParts, FeedForwardParts
 from runtime.nn.activation import sigmoid, silu, softcap
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
@@ -61,7 +61,7 @@ class OwnGateMLP(GatedMLP):
         gate, up = projections((self.gate_proj, self.up_proj), x, step)
         return linear(self.down_proj, self._gate(gate, up), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Feeds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> FeedForwardParts | None:
         return None
 
 
@@ -70,7 +70,7 @@ class OwnGateExperts(Experts):
         super().__init__(hidden, inner, experts)
         self._gate = gate
 
-    def stacks(self) -> Stacks | None:
+    def stacks(self) -> ExpertParts | None:
         return None
 
     def gated(self, gate: mx.array, up: mx.array) -> mx.array:

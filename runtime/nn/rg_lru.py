@@ -16,7 +16,7 @@ import mlx.nn as nn
 
 from runtime.cache.layout import Recurrent, State
 from runtime.cache.protocol import ScanningCache
-from runtime.cpu.stated import Folds
+from runtime.cpu.stated import RecurrentParts
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, gated
 from runtime.nn.conv import CausalConv
@@ -63,7 +63,7 @@ class RecurrentBlock(Module):
         seen = cache.scan(step, partial(self._scan, step), mixed)
         return linear(self.linear_out, gated(self._activation, gate, seen.astype(x.dtype)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Folds | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> RecurrentParts | None:
         """See `sublayer.added`."""
         name = NAMES.get(self._activation)
         if name is None or type(self.rg_lru) is not Gates:

@@ -14,7 +14,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache, Rotate
-from runtime.cpu.stated import Attends
+from runtime.cpu.stated import AttentionParts
 from runtime.nn.attend import attend, split_heads
 from runtime.nn.attending import Attending
 from runtime.nn.bidirectional import attend_both_ways
@@ -91,7 +91,7 @@ class Attention(Attending):
         self._ahead, self._window, self._as_stated = True, window, False
         self._behind = behind
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Attends | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> AttentionParts | None:
         """See `sublayer.added`."""
         if not self._as_stated:
             return None

@@ -5,7 +5,7 @@ from typing import ClassVar
 import mlx.core as mx
 import mlx.nn as nn
 
-from runtime.cpu.stated import Asks, Routing
+from runtime.cpu.stated import MixtureParts, Routing
 from runtime.nn.activation import sigmoid
 from runtime.nn.linear import linear
 from runtime.nn.mlp import GatedMLP
@@ -37,7 +37,7 @@ class SoftmaxMoE(Module):
     def __call__(self, x: mx.array, step: Step) -> mx.array:
         return self.switch_mlp(x, choose(self._routing, linear(self.gate, x, step)), step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         return asks(norm, self.gate, self._routing, self.switch_mlp, after)
 
@@ -66,7 +66,7 @@ class GatedSharedMoE(SoftmaxMoE):
         gate = sigmoid(linear(self.shared_expert_gate, x, step))
         return super().__call__(x, step) + gate * self.shared_expert(x, step)
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         shared, gate = self.shared_expert, self.shared_expert_gate
         return asks(norm, self.gate, self._routing, self.switch_mlp, after, shared=shared, gate=gate)
@@ -100,6 +100,6 @@ class SharedMoE(Module):
         answer = self.switch_mlp(x, self.gate(x, step), step)
         return answer + self.shared_experts(x, step) if "shared_experts" in self else answer
 
-    def states(self, norm: Normalize | None, after: Normalize | None) -> Asks | None:
+    def states(self, norm: Normalize | None, after: Normalize | None) -> MixtureParts | None:
         """See `sublayer.added`."""
         return asks(norm, self.gate, None, self.switch_mlp, after, shared=self.get("shared_experts"))

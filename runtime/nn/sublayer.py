@@ -13,7 +13,17 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from runtime.cache.protocol import AttentionCache
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Opens, Reads, Routing
+from runtime.cpu.stated import (
+    AttentionParts,
+    FeedForwardParts,
+    LatentAttentionParts,
+    MixtureParts,
+    OutputGate,
+    PerLayerGate,
+    RecurrentParts,
+    Routing,
+    ScaledRMS,
+)
 from runtime.nn import ops
 from runtime.nn.activation import NAMES, XIELU, Activation
 from runtime.nn.heads import Heads
@@ -45,11 +55,15 @@ def at_once(x: mx.array, states: Any, step: Step, *caches: AttentionCache) -> mx
     """`added` by what a sublayer says. None: not as one operation. Adapters' products come in between, and so
     do sums over ranks and parts of low rank.
     """
-    if step.adapters is not None or not isinstance(states, Attends | Feeds) or states.sums is not None:
+    if (
+        step.adapters is not None
+        or not isinstance(states, AttentionParts | FeedForwardParts)
+        or states.sums is not None
+    ):
         return None
     if states.low:
         return None
-    if isinstance(states, Attends):
+    if isinstance(states, AttentionParts):
         return ops.table.attention(x, states, step, *caches)
     return ops.table.feed_forward(x, states)
 
@@ -89,19 +103,19 @@ def attends(
     after: Normalize | None,
     sinks: mx.array | None = None,
     **more: Any,
-) -> Attends | None:
-    """more: the other fields of `Attends`. None: it is not as the operation has it."""
+) -> AttentionParts | None:
+    """more: the other fields of `AttentionParts`. None: it is not as the operation has it."""
     of_heads = all(one is None or isinstance(one, HEAD_NORMS) for one in head_norms or ())
     if not of_heads or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, close))):
         return None
-    return Attends(heads, norm, opening, head_norms, close, after, sinks, **more)
+    return AttentionParts(heads, norm, opening, head_norms, close, after, sinks, **more)
 
 
-def opened(states: Attends | None, gate: nn.Module, activation: Activation) -> Attends | None:
-    """The same with what heads see under a gate that has a matrix of its own (`Opens`)."""
+def opened(states: AttentionParts | None, gate: nn.Module, activation: Activation) -> AttentionParts | None:
+    """The same with what heads see under a gate that has a matrix of its own (`OutputGate`)."""
     if states is None or type(gate) not in MATRICES:
         return None
-    return states._replace(gate=Opens(gate, NAMES[activation]))
+    return states._replace(gate=OutputGate(gate, NAMES[activation]))
 
 
 def feeds(
@@ -113,23 +127,23 @@ def feeds(
     *,
     halves: bool = False,
     cut: float | None = None,
-) -> Feeds | None:
+) -> FeedForwardParts | None:
     """None: it is not as the operation has it."""
     bends = activation if isinstance(activation, XIELU) else None
     name = "relu" if bends else None if isinstance(activation, nn.Module) else NAMES.get(activation)
     if name is None or not fit(norm, after) or not MATRICES.issuperset(map(type, (*opening, down))):
         return None
-    return Feeds(norm, opening, halves, name, down, after, cut=cut, bends=bends)
+    return FeedForwardParts(norm, opening, halves, name, down, after, cut=cut, bends=bends)
 
 
 def gates(
     opening: nn.Module, activation: Activation, place: int, close: nn.Module, after: Normalize | None
-) -> Gates | None:
+) -> PerLayerGate | None:
     """None: it is not as the operation has it."""
     name = None if isinstance(activation, nn.Module) else NAMES.get(activation)
     if name is None or not fit(None, after) or not MATRICES.issuperset((type(opening), type(close))):
         return None
-    return Gates(opening, name, place, close, after)
+    return PerLayerGate(opening, name, place, close, after)
 
 
 def asks(
@@ -143,14 +157,14 @@ def asks(
     gate: nn.Module | None = None,
     shared_norms: tuple[Normalize | None, Normalize | None] = (None, None),
     answered: Normalize | None = None,
-    reading: Reads | None = None,
-) -> Asks | None:
+    reading: ScaledRMS | None = None,
+) -> MixtureParts | None:
     """None: it is not as kernels have it.
 
     router: a matrix whose products are scores; or, with routing None, a module that says beside its call
     which matrix that is, and the rule (`ruled`, as `runtime.nn.route.RuledRouter`). experts: a
     `runtime.nn.moe.Experts`. shared, gate, shared_norms: what always answers, too, its gate, and the norms
-    before and after it. answered, reading: as in `Asks`.
+    before and after it. answered, reading: as in `MixtureParts`.
     """
     if routing is None:
         if not stated_together(type(router), "__call__", "ruled"):
@@ -168,10 +182,17 @@ def asks(
         return None  # what is behind it would come before the sum over ranks; and its share is 1
     if not fit(norm, after) or not fit(None, answered) or (gate is not None and type(gate) not in MATRICES):
         return None
-    return Asks(norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered)
+    return MixtureParts(
+        norm, router, routing, stacks, always, gate, after, reading=reading, answered=answered
+    )
 
 
-def stated(layer: Any) -> tuple[Attends | Latents | Folds | Feeds | Asks, ...] | None:
+def stated(
+    layer: Any,
+) -> (
+    tuple[AttentionParts | LatentAttentionParts | RecurrentParts | FeedForwardParts | MixtureParts, ...]
+    | None
+):
     """What a layer's sublayers are, as it says beside its call (`sublayers`), and they beside theirs
     (`states`). None where one of them is another thing, or where there is none.
     """

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Biased, Draws, Penalised
+from runtime.cpu.stated import DrawParams, LogitBiases, PenaltyParams
 from runtime.errors import BadTokenIds, shown
 from runtime.nn import ops
 from runtime.records import dataclass
@@ -99,7 +99,7 @@ class Group:
         self.draws = None if kind.greedy or kind.rejecting else _draws(params)
 
     @property
-    def penalties(self) -> Penalised | None:
+    def penalties(self) -> PenaltyParams | None:
         return None if self._penalties is None else self._penalties.numbers
 
     def sample(self, block: Block) -> mx.array:
@@ -178,8 +178,8 @@ class Group:
         return self._bias
 
 
-def _draws(params: Sequence[SamplingParams]) -> Draws:
-    return Draws(
+def _draws(params: Sequence[SamplingParams]) -> DrawParams:
+    return DrawParams(
         tuple(p.seed for p in params),
         tuple(1.0 if p.greedy else p.temperature for p in params),
         tuple(1 if p.greedy else p.top_k for p in params),
@@ -189,9 +189,9 @@ def _draws(params: Sequence[SamplingParams]) -> Draws:
     )
 
 
-def _biased(params: Sequence[SamplingParams]) -> Biased:
+def _biased(params: Sequence[SamplingParams]) -> LogitBiases:
     by_row = [_bias(p) for p in params]
-    return Biased(tuple(ids for ids, _ in by_row), tuple(values for _, values in by_row))
+    return LogitBiases(tuple(ids for ids, _ in by_row), tuple(values for _, values in by_row))
 
 
 def _bias(params: SamplingParams) -> tuple[tuple[int, ...], tuple[float, ...]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Penalised
+from runtime.cpu.stated import PenaltyParams
 from runtime.nn import ops
 from runtime.records import dataclass
 from runtime.sampling.params import SamplingParams
@@ -22,7 +22,7 @@ ABSENT = -1
 class Penalties:
     """The penalties of B rows."""
 
-    numbers: Penalised
+    numbers: PenaltyParams
     """The same as plain numbers."""
     repeat: mx.array
     """float32 [B, 1, 1]."""
@@ -36,7 +36,7 @@ class Penalties:
         def column(values: Sequence[float]) -> mx.array:
             return mx.array(list(values), dtype=mx.float32)[:, None, None]
 
-        by = Penalised(
+        by = PenaltyParams(
             tuple(p.repeat_last_n for p in params),
             tuple(p.repeat_penalty for p in params),
             tuple(p.presence_penalty for p in params),

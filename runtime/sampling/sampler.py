@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Guessed
+from runtime.cpu.stated import GuessParams
 from runtime.sampling.group import Block, Group, Kind
 from runtime.sampling.params import SamplingParams
 from runtime.sampling.rejection import Guesses
@@ -59,11 +59,11 @@ class Sampler:
         *,
         ids: int | None = None,
         looks: bool = False,
-    ) -> Guessed | None:
+    ) -> GuessParams | None:
         """How all rows are drawn, where logits, noise, penalties and biases alone decide; else None.
 
         positions: as in `sample`. texts: of each row its ids, of which those before `stops` are known before
-        the step. ids, looks: of `Guessed`.
+        the step. ids, looks: of `GuessParams`.
         """
         group = self._all
         if group.kind.rejecting:
@@ -72,7 +72,7 @@ class Sampler:
         if by is not None:
             ends = enumerate(zip(texts, stops, strict=True))
             before = by, [by.recent(row, text, stop) for row, (text, stop) in ends]
-        return Guessed(ids, group.draws, self._counted(positions), looks, before, group.biased)
+        return GuessParams(ids, group.draws, self._counted(positions), looks, before, group.biased)
 
     def sample(
         self,

@@ -15,7 +15,7 @@ from runtime.cache.budget import Budget
 from runtime.cache.build import Mark, build_memory
 from runtime.cache.protocol import by_layout
 from runtime.cache.trie import Keys, keys_apart
-from runtime.cpu.stated import Guessed, stated_by
+from runtime.cpu.stated import GuessParams, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.nn.rope_spec import long_after
@@ -76,7 +76,7 @@ class ModelDrafter(Lines[_Line]):
             step = Step((0,), (1,), inputs=Inputs(mx.zeros((1, 1), mx.int32)))
             memory = build_memory(self._model.described.layout, dtype=self._model.dtype)
             memory.prepare(step)
-            ops.table.guess(network, step, 1, by_layout(memory), Guessed(None, None, (1,)))
+            ops.table.guess(network, step, 1, by_layout(memory), GuessParams(None, None, (1,)))
 
     def begin(self, row: int, ids: Sequence[int], space: str = "") -> None:
         """Nothing to do: what is known of the row is looked up when it first counts."""

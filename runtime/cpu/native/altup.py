@@ -7,16 +7,16 @@ import mlx.core as mx
 from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.streams import MOST
 from runtime.cpu.native.sublayers import norm_of, norms_of
-from runtime.cpu.stated import Bypasses, Corrects, Predicts
+from runtime.cpu.stated import AltUpCorrect, AltUpPredict, LaurelParts
 
 
-def predicting(kernels: Any, by: Predicts, deck: Any = None) -> Any:
+def predicting(kernels: Any, by: AltUpPredict, deck: Any = None) -> Any:
     """The kernels' view of how streams are made of each other; None where they have none."""
     route = _route(kernels, by, deck)
     return None if route is None else kernels.predicting(*route, by.place)
 
 
-def correcting(kernels: Any, by: Corrects, deck: Any = None) -> Any:
+def correcting(kernels: Any, by: AltUpCorrect, deck: Any = None) -> Any:
     """The kernels' view of how streams are corrected; None where they have none."""
     route = _route(kernels, by, deck)
     if route is None or (by.scale is not None and by.scale.dtype != mx.float32):
@@ -24,7 +24,7 @@ def correcting(kernels: Any, by: Corrects, deck: Any = None) -> Any:
     return kernels.correcting(*route, by.place, by.scale)
 
 
-def bypassing(kernels: Any, by: Bypasses, deck: Any = None) -> Any:
+def bypassing(kernels: Any, by: LaurelParts, deck: Any = None) -> Any:
     """The kernels' view of a way around a sublayer; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after))
     matrices = paired(kernels, by.open, deck), paired(kernels, by.close, deck)
@@ -45,7 +45,7 @@ def joining(kernels: Any, part: Any, streams: int) -> Any:
     return None if part is None else kernels.joining(part, streams)
 
 
-def _route(kernels: Any, by: Predicts | Corrects, deck: Any) -> tuple[Any, Any, Any] | None:
+def _route(kernels: Any, by: AltUpPredict | AltUpCorrect, deck: Any) -> tuple[Any, Any, Any] | None:
     norm = norm_of(kernels, by.norm, by.norm_scale)
     router, shares = paired(kernels, by.router, deck), paired(kernels, by.shares, deck)
     if norm is None or router is None or shares is None or by.streams > MOST:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from runtime.cpu.native.pairs import paired
-from runtime.cpu.stated import Hears, Lays
+from runtime.cpu.stated import AppendInput, ReadAppended
 
 
-def laying(kernels: Any, by: Lays) -> Any:
+def laying(kernels: Any, by: AppendInput) -> Any:
     """The kernels' view of laying something there."""
     return kernels.laying(by.width)
 
@@ -16,7 +16,7 @@ def becoming(kernels: Any, part: Any) -> Any:
     return None if part is None else kernels.becoming(part)
 
 
-def hearing(kernels: Any, by: Hears, part: Any, deck: Any = None) -> Any:
+def hearing(kernels: Any, by: ReadAppended, part: Any, deck: Any = None) -> Any:
     """part: what hears it."""
     close = paired(kernels, by.close, deck)
     return None if part is None or close is None else kernels.hearing(close, part)

@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Biased, Draws
+from runtime.cpu.stated import DrawParams, LogitBiases
 
 MOST_TOP_K = 1024  # as in src/draw.h
 LEAST_MASS = 2.0**-64  # float32 has no number for every mass above 0; of this one the likeliest alone is left
@@ -20,7 +20,7 @@ def draw(kernels: Any) -> Callable[..., mx.array | None]:
     """As `runtime.nn.operations.Operations` has it."""
     node = kernels.draw
 
-    def draw(logits: mx.array, by: Draws, positions: Sequence[int]) -> mx.array | None:
+    def draw(logits: mx.array, by: DrawParams, positions: Sequence[int]) -> mx.array | None:
         wanted = draws_of(kernels, by) if logits.dtype == mx.float32 else None
         return None if wanted is None else node(logits, wanted, positions)
 
@@ -28,7 +28,7 @@ def draw(kernels: Any) -> Callable[..., mx.array | None]:
 
 
 @lru_cache(maxsize=64)
-def draws_of(kernels: Any, by: Draws) -> Any:
+def draws_of(kernels: Any, by: DrawParams) -> Any:
     """The kernels' view of what rows want; None where they cannot draw so."""
     if max(by.top_k, default=0) > MOST_TOP_K:
         return None
@@ -38,7 +38,7 @@ def draws_of(kernels: Any, by: Draws) -> Any:
 
 
 @lru_cache(maxsize=8)
-def biases_of(kernels: Any, by: Biased) -> Any:
+def biases_of(kernels: Any, by: LogitBiases) -> Any:
     """The kernels' view of what is added to logits. Few are kept, since each is of other rows than the one
     before, and a vocabulary may have tens of thousands of ids that are no token's.
     """

@@ -13,7 +13,7 @@ from runtime.cpu.composed import RELU, Composed, by_name
 from runtime.cpu.native.activations import KINDS
 from runtime.cpu.native.products import FLOATS, matrix_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Stacks
+from runtime.cpu.stated import ExpertParts
 
 MOST_ASKED = 64  # answers that are summed up in one chain
 
@@ -54,7 +54,7 @@ def _experts(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., 
     """A block of experts in one node."""
 
     def experts(
-        by: Stacks, x: mx.array, chosen: mx.array, weights: mx.array, together: int | None
+        by: ExpertParts, x: mx.array, chosen: mx.array, weights: mx.array, together: int | None
     ) -> mx.array:
         key = f"_experts {by.activation} {by.clip}"
         block = made_once(kernels, vars(by.down), key, by, make, by)
@@ -62,14 +62,14 @@ def _experts(kernels: Any, otherwise: Callable[..., mx.array]) -> Callable[..., 
             return otherwise(by, x, chosen, weights, together)
         return block(x, chosen, weights.astype(mx.float32))
 
-    def make(by: Stacks) -> Any:
+    def make(by: ExpertParts) -> Any:
         found = block_of(kernels, by)
         return None if found is None else kernels.ExpertBlock(*found)
 
     return experts
 
 
-def block_of(kernels: Any, by: Stacks) -> tuple[Any, ...] | None:
+def block_of(kernels: Any, by: ExpertParts) -> tuple[Any, ...] | None:
     """What kernels take for a block of experts; None where they have no view of it."""
     *opening, down = [matrix_of(kernels, module) for module in (*by.opening, by.down)]
     limit, slope = by.clip or (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Recurrent sublayers by the kernels, as parts of one node: see `runtime.cpu.stated.Folds`."""
+"""Recurrent sublayers by the kernels, as parts of one node: see `runtime.cpu.stated.RecurrentParts`."""
 
 from typing import Any
 
@@ -18,10 +18,10 @@ from runtime.cpu.native.scans import (
     weight_of,
 )
 from runtime.cpu.native.sublayers import norms_of, sharing
-from runtime.cpu.stated import Folds
+from runtime.cpu.stated import RecurrentParts
 
 
-def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
+def folding(kernels: Any, by: RecurrentParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that folds; None where they have none. deck: see `pairs.paired`."""
     norms = norms_of(kernels, (by.norm, by.after), by.norm_scale)
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.close)]
@@ -44,7 +44,7 @@ def folding(kernels: Any, by: Folds, deck: Any = None) -> Any:
     return sharing(by, part)
 
 
-def _rule(kernels: Any, by: Folds, deck: Any) -> Any:
+def _rule(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
     module, sizes = by.rule, by.sizes
     if by.kind == "selective":
         return _selective(kernels, by, deck)
@@ -62,7 +62,7 @@ def _rule(kernels: Any, by: Folds, deck: Any) -> Any:
     return kernels.DeltaRule(rates, bias, *parts)
 
 
-def _selective(kernels: Any, by: Folds, deck: Any) -> Any:
+def _selective(kernels: Any, by: RecurrentParts, deck: Any) -> Any:
     module, makes = by.rule, by.sizes
     norms = norms_of(kernels, makes.norms)
     opening, widen = (paired(kernels, one, deck) for one in (makes.open, makes.widen))
@@ -72,7 +72,7 @@ def _selective(kernels: Any, by: Folds, deck: Any) -> Any:
     return kernels.SelectiveRule(opening, norms, widen, rates, skip)
 
 
-def _gating(by: Folds) -> tuple[Any, ...]:
+def _gating(by: RecurrentParts) -> tuple[Any, ...]:
     """(weight, eps, parts, gate_first, sigmoid)"""
     norm = by.gated_norm
     if norm is None:
@@ -82,6 +82,6 @@ def _gating(by: Folds) -> tuple[Any, ...]:
     return weight, norm.eps, parts, norm.gate_first, norm.activation == "sigmoid"
 
 
-def _answers(by: Folds) -> int:
+def _answers(by: RecurrentParts) -> int:
     sizes = by.sizes
     return sizes.heads * sizes.head_dim if by.kind == "ssd" else sizes.value_heads * sizes.value_dim

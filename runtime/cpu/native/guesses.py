@@ -16,19 +16,19 @@ from runtime.cpu.native.penalties import penalties_of
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norm_of, table_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Attends, Behind, Decodes, Guessed, Latents
+from runtime.cpu.stated import AttentionParts, DecoderParts, GuessParams, LatentAttentionParts, NextTokens
 from runtime.step import Step
 
 _IN_PARTS = "_in_parts"
 """Noted beside a network's first layer: its layers are no whole run."""
 
 
-def guess(kernels: Any) -> Callable[..., Behind | None]:
+def guess(kernels: Any) -> Callable[..., NextTokens | None]:
     """As `runtime.nn.operations.Operations` has it."""
 
     def guess(
-        network: Decodes, step: Step, count: int | None, caches: Sequence[Any], by: Guessed
-    ) -> Behind | None:
+        network: DecoderParts, step: Step, count: int | None, caches: Sequence[Any], by: GuessParams
+    ) -> NextTokens | None:
         draws = None if by.draws is None else draws_of(kernels, by.draws)
         if step.adapters is not None or step.moved or (by.draws is not None and draws is None):
             return None
@@ -66,7 +66,7 @@ def guess(kernels: Any) -> Callable[..., Behind | None]:
         )
         broken = others.pop(0) if by.looks else None
         close(whole, written, caches, opened, others)
-        return Behind(drawn, broken)
+        return NextTokens(drawn, broken)
 
     return guess
 
@@ -85,8 +85,8 @@ def _whole(kernels: Any, layers: Sequence[Any]) -> Run | None:
     return None
 
 
-def _attending(run: Run) -> list[Attends | Latents]:
-    return [one.by for one in run.memories if isinstance(one.by, Attends | Latents)]
+def _attending(run: Run) -> list[AttentionParts | LatentAttentionParts]:
+    return [one.by for one in run.memories if isinstance(one.by, AttentionParts | LatentAttentionParts)]
 
 
 def _opened(run: Run, step: Step, caches: Sequence[Any], count: int | None) -> list[Any] | None:
@@ -114,7 +114,7 @@ def _tables_behind(kernels: Any, run: Run, behind: Step) -> list[Any]:
     return [tables[one.heads.rope] for one in _attending(run)]
 
 
-def _ends_of(kernels: Any, network: Decodes) -> Any:
+def _ends_of(kernels: Any, network: DecoderParts) -> Any:
     """The kernels' view of what stands before and behind the layers; None where they have none."""
 
     def make() -> Any:

@@ -13,7 +13,7 @@ from runtime.cpu.native.attend import form_of
 from runtime.cpu.native.pairs import paired
 from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.sublayers import norms_of, sharing
-from runtime.cpu.stated import Latents
+from runtime.cpu.stated import LatentAttentionParts
 
 ByHeads = Callable[[Any, mx.array, bool], mx.array]
 
@@ -30,7 +30,7 @@ def by_heads(kernels: Any, otherwise: ByHeads) -> ByHeads:
     return by_heads
 
 
-def latent(kernels: Any, kept: Kept, by: Latents, deck: Any = None) -> Any:
+def latent(kernels: Any, kept: Kept, by: LatentAttentionParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to latents in such a memory; None where they have none."""
     stacks = by.to_latents, by.to_values
     if len(kept.codecs) != 1 or (deck is not None and any(deck.get(stack) for stack in stacks)):

@@ -29,21 +29,21 @@ from runtime.cpu.native.sublayers import (
 )
 from runtime.cpu.native.watched import made_once
 from runtime.cpu.stated import (
-    Asks,
-    Attends,
-    Becomes,
-    Bypasses,
-    Corrects,
-    Feeds,
-    Folds,
-    Gates,
-    Hears,
-    Joins,
-    Latents,
-    Lays,
-    OfCopy,
-    Predicts,
-    Times,
+    AltUpActive,
+    AltUpCorrect,
+    AltUpJoin,
+    AltUpPredict,
+    AppendInput,
+    AttentionParts,
+    FeedForwardParts,
+    LatentAttentionParts,
+    LaurelParts,
+    MixtureParts,
+    Multiply,
+    PerLayerGate,
+    ReadAppended,
+    RecurrentParts,
+    UpdateAppended,
 )
 from runtime.records import dataclass
 from runtime.step import Step
@@ -52,21 +52,21 @@ MOST = 16
 """Layers of a run. Each output of a node knows all of its inputs and outputs; a layer has two or more."""
 
 Sublayer = (
-    Attends
-    | Latents
-    | Folds
-    | Feeds
-    | Asks
-    | Gates
-    | Times
-    | Predicts
-    | OfCopy
-    | Bypasses
-    | Corrects
-    | Joins
-    | Lays
-    | Becomes
-    | Hears
+    AttentionParts
+    | LatentAttentionParts
+    | RecurrentParts
+    | FeedForwardParts
+    | MixtureParts
+    | PerLayerGate
+    | Multiply
+    | AltUpPredict
+    | AltUpActive
+    | LaurelParts
+    | AltUpCorrect
+    | AltUpJoin
+    | AppendInput
+    | UpdateAppended
+    | ReadAppended
 )
 Said = tuple[Sublayer, ...]
 """A layer's sublayers."""
@@ -79,7 +79,7 @@ class Remembers(NamedTuple):
     """Which of the run's."""
     place: int | None
     """Which of the layer's memories it has; None where it has one."""
-    by: Attends | Latents | Folds | Gates | Lays
+    by: AttentionParts | LatentAttentionParts | RecurrentParts | PerLayerGate | AppendInput
 
     def cache(self, caches: Sequence[Any]) -> Any:
         """Its own, of the run's layers'."""
@@ -113,31 +113,43 @@ class Run:
     @classmethod
     def of(cls, first: int, said: Sequence[Said], *, apart: bool) -> "Run":
         memories = tuple(one for layer, parts in enumerate(said) for one in _remembering(layer, parts))
-        ropes = frozenset(one.by.heads.rope for one in memories if isinstance(one.by, Attends | Latents))
+        ropes = frozenset(
+            one.by.heads.rope for one in memories if isinstance(one.by, AttentionParts | LatentAttentionParts)
+        )
         return cls(first, tuple(said), apart, memories, _behind(said[-1]), ropes)
 
 
 def _behind(parts: Said) -> int:
     """How many come behind the last memory. A way around what remembers stays with it."""
     its = [_inner(one) for one in parts]
-    here = max((at for at, one in enumerate(its) if isinstance(one, Attends | Latents | Folds)), default=-1)
-    while here >= 0 and here + 1 < len(its) and isinstance(its[here + 1], Bypasses):
+    here = max(
+        (
+            at
+            for at, one in enumerate(its)
+            if isinstance(one, AttentionParts | LatentAttentionParts | RecurrentParts)
+        ),
+        default=-1,
+    )
+    while here >= 0 and here + 1 < len(its) and isinstance(its[here + 1], LaurelParts):
         here += 1
     return len(its) - 1 - here
 
 
 def _inner(one: Sublayer) -> Any:
     """What a sublayer of one stream, or of what lies behind, is to that."""
-    return one.by if isinstance(one, OfCopy | Joins | Becomes | Hears) else one
+    return one.by if isinstance(one, AltUpActive | AltUpJoin | UpdateAppended | ReadAppended) else one
 
 
 def _remembering(layer: int, parts: Said) -> Iterator[Remembers]:
-    several = sum(isinstance(_inner(one), Attends | Latents | Folds) for one in parts) > 1
+    several = (
+        sum(isinstance(_inner(one), AttentionParts | LatentAttentionParts | RecurrentParts) for one in parts)
+        > 1
+    )
     place = 0
     for one in map(_inner, parts):
-        if isinstance(one, Gates | Lays):
+        if isinstance(one, PerLayerGate | AppendInput):
             yield Remembers(layer, None, one)
-        elif isinstance(one, Attends | Latents | Folds):
+        elif isinstance(one, AttentionParts | LatentAttentionParts | RecurrentParts):
             yield Remembers(layer, place if several else None, one)
             place += 1
 
@@ -206,7 +218,9 @@ def _through(
     tables = {rope: table_of(kernels, rope, step) for rope in run.ropes}
     memories, where = memories_of(run, opened, tables, step), (step.starts, step.counts, step.first)
     late = (
-        0 if len(chains) == 1 else sum(isinstance(_inner(one), Gates) for one in run.said[-1][-run.behind :])
+        0
+        if len(chains) == 1
+        else sum(isinstance(_inner(one), PerLayerGate) for one in run.said[-1][-run.behind :])
     )
     cut = len(memories) - late
     y, *written = chains[0](x, *where, memories[:cut], members)
@@ -218,9 +232,9 @@ def opened_of(run: Run, step: Step, caches: Sequence[Any], given: Given | None =
     """What is remembered before the step, by memory; None where some memory cannot be handed out so."""
     opened: list[Any] = []
     for its in run.memories:
-        if isinstance(its.by, Gates | Lays):
+        if isinstance(its.by, PerLayerGate | AppendInput):
             one = given
-        elif isinstance(its.by, Folds):
+        elif isinstance(its.by, RecurrentParts):
             # Kernels count from a row's first token.
             one = None if step.moved and its.by.by_position else its.cache(caches).before(step)
         elif its.by.reads:
@@ -237,7 +251,7 @@ def _seen(run: Run, caches: Sequence[Any], its: Remembers, opened: list[Any], st
     """What this sublayer reads: what the run writes itself, or what one before the run has written."""
     cache = its.cache(caches)
     for donor, other in enumerate(run.memories[: len(opened)]):
-        if isinstance(other.by, Attends) and not other.by.reads and other.cache(caches) is cache:
+        if isinstance(other.by, AttentionParts) and not other.by.reads and other.cache(caches) is cache:
             return Seen(opened[donor].kept, donor)
     return cache.lanes(step)
 
@@ -249,11 +263,11 @@ def memories_of(
     found: list[Any] = []
     for its, one in zip(run.memories, opened, strict=True):
         match its.by:
-            case Attends() | Latents() as by:
+            case AttentionParts() | LatentAttentionParts() as by:
                 found.append(memory_of(by, one, tables[by.heads.rope], step))
-            case Folds():
+            case RecurrentParts():
                 found.append((one.arrays, one.again, one.own))
-            case Gates() | Lays():
+            case PerLayerGate() | AppendInput():
                 found.append((one.array,))
     return found
 
@@ -265,11 +279,11 @@ def close(
     at = 0
     for its, one in zip(run.memories, opened, strict=True):
         by = its.by
-        if isinstance(by, Gates | Lays) or (isinstance(by, Attends) and by.reads):
+        if isinstance(by, PerLayerGate | AppendInput) or (isinstance(by, AttentionParts) and by.reads):
             continue
         own = written[at : at + len(one.arrays)]
         at += len(own)
-        if isinstance(by, Attends | Latents):
+        if isinstance(by, AttentionParts | LatentAttentionParts):
             its.cache(caches).close(step, one, own)
         else:
             scan = partial(by.scan, step) if by.by_step else by.scan
@@ -309,36 +323,36 @@ def _chains(kernels: Any, run: Run, memory: list[Any], deck: Any) -> list[Any] |
 def _part(kernels: Any, said: Sublayer, kept: Iterator[Any], deck: Any) -> Any:
     """kept: of the memories of those that remember, in order."""
     match said:
-        case Attends():
+        case AttentionParts():
             return attending(kernels, next(kept), said, deck)
-        case Latents():
+        case LatentAttentionParts():
             return latent(kernels, next(kept), said, deck)
-        case Folds():
+        case RecurrentParts():
             next(kept)
             return folding(kernels, said, deck)
-        case Feeds():
+        case FeedForwardParts():
             return feeding(kernels, said, deck)
-        case Asks():
+        case MixtureParts():
             return asking(kernels, said, deck)
-        case Gates():
+        case PerLayerGate():
             next(kept)
             return gating(kernels, said, deck)
-        case Times():
+        case Multiply():
             return multiplying(kernels, said)
-        case Lays():
+        case AppendInput():
             next(kept)
             return laying(kernels, said)
-        case Becomes():
+        case UpdateAppended():
             return becoming(kernels, _part(kernels, said.by, kept, deck))
-        case Hears():
+        case ReadAppended():
             return hearing(kernels, said, _part(kernels, said.by, kept, deck), deck)
-        case Predicts():
+        case AltUpPredict():
             return predicting(kernels, said, deck)
-        case Corrects():
+        case AltUpCorrect():
             return correcting(kernels, said, deck)
-        case Bypasses():
+        case LaurelParts():
             return bypassing(kernels, said, deck)
-        case OfCopy():
+        case AltUpActive():
             return of_copy(kernels, _part(kernels, said.by, kept, deck), said.streams)
-        case Joins():
+        case AltUpJoin():
             return joining(kernels, _part(kernels, said.by, kept, deck), said.streams)

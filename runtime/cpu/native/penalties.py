@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from runtime.cpu.stated import Penalised
+from runtime.cpu.stated import PenaltyParams
 
 
 def penalise(kernels: Any) -> Callable[..., mx.array | None]:
@@ -13,7 +13,7 @@ def penalise(kernels: Any) -> Callable[..., mx.array | None]:
     node = kernels.penalise
 
     def penalise(
-        logits: mx.array, by: Penalised, pasts: Sequence[Sequence[int]], inputs: mx.array
+        logits: mx.array, by: PenaltyParams, pasts: Sequence[Sequence[int]], inputs: mx.array
     ) -> mx.array | None:
         if logits.dtype != mx.float32:
             return None
@@ -22,7 +22,7 @@ def penalise(kernels: Any) -> Callable[..., mx.array | None]:
     return penalise
 
 
-def penalties_of(kernels: Any, by: Penalised, pasts: Sequence[Sequence[int]]) -> Any:
+def penalties_of(kernels: Any, by: PenaltyParams, pasts: Sequence[Sequence[int]]) -> Any:
     """The kernels' view of what stands before a step."""
     recent = [by.recent(row, past, len(past)) for row, past in enumerate(pasts)]
     return kernels.Penalties(recent, by.windows, by.repeat, by.presence, by.frequency)

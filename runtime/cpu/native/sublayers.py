@@ -22,7 +22,15 @@ from runtime.cpu.native.products import matrix_of
 from runtime.cpu.native.rope import cosines
 from runtime.cpu.native.route import routing_of
 from runtime.cpu.native.watched import made_once
-from runtime.cpu.stated import Asks, Attends, Feeds, Folds, Gates, Latents, Times
+from runtime.cpu.stated import (
+    AttentionParts,
+    FeedForwardParts,
+    LatentAttentionParts,
+    MixtureParts,
+    Multiply,
+    PerLayerGate,
+    RecurrentParts,
+)
 from runtime.cpu.turn import Rotary
 from runtime.records import dataclass
 from runtime.step import Step
@@ -101,19 +109,19 @@ def low_of(
 
 
 def _feed_forward(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    def feed_forward(x: mx.array, by: Feeds) -> mx.array:
+    def feed_forward(x: mx.array, by: FeedForwardParts) -> mx.array:
         key = f"_fed {by.activation} {by.halves} {by.share} {by.gate_scale} {by.bends is None} {by.cut}"
         chain = made_once(kernels, vars(by.down), key, by, make, by)
         return otherwise(x, by) if chain is None or x.dtype != mx.float32 else chain(x)[0]
 
-    def make(by: Feeds) -> Any:
+    def make(by: FeedForwardParts) -> Any:
         part = feeding(kernels, by)
         return None if part is None else kernels.Chain([part])
 
     return feed_forward
 
 
-def feeding(kernels: Any, by: Feeds, deck: Any = None) -> Any:
+def feeding(kernels: Any, by: FeedForwardParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that feeds forward; None where they have none."""
     norms, inner = norms_of(kernels, (by.norm, by.after)), _inner(kernels, by, deck)
     if norms is None or inner is None:
@@ -121,14 +129,16 @@ def feeding(kernels: Any, by: Feeds, deck: Any = None) -> Any:
     return sharing(by, kernels.feed_forward(norms[0], inner, norms[1]))
 
 
-def sharing(by: Attends | Latents | Folds | Feeds | Asks, part: Any) -> Any:
+def sharing(
+    by: AttentionParts | LatentAttentionParts | RecurrentParts | FeedForwardParts | MixtureParts, part: Any
+) -> Any:
     part.share, part.beside = by.share, by.beside
     if by.sums is not None:
         part.sum_by(by.sums)
     return part
 
 
-def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
+def _inner(kernels: Any, by: FeedForwardParts, deck: Any) -> Any:
     """But for the norms."""
     matrices = [paired(kernels, module, deck) for module in (*by.opening, by.down)]
     low = low_of(kernels, by.low, deck)
@@ -142,7 +152,7 @@ def _inner(kernels: Any, by: Feeds, deck: Any) -> Any:
     return kernels.Feeding(opening, by.halves, act, down, by.gate_scale, bend, by.cut, low)
 
 
-def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
+def asking(kernels: Any, by: MixtureParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that asks experts; None where they have none."""
     norms = norms_of(kernels, (by.norm, by.after, by.answered, *_norms_of_shared(by)))
     if deck is not None and any(deck.get(stack) for stack in (*by.experts.opening, by.experts.down)):
@@ -164,12 +174,12 @@ def asking(kernels: Any, by: Asks, deck: Any = None) -> Any:
     return sharing(by, kernels.asking(norm, router, routing, *experts, *always, by.fed))
 
 
-def _norms_of_shared(by: Asks) -> tuple[Any, Any]:
+def _norms_of_shared(by: MixtureParts) -> tuple[Any, Any]:
     return (None, None) if by.shared is None else (by.shared.norm, by.shared.after)
 
 
 def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:
-    def attention(x: mx.array, by: Attends, step: Step, cache: AttentionCache) -> mx.array:
+    def attention(x: mx.array, by: AttentionParts, step: Step, cache: AttentionCache) -> mx.array:
         lanes = None
         if x.dtype == mx.float32:
             lanes = cache.lanes(step) if by.reads else cache.open(step)
@@ -184,14 +194,14 @@ def _attention(kernels: Any, otherwise: Callable[..., Any]) -> Callable[..., Any
                 return y
         return otherwise(x, by, step, cache)
 
-    def make(kept: Kept, by: Attends) -> Any:
+    def make(kept: Kept, by: AttentionParts) -> Any:
         part = attending(kernels, kept, by)
         return None if part is None else kernels.Chain([part])
 
     return attention
 
 
-def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
+def attending(kernels: Any, kept: Kept, by: AttentionParts, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that attends to such a memory; None where they have none."""
     heads = by.heads
     attend = form_of(kernels, kept, heads.count, heads.scale, heads.softcap, rope=heads.rope)
@@ -219,7 +229,7 @@ def attending(kernels: Any, kept: Kept, by: Attends, deck: Any = None) -> Any:
     return sharing(by, part)
 
 
-def gating(kernels: Any, by: Gates, deck: Any = None) -> Any:
+def gating(kernels: Any, by: PerLayerGate, deck: Any = None) -> Any:
     """The kernels' view of a sublayer that is gated by what a step brings; None where they have none."""
     norms = norms_of(kernels, (by.after,))
     opening, close = paired(kernels, by.open, deck), paired(kernels, by.close, deck)
@@ -228,7 +238,7 @@ def gating(kernels: Any, by: Gates, deck: Any = None) -> Any:
     return kernels.bringing(opening, KINDS[by.activation], by.place, close, norms[0])
 
 
-def multiplying(kernels: Any, by: Times) -> Any:
+def multiplying(kernels: Any, by: Multiply) -> Any:
     return kernels.times(by.by, by.width) if by.by.dtype == mx.float32 else None
 
 
@@ -247,7 +257,7 @@ class Seen:
 
 
 def memory_of(
-    by: Attends | Latents, one: Lanes | Seen, table: mx.array | None, step: Step
+    by: AttentionParts | LatentAttentionParts, one: Lanes | Seen, table: mx.array | None, step: Step
 ) -> tuple[Any, ...]:
     """What a sublayer that attends has in a step, as kernels take it. table: what its heads are turned by."""
     turned = table, None if by.factors is None else by.factors(step)

@@ -11,7 +11,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native import products
-from runtime.cpu.stated import Behind
+from runtime.cpu.stated import NextTokens
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.sampling.params import SamplingParams
@@ -61,7 +61,7 @@ def counted() -> Iterator[list[int]]:
     made: list[int] = []
     guess = ops.table.guess
 
-    def counting(*args: Any) -> Behind | None:
+    def counting(*args: Any) -> NextTokens | None:
         found = guess(*args)
         made.append(0 if found is None else found.tokens.shape[1])
         return found

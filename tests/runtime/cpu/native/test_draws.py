@@ -8,7 +8,7 @@ import pytest
 
 from runtime.cpu import native
 from runtime.cpu.native.draws import LEAST_MASS, MOST_TOP_K
-from runtime.cpu.stated import Draws
+from runtime.cpu.stated import DrawParams
 from runtime.nn import ops
 from runtime.sampling import noise
 from runtime.sampling.params import SamplingParams
@@ -106,7 +106,7 @@ def test_each_row_as_if_alone_in_every_column(wish):
     rows = [normal(33, width, seed=width, spread=3.0) for width in (37, 640)]
 
     def draw(x):
-        by = Draws(
+        by = DrawParams(
             (params.seed,) * len(x),
             (params.temperature,) * len(x),
             (params.top_k,) * len(x),
@@ -193,7 +193,7 @@ def test_what_is_no_number_hides_no_others():
     for column in kernels.columns():
         with computing(column, 1), ops.using("cpu"):
             for k in (1, 3, 40):
-                by = Draws((5,), (1.0,), (k,), (1.0,), (0.0,), (1.0,))
+                by = DrawParams((5,), (1.0,), (k,), (1.0,), (0.0,), (1.0,))
                 assert ops.table.draw(mx.array(x), by, [0]).item() == 80
 
 

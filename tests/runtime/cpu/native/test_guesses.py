@@ -11,7 +11,7 @@ import pytest
 from runtime.cache.build import build_memory
 from runtime.cache.protocol import by_layout
 from runtime.cpu import native
-from runtime.cpu.stated import Guessed, stated_by
+from runtime.cpu.stated import GuessParams, stated_by
 from runtime.loaded import LoadedModel
 from runtime.nn import ops
 from runtime.sampling.params import SamplingParams
@@ -91,7 +91,9 @@ def test_who_looks_is_told_where_there_were_no_numbers(value: float, tmp_path: P
     memory.prepare(step)
     network = stated_by(model.network)
     assert network is not None
-    behind = ops.table.guess(network, step, None, by_layout(memory), Guessed(None, None, (1, 1), looks=True))
+    behind = ops.table.guess(
+        network, step, None, by_layout(memory), GuessParams(None, None, (1, 1), looks=True)
+    )
     assert behind is not None
     assert behind.broken is not None
     hidden = model.network(step, memory)

@@ -16,7 +16,7 @@ if native.kernels is None:
 
 from runtime.cpu.native import layers as native_layers
 from runtime.cpu.native.route import routing_of
-from runtime.cpu.stated import Lays, Routing
+from runtime.cpu.stated import AppendInput, Routing
 from runtime.nn import ops
 from runtime.nn.block import Parallel, PostNorm, PreNorm, Sandwich
 from runtime.nn.mlp import FusedGatedMLP, GatedMLP
@@ -288,7 +288,7 @@ def test_memory_of_another_form_is_noticed() -> None:
 
 
 def test_a_run_of_what_is_given_alone_goes_step_by_step() -> None:
-    run = native_layers.Run.of(0, [(Lays(8),)], apart=False)
+    run = native_layers.Run.of(0, [(AppendInput(8),)], apart=False)
     assert native_layers.chains_of(native.kernels, run, [native_layers.Given(mx.zeros([1, 1, 8]))]) is None
 
 

@@ -15,7 +15,7 @@ if native.kernels is None:
 
 from runtime.cpu.composed import Composed, by_name
 from runtime.cpu.native import kernels, products
-from runtime.cpu.stated import Feeds
+from runtime.cpu.stated import FeedForwardParts
 from runtime.nn import ops
 from runtime.nn.activation import XIELU
 from runtime.nn.mlp import ACTIVATIONS, MLP, FusedGatedMLP, GatedMLP
@@ -61,7 +61,7 @@ def opening(kind: str) -> tuple[list[Any], bool]:
 def test_a_feed_forward_block(kind: str, before: Any, after: bool, activation: str) -> None:
     modules, halves = opening(kind)
     down, x = packed(D, F, bias=kind == "act", seed=5), normal(33, D)
-    by = Feeds(
+    by = FeedForwardParts(
         None if before is None else normed(before, 1),
         modules,
         halves,
@@ -79,7 +79,7 @@ def test_a_feed_forward_block(kind: str, before: Any, after: bool, activation: s
 def test_what_is_activated_may_be_cut(kind: str) -> None:
     modules, halves = opening(kind)
     x, norms = normal(33, D), (normed(RMSNorm, 1), normed(RMSNorm, 2))
-    by = Feeds(norms[0], modules, halves, "gelu_tanh", packed(D, F, seed=5), norms[1], cut=0.5)
+    by = FeedForwardParts(norms[0], modules, halves, "gelu_tanh", packed(D, F, seed=5), norms[1], cut=0.5)
     whole = mx.array(x).reshape(3, 11, D)
     same(CPU.feed_forward(whole, by), PARTS.feed_forward(whole, by))
     same_bits_in_any_company(lambda x: CPU.feed_forward(x, by), x)
@@ -144,7 +144,7 @@ def test_modules_add_by_themselves(make: Callable[[], nn.Module]) -> None:
 def test_an_array_that_others_hold_is_not_overwritten() -> None:
     down, x = packed(D, F), mx.array(normal(4, D))
     before = bits(x).copy()
-    mx.eval(CPU.feed_forward(x, Feeds(None, [packed(F, D)], False, "silu", down, None)))
+    mx.eval(CPU.feed_forward(x, FeedForwardParts(None, [packed(F, D)], False, "silu", down, None)))
     assert np.array_equal(bits(x), before)
 
 
