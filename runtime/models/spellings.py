@@ -82,6 +82,16 @@ ALIASES: dict[str, dict[str, str]] = {
         "num_hidden_layers": "n_layer",
         "num_attention_heads": "n_head",
     },
+    "chatglm": {
+        "vocab_size": "padded_vocab_size",
+        "num_hidden_layers": "num_layers",
+        "intermediate_size": "ffn_hidden_size",
+        "num_key_value_heads": "multi_query_group_num",
+        "head_dim": "kv_channels",
+        "rms_norm_eps": "layernorm_epsilon",
+        "max_position_embeddings": "seq_length",
+        "attention_bias": "add_qkv_bias",
+    },
     "codegen": _GPT,
     "codeshell": _GPT,
     "dbrx": {

@@ -6,6 +6,7 @@ orion           llama.cpp's orion.cpp
 plm             llama.cpp's plm.cpp
 codeshell       its authors' modeling_codeshell.py, and llama.cpp's codeshell.cpp
 arctic          its authors' modeling_arctic.py, and llama.cpp's arctic.cpp
+chatglm         its authors' modeling_chatglm.py, and vLLM's chatglm.py
 """
 
 from collections.abc import Callable, Mapping
@@ -342,6 +343,61 @@ class Arctic(Decoder):
     layer = _ArcticLayer
 
 
+class _ChatGLMLayer(nn.Module):
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        self.raw, hidden, inner = raw, raw.hidden_size, raw.ffn_hidden_size
+        self.own, self.shared = (
+            raw.kv_channels * heads for heads in (raw.num_attention_heads, raw.multi_query_group_num)
+        )
+        self.input_layernorm, self.post_attention_layernorm = (
+            Norm(hidden, raw.layernorm_epsilon) for _ in range(2)
+        )
+        self.self_attention, self.mlp = nn.Module(), nn.Module()
+        self.self_attention.query_key_value = matrix(
+            hidden, self.own + 2 * self.shared, bias=raw.add_qkv_bias
+        )
+        self.self_attention.dense = matrix(self.own, hidden)
+        self.mlp.dense_h_to_4h, self.mlp.dense_4h_to_h = matrix(hidden, 2 * inner), matrix(inner, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        joined = self.self_attention.query_key_value(self.input_layernorm(x))
+        q, k, v = joined.split([self.own, self.shared, self.shared], -1)
+        q = by_heads(q, self.raw.num_attention_heads)
+        k, v = (by_heads(part, self.raw.multi_query_group_num) for part in (k, v))
+        x = x + self.self_attention.dense(seen(self._turned(q), self._turned(k), v))
+        gate, up = self.mlp.dense_h_to_4h(self.post_attention_layernorm(x)).chunk(2, -1)
+        return x + self.mlp.dense_4h_to_h(F.silu(gate) * up)
+
+    def _turned(self, x: torch.Tensor) -> torch.Tensor:
+        """The first half of each head, neighbours together."""
+        first, rest = x.chunk(2, -1)
+        halves = first.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+        halves = turned(halves, 10000.0 * self.raw.rope_ratio)
+        return torch.cat([halves.unflatten(-1, (2, -1)).transpose(-1, -2).flatten(-2), rest], -1)
+
+
+class ChatGLM(Own):
+    source: ClassVar[Mapping[str, str]] = {"authors": "glm-4-9b", "vLLM": "chatglm.py"}
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        raw = self.fields
+        trunk = self.transformer = nn.Module()
+        trunk.embedding, trunk.encoder = nn.Module(), nn.Module()
+        trunk.embedding.word_embeddings = nn.Embedding(raw.padded_vocab_size, raw.hidden_size)
+        trunk.encoder.layers = nn.ModuleList(_ChatGLMLayer(raw) for _ in range(raw.num_layers))
+        trunk.encoder.final_layernorm = Norm(raw.hidden_size, raw.layernorm_epsilon)
+        trunk.output_layer = matrix(raw.hidden_size, raw.padded_vocab_size)
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        x = self.transformer.embedding.word_embeddings(input_ids)
+        for layer in self.transformer.encoder.layers:
+            x = layer(x)
+        x = self.transformer.encoder.final_layernorm(x)
+        return SimpleNamespace(logits=self.transformer.output_layer(x))
+
+
 DECODERS: dict[str, Callable[[Any], Any]] = {
     "smallthinker": SmallThinker,
     "grove_moe": GroveMoE,
@@ -349,4 +405,5 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "plm": Plm,
     "codeshell": CodeShell,
     "arctic": Arctic,
+    "chatglm": ChatGLM,
 }

@@ -20,7 +20,7 @@ _BARE = [[name] for name in HEADLESS.values()]
 # Model types that the runtime has and mlx-lm does not.
 _UNKNOWN = """
     apertus1p5 apertus1p5_text arcee arctic aria aria_text audioflamingo3 axk1 axk2 aya_vision baichuan bamba
-    bart beam bert bloom camembert codegen codeshell cohere2_moe cohere2_vision cohere_compass
+    bart beam bert bloom camembert chatglm codegen codeshell cohere2_moe cohere2_vision cohere_compass
     cohere_compass_text cwm deci deepseek_v4 deepseek_vl deepseek_vl_hybrid diffllama distilbert dory
     embedding_gemma2 embedding_gemma2_text emu3 ernie4_5_moe_vl ernie4_5_vl_moe ernie4_5_vl_moe_text eurobert
     exaone4_5 falcon fast_vlm flex_olmo flint fun_asr_nano fuyu gemma3n_text gemma4_assistant

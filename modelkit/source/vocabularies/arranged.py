@@ -1,5 +1,6 @@
 """SentencePiece models whose pieces have other ids than in their file: those of a `vocab.json` beside it
-(M2M100's, Marian's), or those that a class of transformers gives them (mBART's, Pegasus').
+(M2M100's, Marian's), or those that a class of transformers gives them (mBART's, Pegasus'), or that have more
+behind them than their file (ChatGLM's).
 
 A piece that the model does not have (in Marian's, those of the target alone) is written and never found in a
 text: it stands behind a blank, of which normalized texts have none. One that has no id is left out, so that
@@ -39,6 +40,10 @@ _M2M100 = """
     pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo zh zu
 """
 _WMT21 = "en ha is ja cs ru zh de"
+_CHATGLM = (
+    *("[MASK]", "[gMASK]", "[sMASK]", "sop", "eop"),
+    *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+)
 _PEGASUS = ("<pad>", "</s>", "<mask_1>", "<mask_2>", *(f"<unk_{place}>" for place in range(2, 103)))
 
 
@@ -52,8 +57,10 @@ class Arranged:
     """Those of them that are no text, `<unk>` apart."""
     behind: Sequence[Mapping[str, Any]] = ()
     """Added tokens besides."""
+    first: tuple[str, ...] = ()
+    """What begins a bare prompt."""
     last: str | None = None
-    """What ends a bare prompt. Frames with languages are those of the class, which whoever loads it knows."""
+    """What ends one. Frames with languages are those of the class, which whoever loads it knows."""
     class_: str | None = None
     """The tokenizer's class, where its files may leave it out."""
 
@@ -80,12 +87,12 @@ def by_words(vocab: Mapping[str, Any], config: Mapping[str, Any], label: str, *,
     if pair:
         codes = [piece for piece in pieces if piece.startswith(">>") and piece.endswith("<<")]
         behind = [added(vocab[piece], piece, special=False) for piece in codes]
-        return lambda _: Arranged(pieces, special, behind, "</s>", "MarianTokenizer")
+        return lambda _: Arranged(pieces, special, behind, last="</s>", class_="MarianTokenizer")
     languages = _WMT21 if config.get("language_codes") == "wmt21" else _M2M100
     tokens = [
         added(len(pieces) + place, f"__{one}__", special=True) for place, one in enumerate(languages.split())
     ]
-    return lambda _: Arranged(pieces, special, tokens, None, "M2M100Tokenizer")
+    return lambda _: Arranged(pieces, special, tokens, class_="M2M100Tokenizer")
 
 
 def arranged(own: Vocabulary, order: Arranged, label: str) -> Vocabulary:
@@ -119,7 +126,14 @@ def _pegasus(own: Sequence[str]) -> Arranged:
     return Arranged([*_PEGASUS, *own[2:]], _PEGASUS, last="</s>")
 
 
+def _chatglm(own: Sequence[str]) -> Arranged:
+    """ChatGLM3's; ChatGLM2 has the first five of these tokens."""
+    behind = [added(len(own) + place, text, special=True) for place, text in enumerate(_CHATGLM)]
+    return Arranged(own, own[1:3], behind, first=("[gMASK]", "sop"))
+
+
 _BY_CLASS: dict[str, Arrange] = {
+    "ChatGLMTokenizer": _chatglm,
     "MBartTokenizer": _mbart(_MBART),
     "MBart50Tokenizer": _mbart(_MBART50),
     "PegasusTokenizer": _pegasus,

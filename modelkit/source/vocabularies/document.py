@@ -11,10 +11,10 @@ def document(
     model: Mapping[str, Any],
     decoder: Mapping[str, Any],
     added_tokens: Sequence[Mapping[str, Any]],
-    first: str | None = None,
+    first: str | Sequence[str] | None = None,
     last: str | None = None,
 ) -> dict[str, Any]:
-    """first, last: special tokens that a bare prompt gets around it."""
+    """first, last: special tokens that a bare prompt gets around it, of the first one or several."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -59,16 +59,20 @@ def added(one: int, content: str, *, special: bool) -> dict[str, Any]:
     }
 
 
-def frame(first: str | None, last: str | None, ids: Mapping[str, int]) -> dict[str, Any] | None:
+def frame(
+    first: str | Sequence[str] | None, last: str | None, ids: Mapping[str, int]
+) -> dict[str, Any] | None:
     """The post-processor that puts special tokens around a bare prompt."""
+    before = [first] if isinstance(first, str) else first or ()
+    behind = () if last is None else (last,)
 
-    def token(text: str | None, kind: int) -> list[dict[str, Any]]:
-        return [] if text is None else [{"SpecialToken": {"id": text, "type_id": kind}}]
+    def tokens(texts: Sequence[str], kind: int) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": text, "type_id": kind}} for text in texts]
 
     def framed(name: str, kind: int) -> list[dict[str, Any]]:
-        return [*token(first, kind), {"Sequence": {"id": name, "type_id": kind}}, *token(last, kind)]
+        return [*tokens(before, kind), {"Sequence": {"id": name, "type_id": kind}}, *tokens(behind, kind)]
 
-    used = sorted({text for text in (first, last) if text is not None})
+    used = sorted({*before, *behind})
     if not used:
         return None
     return {

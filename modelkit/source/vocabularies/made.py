@@ -160,7 +160,8 @@ def _of_others(
     family = BY_TYPE.get(str(model.get("model_type")))
     if family is None:
         raise UnsupportedSource(
-            f"{label} is a vocabulary of tiktoken, and how texts are cut before it is known for Llama 3 only"
+            f"{label} is a vocabulary of tiktoken, and how texts are cut before it is known for Llama 3 and "
+            "GLM-4 only"
         )
     return tiktoken_document(data, family, config, label)
 

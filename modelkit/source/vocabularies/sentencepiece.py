@@ -101,6 +101,7 @@ def _arranged(
         model=_tokens(vocabulary, user, label),
         decoder=_decoder(model, (FOUND_NEVER,)),
         added_tokens=[*_specials(vocabulary), *order.behind],
+        first=order.first,
         last=order.last,
     )
     class_ = {} if order.class_ is None else {"tokenizer_class": order.class_}

@@ -3,7 +3,8 @@
 tiktoken joins the neighbours whose joined bytes have the lowest rank, however they came about. Merges say the
 same: every cut of a token into two tokens is one, and they go by the rank of what they make. What a file does
 not say - how a text is cut first, and the special tokens - stands in the code beside it: Qwen's
-tokenization_qwen.py, Hunyuan's tokenization_hy.py, Kimi's tokenization_kimi.py, Llama 3's tokenizer.py.
+tokenization_qwen.py, Hunyuan's tokenization_hy.py, Kimi's tokenization_kimi.py, Llama 3's tokenizer.py,
+GLM-4's tokenization_chatglm.py.
 """
 
 import base64
@@ -39,7 +40,9 @@ class Family:
     renumbers: bool = False
     """A token that comes again is passed over, and ids count the others."""
     begins: bool = False
-    """A bare prompt gets the begin-of-text token."""
+    """A bare prompt gets the begin-of-text token that tokenizer_config.json names."""
+    first: tuple[str, ...] = ()
+    """What a bare prompt gets whatever that file names."""
 
 
 FAMILIES = {
@@ -53,7 +56,15 @@ FAMILIES = {
     "tiktoken.model": Family(cut.KIMI, declared=256, spare="<|reserved_token_{}|>"),
 }
 """By the name of the file."""
-BY_TYPE = {"llama": Family(cut.LLAMA3, declared=256, begins=True)}
+_GLM = (
+    *("<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>"),
+    *("<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"),
+    *("<|begin_of_image|>", "<|end_of_image|>", "<|begin_of_video|>", "<|end_of_video|>"),
+)
+BY_TYPE = {
+    "llama": Family(cut.LLAMA3, declared=256, begins=True),
+    "chatglm": Family(cut.LLAMA3, _GLM, first=("[gMASK]", "<sop>")),
+}
 """By the model_type, of files called tokenizer.model."""
 
 
@@ -65,13 +76,14 @@ def tiktoken_document(data: bytes, family: Family, config: Mapping[str, Any], la
     vocab = spelled(ranks)
     special = [*family.special, *_declared(family, len(ranks), config, label)]
     bos = config.get("bos_token")
+    begin = (bos,) if family.begins and isinstance(bos, str) and bos in special else ()
     return document(
         normalizer={"type": "NFC"} if family.nfc else None,
         pre_tokenizer=sequence("pretokenizers", [*map(split, family.patterns), byte_level()]),
         model=byte_pairs(vocab, merges(vocab, label), whole_first=True),
         decoder=byte_level(),
         added_tokens=[added(len(vocab) + number, text, special=True) for number, text in enumerate(special)],
-        first=bos if family.begins and isinstance(bos, str) and bos in special else None,
+        first=family.first or begin,
     )
 
 

@@ -30,8 +30,11 @@ MODELS: dict[str, Any] = REFERENCES["sentencepiece"]
 FRAMES: dict[str, tuple[list[int], list[int]]] = {"t5": ([], [1])}
 
 
-def source(folder: Path, name: str, data: bytes, config: Mapping[str, Any] | None = None) -> Inventory:
-    write_source(folder)
+def source(
+    folder: Path, name: str, data: bytes, config: Mapping[str, Any] | None = None, *, kind: str = "llama"
+) -> Inventory:
+    """config: tokenizer_config.json; kind: the model_type."""
+    write_source(folder, model_type=kind)
     (folder / "tokenizer.json").unlink()
     (folder / name).write_bytes(data)
     (folder / "tokenizer_config.json").write_text(json.dumps(config or {}))
@@ -53,6 +56,28 @@ def test_ranks_give_the_ids_of_tiktoken(tmp_path: Path, name: str) -> None:
     tokenizer = rebuilt(source(tmp_path, name, REFERENCES["ranks"].encode(), config if names else {}))
     for text, ids in REFERENCES["tiktoken"][name]:
         assert tokenizer.encode(text, add_special=False) == ids, text
+
+
+def test_glm4_begins_with_two_tokens_of_its_code(tmp_path: Path) -> None:
+    """It cuts texts as Llama 3 does; its own tokens follow the file's."""
+    made = source(tmp_path, "tokenizer.model", REFERENCES["ranks"].encode(), kind="chatglm")
+    tokenizer = rebuilt(made)
+    own = len(REFERENCES["ranks"].splitlines())
+    cases = [case for case in REFERENCES["tiktoken"]["tokenizer.model"] if max(case[1], default=0) < own]
+    assert len(cases) > 5
+    for text, ids in cases:
+        assert tokenizer.encode(text, add_special=True) == [own + 2, own + 4, *ids], text
+    assert tokenizer.encode("<|endoftext|><|user|>", add_special=False) == [own, own + 7]
+
+
+def test_chatglm_begins_with_two_tokens_that_its_file_has_not(tmp_path: Path) -> None:
+    model = base64.b64decode(MODELS["llama"]["model"])
+    tokenizer = rebuilt(source(tmp_path, "tokenizer.model", model, {"tokenizer_class": "ChatGLMTokenizer"}))
+    own = tokenizer.vocab_size - 9
+    for text, ids in MODELS["llama"]["cases"]:
+        assert tokenizer.encode(text, add_special=True) == [own + 1, own + 3, *ids], text
+    assert tokenizer.encode("<|user|>", add_special=False) == [own + 6]
+    assert tokenizer.eos_id == 2
 
 
 TEKKEN: dict[str, Any] = REFERENCES["tekken"]
@@ -263,7 +288,7 @@ def test_ranks_of_a_model_that_is_not_known_are_refused(tmp_path: Path) -> None:
     write_source(tmp_path, model_type="llama4_text")
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "tokenizer.model").write_text(REFERENCES["ranks"])
-    with pytest.raises(UnsupportedSource, match="for Llama 3 only"):
+    with pytest.raises(UnsupportedSource, match="for Llama 3 and GLM-4 only"):
         require_tokenizer(read_inventory(read_directory(tmp_path), "source"))
 
 

@@ -87,6 +87,28 @@ _ARCTIC: dict[str, Any] = {
     "rms_norm_eps": 1e-5,
     "tie_word_embeddings": False,
 }
+_CHATGLM: dict[str, Any] = {
+    "architectures": ["ChatGLMModel"],
+    "vocab_size": 160,
+    "padded_vocab_size": 160,
+    "hidden_size": 64,
+    "ffn_hidden_size": 96,
+    "num_layers": 3,
+    "num_attention_heads": 4,
+    "multi_query_attention": True,
+    "multi_query_group_num": 2,
+    "kv_channels": 16,
+    "seq_length": 256,
+    "layernorm_epsilon": 1.5625e-07,
+    "rope_ratio": 5,
+    "rmsnorm": True,
+    "original_rope": True,
+    "post_layer_norm": True,
+    "add_bias_linear": False,
+    "add_qkv_bias": True,
+    "apply_residual_connection_post_layernorm": False,
+    "tie_word_embeddings": False,
+}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "smallthinker": ("smallthinker", _SMALLTHINKER),
@@ -119,6 +141,19 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "num_query_groups": 4,
             "scale_attn_weights": False,
             "tie_word_embeddings": True,
+        },
+    ),
+    "chatglm": ("chatglm", _CHATGLM),
+    "chatglm_plain": (
+        "chatglm",
+        {
+            **_CHATGLM,
+            "architectures": ["ChatGLMForConditionalGeneration"],
+            "num_layers": 2,
+            "multi_query_group_num": 1,
+            "kv_channels": 24,
+            "rope_ratio": 1.0,
+            "add_qkv_bias": False,
         },
     ),
     "arctic": ("arctic", _ARCTIC),
