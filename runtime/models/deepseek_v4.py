@@ -25,7 +25,7 @@ from runtime.models.experts import Weights, to_switch
 from runtime.models.family import CORRECTIONS, Family
 from runtime.models.headed import Headed, untied_head
 from runtime.models.quantizing import EIGHT_ELSE, Row
-from runtime.models.rope_block import checked
+from runtime.models.rope_block import one_of_several
 from runtime.models.tensor_names import spelled, without_spares
 from runtime.models.towers import Towers
 from runtime.nn import ops
@@ -195,7 +195,7 @@ def _ropes(fields: Fields, shape: dict[str, Any]) -> tuple[RopeSpec, RopeSpec]:
         for one in _TURNED:  # which transformers passes over, in these blocks only
             if "rope_type" not in blocks[one] and blocks[one].get("type", "default") != "default":
                 fields.refuse("rope_parameters", f"rope_type in place of type in {one}")
-        plain, scaled = (checked(blocks[one], f"rope_parameters.{one}") for one in _TURNED)
+        plain, scaled = (one_of_several(blocks[one], f"rope_parameters.{one}") for one in _TURNED)
     else:
         plain = {"rope_theta": fields.number("rope_theta", 10000.0, low=2.0)}
         base = fields.number("compress_rope_theta", 160000.0, low=2.0)

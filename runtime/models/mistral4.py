@@ -74,7 +74,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
         max_positions=shape["context_length"],
         traditional=fields.flag("rope_interleave", True),
     )
-    _check_share(block, latent)
+    _check_share(fields, block, latent)
     trained = Fields(block).count("original_max_position_embeddings", 8192)
     return Config(
         **shape,
@@ -98,9 +98,11 @@ def _rope_block(fields: Fields) -> dict[str, Any]:
     return block
 
 
-def _check_share(block: Mapping[str, Any], latent: LatentShape) -> None:
-    """`partial_rotary_factor` says again what the sizes of a head's two parts say."""
+def _check_share(fields: Fields, block: Mapping[str, Any], latent: LatentShape) -> None:
+    """`head_dim` and `partial_rotary_factor` say again what sizes a head's parts have; heads turn by them."""
     whole = latent.content + latent.position
+    if fields.count("head_dim", whole) != whole:
+        fields.refuse("head_dim", f"{whole}, of which qk_rope_head_dim are turned")
     share = Fields(block).number("partial_rotary_factor", latent.position / whole)
     if int(whole * share) != latent.position:
         raise UnsupportedModel(

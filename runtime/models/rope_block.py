@@ -100,13 +100,19 @@ def _block_of(new: Mapping[str, Any], old: Mapping[str, Any], layer_type: str) -
             f"ways: it should hold a block for each of {' and '.join(LAYER_TYPES)}"
         )
     path = f"rope_parameters.{layer_type}"
-    block = checked(_mapping(new, layer_type, path), path)
-    if block.get("truncate") is False:
-        raise UnsupportedModel(f"config.json: {path}.truncate is false, which counts for no layer type")
+    block = one_of_several(_mapping(new, layer_type, path), path)
     changed = checked(old, "rope_scaling")
     if changed.get("type", "default") != "default":  # which transformers passes over here, and only here
         _refuse("rope_scaling.type", changed["type"], "rope_type as the name of this field")
     return {**block, **changed} if layer_type == "full_attention" else block
+
+
+def one_of_several(block: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """`checked`, of a block for layers of one type: transformers looks for `truncate` beside it alone."""
+    own = checked(block, path)
+    if own.get("truncate") is False:
+        raise UnsupportedModel(f"config.json: {path}.truncate is false, which counts for no layer type")
+    return own
 
 
 def _from_outside(raw: Mapping[str, Any], block: dict[str, Any], name: str, *, alone: bool) -> None:

@@ -23,6 +23,7 @@ from runtime.models.decoder_config import DecoderConfig, layer_count, read_shape
 from runtime.models.experts import Weights, to_switch
 from runtime.models.family import Family
 from runtime.models.headed import Headed, untied_head
+from runtime.models.rope_block import one_of_several
 from runtime.models.tensor_names import without_spares
 from runtime.nn import ops
 from runtime.nn.activation import gelu
@@ -101,12 +102,13 @@ def _rope(fields: Fields, shape: dict[str, Any], kind: str) -> RopeSpec:
     """A block for each kind of layer, and no other way to say it."""
     if fields.has("rope_scaling"):
         fields.refuse("rope_scaling", "none: here rope_parameters has a block for each type of layer")
-    own = {one: {"rope_theta": theta, "partial_rotary_factor": 0.5} for one, theta in _THETAS.items()}
-    block = fields.take("rope_parameters", own)
+    usual = {one: {"rope_theta": theta, "partial_rotary_factor": 0.5} for one, theta in _THETAS.items()}
+    block = fields.take("rope_parameters", usual)
     inside = block.get(kind) if isinstance(block, Mapping) else None
     if not isinstance(inside, Mapping) or inside.get("rope_theta") is None:
         fields.refuse("rope_parameters", f"a block {kind} with its rope_theta")
-    parameters = Fields({"rope_parameters": inside}, under=f"rope_parameters.{kind}").rope_parameters()
+    own = one_of_several(inside, f"rope_parameters.{kind}")
+    parameters = Fields({"rope_parameters": own}, under=f"rope_parameters.{kind}").rope_parameters()
     return read_rope(parameters, head_dim=shape["head_dim"], max_positions=shape["context_length"])
 
 

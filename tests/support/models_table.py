@@ -77,7 +77,8 @@ MXFP8 or NVFP4 are read as they are (import.md), as are those of MiniMax M3, Hun
 Qwen4's tables of n-grams begin anew behind an end of text: of several ends the first, as in transformers;
 llama.cpp's converter takes the last. Its indexer sees whole blocks and what is behind them, as there;
 llama.cpp fills its budget with a part of one more block. Of blocks that score alike, and many do where no
-head answers, the earlier ones are seen; transformers' choice is that of a sort.
+head answers, the earlier ones are seen; transformers' choice is that of a sort. So it is with tokens in the
+indexers of DeepSeek, GLM-5 and A.X K2; its classes given a stable sort compute what modelkit does.
 
 Multimodal models run their text model alone, and what is for images and sound is left out with a note. Most
 wrappers of transformers have no row here; inside them may lie text models of type {texts}. A factor on

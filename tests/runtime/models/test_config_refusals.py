@@ -20,6 +20,7 @@ _WINDOWED = (
 
 _HALF: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 _OLDER = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+_UNCUT = {**_OLDER, "rope_type": "yarn", "rope_theta": 1e4, "truncate": False}
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("cwm", {"rope_parameters": _HALF}, "partial_rotary_factor is 0.5, and rope_type default"),
@@ -109,6 +110,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("zaya", {"lm_head_bias": True}, "lm_head_bias is True"),
     ("zaya", {"cca_time0": 1}, "cca_time0 is 1"),
     ("zaya", {"sliding_window": None}, "sliding_window"),
+    ("zaya", {"rope_parameters": dict.fromkeys(("hybrid", "hybrid_sliding"), _UNCUT)}, "truncate is false"),
+    ("deepseek_v4", {"rope_parameters": {"main": _HALF, "compress": _UNCUT}}, "truncate is false"),
+    ("mistral4", {"head_dim": 4}, "head_dim is 4, expected 16, of which"),
     ("zaya", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling is"),
     ("zaya", {"rope_parameters": {"hybrid": {"rope_theta": 1e4}}}, "a block hybrid_sliding with its"),
     ("bart", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
