@@ -1,8 +1,10 @@
-"""Llama under other names: InternLM3, IQuestCoder, EXAONE 3 and 3.5, XVERSE, TeleChat3, Nanbeige.
+"""Llama under other names: InternLM 1 and 3, IQuestCoder, EXAONE 3 and 3.5, XVERSE, TeleChat3, Nanbeige,
+Aquila, openPangu Embedded and Yi's first files.
 
-transformers computes the first three with its own Llama; for the others mlx-lm's classes compute what Llama
-does. They differ in the names of two flags, in what a file may leave out, and EXAONE in the names of tensors.
-A Nanbeige whose layers are passed several times is `nanbeige`'s.
+transformers computes InternLM3, IQuestCoder and EXAONE with its own Llama, vLLM InternLM and Aquila; for the
+others mlx-lm's classes or the authors' compute what Llama does. They differ in the names of two flags, in
+what a file may leave out, and EXAONE and Yi in the names of tensors. A Nanbeige whose layers are passed
+several times is `nanbeige`'s.
 """
 
 from collections.abc import Mapping
@@ -32,6 +34,10 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 131072,
         "rms_norm_eps": 1e-5,
     },
+    "internlm": {"bias": True},
+    "PanguEmbedded": {"bias": True},
+    "aquila": {"rms_norm_eps": 1e-5},
+    "Yi": {"rms_norm_eps": 1e-5, "rope_theta": 5000000.0},
     "exaone": {
         "num_key_value_heads": 8,
         "max_position_embeddings": 4096,
@@ -39,18 +45,31 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         "rope_theta": 500000.0,
     },
 }
-_FLAGS = {"qkv_bias": "attention_bias", "bias": "mlp_bias"}
+_FLAGS = {
+    "internlm": {"bias": "attention_bias"},
+    "PanguEmbedded": {"bias": "attention_bias"},
+    "internlm3": {"qkv_bias": "attention_bias", "bias": "mlp_bias"},
+}
+"""What Llama calls them."""
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
     """As Llama's, after the names that differ. Raises UnsupportedModel."""
     fields = Fields(raw).raw
-    if fields.get("model_type") == "nanbeige":
+    kind = str(fields.get("model_type"))
+    if kind == "nanbeige":
         refuse_more(fields)
-    own = dict(_DEFAULTS.get(str(fields.get("model_type")), {}))
-    if fields.get("model_type") == "internlm3":
-        own |= {llamas: fields[name] for name, llamas in _FLAGS.items() if name in fields}
-    return llama.parse({**own, **fields, "model_type": "llama"})
+    told = {**_DEFAULTS.get(kind, {}), **fields}
+    flags = {llamas: told[name] for name, llamas in _FLAGS.get(kind, {}).items() if name in told}
+    rope = _turned(fields) if kind == "internlm" else {}
+    return llama.parse({**flags, **told, **rope, "model_type": "llama"})
+
+
+def _turned(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """InternLM's own block. A dynamic rotation is the plain one up to the trained length, where texts end."""
+    block = Fields(raw).block("rotary")
+    block.choice("type", ("origin", "dynamic"), "origin")
+    return {"rope_theta": block.number("base", 10000.0, low=2.0)} if block.raw else {}
 
 
 _NAMES = (
@@ -66,10 +85,11 @@ _NAMES = (
     (".mlp.c_proj.", ".mlp.down_proj."),
 )
 """EXAONE's."""
+_YI = ((".ln1.", ".input_layernorm."), (".ln2.", ".post_attention_layernorm."))
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
-    return without_spares(config, respelled(weights, _NAMES))
+    return without_spares(config, respelled(weights, (*_NAMES, *_YI)))
 
 
 FAMILY = Family(

@@ -178,6 +178,7 @@ ALIASES: dict[str, dict[str, str]] = {
     "recurrent_gemma": {"sliding_window": "attention_window_size", "layer_types": "layers_block_type"},
     "sarvam_mla": _SARVAM,
     "sarvam_moe": {**_SARVAM, "use_qkv_bias": "attention_bias"},
+    "stablelm_epoch": {"layer_norm_eps": "norm_eps", "partial_rotary_factor": "rope_pct"},
     "step3p5": {
         "num_local_experts": "n_routed_experts",
         "num_attention_groups": "num_key_value_heads",

@@ -17,6 +17,12 @@ def renamed(*pairs: tuple[str, str]) -> Callable[[State], State]:
     return lambda state: {rename(name): array for name, array in state.items()}
 
 
+def with_zero_biases(state: State) -> State:
+    """Of the matrices in attention, whatever they are."""
+    rows = {name: len(array) for name, array in state.items() if ".self_attn." in name}
+    return state | {name.replace("weight", "bias"): np.zeros(n, np.float32) for name, n in rows.items()}
+
+
 def old_wrapper(state: State) -> State:
     """transformers 4 and MLX: language_model.model, and a tower."""
     named = renamed(

@@ -59,6 +59,7 @@ from tests.support.published_states import (
     with_a_head,
     with_triangle,
     with_unused_keys,
+    with_zero_biases,
 )
 
 Config = dict[str, Any]
@@ -282,6 +283,12 @@ def sarvam_mla_of_old(config: Config) -> Config:
     return {**own, **more, "rope_scaling": {**block, "type": "deepseek_yarn"}}
 
 
+def llama_by(kind: str, class_: str, *left_out: str, **own: Any) -> Callable[[Config], Config]:
+    """Llama in the words of others, who write down neither heads' sizes nor flags of their biases."""
+    unsaid = ("attention_bias", "head_dim", "rope_parameters", *left_out)
+    return without(*unsaid, architectures=[class_], model_type=kind, **own)
+
+
 def v4_of_old(config: Config) -> Config:
     """As its authors say it, with entries for a draft head."""
     scaling = {name: x for name, x in config["rope_parameters"]["compress"].items() if "factor" not in name}
@@ -293,6 +300,40 @@ def v4_of_old(config: Config) -> Config:
 
 
 FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]]] = {
+    "InternLM 20B": ("llama", llama_by("internlm", "InternLMForCausalLM", bias=False), same),
+    "InternLM 7B": (
+        "llama",
+        llama_by("internlm", "InternLMForCausalLM", rotary={"base": 10000, "type": "dynamic"}),
+        with_zero_biases,
+    ),
+    "openPangu Embedded": (
+        "llama",
+        llama_by("PanguEmbedded", "PanguEmbeddedForCausalLM", bias=True, rope_theta=10000.0),
+        with_zero_biases,
+    ),
+    "Aquila": (
+        "llama_linear_rope",
+        llama_by("aquila", "AquilaModel", rope_scaling={"type": "linear", "factor": 4.0}),
+        same,
+    ),
+    "Yi's first files": (
+        "llama",
+        llama_by("Yi", "YiForCausalLM", rope_theta=10000.0),
+        renamed((".input_layernorm.", ".ln1."), (".post_attention_layernorm.", ".ln2.")),
+    ),
+    "Llama's first files": ("llama", llama_by("llama", "LLaMAForCausalLM"), same),
+    "StableLM 3B": (
+        "stablelm",
+        without(
+            *("rope_parameters", "layer_norm_eps"),
+            architectures=["StableLMEpochForCausalLM"],
+            model_type="stablelm_epoch",
+            norm_eps=1e-5,
+            rope_pct=0.5,
+            rope_theta=10000,
+        ),
+        same,
+    ),
     "Kimi K3 in its wrapper": ("kimi_k3", kimi_wrapped, with_tower),
     "Kimi K3's text alone": ("kimi_k3_tied", kimi_alone, renamed(("language_model.", ""))),
     "GLM-5.3 as Z.ai has it": ("glm5_next", inner(glm_by_block), glm_by_zai),
