@@ -33,7 +33,7 @@ _TABLES = (
     *("embed_in.weight", "backbone.embedding.weight"),  # GPT-NeoX, and Mamba of old
     "llm.embed.weight",  # Inkling
 )
-_HEADS = ("lm_head.weight", "embed_out.weight", "unembed.weight")
+_HEADS = ("lm_head.weight", "embed_out.weight", "unembed.weight", "output_layer.weight")
 
 
 @dataclass(frozen=True, slots=True)

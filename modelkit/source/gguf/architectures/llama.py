@@ -48,6 +48,7 @@ _ONE_BY_ONE = tuple(
     for part in ("gate", "up", "down")
 )
 
+_ALIASES = ("internlm", "internlm3", "iquestcoder", "telechat3", "aquila", "PanguEmbedded", "Yi")
 LLAMA = Architecture(
     "llama",
     (
@@ -57,7 +58,7 @@ LLAMA = Architecture(
             has_experts,
             settings=(*expert_settings("num_local_experts"), *PLAIN_SOFTMAX),
         ),
-        Kind("llama", "LlamaForCausalLM", aliases=("internlm3", "iquestcoder", "telechat3"), settings=BIASES),
+        Kind("llama", "LlamaForCausalLM", aliases=_ALIASES, settings=BIASES),
         Kind("mistral", "MistralForCausalLM", aliases=("ministral",)),
     ),
     decoder(Rope(), VOCAB, NO_WINDOW),

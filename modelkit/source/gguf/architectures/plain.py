@@ -145,7 +145,7 @@ STARCODER2 = Architecture(
 
 STABLELM = Architecture(
     "stablelm",
-    (Kind("stablelm", "StableLmForCausalLM"),),
+    (Kind("stablelm", "StableLmForCausalLM", aliases=("stablelm_epoch",)),),
     (
         *layer_norm_decoder("layer_norm_eps", Rope(partial=0.25, silent=True)),
         Same("use_parallel_residual", ("use_parallel_residual",), default=False),

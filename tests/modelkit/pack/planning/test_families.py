@@ -218,6 +218,12 @@ def test_gpt_neox_has_other_names_for_table_and_head() -> None:
     assert fate(config, "embed_out.weight", "q4") == "q8"
 
 
+def test_chatglm_has_other_names_for_table_and_head() -> None:
+    config = {"model_type": "chatglm"}
+    assert fate(config, "transformer.embedding.word_embeddings.weight", "q4") == "q8"
+    assert fate(config, "transformer.output_layer.weight", "q4") == "q8"
+
+
 def test_internlm2_has_other_names_for_table_and_head() -> None:
     config = {"model_type": "internlm2"}
     assert fate(config, "model.tok_embeddings.weight", "q4") == "q8"

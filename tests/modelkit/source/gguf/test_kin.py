@@ -1,5 +1,7 @@
 """Models that GGUF has under names of their own, and that are a Llama or a Granite all the same."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ from tests.support.gguf_references import GgufReference, describe, differences, 
     ("kind", "architecture"),
     [
         ("internlm3", "llama"),
+        ("aquila", "llama"),
+        ("Yi", "llama"),
         ("iquestcoder", "llama"),
         ("telechat3", "llama"),
         ("ministral", "llama"),
@@ -33,6 +37,24 @@ def test_llamas_by_other_names_are_written_and_read_as_llama_is(kind: str, archi
     assert {key: value for key, value in again.items() if key not in named} == {
         key: value for key, value in reference.imported.config.items() if key not in named
     }
+
+
+def test_biases_that_a_file_has_by_its_family_are_written() -> None:
+    reference = GgufReference("llama_biases_tied")
+    plain = {key: one for key, one in reference.config.items() if key != "attention_bias"}
+    for kind in ("internlm", "PanguEmbedded"):
+        found = describe({**plain, "model_type": kind, "architectures": []}, reference.package, "model")
+        assert dict(found.tensors) == dict(reference.described.tensors)
+
+
+def test_the_first_stablelm_is_written_as_the_others_are() -> None:
+    reference = GgufReference("stablelm")
+    told: dict[str, Any] = {**reference.config, "model_type": "stablelm_epoch", "architectures": []}
+    block = told.pop("rope_parameters")
+    told |= {"norm_eps": told.pop("layer_norm_eps"), "rope_pct": block["partial_rotary_factor"]}
+    found = describe({**told, "rope_theta": block["rope_theta"]}, reference.package, "model")
+    assert dict(found.tensors) == dict(reference.described.tensors)
+    assert dict(found.metadata) == dict(reference.described.metadata)
 
 
 @pytest.mark.parametrize(
