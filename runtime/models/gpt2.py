@@ -80,7 +80,7 @@ def build(config: Config) -> Placed:
     return Placed(PlacedTrunk(config, layers, norm()), untied_head(config))
 
 
-_MATRIX = re.compile(r".*\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc|mlp\.c_proj)\.weight")
+_MATRIX = re.compile(r".*\.(attn\.c_attn|attn\.c_proj|mlp\.c_fc2?|mlp\.c_proj)\.weight")
 _FIRST = "h.0.attn.c_attn.weight"
 _NAMES = (
     ("transformer.model.", "model."),
@@ -99,11 +99,15 @@ _NAMES = (
 
 
 def adapt(config: Config, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    return without_spares(config, respelled(outputs_first(config, weights), _NAMES, trunk="transformer."))
+
+
+def outputs_first(config: DecoderConfig, weights: dict[str, mx.array]) -> dict[str, mx.array]:
     """Matrices as [out, in]."""
     first = next((array for name, array in weights.items() if name.endswith(_FIRST)), None)
-    if first is not None and first.shape[0] == config.hidden_size:
-        weights = {name: array.T if _MATRIX.fullmatch(name) else array for name, array in weights.items()}
-    return without_spares(config, respelled(weights, _NAMES, trunk="transformer."))
+    if first is None or first.shape[0] != config.hidden_size:
+        return weights
+    return {name: array.T if _MATRIX.fullmatch(name) else array for name, array in weights.items()}
 
 
 FAMILY = Family(

@@ -28,6 +28,11 @@ _GPT = {
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
 }
+_JAIS = {
+    **_GPT,
+    "embeddings_scale": "mup_embeddings_scale",
+    "scale_qk_dot_by_d": "mup_scale_qk_dot_by_d",
+}
 _REFINED_WEB = {
     "hidden_size": "n_embed",
     "num_hidden_layers": "n_layer",
@@ -134,6 +139,8 @@ ALIASES: dict[str, dict[str, str]] = {
     "inkling_text": {"embedding_multiplier": "logits_mup_width_multiplier", **_INKLING},
     "inkling2_text": _INKLING2,
     "inkling2_loop_text": _INKLING2,
+    "jais": _JAIS,
+    "btlm": _JAIS,
     "jamba": {"num_local_experts": "num_experts"},
     "jetmoe": {"head_dim": "kv_channels"},
     "kimi_k3": _KIMI,

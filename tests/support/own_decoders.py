@@ -7,6 +7,7 @@ plm             llama.cpp's plm.cpp
 codeshell       its authors' modeling_codeshell.py, and llama.cpp's codeshell.cpp
 arctic          its authors' modeling_arctic.py, and llama.cpp's arctic.cpp
 chatglm         its authors' modeling_chatglm.py, and vLLM's chatglm.py
+jais            its authors' modeling_btlm.py, and vLLM's jais.py
 """
 
 from collections.abc import Callable, Mapping
@@ -398,6 +399,71 @@ class ChatGLM(Own):
         return SimpleNamespace(logits=self.transformer.output_layer(x))
 
 
+class _Turned(nn.Module):
+    """A matrix stored with its inputs first, as GPT-2's."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs))
+        self.bias = nn.Parameter(torch.empty(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+class _JaisLayer(nn.Module):
+    def __init__(self, raw: Any) -> None:
+        super().__init__()
+        hidden, inner, self.raw = raw.n_embd, raw.n_inner, raw
+        self.ln_1, self.ln_2 = (nn.LayerNorm(hidden, raw.layer_norm_epsilon) for _ in range(2))
+        self.attn, self.mlp = nn.Module(), nn.Module()
+        self.attn.c_attn, self.attn.c_proj = _Turned(hidden, 3 * hidden), _Turned(hidden, hidden)
+        self.mlp.c_fc, self.mlp.c_fc2, self.mlp.c_proj = (
+            _Turned(*sizes) for sizes in ((hidden, inner), (hidden, inner), (inner, hidden))
+        )
+
+    def forward(self, x: torch.Tensor, falls: torch.Tensor) -> torch.Tensor:
+        q, k, v = (by_heads(part, self.raw.n_head) for part in self.attn.c_attn(self.ln_1(x)).chunk(3, -1))
+        scores = q @ k.transpose(-1, -2)
+        if self.raw.scale_attn_weights:
+            scores = scores / q.shape[-1] ** (1.0 if self.raw.mup_scale_qk_dot_by_d else 0.5)
+        x = x + self.attn.c_proj(((scores + falls).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        normed = self.ln_2(x)
+        return x + self.mlp.c_proj(self.mlp.c_fc(normed) * F.silu(self.mlp.c_fc2(normed)))
+
+
+class Jais(Own):
+    source: ClassVar[Mapping[str, str]] = {"authors": "btlm-3b-8k-base", "vLLM": "jais.py"}
+
+    def __init__(self, config: OwnConfig) -> None:
+        super().__init__(config)
+        raw = self.fields
+        self.transformer = nn.Module()
+        self.transformer.wte = nn.Embedding(raw.vocab_size, raw.n_embd)
+        self.transformer.h = nn.ModuleList(_JaisLayer(raw) for _ in range(raw.n_layer))
+        self.transformer.ln_f = nn.LayerNorm(raw.n_embd, raw.layer_norm_epsilon)
+        if not raw.tie_word_embeddings:
+            self.lm_head = matrix(raw.n_embd, raw.vocab_size)
+
+    def forward(self, input_ids: torch.Tensor) -> Any:
+        raw, places = self.fields, torch.arange(input_ids.shape[1])
+        x = self.transformer.wte(input_ids) * raw.mup_embeddings_scale
+        ages = places[:, None] - places
+        falls = -_steepness(raw.n_head)[:, None, None] * ages.masked_fill(ages < 0, 1 << 30)
+        for layer in self.transformer.h:
+            x = layer(x, falls)
+        x = self.transformer.ln_f(x)
+        table = self.transformer.wte.weight if raw.tie_word_embeddings else self.lm_head.weight
+        return SimpleNamespace(logits=x @ table.T * (raw.mup_output_alpha * raw.mup_width_scale))
+
+
+def _steepness(heads: int) -> torch.Tensor:
+    """ALiBi's, of its authors."""
+    power = 1 << (heads.bit_length() - 1)
+    own = [2.0 ** (-8 * (place + 1) / power) for place in range(power)]
+    return torch.tensor(own if power == heads else own + _steepness(2 * power)[::2][: heads - power].tolist())
+
+
 DECODERS: dict[str, Callable[[Any], Any]] = {
     "smallthinker": SmallThinker,
     "grove_moe": GroveMoE,
@@ -406,4 +472,5 @@ DECODERS: dict[str, Callable[[Any], Any]] = {
     "codeshell": CodeShell,
     "arctic": Arctic,
     "chatglm": ChatGLM,
+    "jais": Jais,
 }

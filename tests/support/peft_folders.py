@@ -53,7 +53,7 @@ def holds_input_first(described: Described, name: str) -> bool:
     kind = described.config.__class__.__module__.rpartition(".")[2]
     if name.endswith("_proj") and not name.endswith(".weight"):
         return kind in ("gpt_oss", "llama4") or "VLMoe" in described.name
-    return kind == "gpt2" and ".c_" in name
+    return kind in ("gpt2", "jais") and ".c_" in name
 
 
 def is_table(name: str) -> bool:

@@ -17,6 +17,11 @@ def renamed(*pairs: tuple[str, str]) -> Callable[[State], State]:
     return lambda state: {rename(name): array for name, array in state.items()}
 
 
+def with_slopes(state: State) -> State:
+    """ALiBi's, stored beside a whole trunk."""
+    return state | {"transformer.relative_pe.slopes": np.ones((8, 1), np.float32)}
+
+
 def with_zero_biases(state: State) -> State:
     """Of the matrices in attention, whatever they are."""
     rows = {name: len(array) for name, array in state.items() if ".self_attn." in name}

@@ -57,6 +57,7 @@ from tests.support.published_states import (
     step_by_mlx,
     v4_by_deepseek,
     with_a_head,
+    with_slopes,
     with_triangle,
     with_unused_keys,
     with_zero_biases,
@@ -322,6 +323,18 @@ FORMS: dict[str, tuple[str, Callable[[Config], Config], Callable[[State], State]
         renamed((".input_layernorm.", ".ln1."), (".post_attention_layernorm.", ".ln2.")),
     ),
     "Llama's first files": ("llama", llama_by("llama", "LLaMAForCausalLM"), same),
+    "Jais 13B": (
+        "jais",
+        without(
+            *("mup_embeddings_scale", "mup_output_alpha", "mup_width_scale", "mup_scale_qk_dot_by_d"),
+            embeddings_scale=3.5,
+            width_scale=0.55,
+            scale_qk_dot_by_d=True,
+            alibi_scaling={"type": "linear", "train_seq_len": 64},
+        ),
+        with_slopes,
+    ),
+    "BTLM": ("jais_six", without(architectures=["BTLMLMHeadModel"], model_type="btlm"), same),
     "StableLM 3B": (
         "stablelm",
         without(

@@ -109,6 +109,24 @@ _CHATGLM: dict[str, Any] = {
     "apply_residual_connection_post_layernorm": False,
     "tie_word_embeddings": False,
 }
+_JAIS: dict[str, Any] = {
+    "architectures": ["JAISLMHeadModel"],
+    "vocab_size": 160,
+    "n_embd": 64,
+    "n_head": 8,
+    "n_layer": 3,
+    "n_positions": 256,
+    "n_inner": 88,
+    "activation_function": "swiglu",
+    "position_embedding_type": "alibi",
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "mup_embeddings_scale": 3.5,
+    "mup_output_alpha": 2.2,
+    "mup_width_scale": 0.25,
+    "mup_scale_qk_dot_by_d": True,
+    "tie_word_embeddings": True,
+}
 
 ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
     "smallthinker": ("smallthinker", _SMALLTHINKER),
@@ -154,6 +172,18 @@ ENTRIES: dict[str, tuple[str, dict[str, Any]]] = {
             "kv_channels": 24,
             "rope_ratio": 1.0,
             "add_qkv_bias": False,
+        },
+    ),
+    "jais": ("jais", _JAIS),
+    "jais_six": (
+        "jais",
+        {
+            **_JAIS,
+            "n_embd": 96,
+            "n_head": 6,
+            "n_layer": 2,
+            "mup_scale_qk_dot_by_d": False,
+            "tie_word_embeddings": False,
         },
     ),
     "arctic": ("arctic", _ARCTIC),
