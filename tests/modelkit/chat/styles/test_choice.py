@@ -87,6 +87,14 @@ def test_a_template_that_only_switches_thinking_on_has_the_usual_marks() -> None
     assert (style.name, style.think) == ("hermes", usual.think)
 
 
+def test_answers_of_chatglm3_end_where_somebody_else_speaks() -> None:
+    """Its files name `</s>` alone."""
+    told = "{% for m in messages %}[gMASK]sop<|{{ m.role }}|>\n {{ m.content }}{% endfor %}<|assistant|>"
+    style = choose(ChatTemplate(told)).style
+    assert style is not None
+    assert (style.name, style.stops) == ("chatglm3", ("<|user|>", "<|observation|>"))
+
+
 def test_tokens_tell_where_the_template_does_not() -> None:
     tokens = {"<|tool_call_start|>", "<|tool_call_end|>"}
     lfm = style_named("lfm2")
