@@ -13,7 +13,8 @@ from modelkit.fetch.local import Local
 from modelkit.settings.places import HubSettings, llama_cpp_folders, lm_studio_folders, ollama_folders
 
 _OWNED = re.compile(r"([A-Za-z0-9][\w.-]{0,95})/([A-Za-z0-9][\w.-]{0,95})", re.ASCII)
-_TAGGED = re.compile(r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*):[\w.-]+", re.ASCII)
+_WORD = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
+_OLLAMAS = re.compile(r"((?:[A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*)(?::[\w.-]+)?", re.ASCII)
 
 
 def obtain(address: HubAddress | OllamaAddress, access: Access) -> Local:
@@ -55,11 +56,13 @@ def find_local(text: str) -> Local | None:
 
 
 def what_to_do(text: str, error: ModelkitError) -> str | None:
-    """A hint for a name that the store says it has not: its own, and where else such a name leads."""
-    elsewhere = where_to_get(text)
+    """A hint for a name that the store says it has not: its own, and where else such a name leads. A bare
+    word that is close to a package's name is a typing error.
+    """
+    close = isinstance(error, ModelNotFound) and error.close
+    elsewhere = None if close and _WORD.fullmatch(text) else where_to_get(text)
     if elsewhere is None:
         return error.hint
-    close = isinstance(error, ModelNotFound) and error.close
     return f"{error.hint}\n{elsewhere}" if close else elsewhere
 
 
@@ -69,10 +72,11 @@ def where_to_get(text: str) -> str | None:
         return f"modelkit pull {text} fetches it."
     if _OWNED.fullmatch(text) and ".." not in text:
         return f"Nothing is fetched for a name without a host. From the hub: modelkit pull hf.co/{text}"
-    if _TAGGED.fullmatch(text):
+    if _OLLAMAS.fullmatch(text):
         return (
             "`modelkit list` shows what is stored. What Ollama has on this machine is named\n"
             f"ollama:{text}; from its library it is fetched by: modelkit pull ollama.com/{text}"
             + (f"\nA quant of the hub: modelkit pull hf.co/{text}" if "/" in text else "")
+            + (f"\nFrom the hub: modelkit pull hf.co/OWNER/{text}" if _WORD.fullmatch(text) else "")
         )
     return None

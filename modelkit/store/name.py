@@ -48,6 +48,10 @@ _OF_ADAPTERS = (
 )
 _OTHER = "No such text is looked for in the store. Choose another name."
 _EXPECTED = "A name looks like `story`, `story:q4` or `amy/story:q4`: letters, digits, `_`, `-` and `.`"
+OF_PATHS = (
+    "`modelkit run` takes a path as it is. To make a package of what lies there: `modelkit create NAME`, "
+    "with FROM and the path in a Modelfile."
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -126,12 +130,16 @@ class Name:
         """The ref in index.json, within the OCI grammar; `from_ref` reads it back."""
         return self.short if _REF.fullmatch(self.short) else _HEX_REF + self.short.encode().hex()
 
+    @property
+    def file_like(self) -> bool:
+        """Is it typed as files are called, such as `m.gguf`?"""
+        return looks_like_path(self.short.removesuffix(f":{DEFAULT_TAG}"))
+
     def __str__(self) -> str:
         """The shortest text that means this name wherever models are named, and not a path: what sentences
         show.
         """
-        bare = self.short.removesuffix(f":{DEFAULT_TAG}")
-        return self.short if looks_like_path(bare) else bare
+        return self.short if self.file_like else self.short.removesuffix(f":{DEFAULT_TAG}")
 
 
 def as_name(name: Name | str) -> Name:
@@ -183,5 +191,8 @@ def _shown(text: str) -> str:
 
 
 def _refused(text: str, why: str) -> InvalidName:
-    hint = _OF_ADAPTERS if "+" in text else _EXPECTED
+    if looks_like_path(text):
+        why, hint = "it is a path", f"{_EXPECTED}\n{OF_PATHS}"
+    else:
+        hint = _OF_ADAPTERS if "+" in text else _EXPECTED
     return InvalidName(f"{_shown(text)} is not a model name: {why}", hint=hint)

@@ -27,7 +27,7 @@ from modelkit.store.index import Entry, Index
 from modelkit.store.ingest import Ingest, leftovers, live_pins, remove_folder
 from modelkit.store.layout import Layout
 from modelkit.store.memo import Conversions, SourceDigests
-from modelkit.store.name import Name, as_name
+from modelkit.store.name import OF_PATHS, Name, as_name
 from modelkit.store.package import BrokenPackage, Package, check_small_files, open_or_explain, open_package
 from modelkit.store.partial import abandoned
 from modelkit.store.slices import loose_slices, sliced_blobs
@@ -303,6 +303,8 @@ def _find(index: Index, name: Name) -> Entry:
     close += [other for other in named if other.model == name.model]
     names = list(dict.fromkeys(str(other) for other in close))[:_CLOSE]
     hint = f"Did you mean {' or '.join(names)}?" if names else "`modelkit list` shows what there is."
+    if name.file_like:
+        hint = OF_PATHS
     raise ModelNotFound(f"there is no model {name} in the store", hint=hint, close=bool(names))
 
 

@@ -251,6 +251,8 @@ def test_an_unknown_name(modelkit: Run, created: Create) -> None:
     result = modelkit("show", "stori")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Did you mean story" in result.stderr
+    of_a_file = modelkit("show", "m.gguf").stderr  # what is near to `m.gguf:latest` is `story:latest`
+    assert ("Did you mean" in of_a_file, "FROM and the path" in of_a_file) == (False, True)
 
 
 def put(home: Path, files: dict[str, bytes]) -> None:

@@ -77,6 +77,14 @@ def test_a_name_with_an_adapter_is_told_where_that_is_chosen():
     assert "by --adapter, in Python by `adapters`" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("text", ["./folder", "../m.gguf", "/a/b/c/d.gguf", "~/model"])
+def test_a_path_is_called_one_where_only_packages_are_named(text: str):
+    """`show ./m.gguf`: "its namespace begins with '.'"."""
+    with pytest.raises(InvalidName, match="is not a model name: it is a path") as caught:
+        Name.parse(text)
+    assert "modelkit create NAME" in str(caught.value.hint)
+
+
 def test_names_compare_without_case():
     assert Name.parse("Amy/Story:Q4") == Name.parse("amy/story:q4")
 

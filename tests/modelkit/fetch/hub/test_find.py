@@ -14,7 +14,7 @@ import pytest
 
 import modelkit
 from modelkit.errors import FetchError, ModelNotFound, SourceError, StoreError
-from modelkit.fetch.find import find_local, where_to_get
+from modelkit.fetch.find import find_local, what_to_do, where_to_get
 from modelkit.pack.origins import recall
 from modelkit.settings.places import (
     HubSettings,
@@ -45,10 +45,19 @@ def test_a_name_of_ollamas_library() -> None:
     assert "modelkit pull hf.co/Qwen/Qwen3-8B-GGUF:Q8_0" in (where_to_get("Qwen/Qwen3-8B-GGUF:Q8_0") or "")
 
 
-@pytest.mark.parametrize("text", ["story", "qwen3", "a/b/c", "", "bad name", "../x/y", "./a/b"])
-def test_names_that_could_be_ours_are_left_to_the_store(text: str) -> None:
+@pytest.mark.parametrize("text", ["a/b/c", "", "bad name", "../x/y", "./a/b"])
+def test_what_no_other_program_calls_a_model_is_left_to_the_store(text: str) -> None:
     assert where_to_get(text) is None
     assert find_local(text) is None
+
+
+def test_a_bare_word_leads_to_ollamas_library_unless_it_is_close_to_a_package() -> None:
+    """`modelkit run qwen3`, as with Ollama, was told to list the packages, of which there were none yet."""
+    missing, typed = (ModelNotFound("", hint="its own", close=close) for close in (False, True))
+    said = what_to_do("qwen3", missing) or ""
+    assert "modelkit pull ollama.com/qwen3" in said
+    assert "hf.co/OWNER/qwen3" in said
+    assert what_to_do("sto-ry", typed) == "its own"
 
 
 @pytest.fixture
