@@ -12,6 +12,7 @@ from modelkit.errors import PlanError, RequestError, TemplateError, TokenizerErr
 from modelkit.modelfile import Quantizing, Recipe
 from modelkit.pack.metadata import Metadata
 from modelkit.source.belongings import TOKENIZER
+from modelkit.source.display import told
 from modelkit.source.inventory import Inventory
 from runtime.records import dataclass
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from modelkit.pack.sources import Source
     from modelkit.tokenizer import Tokenizer
     from runtime.models import Described
-
-_SHOWN_PROBLEMS = 3
 
 
 def refuse_searched(asked: Quantizing | None, draft: Quantizing | None) -> None:
@@ -282,11 +281,8 @@ def check_tensors(source: "Source", plan: "Plan") -> None:
     except RuntimeFault as error:
         raise PlanError(f"the {plan.role} {origin} cannot be run: {error}") from error
     if problems:
-        shown = "; ".join(problems[:_SHOWN_PROBLEMS])
-        more = len(problems) - _SHOWN_PROBLEMS
-        rest = f"; and {more} more" if more > 0 else ""
         raise PlanError(
-            f"the weights of {origin} do not fit its config.json: {shown}{rest}",
+            f"the weights of {origin} do not fit its config.json: {told(problems)}",
             hint="Take all files from the same model.",
         )
 

@@ -148,16 +148,32 @@ def _tied(config: Mapping[str, Any]) -> bool:
         return False
 
 
+def table_of_head(inventory: Inventory) -> TensorInfo | None:
+    """The embedding that is the head as well; None where the config does not tie them, or its name is not
+    known.
+    """
+    tables = _tables(_trunk(inventory)) if _tied(inventory.config) else []
+    return tables[0] if len(tables) == 1 else None
+
+
 def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
     """Head and embedding, as floats or as MLX packs them."""
+    own = _trunk(inventory)
+    heads, tables = [t for t in own if t.name.endswith(HEADS)], _tables(own)
+    return (heads[0], tables[0]) if len(heads) == 1 and len(tables) == 1 else None
+
+
+def _trunk(inventory: Inventory) -> list[TensorInfo]:
+    """What is no draft head's."""
     own = [t for t in inventory.tensors.values() if t.dtype in ("F64", "F32", "F16", "BF16", "U32", "U8")]
     is_head = in_head(inventory.config)
-    own = [t for t in own if not is_head(t.name)]
-    heads = [t for t in own if t.name.endswith(HEADS)]
+    return [t for t in own if not is_head(t.name)]
+
+
+def _tables(own: list[TensorInfo]) -> list[TensorInfo]:
     # Files with two stacks have tables for both; the answer's is the one that a head repeats.
     ends = next((one for one in _ANSWERS if any(t.name.endswith(one) for t in own)), _TABLES)
-    tables = [t for t in own if t.name.endswith(ends)]
-    return (heads[0], tables[0]) if len(heads) == 1 and len(tables) == 1 else None
+    return [t for t in own if t.name.endswith(ends)]
 
 
 def _equal(inventory: Inventory, head: TensorInfo, table: TensorInfo) -> bool:

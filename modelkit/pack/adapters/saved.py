@@ -11,6 +11,7 @@ import numpy as np
 from modelkit.errors import SourceError
 from modelkit.pack.adapters.words import read_words
 from modelkit.pack.sources import Source
+from modelkit.pack.tying import HEADS, table_of_head
 from modelkit.pack.writing.reader import Reader
 from modelkit.source.adapters.value import AdapterSource
 from modelkit.source.display import shown
@@ -29,8 +30,10 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
     whole, notes = dict(adapter.whole), list[str]()
     # Either may be in a wrapper, whose names have changed, or of a model without its head.
     known = {unwrapped(name): one for name, one in base.inventory.tensors.items()}
+    table = table_of_head(base.inventory)
     for name, saved in adapter.saved.items():
-        own = known.get(unwrapped(name))
+        tied = table if name.endswith(HEADS) else None
+        own = known.get(unwrapped(name), tied)
         if own is None or own.dtype not in FLOATS:
             notes.append(
                 f"{shown(name)} was saved beside the adapter, and is not compared: the base has it packed, "
@@ -45,6 +48,8 @@ def settle_saved(adapter: AdapterSource, base: Source) -> tuple[AdapterSource, t
             )
         if not _equal(adapter, saved, base, own):
             whole[name] = saved
+            if own is tied:
+                whole[own.name] = saved  # one array in PEFT, which reads the head's name last
             notes.append(f"{shown(name)} was saved beside the adapter, differs from the base's, and counts")
     return replace(adapter, whole=whole, saved={}), tuple(notes)
 

@@ -9,14 +9,13 @@ from dataclasses import field, replace
 from typing import Any, Literal, NoReturn
 
 from modelkit.errors import SourceError, UnsupportedSource
-from modelkit.source.display import shown
+from modelkit.source.display import shown, told
 from modelkit.source.gguf.architectures.moves import Origin
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tensor import FLOATS, TensorInfo
 from runtime.records import dataclass
 
 MAX_RANK = 1 << 16
-_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +168,7 @@ def _renamed(pair: Pair, name: Callable[[str], str]) -> Pair:
 def refuse(label: str, problems: list[str], hint: str | None = None) -> None:
     """Raise SourceError naming the first few problems; nothing where there are none."""
     if problems:
-        more = len(problems) - _SHOWN
-        rest = f"; and {more} more" if more > 0 else ""
-        raise SourceError(f"{label}: {'; '.join(problems[:_SHOWN])}{rest}", hint=hint)
+        raise SourceError(f"{label}: {told(problems)}", hint=hint)
 
 
 def refuse_field(label: str, name: str, value: object, hint: str | None = None) -> NoReturn:

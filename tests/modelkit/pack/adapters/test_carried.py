@@ -223,19 +223,40 @@ def test_what_velora_has_for_training_changes_nothing(folder: Path) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_what_peft_saves_once_more_where_tokens_were_added_changes_nothing(tied: bool, folder: Path) -> None:
-    """A vocabulary that differs from the base's config makes PEFT write whole embeddings, and what lies in
-    the wrappers of `modules_to_save` and `trainable_token_indices`, too.
-    """
+def write_base(folder: Path, *, tied: bool) -> np.ndarray:
+    """A base whose head is its embedding, or not; gives the embedding."""
     record = Reference("llama").record
     state = random_state(record["tensors"])
     own = {key: one for key, one in state.items() if not (tied and key == "lm_head.weight")}
     config = {**record["config"], "tie_word_embeddings": tied}
     (folder / "model" / "config.json").write_text(json.dumps(config), encoding="utf-8")
     save_file(own, folder / "model" / "model.safetensors")
+    return own["model.embed_tokens.weight"]
+
+
+def test_a_saved_head_is_compared_with_the_embedding_to_which_it_is_tied(folder: Path) -> None:
+    """PEFT saves it wherever `lm_head` is among `target_modules`. It was noted as not compared."""
+    base, head = write_base(folder, tied=True), "base_model.model.lm_head.base_layer.weight"
+
+    def made(own: np.ndarray) -> Any:
+        write_peft(folder / "lora", TENSORS | {head: own})
+        return create(folder, "FROM ./model\nADAPTER ./lora\n")
+
+    assert not any("saved beside" in note for note in made(base).notes)
+    assert any("differs from the base's, and counts" in note for note in made(base + 1).notes)
+    found = read_stored(Store(folder).resolve("it").files, "it")["lora"].load()
+    assert {name.rpartition(".")[0] for name in found.whole} == {"lm_head", "model.embed_tokens"}
+    with pytest.raises(ModelkitError, match="in training, and is"):
+        made(base[:-4])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_what_peft_saves_once_more_where_tokens_were_added_changes_nothing(tied: bool, folder: Path) -> None:
+    """A vocabulary that differs from the base's config makes PEFT write whole embeddings, and what lies in
+    the wrappers of `modules_to_save` and `trainable_token_indices`, too.
+    """
+    base = write_base(folder, tied=tied)
     table, head = "base_model.model.model.embed_tokens", "base_model.model.lm_head"
-    base = own["model.embed_tokens.weight"]
     saved = {f"{table}.weight": base + 1, f"{head}.weight": base - 1}
     inner = {
         f"{one}.{kind}.weight": base + 2
