@@ -78,7 +78,7 @@ def open_model(
         hint = what_to_do(text, error)
         if hint == error.hint:
             raise
-        raise ModelNotFound(f"there is no stored model {text!r:.200}", hint=hint) from error
+        raise ModelNotFound(error.message, hint=hint) from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from modelkit.pack.adapters.carried import Carried
 from runtime.engine.adapters import AdapterSource
 from runtime.models import Described
 
+_GREATEST_SCALE = 1_000_000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 Chosen = tuple[tuple[str, float], ...]
@@ -135,7 +136,8 @@ def _number(text: str) -> object:
 
 
 def _scale(value: object, where: str) -> float:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    if not good or abs(value) > 1e6 or not math.isfinite(value):  # pyright: ignore[reportArgumentType, reportOperatorIssue]
-        raise arguments.refused(where, value, "a finite number, 1 for the adapter as it is")
-    return float(value)  # pyright: ignore[reportArgumentType]
+    found = arguments.as_number(value)
+    if found is None or not abs(found) <= _GREATEST_SCALE:  # NaN is not
+        most = f"{_GREATEST_SCALE:,}"
+        raise arguments.refused(where, value, f"a number from -{most} to {most}, 1 for the adapter as it is")
+    return found
