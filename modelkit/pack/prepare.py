@@ -184,14 +184,17 @@ def _prepare(
         texts[TEMPLATE] = template.source.encode()
         target = _without_tools_template(target)
     check_files(_paths(target, draft, adapters, texts))
+    found: tuple[str, ...] = ()
     if _measures(asked):
         from modelkit.pack.quality.parts import find_formats
+        from modelkit.pack.quality.report import notes_of
 
         target, draft, kept = find_formats(target, draft, ready, store, progress)
         texts.update(kept)
+        found = notes_of(kept)
     write_bytes = _required_bytes(target, draft, adapters, store)
     notes = (*asked.notes, *_notes(recipe, beside, target, draft), *notes, *ready.notes, *template.notes)
-    notes += adapter_notes
+    notes += adapter_notes + found
     notes += checks.check_reach(ready, template.capabilities, described)
     notes += checks.check_draft_reach(draft, ready, described)
     notes += checks.check_placed(template, metadata, ready, described.context_length)

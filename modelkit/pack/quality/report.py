@@ -3,6 +3,7 @@
 Written in one way and rounded, so that the same search gives the same bytes; read as a stranger's file.
 """
 
+import json
 from collections.abc import Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -93,6 +94,18 @@ def matrices(decided: Plan, costs: Mapping[str, float]) -> tuple[Row, ...]:
         for tensor in decided.tensors
         if len(tensor.shape) > 1
     )
+
+
+def notes_of(files: Mapping[str, bytes]) -> tuple[str, ...]:
+    """What the reports among a package's files, by their paths in it, warn of. Of a draft whose formats make
+    the pair fastest nothing: what it costs in predictions is counted there.
+    """
+    said: list[str] = []
+    for whose, path in (("", FILE), ("draft: ", f"draft/{FILE}")):
+        report = json.loads(files.get(path, b"{}"))
+        found = [] if "pair" in report else warnings(report)
+        said += [f"{whose}{'; '.join(found)} (modelkit show --quality)"] if found else []
+    return tuple(said)
 
 
 def warnings(report: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from modelkit.cli.main import cli
 from modelkit.comparing.predictions import compare
 from modelkit.errors import StoreError
 from modelkit.pack.quality import reading, search
-from modelkit.pack.quality.report import check_report, warnings
+from modelkit.pack.quality.report import check_report, notes_of, warnings
 from modelkit.pack.quality.sensitivity import Costs
 from modelkit.store.store import Store
 from modelkit.tokenizer import tokenizer
@@ -32,7 +32,8 @@ def report(home: Path, name: str) -> dict[str, Any]:
     return json.loads(Store(home / "home").resolve(name).files["quality.json"].read_bytes())
 
 
-def test_a_target_is_met_and_said(create: Run, home: Path) -> None:
+def test_a_target_is_met_and_said(create: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modelkit.pack.quality.report.MUCH_KL", -1.0)
     made = json.loads(create("x", options=("--target-bits", "9")).stdout)
     assert 8 < made["target"]["bits_per_weight"] <= 9
     kept = report(home, "x")
@@ -49,6 +50,8 @@ def test_a_target_is_met_and_said(create: Run, home: Path) -> None:
     assert all(row["name"] in shown.stdout for row in kept["matrices"])
     listed = json.loads(CliRunner().invoke(cli, ["show", "x", "--quality", "--json"]).stdout)
     assert listed == {"target": kept}
+    (bad,) = warnings(kept)
+    assert f"{bad} (modelkit show --quality)" in made["notes"]  # it was for those to see who asked `show`
     assert Store(home / "home").resolve("x").files["quality.svg"].read_text().startswith("<svg")
 
 
@@ -231,6 +234,11 @@ def test_at_equal_bits_it_beats_one_format_for_all(create: Run, home: Path) -> N
 @pytest.mark.parametrize("held", [{"kl": 0.2, "same_top": 0.95}, {"kl": 0.01, "same_top": 0.8}])
 def test_a_poor_model_is_warned_of(held: dict[str, float]) -> None:
     assert len(warnings({"held_out": held})) == 1
+    own = json.dumps({"held_out": held}).encode()
+    fast = json.dumps({"held_out": held, "pair": {}}).encode()
+    said = notes_of({"quality.json": own, "draft/quality.json": own})
+    assert [one.startswith("draft: ") for one in said] == [False, True]
+    assert notes_of({"draft/quality.json": fast}) == ()
 
 
 @pytest.mark.parametrize("change", [{"version": 2}, {"matrices": [1]}, {"held_out": {}}, {"size_bytes": "x"}])
