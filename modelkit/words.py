@@ -21,6 +21,8 @@ class Word(NamedTuple):
     """Who says it."""
     instead: str = ""
     """A sentence on what to do, where `ours` alone does not say it."""
+    of: str = ""
+    """The only command that it would be an option of; "" where it does not matter."""
 
 
 COMMANDS: tuple[Word, ...] = (
@@ -50,41 +52,66 @@ COMMANDS: tuple[Word, ...] = (
     Word("signin", "login", "Ollama", "`modelkit login HOST` keeps a password for a registry"),
 )
 
-# Options of `run`, for what is no parameter. A parameter's name as an option (--temperature, --top-p) needs
-# no row, nor does any word of PARAMETERS.
+_ARGUMENT = "the model is the first argument: modelkit run NAME PROMPT"
+_SERVED = "models are arguments: modelkit serve NAME"
+_MADE_OF = (
+    "what a package is made of stands in the Modelfile: FROM ./folder, FROM m.gguf, FROM hf.co/OWNER/NAME"
+)
+_PIPED = "a prompt in a file is piped in: modelkit run NAME < FILE"
+_DRAFT = "a draft belongs to the package: DRAFT in the Modelfile"
+_ADAPTER = "ADAPTER in the Modelfile; then --adapter NAME[=SCALE]"
+_SCHEMA = "--format @FILE or --format with the schema itself"
+_UNASKED = "nothing is asked before a package is removed"
+_WRAPPED = "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat"
+
+# For what is no parameter. A parameter's name as an option (--temperature, --top-p) needs no row, nor does
+# any word of PARAMETERS.
 OPTIONS: tuple[Word, ...] = (
-    Word("--model", "NAME", "mlx-lm", "the model is the first argument: modelkit run NAME PROMPT"),
-    Word("-m", "NAME", "llama.cpp", "the model is the first argument: modelkit run NAME PROMPT"),
-    Word("--prompt", "PROMPT", "mlx-lm", "the prompt is an argument: modelkit run NAME PROMPT"),
+    Word("--model", "NAME", "mlx-lm", _ARGUMENT, "run"),
+    Word("-m", "NAME", "llama.cpp", _ARGUMENT, "run"),
+    Word("-hf", "NAME", "llama.cpp", "the model is the first argument: modelkit run hf.co/OWNER/NAME", "run"),
+    Word("--prompt", "PROMPT", "mlx-lm", "the prompt is an argument: modelkit run NAME PROMPT", "run"),
     Word("-n", "-p num_predict=128", "llama.cpp"),
     Word("-t", "-p num_thread=4", "llama.cpp"),
     Word("-np", "-p num_parallel=16", "llama.cpp"),
     Word("-b", "-p num_batch=512", "llama.cpp"),
     Word("-s", "-p seed=7", "llama.cpp"),
     Word("-ngl", "", "llama.cpp", "MLX keeps all layers on one device, so there is none to offload"),
-    Word("-f", "< FILE", "llama.cpp", "a prompt in a file is piped in: modelkit run NAME < FILE"),
-    Word("--file", "< FILE", "llama.cpp", "a prompt in a file is piped in: modelkit run NAME < FILE"),
-    Word("-md", "DRAFT", "llama.cpp", "a draft belongs to the package: DRAFT in the Modelfile"),
-    Word("--draft-model", "DRAFT", "mlx-lm", "a draft belongs to the package: DRAFT in the Modelfile"),
-    Word("--lora", "ADAPTER", "llama.cpp", "ADAPTER in the Modelfile; then --adapter NAME[=SCALE]"),
-    Word("--adapter-path", "ADAPTER", "mlx-lm", "ADAPTER in the Modelfile; then --adapter NAME[=SCALE]"),
-    Word("--system-prompt", "--system", "mlx-lm"),
-    Word("-sys", "--system", "llama.cpp"),
-    Word("--json-schema", "--format", "llama.cpp", "--format @FILE or --format with the schema itself"),
-    Word("-j", "--format", "llama.cpp", "--format @FILE or --format with the schema itself"),
-    Word("--grammar-file", "--grammar @FILE", "llama.cpp"),
-    Word("--ignore-chat-template", "--raw", "mlx-lm"),
-    Word("--hidethinking", "--hide-thinking", "Ollama"),
-    Word(
-        "--nowordwrap",
-        "| cat",
-        "Ollama",
-        "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat",
-    ),
+    Word("-f", "< FILE", "llama.cpp", _PIPED, "run"),
+    Word("--file", "< FILE", "llama.cpp", _PIPED, "run"),
+    Word("-md", "DRAFT", "llama.cpp", _DRAFT),
+    Word("--draft-model", "DRAFT", "mlx-lm", _DRAFT),
+    Word("--lora", "ADAPTER", "llama.cpp", _ADAPTER),
+    Word("--adapter-path", "ADAPTER", "mlx-lm", _ADAPTER),
+    Word("--system-prompt", "--system", "mlx-lm", "", "run"),
+    Word("-sys", "--system", "llama.cpp", "", "run"),
+    Word("--json-schema", "--format", "llama.cpp", _SCHEMA, "run"),
+    Word("-j", "--format", "llama.cpp", _SCHEMA, "run"),
+    Word("--grammar-file", "--grammar @FILE", "llama.cpp", "", "run"),
+    Word("--ignore-chat-template", "--raw", "mlx-lm", "", "run"),
+    Word("--hidethinking", "--hide-thinking", "Ollama", "", "run"),
+    Word("--nowordwrap", "| cat", "Ollama", _WRAPPED, "run"),
     Word("--keepalive", "", "Ollama", "`modelkit serve --keep-alive` says how long a model stays loaded"),
-    Word("--insecure", "", "Ollama", "it is for pull, push and login; a run pulls over https only"),
+    Word("--insecure", "", "Ollama", "it is for pull, push and login; a run pulls over https only", "run"),
     Word("--trust-remote-code", "", "mlx-lm", "code that comes with a model is never run"),
     Word("--q-bits", "-q q4", "mlx-lm", "formats are for create: modelkit create NAME -q q4"),
+    Word("--model", "NAME", "mlx-lm", _SERVED, "serve"),
+    Word("-m", "NAME", "llama.cpp", _SERVED, "serve"),
+    Word("--model", "FROM", "various", _MADE_OF, "create"),
+    Word("--from", "FROM", "various", _MADE_OF, "create"),
+    Word("--hf-path", "FROM", "mlx-lm", _MADE_OF, "create"),
+    Word("--mlx-path", "NAME", "mlx-lm", "a folder is made of a package: modelkit export NAME DIR", "create"),
+    Word(
+        "--outfile",
+        "NAME",
+        "llama.cpp",
+        "a file is made of a package: modelkit export NAME FILE.gguf",
+        "create",
+    ),
+    Word("--outtype", "-q bf16", "llama.cpp", "", "create"),
+    Word("--dtype", "-q bf16", "mlx-lm", "", "create"),
+    Word("-f", "", "various", _UNASKED, "rm"),
+    Word("--force", "", "various", _UNASKED, "rm"),
 )
 
 PARAMETERS: tuple[Word, ...] = (
@@ -172,10 +199,12 @@ FORMATS: tuple[Word, ...] = tuple(
 )
 
 
-def find(words: tuple[Word, ...], text: str) -> Word | None:
-    """The row of that word. Case does not matter, and `-` inside a word is `_`, as in options."""
+def find(words: tuple[Word, ...], text: str, command: str = "") -> Word | None:
+    """The row of that word. Case does not matter, and `-` inside a word is `_`, as in options. command: whose
+    option it would be.
+    """
     wanted = _plain(text)
-    return next((word for word in words if _plain(word.theirs) == wanted), None)
+    return next((word for word in words if _plain(word.theirs) == wanted and word.of in ("", command)), None)
 
 
 def _plain(text: str) -> str:

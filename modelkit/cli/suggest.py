@@ -37,10 +37,10 @@ def unknown_option(option: str, arguments: Sequence[str], ctx: click.Context | N
     behind = _command_with(typed, arguments, command, ctx)
     if behind is not None:
         return f"{said} of modelkit itself: it stands behind the command, `modelkit {behind} {typed}`."
-    setting = _parameter(typed, value)
+    word = words.find(words.OPTIONS, typed, (command and command.name) or "")
+    setting = _parameter(typed, value, word)
     if setting is not None:
         return f"{said}. {_place_of_parameters(setting, command)}"
-    word = words.find(words.OPTIONS, typed)
     if word is not None:
         return f"{said}: {_instead(word)}."
     mine = (
@@ -73,10 +73,11 @@ def _instead(word: words.Word, before: str = "") -> str:
     return word.instead or f"here it is `{before}{word.ours}`"
 
 
-def _parameter(typed: str, value: str) -> str | None:
-    """NAME=VALUE, or the reason against it, where the option is the name of a parameter, ours or theirs."""
-    if typed in {word.theirs for word in words.OPTIONS} or not typed.startswith("--"):
-        word = words.find(words.OPTIONS, typed)
+def _parameter(typed: str, value: str, word: words.Word | None) -> str | None:
+    """NAME=VALUE, or the reason against it, where the option is the name of a parameter, ours or theirs.
+    word: the row of OPTIONS that it has.
+    """
+    if word is not None or not typed.startswith("--"):
         if word is None or not word.ours.startswith("-p "):
             return None
         return f"{word.ours.removeprefix('-p ').partition('=')[0]}={value or _VALUE}"

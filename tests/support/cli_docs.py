@@ -78,13 +78,12 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[s
 
 
 def _words(rows: Iterable[words.Word], before: str) -> str:
-    return _table(
-        ("there", "here", "", "who says it"),
-        [
-            (f"`{word.theirs}`", f"`{before}{word.ours}`" if word.ours else "-", word.instead, word.whose)
-            for word in rows
-        ],
-    )
+    return _table(("there", "here", "", "who says it"), [_row(word, before) for word in rows])
+
+
+def _row(word: words.Word, before: str) -> tuple[str, str, str, str]:
+    theirs = f"`{word.of} {word.theirs}`" if word.of else f"`{word.theirs}`"
+    return theirs, f"`{before}{word.ours}`" if word.ours else "-", word.instead, word.whose
 
 
 def _formats() -> str:

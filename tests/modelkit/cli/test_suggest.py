@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 
 import pytest
 from click.testing import CliRunner, Result
 
 from modelkit import words
 from modelkit.cli.main import ALIASES, COMMANDS
-from modelkit.cli.run import command as run_command
 from modelkit.modelfile import PARAMETERS
 from runtime.quant import FORMATS, find_format
 
@@ -88,6 +88,20 @@ def test_an_option_that_does_not_exist(typed: tuple[str, ...], words: str, model
     assert words in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        (("rm", "-f", "story"), "no option -f: nothing is asked"),
+        (("create", "story", "--model", "./folder"), "the Modelfile: FROM ./folder"),
+        (("serve", "-m", "story"), "modelkit serve NAME"),
+        (("list", "-f"), "no option -f."),
+    ],
+)
+def test_an_option_is_answered_for_its_command(typed: tuple[str, ...], words: str, modelkit: Run) -> None:
+    """`rm -f` was told how to pipe a prompt into `run`."""
+    assert words in modelkit(*typed).stderr
+
+
 def test_where_there_is_no_p_the_modelfile_is_the_place(modelkit: Run) -> None:
     assert "PARAMETER temperature 0" in modelkit("create", "--temperature", "0").stderr
 
@@ -116,15 +130,20 @@ def test_a_format_of_another_program(typed: str, ours: str, modelkit: Run) -> No
     assert f"here it is {ours}" in modelkit("create", "-q", typed).stderr
 
 
+def options_of(command: str) -> set[str]:
+    found = import_module(COMMANDS[command][0]).command
+    return {name for parameter in found.params for name in parameter.opts}
+
+
 def test_every_word_points_at_something_that_exists() -> None:
     commands = {*COMMANDS, *ALIASES, "--help", "--version", ""}
     assert {word.ours for word in words.COMMANDS} <= commands
     assert {word.ours for word in words.PARAMETERS} <= {*PARAMETERS, ""}
     assert {word.ours for word in words.FORMATS} <= {row.name for row in FORMATS}
-    options = {name for parameter in run_command.params for name in parameter.opts}
+    assert {word.of for word in words.OPTIONS} <= {*COMMANDS, ""}
     for word in words.OPTIONS:
         named = re.findall(r"(?<!\S)--?[a-z][a-z-]*", word.ours)
-        assert set(named) <= {*options, "-q"}, word
+        assert set(named) <= {*options_of(word.of or "run"), "-q"}, word
         setting = re.fullmatch(r"-p (\w+)=.*", word.ours)
         assert setting is None or setting[1] in PARAMETERS
 
@@ -139,13 +158,12 @@ def test_no_word_of_another_program_is_one_of_ours() -> None:
     assert not {word.theirs for word in words.COMMANDS} & {*COMMANDS, *ALIASES}
     assert not {word.theirs for word in words.PARAMETERS} & set(PARAMETERS)
     assert not [word for word in words.FORMATS if find_format(word.theirs)]
-    ours = {name for parameter in run_command.params for name in parameter.opts}
-    assert not {word.theirs for word in words.OPTIONS} & ours
+    assert not [word for word in words.OPTIONS if word.theirs in options_of(word.of or "run")]
 
 
 @pytest.mark.parametrize("table", TABLES)
 def test_no_word_stands_twice(table: tuple[words.Word, ...]) -> None:
-    assert len({word.theirs for word in table}) == len(table)
+    assert len({(word.theirs, word.of) for word in table}) == len(table)
     assert all(word.ours or word.instead for word in table)
 
 
