@@ -143,7 +143,8 @@ class Ingest:
         this one keeps it (huggingface_hub's cache, Ollama's), which never writes to it again. It must belong
         to this user, and becomes read-only.
         """
-        size_bytes = os.fstat(source).st_size
+        before = os.fstat(source)
+        size_bytes = before.st_size
         stored = self.sound(known) if known else None
         if stored and stored.size_bytes == size_bytes:
             return stored
@@ -158,6 +159,8 @@ class Ingest:
                     seen()
                 if progress:
                     progress(len(piece))
+            if not _same_state(before, os.fstat(source)):  # else half of one file and half of another
+                raise changed(path)
             return writer.commit_copy(path, size_bytes, expect)
 
     def temp_path(self, ending: str = "") -> Path:
@@ -218,7 +221,7 @@ class BlobWriter:
         return blob
 
     def commit_copy(self, path: Path, size_bytes: int, expect: Digest | None) -> Blob:
-        """`commit` for the copy of a source file, which must still be what it was when it was looked at."""
+        """`commit` for the copy of a source file, which must have all of its bytes."""
         if self._size_bytes != size_bytes:
             raise changed(path)
         if expect and self._hash.hexdigest() != expect.hex:
@@ -239,6 +242,11 @@ class BlobWriter:
 def _named_by(path: Path, digest: Digest | None) -> bool:
     """Is the file at the end of `path` called by that digest?"""
     return digest is not None and path.resolve().name in (digest.hex, f"sha256-{digest.hex}")
+
+
+def _same_state(before: os.stat_result, after: os.stat_result) -> bool:
+    """Has nobody written to the file? Its links and rights may differ: a second name changes them."""
+    return (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
 
 
 def open_source(path: Path) -> int:

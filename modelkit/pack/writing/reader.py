@@ -44,9 +44,7 @@ class Reader:
         """Raise SourceError if a file is no longer the one whose header was read."""
         for file in self._files:
             if not file.header.unchanged(self._descriptors[file.path]):
-                raise SourceError(
-                    f"{file.name} changed while it was being read", hint="Run the command again."
-                )
+                raise _changed(file.path)
 
     def read(self, slab: Slab | Columns) -> bytearray:
         """The rows from slab.start to slab.stop, those between steps included; columns likewise."""
@@ -84,5 +82,9 @@ class Reader:
             except OSError as error:
                 raise SourceError(f"cannot read {path.name}: {error.strerror}") from error
             if count == 0:
-                raise SourceError(f"{path.name} is shorter than it was when its header was read")
+                raise _changed(path)
             view = view[count:]
+
+
+def _changed(path: Path) -> SourceError:
+    return SourceError(f"{path} changed while it was being read", hint="Try again when nothing writes to it.")

@@ -260,6 +260,19 @@ def test_a_file_that_grows_while_it_is_read_is_refused(store: Store, tmp_path: P
         new.add_file(source, progress=grow)
 
 
+def test_a_file_that_is_written_over_while_it_is_read_is_refused(store: Store, tmp_path: Path):
+    source = tmp_path / "w"
+    source.write_bytes(b"x" * 10)
+    os.utime(source, (1, 1))  # longer ago than a tick of the clock
+
+    def overwrite(_: int) -> None:
+        source.write_bytes(b"y" * 10)
+
+    with store.begin() as new, pytest.raises(SourceError, match="changed while"):
+        new.add_file(source, progress=overwrite)
+    assert blobs_on_disk(store) == set()
+
+
 def test_links_to_sources_are_followed_but_only_regular_files_read(store: Store, tmp_path: Path):
     (tmp_path / "w").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "w")
