@@ -30,12 +30,12 @@ def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str
         return _explicit(explicit)
     if "chat_template.jinja" in files:
         tools = files.get(TOOLS_TEMPLATE)
-        own = _read(files["chat_template.jinja"])
+        own = _read(files["chat_template.jinja"], "chat_template.jinja")
         if own.strip():
-            return join_tools(own, _read(tools) if tools else None)
+            return join_tools(own, _read(tools, TOOLS_TEMPLATE) if tools else None)
     for name in ("chat_template.json", "tokenizer_config.json"):
         if name in files:
-            found = _from_json(_read(files[name]), name)
+            found = _from_json(_read(files[name], name), name)
             if found is not None:
                 return found
     return None
@@ -129,15 +129,16 @@ def _named(value: object) -> dict[str, str]:
     return {name: text for name, text in pairs if isinstance(name, str) and isinstance(text, str)}
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, name: str) -> str:
+    """name: what the model calls the file, which lies in a store under its digest."""
     try:
-        with open_regular(path, path.name) as file:
+        with open_regular(path, name) as file:
             data = file.read(LIMIT_BYTES + 1)
         text = data.decode(UTF_8)
     except SourceError as error:
         raise TemplateError(error.message) from error
     except UnicodeDecodeError as error:
-        raise TemplateError(f"{path.name} cannot be read: {unread(error)}") from error
+        raise TemplateError(f"{name} cannot be read: {unread(error)}") from error
     if len(data) > LIMIT_BYTES:
-        raise TemplateError(f"{path.name} is larger than {LIMIT_BYTES:,} bytes")
+        raise TemplateError(f"{name} is larger than {LIMIT_BYTES:,} bytes")
     return text

@@ -38,7 +38,7 @@ def load_tokenizer(files: Mapping[str, Path]) -> Tokenizer:
     """
     if "tokenizer.json" not in files:
         raise _no_tokenizer(files)
-    text = read_text(files["tokenizer.json"], limit_bytes=LIMIT_BYTES)
+    text = read_text(files["tokenizer.json"], "tokenizer.json", limit_bytes=LIMIT_BYTES)
     parsed = parse_object(text, "tokenizer.json")
     config = _companion(files, "tokenizer_config.json")
     document = as_told(check_document(parsed, "tokenizer.json"), config)
@@ -73,7 +73,7 @@ def _no_tokenizer(files: Mapping[str, Path]) -> TokenizerError:
 
 
 def _companion(files: Mapping[str, Path], name: str) -> dict[str, Any]:
-    return read_object(files[name], limit_bytes=CONFIG_BYTES) if name in files else {}
+    return read_object(files[name], name, limit_bytes=CONFIG_BYTES) if name in files else {}
 
 
 def _as_checked(parsed: dict[str, Any], checked: dict[str, Any]) -> bool:

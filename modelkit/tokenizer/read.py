@@ -13,28 +13,30 @@ from modelkit.json_text import parse_strictly
 from modelkit.python_faults import fault, unread
 
 
-def read_object(path: Path, *, limit_bytes: int) -> dict[str, Any]:
-    """The JSON object in the file at `path`. Raises TokenizerError, naming the file."""
-    return parse_object(read_text(path, limit_bytes=limit_bytes), path.name)
+def read_object(path: Path, name: str, *, limit_bytes: int) -> dict[str, Any]:
+    """The JSON object in the file at `path`. Errors call it `name`, as the model does: in a store it lies
+    under its digest. Raises TokenizerError.
+    """
+    return parse_object(read_text(path, name, limit_bytes=limit_bytes), name)
 
 
-def read_text(path: Path, *, limit_bytes: int) -> str:
+def read_text(path: Path, name: str, *, limit_bytes: int) -> str:
     """The UTF-8 text of a regular file of at most `limit_bytes`. Raises TokenizerError."""
     try:
         if not path.is_file():
-            raise TokenizerError(f"{path.name} is not a regular file")
+            raise TokenizerError(f"{name} is not a regular file")
         with open(path, "rb", opener=_open_at_once) as file:
             there = min(os.fstat(file.fileno()).st_size, limit_bytes)  # all that is asked for is allocated
             data: Any = file.read(there + 1)
         if data is None:  # a file of /proc that calls itself regular
-            raise TokenizerError(f"{path.name} cannot be read: it has nothing to give")
+            raise TokenizerError(f"{name} cannot be read: it has nothing to give")
         text = data.decode("utf-8")
     except OSError as error:
-        raise TokenizerError(f"{path.name} cannot be read: {unread(error)}") from error
+        raise TokenizerError(f"{name} cannot be read: {unread(error)}") from error
     except UnicodeDecodeError as error:
-        raise TokenizerError(f"{path.name} cannot be read: {unread(error)}") from error
+        raise TokenizerError(f"{name} cannot be read: {unread(error)}") from error
     if len(data) > limit_bytes:
-        raise TokenizerError(f"{path.name} is larger than {limit_bytes:,} bytes, the most that is read of it")
+        raise TokenizerError(f"{name} is larger than {limit_bytes:,} bytes, the most that is read of it")
     return text
 
 

@@ -40,15 +40,18 @@ class DeclaredToken:
 def read_specials(config: Mapping[str, Any], special_map: Mapping[str, Any]) -> Specials:
     """tokenizer_config.json, and special_tokens_map.json for what that leaves out."""
 
-    def text(role: str) -> str | None:
-        return _text(config.get(role), role) or _text(special_map.get(role), role)
+    files = {"tokenizer_config.json": config, "special_tokens_map.json": special_map}
 
-    lists = (
-        source.get(field)
-        for source in (config, special_map)
+    def text(role: str) -> str | None:
+        found = (_text(said.get(role), f"{name}: {role}") for name, said in files.items())
+        return next(filter(None, found), None)
+
+    others = [
+        token
+        for name, said in files.items()
         for field in ("additional_special_tokens", "extra_special_tokens")
-    )
-    others = [token for value in lists for token in _texts(value)]
+        for token in _texts(said.get(field), f"{name}: a token of {field}")
+    ]
     others += [token for role in ("sep_token", "cls_token", "mask_token") if (token := text(role))]
     return Specials(text("bos_token"), text("eos_token"), text("unk_token"), text("pad_token"), tuple(others))
 
@@ -79,19 +82,19 @@ def _declared(one: object, content: object, flags: Mapping[str, bool]) -> Declar
     return DeclaredToken(one, content, flags)
 
 
-def _text(value: object, role: str) -> str | None:
+def _text(value: object, what: str) -> str | None:
     """A token is written as its text, or as an object with the text as `content`."""
     content = value.get("content") if isinstance(value, dict) else value
     if content is None:
         return None
     if not isinstance(content, str) or len(content) > TOKEN_CHARS:
-        raise TokenizerError(f"{role} must be a short text; it is {repr(content)[:40]}")
+        raise TokenizerError(f"{what} must be a short text; it is {repr(content)[:40]}")
     return content or None
 
 
-def _texts(value: object) -> Iterator[str]:
+def _texts(value: object, what: str) -> Iterator[str]:
     entries = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for entry in entries:
-        text = _text(entry, "a special token")
+        text = _text(entry, what)
         if text is not None:
             yield text

@@ -175,10 +175,11 @@ class Tokenizer:
         `config` may be a wrapper's: ids that it and its text model name all count. Raises TokenizerError for
         an id that neither the tokenizer nor the model's `vocab_size` has.
         """
-        sources = [generation_config or {}, *(level for _, level in levels(config or {}))]
-        sizes = [source.get("vocab_size") for source in sources]
+        sources = [("generation_config.json", generation_config or {})]
+        sources += [("config.json", level) for _, level in levels(config or {})]
+        sizes = [source.get("vocab_size") for _, source in sources]
         limit = max([self.vocab_size, *(size for size in sizes if type(size) is int)])
-        found = {one for source in sources for one in _named_ids(source.get("eos_token_id"), limit)}
+        found = {one for file, source in sources for one in _end_ids(source, file, limit)}
         return frozenset(found | ({self.eos_id} if self.eos_id is not None else set()))
 
     def to_json(self) -> str:
@@ -191,12 +192,13 @@ class Tokenizer:
         return fingerprint_of(self._native.to_str())
 
 
-def _named_ids(value: Any, limit: int) -> Sequence[int]:
+def _end_ids(source: Mapping[str, Any], file: str, limit: int) -> Sequence[int]:
+    value = source.get("eos_token_id")
     ids: list[int] = [] if value is None else value if isinstance(value, list) else [value]
     if len(ids) > MOST_EOS:
-        raise TokenizerError(f"eos_token_id has {len(ids):,} ids; at most {MOST_EOS:,} were expected")
+        raise TokenizerError(f"{file}: eos_token_id has {len(ids):,} ids; at most {MOST_EOS:,} were expected")
     if not all(type(one) is int and 0 <= one < limit for one in ids):
-        raise TokenizerError(f"eos_token_id is {repr(value)[:60]}; ids below {limit} were expected")
+        raise TokenizerError(f"{file}: eos_token_id is {repr(value)[:60]}; ids below {limit} were expected")
     return ids
 
 

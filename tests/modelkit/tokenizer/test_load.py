@@ -291,8 +291,22 @@ def test_an_eos_id_may_lie_among_the_model_s_spare_rows(tmp_path: Path):
 
 @pytest.mark.parametrize("value", [-1, 10**9, True, 1.5, "2", [1, None], [1] * 1000, {"a": 1}])
 def test_an_eos_id_that_is_none_is_refused(tmp_path: Path, value: object):
-    with pytest.raises(TokenizerError, match="eos_token_id"):
+    with pytest.raises(TokenizerError, match=r"^generation_config\.json: eos_token_id"):
         load(tmp_path).eos_ids({"eos_token_id": value})
+    with pytest.raises(TokenizerError, match=r"^config\.json: eos_token_id"):
+        load(tmp_path).eos_ids({}, {"eos_token_id": value})
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("data", [b"{", b"\xff", b'{"bos_token": 7, "model": 7}'])
+def test_a_file_in_a_store_is_called_by_its_own_name(tmp_path: Path, name: str, data: bytes):
+    load(tmp_path)
+    files = {path.name: path for path in tmp_path.iterdir()}
+    files[name] = tmp_path / ("0a" * 32)
+    files[name].write_bytes(data)
+    with pytest.raises(TokenizerError, match=f"^{name}(:| )") as refused:
+        load_tokenizer(files)
+    assert "0a0a" not in str(refused.value)
 
 
 def test_spare_ids_decode_to_nothing(tmp_path: Path):
@@ -414,4 +428,4 @@ def test_a_file_is_read_alike_whether_it_says_more_or_not(tmp_path: Path, more: 
 
 def test_no_more_memory_is_asked_for_than_a_file_has(tmp_path: Path) -> None:
     (tmp_path / "small.json").write_text("{}")
-    assert read_object(tmp_path / "small.json", limit_bytes=1 << 60) == {}
+    assert read_object(tmp_path / "small.json", "small.json", limit_bytes=1 << 60) == {}
