@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from modelkit.errors import FetchError, ModelfileError, ParameterError, StoreError
-from modelkit.modelfile.go import is_go
+from modelkit.modelfile.parameter_table import MAX_STOPS, PARAMETERS
 from modelkit.modelfile.parameters import parse_parameter
 from modelkit.modelfile.syntax import Directive
 from modelkit.store.canonical import parse_object
@@ -26,6 +26,7 @@ from runtime.records import dataclass
 
 LAYER_PREFIX = "application/vnd.ollama.image."
 TEXT_LIMIT_BYTES = 1 << 20
+_MOST_PARAMETERS = 256  # Ollama knows some forty; each other one becomes a note
 
 _KINDS = (
     *("model", "adapter", "projector", "draft", "tensor"),
@@ -108,7 +109,7 @@ class Belongings:
 
 
 def belongings(manifest: OllamaManifest, read: Read) -> Belongings:
-    """Parameters, system text, turns and licences, and the template where it is jinja.
+    """Parameters, system text, turns, licences and the template.
 
     Raises FetchError where a layer is not what its kind promises.
     """
@@ -125,7 +126,8 @@ def belongings(manifest: OllamaManifest, read: Read) -> Belongings:
             notes.append("its projector is left out: images are not read here, text is")
         elif layer.kind not in ("model", "adapter"):
             notes.append(f"its {layer.kind} is left out: it has no meaning here")
-    return Belongings(tuple(_once(made)), tuple(dict.fromkeys(notes)))
+    kept = _once(_few_stops(made, notes))
+    return Belongings(tuple(kept), tuple(dict.fromkeys(notes)))
 
 
 def _layer(value: object) -> OllamaLayer:
@@ -160,10 +162,8 @@ def _add(made: list[Directive], notes: list[str], keyword: str, value: str, name
 
 
 def _template(text: str, made: list[Directive], notes: list[str]) -> None:
-    if is_go(text) or "{%" not in text:
-        notes.append("its template is one of Ollama's (Go); the one in the model's own file is used")
-    else:
-        _add(made, notes, "TEMPLATE", text)
+    """In Go's language or in jinja; whether it is needed is seen where the model's own files are."""
+    _add(made, notes, "TEMPLATE", text)
 
 
 def _system(text: str, made: list[Directive], notes: list[str]) -> None:
@@ -179,6 +179,8 @@ def _params(text: str, made: list[Directive], notes: list[str]) -> None:
     value = _json("params", text)
     if not isinstance(value, dict):
         raise FetchError("the params of the package are no JSON object")
+    if len(value) > _MOST_PARAMETERS:
+        raise FetchError(f"the params of the package have {len(value):,} names, at most {_MOST_PARAMETERS}")
     for name, given in value.items():
         for one in given if isinstance(given, list) else [given]:
             spelled = one if isinstance(one, str) else json.dumps(one)
@@ -202,10 +204,24 @@ def _messages(text: str, made: list[Directive], notes: list[str]) -> None:
 
 
 def _once(made: list[Directive]) -> list[Directive]:
-    """Without a second SYSTEM or TEMPLATE: the last one counts in Ollama."""
-    single = ("SYSTEM", "TEMPLATE")
-    last = {one.keyword: place for place, one in enumerate(made)}
-    return [one for place, one in enumerate(made) if one.keyword not in single or last[one.keyword] == place]
+    """Without a second SYSTEM, TEMPLATE or value of a parameter that has one: the last counts in Ollama."""
+    last = {(one.keyword, one.name): place for place, one in enumerate(made)}
+    return [one for place, one in enumerate(made) if _adds_up(one) or last[one.keyword, one.name] == place]
+
+
+def _adds_up(one: Directive) -> bool:
+    if one.keyword == "PARAMETER":
+        return PARAMETERS[one.name or ""].repeats
+    return one.keyword not in ("SYSTEM", "TEMPLATE")
+
+
+def _few_stops(made: list[Directive], notes: list[str]) -> list[Directive]:
+    """With no more stop strings than a package can have."""
+    stops = [place for place, one in enumerate(made) if (one.keyword, one.name) == ("PARAMETER", "stop")]
+    spare = {*stops[MAX_STOPS:]}
+    if spare:
+        notes.append(f"of its {len(stops):,} stop strings the first {MAX_STOPS} are kept")
+    return [one for place, one in enumerate(made) if place not in spare]
 
 
 _READERS: dict[str, Callable[[str, list[Directive], list[str]], None]] = {

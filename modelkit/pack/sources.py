@@ -19,6 +19,7 @@ from modelkit.modelfile import Directive, Reference
 from modelkit.pack.adapters.stored import StoredAdapter, read_stored
 from modelkit.pack.metadata import DRAFT_FOLDER, Metadata, read_metadata
 from modelkit.pack.metadata import FILE as METADATA
+from modelkit.pack.ollama_template import with_needed_template
 from modelkit.source.belongings import TOKENIZER, documents_of
 from modelkit.source.gguf.alone import HeadAlone
 from modelkit.source.gguf.folder import gguf_in, is_gguf_file
@@ -166,14 +167,15 @@ def _open_local(local: Local) -> Origin:
         except HeadAlone as head:
             head.upstream = local.upstream
             raise
+    said, left_out = with_needed_template(local.directives, opened.inventory.files)
     source = replace(
         opened,
-        notes=(*local.notes, *opened.notes),
+        notes=(*local.notes, *left_out, *opened.notes),
         promised=local.promised,
         upstream=local.upstream,
         hollow=local.hollow,
     )
-    return Origin(source, Metadata(), None, said=local.directives, beside=local.adapters)
+    return Origin(source, Metadata(), None, said=said, beside=local.adapters)
 
 
 def _with_documents(source: Source, files: Files) -> Source:

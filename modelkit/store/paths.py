@@ -14,8 +14,10 @@ from modelkit.portable import path_fault
 
 def check_path(path: object) -> str:
     """`path` itself if it is safe; a StoreError that says why not otherwise."""
+    if path is None:
+        raise StoreError("a layer of the package has no file path")
     if not isinstance(path, str):
-        raise StoreError(f"the file path of a package must be text, not {type(path).__name__}")
+        raise StoreError(f"the file path {ascii(path)[:200]} is none that a package can have: it is no text")
     why = path_fault(path)
     if why:
         raise StoreError(f"the file path {path[:200]!a} is none that a package can have: {why}")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelkit.errors import FetchError
-from modelkit.fetch.access import Access
+from modelkit.fetch.access import Access, Untold
 from modelkit.fetch.local import Local
 from modelkit.fetch.ollama import Belongings, OllamaManifest, belongings
 from modelkit.fetch.pull import Make, Pulled
@@ -36,8 +36,10 @@ def pull_ollama(
     files = {"model.gguf": manifest.gguf(str(source.address))}
     adapters = manifest.adapters()
     with store.begin() as new:
-        fetch(source, [*manifest.texts(), *files.values(), *adapters.values()], store, new, access)
+        # What is small comes first: where it is refused, nothing large has been fetched for nothing.
+        fetch(source, manifest.texts(), store, new, replace(access, told=Untold()))
         said = belongings(manifest, lambda blob: store.blob_path(blob.digest).read_bytes())
+        fetch(source, [*files.values(), *adapters.values()], store, new, access)
         return make_package(
             source, files, name, store, access, make, quantize=quantize, said=said, adapters=adapters
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from modelkit.chat.find import find_template
 from modelkit.errors import FetchError, PlanError
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import LAYER_PREFIX
@@ -90,13 +91,15 @@ def test_a_package_of_ollamas(dialect: Any, store: Store, registry: FakeRegistry
     assert seen["files"] == {"model.gguf": MODEL}
     assert seen["adapters"] == {"adapter-1": [b"GGUF adapter"]}
     assert (seen["gguf"], seen["quantize"]) == ("model.gguf", "q4")
-    assert seen["directives"] == ["SYSTEM  Be terse.", "PARAMETER temperature 0.5", "LICENSE  MIT"]
+    assert seen["directives"] == [
+        "TEMPLATE  {{ .Prompt }}",
+        "SYSTEM  Be terse.",
+        "PARAMETER temperature 0.5",
+        "LICENSE  MIT",
+    ]
     assert seen["promised"]["model.gguf"] == digest_of(MODEL)
     assert (seen["upstream"]["commit"], seen["upstream"]["requested"]) == (digest, "q4")
-    assert [note.partition(":")[0] for note in pulled.notes] == [
-        "its projector is left out",
-        "its template is one of Ollama's (Go); the one in the model's own file is used",
-    ]
+    assert [note.partition(":")[0] for note in pulled.notes] == ["its projector is left out"]
     assert not seen["folder"].exists()
     assert blobs_on_disk(store) == set()
     assert not any(digest_of(b"GGUF images") in path for _, path, _ in registry.log)
@@ -156,6 +159,16 @@ def test_what_cannot_be_packaged_leaves_nothing(store: Store, registry: FakeRegi
     assert not list(Path(store.root / "partial").iterdir())
 
 
+def test_what_is_small_is_judged_before_the_weights_are_fetched(
+    store: Store, registry: FakeRegistry, builder: Builder
+) -> None:
+    offer_ollama(registry, ("model", MODEL), ("params", b"{"))
+    address = replace(at(registry, "library/story"), dialect="ollama")
+    with pytest.raises(FetchError, match="not sound JSON"):
+        pull(address, NAME, store, Access(), builder, limits=QUICK)
+    assert registry.count("GET", digest_of(MODEL)) == 0
+
+
 def test_a_model_in_gguf_is_packaged(store: Store, registry: FakeRegistry) -> None:
     model = gguf_llama.llama(["q4_0", "q6_k"])
     digest = offer_ollama(registry, ("model", model), ("system", b"Be terse."), ("license", b"MIT"))
@@ -169,3 +182,30 @@ def test_a_model_in_gguf_is_packaged(store: Store, registry: FakeRegistry) -> No
     assert made.provenance.upstream is not None
     assert made.provenance.upstream.commit == digest
     assert digest_of(model)[7:] not in blobs_on_disk(store)
+
+
+OWN = "{% for turn in messages %}[{{ turn.role }}]{{ turn.content }}{% endfor %}"
+LLAMA_2 = "[INST] <<SYS>>{{ .System }}<</SYS>>\n\n{{ .Prompt }} [/INST]"
+
+
+@pytest.mark.parametrize(
+    ("layer", "own", "used", "said"),
+    [
+        (LLAMA_2, None, "<<SYS>>", ""),
+        (LLAMA_2, OWN, OWN, "its template is one of Ollama's (Go); the one in the model's own file is used"),
+        ("{{ .Prompt }}", None, "", "the model has no chat template; it takes plain prompts only"),
+        ("{{ if }}", None, "", "its template is left out: the Go template, line 1"),
+        ("{% if %}", OWN, OWN, "its template is left out: chat template, line 1"),
+    ],
+)
+def test_a_template_of_ollamas_is_used_where_the_model_has_none(
+    layer: str, own: str | None, used: str, said: str, store: Store, registry: FakeRegistry
+) -> None:
+    more = {} if own is None else {"tokenizer.chat_template": own}
+    offer_ollama(registry, ("model", gguf_llama.llama(["f32"], more=more)), ("template", layer.encode()))
+    address = replace(at(registry, "library/story"), dialect="ollama")
+    pulled = pulling.pull(address, store, Access(), name=NAME)
+    found = find_template(store.resolve("back").files)
+    assert used in found if found else not used
+    about = [note for note in pulled.notes if "template" in note]
+    assert about[0].startswith(said) if said else not about

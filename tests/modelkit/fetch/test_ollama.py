@@ -52,6 +52,7 @@ def test_small_layers_become_directives() -> None:
         )
     )
     assert found == [
+        "TEMPLATE  {{ if .System }}{{ .System }}{{ end }}",
         "SYSTEM  Be terse.",
         "PARAMETER stop <a>",
         "PARAMETER stop <b>",
@@ -62,13 +63,24 @@ def test_small_layers_become_directives() -> None:
         "LICENSE  MIT",
     ]
     assert [note.split(":")[0] for note in notes] == [
-        "its template is one of Ollama's (Go); the one in the model's own file is used",
         "its parameter 'mirostat' is left out",
         "its projector is left out",
     ]
 
 
-def test_a_jinja_template_is_kept() -> None:
+def test_of_several_values_for_one_parameter_the_last_counts() -> None:
+    params = (b'{"temperature": [0.2, 0.5], "stop": "<a>"}', b'{"temperature": 0.7, "stop": "<b>"}')
+    found, _ = lines(Package(("model", b"GGUF"), *(("params", one) for one in params)))
+    assert found == ["PARAMETER stop <a>", "PARAMETER temperature 0.7", "PARAMETER stop <b>"]
+
+
+def test_of_too_many_stop_strings_the_first_are_kept() -> None:
+    found, notes = lines(Package(("model", b"GGUF"), ("params", json.dumps({"stop": ["x"] * 999}).encode())))
+    assert found == ["PARAMETER stop x"] * 16
+    assert notes == ("of its 999 stop strings the first 16 are kept",)
+
+
+def test_a_template_is_kept() -> None:
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     assert lines(Package(("model", b"GGUF"), ("template", template.encode()))) == (
         [f"TEMPLATE  {template}"],
@@ -119,6 +131,7 @@ def test_a_manifest_that_is_wrong_is_refused(changes: dict[str, Any]) -> None:
     [
         ("params", b"[1]"),
         ("params", b"{"),
+        ("params", json.dumps(dict.fromkeys(map(str, range(999)))).encode()),
         ("params", b"\xff"),
         ("messages", b'[{"role": "user"}]'),
         ("messages", b"{}"),

@@ -40,6 +40,7 @@ def test_anything_that_could_lead_elsewhere_is_refused(path: object):
     with pytest.raises(StoreError) as caught:
         check_path(path)
     assert caught.value.message.isprintable()
+    assert "NoneType" not in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,19 @@ def test_a_store_of_ollamas_that_may_not_be_read_is_told(
         modelkit.pull("ollama:story", home=tmp_path)
 
 
+def test_a_blob_of_ollamas_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _ollama(tmp_path, [_layer(tmp_path / "ollama", "model", b"GGUF")])
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(StoreError, match=r"blobs/sha256-[0-9a-f]+: Permission denied\n.*leave to read it"):
+        modelkit.pull("ollama:story", home=tmp_path / "home")
+
+
 def test_a_blob_that_ollama_lacks_or_that_is_damaged(tmp_path: Path) -> None:
     root = tmp_path / "ollama"
     layers = [_layer(root, "model", b"GGUF"), _layer(root, "system", b"You are a pirate.")]

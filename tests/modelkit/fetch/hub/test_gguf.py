@@ -74,7 +74,7 @@ def test_what_ollama_has_is_read_where_it_lies(tmp_path: Path, cache: Path, file
         "params": b'{"temperature": 0.5, "stop": ["x"], "num_gpu": 1}',
         "system": b"You are a pirate.",
         "license": b"MIT\n",
-        "template": b"{{ .Prompt }}",
+        "template": b"[INST]{{ .Prompt }}[/INST]",
     }
     (root / "blobs").mkdir(parents=True)
     listed: list[dict[str, object]] = []
@@ -89,8 +89,8 @@ def test_what_ollama_has_is_read_where_it_lies(tmp_path: Path, cache: Path, file
     (folder / "1b").write_text(json.dumps({"schemaVersion": 2, "config": config, "layers": listed}))
     pulled = modelkit.pull("ollama:amy/story:1b", home=tmp_path / "home")
     assert str(pulled.name) == "amy/story:1b"
-    assert any("template is one of Ollama's (Go)" in note for note in pulled.notes)
     package = Store(tmp_path / "home").resolve("amy/story:1b")
+    assert "[INST]" in package.files["chat_template.jinja"].read_text()
     metadata = json.loads(package.files["modelkit.json"].read_bytes())
     assert metadata["system"] == "You are a pirate."
     assert metadata["parameters"] == {"temperature": 0.5, "stop": ["x"]}
