@@ -9,6 +9,9 @@ from modelkit.bars import Progress, Silent
 from modelkit.errors import FetchError
 from runtime.records import dataclass
 
+MOMENT_BYTES = 64 << 20
+"""What is fetched as soon as its headers are."""
+
 if TYPE_CHECKING:
     from modelkit.fetch.local import Local
     from modelkit.store.name import Name
@@ -38,7 +41,7 @@ class Access:
     insecure: bool = False
     """A registry may be spoken to over plain http, though it is on another machine."""
     hollow: "TemporaryFolder | None" = None
-    """A folder for weights of the hub without their numbers (`hub.hollow`), where only a plan is wanted;
+    """A folder for weights of the hub without their numbers (`fetch.hollow`), where only a plan is wanted;
     None: all is fetched.
     """
     foresee: Callable[[], object] | None = None

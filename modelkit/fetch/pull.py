@@ -53,6 +53,12 @@ class Make(Protocol):
     ) -> Made: ...
 
 
+class Foresee(Protocol):
+    """Raises what `Make` would refuse of weights that are there by their headers alone; given as that is."""
+
+    def __call__(self, recipe: Recipe, store: Store, *, quantize: str | None, access: Access) -> None: ...
+
+
 def name_for(address: Address, quantize: str | None = None) -> Name:
     """What a package is called that comes from there, if nobody says: `hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M` gives
     `qwen/qwen3-8b-gguf:q4_k_m`, `ollama.com/library/llama3.2:1b` gives `llama3.2:1b`. A file of a repository

@@ -125,6 +125,17 @@ def prepare(
             raise found.error from found.error.__cause__
 
 
+def foresee(recipe: Recipe, store: Store, *, quantize: str | None, access: Access) -> None:
+    """Raise what `prepare` would refuse of a model that is there by its headers alone."""
+    with worded():
+        asked = settle(recipe, quantize, None, plain=False)
+        if not _measures(asked):
+            try:
+                _foresee(recipe, store, asked, access, fuse=False)
+            except _Foreseen as found:
+                raise found.error from found.error.__cause__
+
+
 class _Foreseen(Exception):
     """A refusal that has its place in the Modelfile already."""
 

@@ -17,11 +17,11 @@ from threading import Lock
 from modelkit.address import HubAddress
 from modelkit.bars import bar
 from modelkit.errors import FetchError, SourceError, StoreError
-from modelkit.fetch.access import Access
+from modelkit.fetch.access import MOMENT_BYTES, Access
 from modelkit.fetch.beside import Folders, find_beside
+from modelkit.fetch.hollow import write_hollow
 from modelkit.fetch.hub.cache import RepositoryCache, Snapshot, promised
 from modelkit.fetch.hub.choose import Choice, choose_model, local_name
-from modelkit.fetch.hub.hollow import write_hollow
 from modelkit.fetch.hub.library import Unreachable, ask_listing, server
 from modelkit.fetch.hub.listing import Listed, Listing
 from modelkit.fetch.hub.together import side_by_side
@@ -37,7 +37,6 @@ from modelkit.store.disk import free_bytes
 from modelkit.units import size
 
 _SPARE = 1.02
-_MOMENT_BYTES = 64 << 20  # what is fetched as soon as its headers are
 _FRONT_BYTES = 64_000
 _LICENCE = re.compile(r"^license: *[\"']?([A-Za-z0-9][A-Za-z0-9._-]{0,80})[\"']? *$", re.MULTILINE)
 
@@ -108,7 +107,7 @@ class _Fetcher:
         hollow = self._hollow(chosen, missing)
         missing = [file for file in missing if file.name not in hollow]
         _require_space(self._hub.cache, self._left_bytes(missing))
-        large = sum(file.size_bytes for file in missing if file.name in chosen.weights) > _MOMENT_BYTES
+        large = sum(file.size_bytes for file in missing if file.name in chosen.weights) > MOMENT_BYTES
         if large and self._access.foresee is not None:
             self._access.foresee()
         self._get(missing)
@@ -137,7 +136,13 @@ class _Fetcher:
         with folder.writing():
             side_by_side(
                 [
-                    partial(write_hollow, transfer, self._listing.commit, file, places[file.name])
+                    partial(
+                        write_hollow,
+                        partial(transfer.piece, self._listing.commit, file),
+                        file.name,
+                        file.size_bytes,
+                        places[file.name],
+                    )
                     for file in wanted
                 ],
                 transfer.stop,

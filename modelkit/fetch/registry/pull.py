@@ -12,9 +12,9 @@ from modelkit.address import RegistryAddress
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import OllamaManifest
-from modelkit.fetch.pull import Make, Pulled
+from modelkit.fetch.pull import Foresee, Make, Pulled
 from modelkit.fetch.registry.client import NotThere, Registry
-from modelkit.fetch.registry.gguf import make_package, pull_ollama
+from modelkit.fetch.registry.gguf import GgufFiles, Making, pull_ollama
 from modelkit.fetch.registry.kinds import RemotePackage, is_ollama, read_package
 from modelkit.fetch.registry.manifests import Document, get_manifest, model_of, referrers, tags
 from modelkit.fetch.registry.origin import keep_origin
@@ -40,10 +40,12 @@ def pull(
     access: Access,
     make: Make,
     *,
+    foresee: Foresee | None = None,
     quantize: str | None = None,
     limits: Limits | None = None,
 ) -> Pulled:
-    """Fetch a package. make: packages what is none yet; quantize: a word of QUANTIZE for it.
+    """Fetch a package. make: packages what is none yet; foresee: asked before its weights are fetched;
+    quantize: a word of QUANTIZE for it.
 
     Raises FetchError, StoreError, and what `create` raises.
     """
@@ -52,11 +54,10 @@ def pull(
         registry.ping()
         document = model_of(registry, address.repository, _manifest(registry, address))
         source = Source(address, registry, document)
+        making = Making(source, name, store, access, make, foresee, quantize)
         if address.dialect == "ollama" or is_ollama(document.value):
-            manifest = OllamaManifest.parse(document.raw)
-            return pull_ollama(source, manifest, name, store, access, make, quantize=quantize)
-        package = read_package(document.value)
-        return _pull_package(source, package, name, store, access, make, quantize)
+            return pull_ollama(making, OllamaManifest.parse(document.raw))
+        return _pull_package(making, read_package(document.value))
 
 
 def _manifest(registry: Registry, address: RegistryAddress) -> Document:
@@ -76,26 +77,19 @@ def _choices(registry: Registry, address: RegistryAddress) -> str | None:
     return f"Its tags are {', '.join(found[:_TAGS_SHOWN])}{more}." if found else None
 
 
-def _pull_package(
-    source: Source,
-    package: RemotePackage,
-    name: Name,
-    store: Store,
-    access: Access,
-    make: Make,
-    quantize: str | None,
-) -> Pulled:
+def _pull_package(making: Making, package: RemotePackage) -> Pulled:
+    source, name, store, quantize = making.source, making.name, making.store, making.quantize
     if quantize is not None and not (package.has_archives or any(map(is_gguf, package.files))):
         raise _made_already(source, name)
     with store.begin() as new:
-        fetch(source, package.blobs, store, new, access)
+        if not package.has_archives:
+            making.judge(GgufFiles({layer.path: layer.blob for layer in package.layers}), new)
+        fetch(source, package.blobs, store, new, making.access)
         config = store.blob_path(package.config.digest).read_bytes()
         files = unpack(package, new, store)
         weights = [path for path in files if is_gguf(path)]
         if weights:
-            return make_package(
-                source, files, name, store, access, make, quantize=quantize, notes=package.notes
-            )
+            return making.package(GgufFiles(files, notes=package.notes))
         if OUTLINE in files:  # of which machines here would fetch weights wherever somebody else says
             raise FetchError(
                 f"{source.address} is the outline of another package, as `pull --outline` makes one here",

@@ -43,6 +43,12 @@ def read_range(registry: Registry, repository: str, blob: Blob, start: int, stop
         attempts.ended(start - before, failed)
 
 
+def knows_ranges(registry: Registry, repository: str, blob: Blob) -> bool:
+    """Does the server send parts of the blob? One that does not sends all of it to whoever wants its end."""
+    with _asked(registry, repository, blob, 0, 1) as answer:
+        return answer.status == 206
+
+
 def _asked(registry: Registry, repository: str, blob: Blob, start: int, stop: int) -> Answer:
     answer = ask_blob(registry, repository, blob, (start, stop - 1))
     if answer.status != 200 and not is_part(answer, blob, start, stop - 1):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from modelkit.chat.find import find_template
-from modelkit.errors import FetchError, PlanError
+from modelkit.errors import FetchError, PlanError, UnsupportedSource
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import LAYER_PREFIX
 from modelkit.fetch.registry.manifests import DOCKER_TYPE
@@ -19,10 +19,11 @@ from modelkit.store import Digest, Name, Store
 from tests.modelkit.fetch.conftest import QUICK, at, pull
 from tests.modelkit.store.packages import blobs_on_disk
 from tests.support import gguf_llama
-from tests.support.fake_registry import FakeRegistry, digest_of
+from tests.support.fake_registry import Call, FakeRegistry, digest_of
 
 NAME = Name.parse("back")
 MODEL = b"GGUF" + bytes(9999)
+MODEL_Q4 = gguf_llama.llama(["q4_0"])
 
 
 @dataclass
@@ -182,6 +183,43 @@ def test_a_model_in_gguf_is_packaged(store: Store, registry: FakeRegistry) -> No
     assert made.provenance.upstream is not None
     assert made.provenance.upstream.commit == digest
     assert digest_of(model)[7:] not in blobs_on_disk(store)
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No weights are so small that they are fetched unseen."""
+    monkeypatch.setattr("modelkit.fetch.registry.gguf.MOMENT_BYTES", 0)
+
+
+def whole_fetches(registry: FakeRegistry, model: bytes) -> int:
+    return sum(digest_of(model) in path and "Range" not in said for _, path, said in registry.log)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_headers_refuse_is_not_fetched(store: Store, registry: FakeRegistry) -> None:
+    model = gguf_llama.llama(["f32"], more={"general.architecture": "nonsense"})
+    offer_ollama(registry, ("model", model))
+    address = replace(at(registry, "library/story"), dialect="ollama")
+    with pytest.raises(UnsupportedSource, match="the architecture `nonsense`, which modelkit does not run"):
+        pulling.pull(address, store, Access(), name=NAME)
+    assert whole_fetches(registry, model) == 0
+    assert (store.packages(), blobs_on_disk(store)) == ([], set())
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("ranges", [True, False])
+def test_what_headers_allow_is_fetched_once(ranges: bool, store: Store, registry: FakeRegistry) -> None:
+    def answer_whole(call: Call) -> bool:
+        if ranges or digest_of(MODEL_Q4) not in call.path:
+            return False
+        return call.answer(200, MODEL_Q4)
+
+    registry.rules.append(answer_whole)
+    offer_ollama(registry, ("model", MODEL_Q4), ("system", b"Be terse."))
+    address = replace(at(registry, "library/story"), dialect="ollama")
+    pulling.pull(address, store, Access(), name=NAME)
+    assert read_metadata(store.resolve("back").files[METADATA], "back").system == "Be terse."
+    assert whole_fetches(registry, MODEL_Q4) == 1
 
 
 OWN = "{% for turn in messages %}[{{ turn.role }}]{{ turn.content }}{% endfor %}"

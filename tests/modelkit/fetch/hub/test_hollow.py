@@ -112,7 +112,7 @@ def test_a_head_that_may_be_a_copy_is_said_to_be_compared_later(hub: Hub, tmp_pa
 def test_what_headers_tell_to_be_refused_is_refused_before_weights_come(
     wide: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(obtain, "_MOMENT_BYTES", 0)
+    monkeypatch.setattr(obtain, "MOMENT_BYTES", 0)
     files = wide.repositories["Amy/Wide"].files
     right, files["config.json"] = files["config.json"], b'{"architectures": ["FrobnicateForCausalLM"]}'
     told = run(tmp_path)
@@ -129,7 +129,7 @@ def test_what_headers_tell_to_be_refused_is_refused_before_weights_come(
 def test_weights_come_though_their_headers_cannot_be_had_before(
     wide: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindered: str
 ) -> None:
-    monkeypatch.setattr(obtain, "_MOMENT_BYTES", 0)
+    monkeypatch.setattr(obtain, "MOMENT_BYTES", 0)
     if hindered == "by the server":
         wide.faults["model.safetensors"] = ["wrong range"]
     else:

@@ -1,15 +1,15 @@
-"""Files of weights that have nothing but what planning reads of them, for `create --dry-run`.
+"""Files of weights that have nothing but what planning reads of them: for `create --dry-run`, and to refuse
+what cannot be packaged before its weights are fetched.
 
 A hollow file is as large as the real one and has its header; all else in it is a hole, which takes no room on
 disk. It lies in a folder of the command's own and never in a cache, so that nobody takes it for the real one.
 Of GGUF the small tensors come too: some of them belong to the config.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from modelkit.fetch.hub.listing import Listed
-from modelkit.fetch.hub.transfer import Transfer
 from modelkit.source.gguf.cursor import Cursor
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.source.gguf.header import read_layout
@@ -20,31 +20,34 @@ _SMALL_BYTES = 2048
 _ROPE = "rope_"
 """Factors of positions, which are as long as half a head."""
 
+Piece = Callable[[int, int], bytes]
+"""The bytes [start, stop) of a file somewhere else."""
 
-def write_hollow(transfer: Transfer, commit: str, file: Listed, path: Path) -> None:
-    """Let `path` be the hollow form of `file`. Raises FetchError, Unreachable, and SourceError for a header
-    that no such file has.
+
+def write_hollow(piece: Piece, name: str, size_bytes: int, path: Path) -> None:
+    """Let `path` be the hollow form of the file that `piece` gives parts of. name: of that file; its ending
+    says what is in it. Raises what `piece` raises, and SourceError for a header that no such file has.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as hollow:
-        hollow.truncate(file.size_bytes)
-        front = _Front(transfer, commit, file, hollow)
-        if is_gguf(file.name):
-            _gguf(front, path)
+        hollow.truncate(size_bytes)
+        front = _Front(piece, size_bytes, hollow)
+        if is_gguf(name):
+            _gguf(front, name, path)
         else:
             _safetensors(front)
 
 
 class _Front:
-    """A file of the hub read from its first byte on; what was read is in the hollow file."""
+    """A file read from its first byte on; what was read is in the hollow file."""
 
-    def __init__(self, transfer: Transfer, commit: str, file: Listed, hollow: BinaryIO) -> None:
-        self._transfer, self._commit, self._hollow = transfer, commit, hollow
-        self.file = file
+    def __init__(self, piece: Piece, size_bytes: int, hollow: BinaryIO) -> None:
+        self._piece, self._hollow = piece, hollow
+        self.size_bytes = size_bytes
         self._at = 0
 
     def read(self, count: int) -> bytes:
-        stop = min(self._at + count, self.file.size_bytes)
+        stop = min(self._at + count, self.size_bytes)
         data = self.bring(self._at, stop)
         self._at = stop
         return data
@@ -52,7 +55,7 @@ class _Front:
     def bring(self, start: int, stop: int) -> bytes:
         if start >= stop:
             return b""
-        data = self._transfer.piece(self._commit, self.file, start, stop)
+        data = self._piece(start, stop)
         self._hollow.seek(start)
         self._hollow.write(data)
         return data
@@ -65,8 +68,8 @@ def _safetensors(front: _Front) -> None:
         front.read(8 + length - _FIRST_BYTES)
 
 
-def _gguf(front: _Front, path: Path) -> None:
-    cursor = Cursor(cast(BinaryIO, front), front.file.size_bytes, front.file.name)
+def _gguf(front: _Front, name: str, path: Path) -> None:
+    cursor = Cursor(cast(BinaryIO, front), front.size_bytes, name)
     for tensor in read_layout(cursor, path).tensors:
         if tensor.nbytes <= _SMALL_BYTES or tensor.name.startswith(_ROPE):
             front.bring(tensor.start, tensor.stop)
