@@ -327,6 +327,7 @@ def require_space(folder: Path, needed_bytes: int, *, exported: bool = False) ->
         free = free_bytes(folder)
     if needed_bytes * _SPARE > free:
         raise StoreError(
-            f"{size(needed_bytes)} must be written to {folder}, where {size(free)} are free",
+            f"{size(needed_bytes)}, and a twentieth more, must be written to {folder}, where {size(free)}"
+            " are free",
             hint=(_EXPORT_HINTS if exported else _HINTS)[errno.ENOSPC],
         )

@@ -319,6 +319,7 @@ def _require_space(folder: Path, needed_bytes: int) -> None:
     free = free_bytes(folder)
     if needed_bytes * _SPARE > free:
         raise StoreError(
-            f"{size(needed_bytes)} have to be fetched to {shown(str(folder))}, where {size(free)} are free",
+            f"{size(needed_bytes)}, and a twentieth more, have to be fetched to {shown(str(folder))}, where"
+            f" {size(free)} are free",
             hint="Free some space, or set HF_HUB_CACHE to a folder on another disk.",
         )

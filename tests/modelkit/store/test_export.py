@@ -35,7 +35,7 @@ def test_a_disk_without_room_for_copies_gets_none(
 ):
     put(store, "story")
     monkeypatch.setattr("modelkit.store.disk.free_bytes", lambda _: 10)
-    with pytest.raises(StoreError, match=r"must be written to .*out, where 10 B are free"):
+    with pytest.raises(StoreError, match=r"and a twentieth more, must be written to .*out, where 10 B"):
         store.export("story", tmp_path / "out", link=False)
     assert not (tmp_path / "out").exists()
     assert store.export("story", tmp_path / "out").linked == 5

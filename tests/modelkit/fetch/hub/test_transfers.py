@@ -233,7 +233,7 @@ def test_a_full_disk_is_seen_before_a_byte_moves(hub: Hub, tmp_path: Path) -> No
     hub.repositories["Amy/Story"].siblings = {
         "model.safetensors": {"lfs": {"sha256": "0" * 64, "size": 1 << 43, "pointerSize": 1}}
     }
-    with pytest.raises(StoreError, match=r"8\.8 TB have to be fetched"):
+    with pytest.raises(StoreError, match=r"8\.8 TB, and a twentieth more, have to be"):
         modelkit.pull(STORY, home=tmp_path / "home")
     assert not hub.asked("/resolve/")
 
