@@ -7,7 +7,7 @@ connection or an answer like 503. Whatever else comes is a FetchError in words.
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -105,18 +105,16 @@ class Registry:
 
         Where plain http is allowed, both ways are tried: https first, but on this machine last.
         """
-        failed: FetchError | None = None
+        failed: dict[str, FetchError] = {}
         for url in self._ways:
             self._begin(url)
             try:
                 return self._ping()
             except FetchError as error:
-                if failed is None or isinstance(failed, Interrupted):  # what it says tells more
-                    failed = error
+                failed[url.scheme] = error
                 if isinstance(error, Silent) and url.scheme == "http":
                     break  # one that wants TLS says so, or hangs up
-        assert failed is not None
-        raise failed
+        raise _telling(failed)
 
     def _ping(self) -> bool:
         # 404: some registries answer for their repositories only.
@@ -244,3 +242,13 @@ def pull_scope(repository: str) -> str:
 def push_scopes(repository: str, sources: Sequence[str] = ()) -> tuple[str, ...]:
     """To write into `repository`, and to read in others."""
     return (f"repository:{repository}:pull,push", *(pull_scope(one) for one in sources if one != repository))
+
+
+def _telling(failed: Mapping[str, FetchError]) -> FetchError:
+    """Of the failures by scheme the one that tells most: what the registry has said, else all of them."""
+    for error in failed.values():
+        if not isinstance(error, Interrupted):
+            return error
+    if len({error.message for error in failed.values()}) == 1:
+        return next(iter(failed.values()))
+    return Interrupted("; ".join(f"by {scheme}: {error.message}" for scheme, error in failed.items()))

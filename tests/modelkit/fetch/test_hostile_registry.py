@@ -339,3 +339,15 @@ def test_an_upload_leads_nowhere_else(store: Store, registry: FakeRegistry) -> N
         with pytest.raises(FetchError, match=r"refused|does not say where"):
             push("story", at(registry), store, Access(), limits=QUICK)
     assert registry.count("PUT", "manifests") == 0
+
+
+def test_where_both_ways_fail_both_are_told(store: Store, registry: FakeRegistry) -> None:
+    def nonsense(call: Call) -> bool:
+        call.handler.close_connection = True
+        call.handler.wfile.write(b"SSH-2.0\r\n\r\n")
+        return True
+
+    registry.rules.append(nonsense)
+    message = refused(registry, store).message
+    assert message.startswith(f"by http: {registry.host} broke off, or spoke no proper HTTP: ")
+    assert f"; by https: cannot reach {registry.host}: " in message
