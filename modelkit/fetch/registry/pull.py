@@ -9,7 +9,7 @@ changed but files that the next attempt goes on with.
 from typing import Any
 
 from modelkit.address import RegistryAddress
-from modelkit.errors import FetchError, StoreError
+from modelkit.errors import FetchError, ModelkitError, StoreError
 from modelkit.fetch.access import Access
 from modelkit.fetch.ollama import OllamaManifest
 from modelkit.fetch.pull import Foresee, Make, Pulled
@@ -21,6 +21,7 @@ from modelkit.fetch.registry.origin import keep_origin
 from modelkit.fetch.registry.source import Source, fetch, open_registry
 from modelkit.fetch.registry.unpack import unpack
 from modelkit.fetch.registry.wire import Limits
+from modelkit.modelfile import Recipe, Reference
 from modelkit.source.gguf.folder import is_gguf
 from modelkit.store.artifact import Artifact, build_artifact, parse_config
 from modelkit.store.canonical import JsonObject, parse_object
@@ -108,7 +109,19 @@ def _pull_package(making: Making, package: RemotePackage) -> Pulled:
     else:
         there = source.document.blob.digest
         notes.append(f"its files are stored in a manifest of modelkit's; there it is {there}")
-    return Pulled(name, digest, artifact.size_bytes, (*notes, *_signatures(source)))
+    return Pulled(name, digest, artifact.size_bytes, (*notes, *_unfit(making), *_signatures(source)))
+
+
+def _unfit(making: Making) -> list[str]:
+    """That the package cannot run here, where that is so: it may be for another machine, and is kept."""
+    if making.foresee is None:
+        return []
+    recipe = Recipe(from_=Reference(str(making.name), None))
+    try:
+        making.foresee(recipe, making.store, quantize=None, access=Access(offline=True))
+    except ModelkitError as error:
+        return [f"it does not run here: {error.message}"]
+    return []
 
 
 def _made_already(source: Source, name: Name) -> FetchError:
