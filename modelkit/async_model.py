@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from modelkit.bound import Bound
+from modelkit.interest import Interest
 
 if TYPE_CHECKING:
     from modelkit.answers.generation import Generation
@@ -136,7 +137,7 @@ class AsyncModel(Bound):
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         prompt_name: str | None = None,
     ) -> "Embeddings":
-        """As `Model.embed`. One that nobody waits for any more still comes to its end."""
+        """As `Model.embed`. Where the task is cancelled, it ends with the piece that is being read."""
         return await _called(
             lambda: self.model.embed(
                 texts,
@@ -158,10 +159,12 @@ async def _called(function: Callable[[], T], undo: Callable[[T], object]) -> T:
     """What the function gives, from a worker thread. Where nobody waits for it any more, what it makes is
     undone.
     """
-    made = _workers.submit(function)
+    interest = Interest()
+    made = _workers.submit(interest.work, function)
     try:
         return await asyncio.wrap_future(made)
     except asyncio.CancelledError:
+        interest.end()
         made.add_done_callback(lambda late: _undo(late, undo))  # at once where it is done already
         raise
 

@@ -4,7 +4,7 @@ It also answers two questions before anything is loaded: do these tensors fit th
 will the model take?
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -390,12 +390,25 @@ def score(
     """
     import numpy as np
 
+    return np.concatenate(list(scores(model, ids, chunk, kept_format, source, adapters)))
+
+
+def scores(
+    model: LoadedModel,
+    ids: Sequence[int],
+    chunk: int,
+    kept_format: str | None = None,
+    source: Sequence[int] = (),
+    adapters: Adapters | None = None,
+) -> "Iterator[np.ndarray]":
+    """As `score`, a step at a time, each computed when it is asked for."""
+    import numpy as np
+
     check_ids(ids, model.vocab_size, "ids")
     check_ids(source, model.vocab_size, "source")
     border = long_after(model.described.config)
     long = None if border is None else (len(ids) > border,)
     memory = model.memory(kept_format=kept_format)
-    rows: list[np.ndarray] = []
     for start in range(0, len(ids), chunk):
         part = list(ids[start : start + chunk])
         inputs = Inputs(mx.array([part], dtype=mx.int32))
@@ -404,6 +417,6 @@ def score(
         if source and not start:
             model.network.encode(Inputs(mx.array([source], dtype=mx.int32)), step, memory)
         hidden = model.network(step, memory)
-        rows.append(np.array(model.network.logits(hidden, step)[0].astype(mx.float32)))
+        found = np.array(model.network.logits(hidden, step)[0].astype(mx.float32))
         memory.commit(step, step.counts)
-    return np.concatenate(rows)
+        yield found

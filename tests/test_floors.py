@@ -59,6 +59,7 @@ FLOORS: list[tuple[bool, tuple[str, ...]]] = [
             "modelkit.bars",
             "modelkit.bound",
             "modelkit.faults",
+            "modelkit.interest",
             "modelkit.json_text",
             "modelkit.python_faults",
             "modelkit.words",

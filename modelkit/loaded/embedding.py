@@ -1,16 +1,15 @@
 """Texts in, one vector for each out: which texts are read together, and what is made of their vectors.
 
-Reading is done on the engine's thread, in pieces between its steps: it waits for no answer to end, and no
-answer waits longer for it than for a piece of a prompt. One piece at a time is under way for a model, however
-many callers there are. Nothing of it is remembered.
+Reading is long work (`long_work`), and nothing of it is remembered.
 """
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from modelkit import arguments
 from modelkit.errors import PromptTooLong, RequestError
+from modelkit.interest import check_wanted
+from modelkit.loaded.long_work import LongWork
 from modelkit.pack.pooling import Pooling
 from modelkit.requests.attached import Chosen
 from modelkit.tokenizer import Tokenizer
@@ -86,6 +85,7 @@ class Embedder:
     def __init__(
         self,
         engine: Engine,
+        work: LongWork,
         tokenizer: Tokenizer,
         pooling: Pooling,
         *,
@@ -94,14 +94,14 @@ class Embedder:
         kept_format: str | None,
         dense: Sequence[Weights] = (),
     ) -> None:
-        self._engine, self._tokenizer, self.pooling = engine, tokenizer, pooling
+        self._engine, self._work = engine, work
+        self._tokenizer, self.pooling = tokenizer, pooling
         self._width, self._kept_format = width, kept_format
         self._limit = context if pooling.most_tokens is None else min(context, pooling.most_tokens)
         self._size = pooling.size(engine.model.described.hidden_size)
         self._dense: tuple[Dense, ...] = ()
         if dense:
             self._dense = engine.call(lambda _: tuple(map(Dense, dense)))
-        self._turn = threading.Lock()
 
     def embed(self, texts: Sequence[str | tuple[int, ...]], wanted: Wanted) -> Embeddings:
         """Raises RequestError, PromptTooLong; ThreadEnded where the engine has ended."""
@@ -144,6 +144,7 @@ class Embedder:
         """What is read of a text, and how many tokens of it are not. where: what the text is called. before:
         what stands before it.
         """
+        check_wanted()
         if isinstance(text, str):
             ids, dropped = self._tokenizer.encode_within(self.pooling.plain(before + text), self._limit)
         elif wanted.prompt is not None:
@@ -168,12 +169,9 @@ class Embedder:
             some = adapters.alone(chosen, len(texts))
             return Reading(model, texts, self.pooling.pool, self._kept_format, some, self._dense, skipped)
 
-        with self._turn:
-            reading = self._engine.call(begun)
-        more = True
-        while more:
-            with self._turn:
-                more = self._engine.call(lambda _: reading.read(self._width))
+        reading = self._work.piece(begun)
+        while self._work.piece(lambda _: reading.read(self._width)):
+            pass
         return self._engine.call(lambda _: reading.vectors())
 
 

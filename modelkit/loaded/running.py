@@ -18,6 +18,7 @@ from modelkit.faults import translated
 from modelkit.grammars.shape import shape_of
 from modelkit.learned import Learning
 from modelkit.loaded.embedding import Embedder, Embeddings, Wanted, no_text
+from modelkit.loaded.long_work import LongWork
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.output.pieces import Pieces
@@ -32,7 +33,7 @@ from runtime.cache.prefix import Entry
 from runtime.engine.engine import Engine
 from runtime.engine.request import Request
 from runtime.engine.thread import ThreadEnded
-from runtime.loaded import score
+from runtime.loaded import scores
 from runtime.records import dataclass
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Running:
     """A loaded model at work."""
 
     engine: Engine
+    work: LongWork
+    """What is asked of it beside answers."""
     tokenizer: Tokenizer
     prompter: Prompter
     own_grammars: "Callable[[], Grammars]"
@@ -198,6 +201,8 @@ class Running:
         """float32 [T, V]: what follows each of the ids, read in steps of `width`, by a model whose encoder
         has read `source`.
         """
+        import numpy as np
+
         self.require_text()
         if not ids:
             raise RequestError("ids is empty: the prompt has no token, expected at least one")
@@ -216,11 +221,15 @@ class Running:
                 hint="Give the prompt's ids as source.",
             )
         with translated():
-            return self.engine.call(
-                lambda model: score(
+            steps = self.engine.call(
+                lambda model: scores(
                     model, ids, width, self.kv_format, source, self.engine.adapters.alone(adapters)
                 )
             )
+            rows: list[np.ndarray] = []
+            while (some := self.work.piece(lambda _: next(steps, None))) is not None:
+                rows.append(some)
+            return np.concatenate(rows)
 
     def prefixes(self) -> list[Prefix]:
         with translated():

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from modelkit.chat.styles.thinking import idle
 from modelkit.loaded.embedding import Embedder
+from modelkit.loaded.long_work import LongWork
 from modelkit.loaded.running import Running, stopping
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters
@@ -34,9 +35,10 @@ def start(
     defaults = stopping(prompter).merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory, on_weights)
     writes = started.engine.model.described.writes
-    stop_ids = ready.stop_ids | _ends(prompter)
+    stop_ids, work = ready.stop_ids | _ends(prompter), LongWork(started.engine)
     return Running(
         engine=started.engine,
+        work=work,
         tokenizer=ready.tokenizer,
         prompter=prompter,
         own_grammars=_grammars(ready.tokenizer, started.engine.model.vocab_size, stop_ids),
@@ -45,6 +47,7 @@ def start(
         memory=started.memory,
         embedder=Embedder(
             started.engine,
+            work,
             ready.tokenizer,
             ready.pooling,
             width=defaults.resolved().num_batch,

@@ -4,11 +4,13 @@ client leaves, or the server, and what became of them is noted.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
 
+from modelkit.interest import Interest
 from modelkit.model import Model
 from modelkit.server.chosen import choosing, parted
 from modelkit.server.faults import Fault, Refused, client_gone, fault_of
@@ -27,10 +29,10 @@ async def call(
     *,
     embeds: bool = False,
 ) -> T:
-    """Run something else on a model, in a worker thread: tokenize, embed. Whoever leaves meanwhile does not
-    wait for the model any more. model: as in Ask. embeds: it takes longer than a moment.
+    """Run something else on a model, in a worker thread: tokenize, embed. Where its client leaves meanwhile,
+    it ends with its present piece. model: as in Ask. embeds: it takes longer than a moment.
     """
-    serving, trace = serving_of(request), trace_of(request)
+    serving, trace, interest = serving_of(request), trace_of(request), Interest()
     check_open(serving)
     name, adapters = parted(model)
 
@@ -39,9 +41,13 @@ async def call(
             note_lease(trace, model, lease)
             own = choosing(lease.model, adapters)
             threads = serving.patient if embeds else serving.workers
-            return await asyncio.get_running_loop().run_in_executor(threads, function, own)
+            work = partial(interest.work, partial(function, own))
+            return await asyncio.get_running_loop().run_in_executor(threads, work)
 
-    return await unless_gone(request, run())
+    try:
+        return await unless_gone(request, run())
+    finally:
+        interest.end()
 
 
 def note_lease(trace: Trace, asked: str, lease: Lease) -> None:

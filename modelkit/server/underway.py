@@ -12,6 +12,7 @@ Invariants:
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from time import monotonic, time
 
 from starlette.requests import Request
@@ -21,6 +22,7 @@ from modelkit.answers.generation import Finish, Generation
 from modelkit.answers.streams import GenerationStream
 from modelkit.answers.waking import following
 from modelkit.chat.message import ToolCall
+from modelkit.interest import Interest
 from modelkit.model import Model
 from modelkit.server.ask import Ask, Started
 from modelkit.server.calling import check_open, gone, note_failure, note_lease
@@ -203,14 +205,16 @@ class Underway:
         """All rows, or none. One that starts after somebody has left is cancelled on the spot. model: the
         lease's, as it is to answer.
         """
-        loop, streams = asyncio.get_running_loop(), list[GenerationStream]()
+        loop, streams, interest = asyncio.get_running_loop(), list[GenerationStream](), Interest()
         threads = self.serving.patient if self._ask.scores else self.serving.workers
         starting: asyncio.Future[GenerationStream] | None = None
         try:
             for row in range(self._ask.rows):
-                starting = loop.run_in_executor(threads, self._ask.start, model, row)
+                start = partial(interest.work, partial(self._ask.start, model, row))
+                starting = loop.run_in_executor(threads, start)
                 streams.append(await asyncio.shield(starting))
         except BaseException:
+            interest.end()
             for one in streams:
                 one.cancel()
             if starting is not None:

@@ -5,12 +5,14 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import modelkit
 from modelkit import AsyncModel
 from modelkit.errors import RequestError
+from runtime.embedding import Reading
 from tests.support.tiny import TEMPLATE, write_model
 
 TALK = [{"role": "user", "content": "Hi"}]
@@ -78,6 +80,39 @@ def test_a_task_that_is_cancelled_cancels_its_answer(
     while engine.call(lambda _model: len(engine._loop._places.rows)):  # pyright: ignore[reportPrivateUsage]
         assert time.monotonic() < until, "the row of a cancelled task goes on"
     assert len(steps) == 1
+
+
+def test_a_task_that_is_cancelled_ends_its_embeddings(
+    model: modelkit.Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, begun, left, ended = list[int](), threading.Event(), threading.Event(), threading.Event()
+    piece = Reading.read
+
+    def held(reading: Reading, tokens: int) -> bool:
+        read.append(tokens)
+        begun.set()
+        assert left.wait(60)
+        return piece(reading, tokens)
+
+    def embed(*given: Any, **options: Any) -> object:
+        try:
+            return modelkit.Model.embed(model, *given, **options)
+        finally:
+            ended.set()
+
+    async def leave() -> None:
+        asking = asyncio.create_task(AsyncModel(model).embed(["a" * 200] * 6))
+        assert await asyncio.to_thread(begun.wait, 60)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+    monkeypatch.setattr(Reading, "read", held)
+    monkeypatch.setattr(model, "embed", embed)
+    asyncio.run(leave())
+    left.set()
+    assert ended.wait(60)
+    assert len(read) == 1
 
 
 def test_it_loads_and_closes(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import openai
 import pytest
 
+from modelkit.errors import ModelkitError
+from modelkit.loaded.long_work import LongWork
 from modelkit.server.fields import Fields
 from modelkit.server.openai.asking import spelt
 from modelkit.server.serving import Serving
@@ -271,6 +274,40 @@ def test_who_leaves_stops_the_answer(
     wait_until(lambda: not serving.state.underway)
     (model,) = serving.pool.models()
     wait_until(lambda: not model.activity.running)
+
+
+def leave_embedding(client: openai.OpenAI) -> None:
+    client.embeddings.create(model="tiny", input=["a" * 400, "b" * 400])  # too long to be read together
+
+
+def leave_scoring(client: openai.OpenAI) -> None:
+    client.completions.create(model="tiny", prompt="a" * 600, echo=True, logprobs=1, max_tokens=0)
+
+
+@pytest.mark.parametrize("leave", [leave_embedding, leave_scoring])
+def test_who_leaves_ends_long_work_with_its_piece(
+    client: openai.OpenAI,
+    serving: Serving,
+    monkeypatch: pytest.MonkeyPatch,
+    leave: Callable[[openai.OpenAI], None],
+) -> None:
+    client.chat.completions.create(**ASK)  # loaded
+    left, broken, read, piece = threading.Event(), threading.Event(), list[int](), LongWork.piece
+
+    def held(work: LongWork, function: Callable[[Any], Any]) -> Any:
+        try:
+            return piece(work, lambda model: (left.wait(60), read.append(1), function(model))[-1])
+        except ModelkitError:
+            broken.set()
+            raise
+
+    monkeypatch.setattr(LongWork, "piece", held)
+    with pytest.raises(openai.APITimeoutError):
+        leave(client.with_options(timeout=0.15))
+    wait_until(lambda: not serving.state.jobs and not serving.state.underway)
+    left.set()
+    assert broken.wait(30)
+    assert read == [1]
 
 
 def test_fields_that_change_nothing_are_named(client: openai.OpenAI) -> None:
