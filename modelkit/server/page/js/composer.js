@@ -151,7 +151,7 @@ export class Composer {
   }
 
   async #read(file) {
-    if (file.size > LARGEST_BYTES) return `${bytes(file.size)}; at most ${bytes(LARGEST_BYTES)} of text can be attached`;
+    if (file.size > LARGEST_BYTES) return `larger than ${bytes(LARGEST_BYTES)}, the most that can be attached`;
     if (this.#files.length >= MOST_FILES) return `at most ${MOST_FILES} files can be attached`;
     let text;
     try {

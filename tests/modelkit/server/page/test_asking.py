@@ -120,9 +120,10 @@ def test_text_files_go_with_the_message(tab: Tab, fake: Fake) -> None:
     files = [
         {"name": "a.py", "mimeType": "text/x-python", "buffer": b"x = '''```'''"},
         {"name": "b.png", "mimeType": "image/png", "buffer": b"\x89PNG\x00\xff"},
+        {"name": "e.txt", "mimeType": "text/plain", "buffer": b"e" * 1_000_001},
     ]
     page.locator("#file").set_input_files(files)
-    page.get_by_text("b.png: not a text in UTF-8").wait_for()
+    page.get_by_text("b.png: not a text in UTF-8 · e.txt: larger than 1.0 MB, the most").wait_for()
     drop = """() => { const data = new DataTransfer(); data.items.add(new File(["dropped"], "c.txt"));
         const how = { dataTransfer: data, bubbles: true, cancelable: true };
         document.body.dispatchEvent(new DragEvent("drop", how)) }"""

@@ -110,6 +110,39 @@ def test_an_audit_finds_nothing(tab: Tab, fake: Fake) -> None:
     audit("list", "phone")
 
 
+def test_all_of_a_conversation_is_printed(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    fake.answers = [[*text("```\n" + "line\n" * 90 + "wide " * 90 + "\n```\n\nThe end."), finish()]]
+    page.locator("#theme").click(click_count=2)
+    tab.ask("Long")
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+    for selector in ("#scroll", ".code pre"):
+        clipped = "e => [e.scrollWidth - e.clientWidth > 1, e.scrollHeight - e.clientHeight > 1]"
+        assert page.locator(selector).evaluate(clipped) == [False, False], selector
+    seen = [one for one in page.locator("button, select, textarea, .stats").all() if one.is_visible()]
+    assert seen == []
+    assert tab.said("The end.").is_visible()
+    assert page.pdf().count(b"/Type /Page\n") > 1  # sheets
+    page.emulate_media(media="screen")
+
+
+def test_a_person_with_colours_of_their_own_sees_what_colours_tell(tab: Tab, fake: Fake) -> None:
+    page = tab.page
+    tokens = [{"text": "a", "logprob": value, "top": []} for value in (-0.01, -5)]
+    fake.answers = [[{"type": "text", "text": "aa", "tokens": tokens}, finish()]]
+    answer = tab.ask("Hi")
+    answer.get_by_role("button", name="Probabilities").click()
+    page.emulate_media(forced_colors="active")
+    line = "e => getComputedStyle(e).textDecorationLine"
+    assert [answer.locator(f".tokens .sure-{n}").evaluate(line) for n in (0, 4)] == ["none", "underline"]
+    assert page.locator(".bubble").evaluate("e => getComputedStyle(e).borderTopStyle") == "solid"
+    chosen = page.locator("#chats li:has([aria-current])")
+    assert chosen.evaluate("e => getComputedStyle(e).outlineStyle") == "solid"
+    page.emulate_media(forced_colors="none")
+
+
 def test_a_screen_reader_finds_its_way(tab: Tab) -> None:
     tab.ask("Hi")
     tree = tab.page.locator("body").aria_snapshot()
