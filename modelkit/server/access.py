@@ -67,12 +67,13 @@ class Access:
     """No client may change the store: pull, push, create, copy, delete."""
 
     def host_allowed(self, written: Iterable[str], local: str | None = None) -> bool:
-        """Are these Host headers fine? Exactly one, with a name that was allowed. local: the address of this
-        end of the connection, which no stranger's name can be.
+        """Are these Host headers fine? One, with a name that was allowed; or none, as HTTP/1.0 has it and no
+        browser does: health checks of proxies. local: the address of this end of the connection, which no
+        stranger's name can be.
         """
         given = list(written)
         if len(given) != 1:
-            return False
+            return not given
         host = host_of(given[0])
         return host is not None and (
             host in LOOPBACK or host == _bare(local) or not self.hosts.isdisjoint({host, "*"})

@@ -136,6 +136,8 @@ def fields_of(trace: Trace) -> dict[str, Any]:
         fields["finish"] = trace.finish
     if trace.error:
         fields["error"] = trace.error
+    if trace.why:
+        fields["why"] = trace.why
     return fields
 
 

@@ -45,6 +45,8 @@ class Trace:
     """What it waited for a turn after that, before the engine had it."""
     error: str = ""
     """The kind of fault, where it failed."""
+    why: str = ""
+    """What was said of it where a name or a page was not let in: a browser does not show that to its page."""
     goes_on: bool = False
     """Its work does so behind its response: who does it notes the end."""
     began_s: float = field(default_factory=time.monotonic)

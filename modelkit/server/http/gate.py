@@ -6,16 +6,16 @@ request is one line of the log. What is refused here is worded by the path's dia
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from modelkit.server.access import origin_of
+from modelkit.server.access import host_of, origin_of
 from modelkit.server.calling import note_failure
 from modelkit.server.dialect import Dialect
-from modelkit.server.faults import Fault, refused
+from modelkit.server.faults import Fault, Refused, refused
 from modelkit.server.http.own_headers import OWN
 from modelkit.server.http.target import at_origin
 from modelkit.server.serving import Serving
@@ -24,6 +24,7 @@ from modelkit.server.trace import Trace
 Word = Callable[[Scope], Dialect]
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
+_LONGEST_NAME = 100
 _EXPOSED = ", ".join(("x-request-id", "request-id", "retry-after", *OWN))
 _SECURITY = {
     "x-content-type-options": "nosniff",
@@ -66,6 +67,7 @@ class Gate:
                 note_failure(self._serving, trace, error)
                 return None  # uvicorn closes what has no end
             fault = note_failure(self._serving, trace, error)
+            trace.why = fault.message if fault.kind == "permission" else ""
             await worded(dialect, fault, trace)(scope, receive, sending)
         finally:
             if scope["path"] not in self._open and not trace.goes_on:
@@ -82,17 +84,17 @@ class Gate:
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, added: dict[str, str]
     ) -> None:
-        access, local = self._serving.access, scope.get("server")
+        access, local, hosts = self._serving.access, scope.get("server"), headers.getlist("host")
         if sum(len(name) + len(value) for name, value in headers.raw) > self._serving.limits.header_bytes:
             raise refused("headers", "the header lines are too long")
         if "transfer-encoding" in headers and "content-length" in headers:
             raise refused("invalid_request", "the body has two lengths: Content-Length, Transfer-Encoding")
-        if not access.host_allowed(headers.getlist("host"), local[0] if local else None):
-            raise refused("permission", "this name of the server is not allowed; see --allow-host")
-        own = origin_of(f"{scope['scheme']}://{headers['host']}")
+        if not access.host_allowed(hosts, local[0] if local else None):
+            raise _not_let_in("this server does not go by the name {}", hosts, host_of, "--allow-host")
+        own = origin_of(f"{scope['scheme']}://{headers.get('host', '')}")
         origins = headers.getlist("origin")
         if not access.origin_allowed(origins, own):
-            raise refused("permission", "pages of this origin may not ask; see --origins")
+            raise _not_let_in("pages of the address {} may not ask", origins, origin_of, "--origins")
         if origins:
             added |= {"access-control-allow-origin": origins[0], "vary": "origin"}
             added |= {"access-control-expose-headers": _EXPOSED}
@@ -125,6 +127,14 @@ def worded(dialect: Dialect, fault: Fault, trace: Trace) -> Response:
     if fault.kind == "authentication":
         headers["www-authenticate"] = "Bearer"
     return JSONResponse(dialect.word(fault, trace.id), dialect.status(fault), headers)
+
+
+def _not_let_in(said: str, written: Sequence[str], read: Callable[[str], str | None], option: str) -> Refused:
+    """For a name that a request gave, and what would let it in. said: with a place for the name."""
+    name = read(written[0]) if len(written) == 1 else None
+    if name is None or len(name) > _LONGEST_NAME:
+        return refused("permission", f"{said.format('that was given')}; see {option}")
+    return refused("permission", f"{said.format(name)}; {option} {name} allows it")
 
 
 def _followed(scope: Scope, headers: Headers) -> bool:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def test_an_address_of_this_end_is_a_name_of_this_end() -> None:
     assert not access.host_allowed(["192.168.1.7:11434"], "::ffff:192.168.1.8")
     assert access.host_allowed(["[fe80::7]:11434"], "fe80::7%eth0")
     assert not access.host_allowed(["localhost", "localhost"])
-    assert not access.host_allowed([])
+    assert access.host_allowed([])  # HTTP/1.0, which no browser speaks
     assert Access(hosts=frozenset("*")).host_allowed(["anything.example.org"])
 
 
@@ -128,6 +129,37 @@ def test_origins(open_to_some: TestClient, method: str, written: str, allowed: b
     assert (answer.status_code < 400) is allowed, answer.text
     assert (answer.headers.get("access-control-allow-origin") == written) is allowed
     assert answer.headers.get("access-control-allow-credentials") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "written", "said"),
+    [
+        (
+            "origin",
+            "HTTP://Localhost:3000",
+            "http://localhost:3000 may not ask; --origins http://localhost:3000",
+        ),
+        ("origin", "null", "the address that was given may not ask; see --origins"),
+        ("host", "My-Mac.local:11434", "by the name my-mac.local; --allow-host my-mac.local allows it"),
+        ("host", "h" * 200, "see --allow-host"),
+    ],
+)
+def test_who_is_not_let_in_is_told_and_logged_with_what_lets_him_in(
+    tmp_path: Path, name: str, written: str, said: str
+) -> None:
+    log = io.StringIO()
+    with client(Access(), tmp_path, Log(log, as_json=True)) as here:
+        answer = here.post("/test/echo", json={}, headers={name: written})
+    assert answer.status_code == 403
+    assert said in answer.text
+    assert said in json.loads(log.getvalue())["why"]
+
+
+def test_a_health_check_in_http_1_0_needs_no_name(tmp_path: Path) -> None:
+    serving = Serving(Pool(nothing), Settings(home=tmp_path), log=Log(io.StringIO()))  # type: ignore[arg-type]
+    with running(serving) as here, socket.create_connection(("127.0.0.1", httpx.URL(here.url).port)) as asked:
+        asked.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert asked.makefile("rb").readline() == b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize(
