@@ -67,6 +67,21 @@ def test_a_phone_has_the_list_over_the_page(tab: Tab, fake: Fake) -> None:
     page.locator("#sidebar").wait_for(state="hidden")
 
 
+def test_a_low_window_has_room_for_what_was_said(tab: Tab) -> None:
+    """320 by 256 is what 400 % leaves of an ordinary screen."""
+    page = tab.page
+    tab.ask("Hi")
+    page.set_viewport_size({"width": 320, "height": 256})
+    page.locator("#message").fill("line\n" * 30)
+    height = "e => e.clientHeight"
+    assert page.locator("#scroll").evaluate(height) > 256 / 4
+    tab.button("Conversations").click()
+    page.locator(".chat", has_text="Hi").scroll_into_view_if_needed()
+    assert page.locator("#chats").evaluate(height) > 0
+    assert page.locator("#sidebar").evaluate("e => e.scrollHeight > e.clientHeight")
+    page.locator(".chat", has_text="Hi").click()
+
+
 def test_an_audit_finds_nothing(tab: Tab, fake: Fake) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
