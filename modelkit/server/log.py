@@ -13,11 +13,14 @@ import traceback
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from modelkit.errors import ModelkitError
 from modelkit.server.in_parts import in_parts
 from modelkit.server.trace import Trace
+
+if TYPE_CHECKING:
+    from modelkit.model import Model
 
 _LONGEST = 200
 
@@ -39,6 +42,11 @@ class Log:
     def request(self, trace: Trace) -> None:
         """The line of a request that has ended."""
         self.line("request", **fields_of(trace))
+
+    def notes(self, model: "Model") -> None:
+        """What its user should know of a model that was loaded."""
+        for note in model.notes:
+            self.line("note", model=model.name, said=note)
 
     def failure(self, trace: Trace, error: BaseException) -> None:
         """An error that nobody foresaw, with where it came from."""

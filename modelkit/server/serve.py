@@ -59,7 +59,7 @@ def serve(wanted: Wanted, say: Callable[[str], None], wait: Wait) -> None:
     """Until a signal comes. say: told what a user should know. Raises ModelkitError where the server cannot
     start, or a model that was named cannot be loaded; before it listens, where that is known without weights.
     """
-    stored = Stored(wanted.settings, max_waiting=wanted.limits.waiting, **wanted.load)
+    stored = Stored(wanted.settings, wanted.log.notes, max_waiting=wanted.limits.waiting, **wanted.load)
     for name in (*wanted.names, *filter(None, [wanted.default_model])):
         stored.require(name)
     listeners = listen(wanted.place)

@@ -55,10 +55,14 @@ class Source(Protocol):
 
 
 class Stored:
-    """options: further keywords of `modelkit.load`."""
+    """told: of each model that was loaded, on the thread that did. options: further keywords of
+    `modelkit.load`.
+    """
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
-        self._settings, self._options = settings, options
+    def __init__(
+        self, settings: Settings, told: Callable[[Model], object] = lambda model: None, **options: Any
+    ) -> None:
+        self._settings, self._told, self._options = settings, told, options
         self._store = Store(settings.home)
         self._seen: tuple[object, dict[Name, str]] = (None, {})
 
@@ -89,7 +93,9 @@ class Stored:
     def load(self, found: Found, hearer: Hearer) -> Model:
         self._store.digest(found.name)  # a name that has gone meanwhile is not looked for elsewhere
         told: Any = {"on_memory": hearer.memory, "on_weights": hearer.weights}
-        return load(found.name, home=self._settings.home, **told, **self._options)
+        model = load(found.name, home=self._settings.home, **told, **self._options)
+        self._told(model)
+        return model
 
     def came(self, found: Found, model: Model) -> Found:
         """The name may have been created again after it was looked for, and then that was loaded."""

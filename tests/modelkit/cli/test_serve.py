@@ -83,12 +83,15 @@ def told(process: subprocess.Popen[str], word: str) -> str:
 
 
 def test_its_life(tmp_path: Path) -> None:
-    """It says where it is, loads what was named, drains on the first signal and leaves on the second."""
+    """It says where it is, loads what was named, notes what is to be known of it, drains on the first signal
+    and leaves on the second.
+    """
     (tmp_path / "model").mkdir()
     write_model(tmp_path / "model", template=TEMPLATE, max_position_embeddings=100_000)
     (tmp_path / "Modelfile").write_text("FROM ./model\n", encoding="utf-8")
     modelkit.create(tmp_path / "Modelfile", name="tiny", home=tmp_path)
-    with served(tmp_path, "tiny", "--port", "0", "--grace", "20s", "--json") as process:
+    options = ("--port", "0", "--grace", "20s", "--json", "-p", "num_ctx=200000")
+    with served(tmp_path, "tiny", *options) as process:
         url = told(process, "listening").split()[-1]
         assert f"curl {url}/v1/chat/completions" in told(process, "curl")
         told(process, "loaded")
@@ -112,6 +115,10 @@ def test_its_life(tmp_path: Path) -> None:
             assert httpx.get(f"{url}/health").json() == {"status": "draining"}
             process.send_signal(signal.SIGINT)
             assert process.wait(30) == 130
+        assert process.stderr is not None
+        lines = [json.loads(line) for line in process.stderr.read().splitlines() if line.startswith("{")]
+    said = "num_ctx 200000 is more than the model's 100000; it runs with 100000"
+    assert [line["said"] for line in lines if line["event"] == "note"] == [said]
 
 
 @pytest.mark.parametrize(
