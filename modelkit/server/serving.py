@@ -54,6 +54,8 @@ class State:
     """It was told to stop: what runs may end, and nothing new begins."""
     underway: set[Stoppable] = field(default_factory=set["Stoppable"])
     """Every request that has a model, or waits for one."""
+    arriving: set[asyncio.Timeout] = field(default_factory=set[asyncio.Timeout])
+    """The patience with each body that has not come yet."""
     jobs: set[Job] = field(default_factory=set[Job])
     """Embeddings, loads and the like, as long as somebody waits for them; pulls, pushes and creates until
     their threads have ended.

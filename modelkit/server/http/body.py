@@ -6,11 +6,13 @@ goes on.
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
 from modelkit.errors import MalformedFile
+from modelkit.server.calling import check_open
 from modelkit.server.extent import at_most, extent
 from modelkit.server.faults import client_gone, refused
 from modelkit.server.fields import Fields
@@ -33,31 +35,42 @@ async def read_body(request: Request, most_bytes: int | None = None) -> bytes:
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > most:
         raise _too_large(most)
-    try:
-        async with asyncio.timeout(limits.body_s):
-            return await _collected(request, most)
-    except TimeoutError as error:
-        raise refused("timeout", f"the body has not come within {limits.body_s:g} seconds") from error
-    except ClientDisconnect as error:
-        raise client_gone() from error
+    async with _in_time(request, "the body has not come within"):
+        return await _collected(request, most)
 
 
 async def parts_of(request: Request) -> AsyncGenerator[bytes]:
     """A body of any size, as it comes. Raises Refused where nothing of it comes for as long as a whole one
     may take.
     """
-    patience_s, parts = serving_of(request).limits.body_s, request.stream()
+    parts = request.stream()
     while True:
-        try:
-            async with asyncio.timeout(patience_s):
-                part = await anext(parts, None)
-        except TimeoutError as error:
-            raise refused("timeout", f"nothing of the body has come for {patience_s:g} seconds") from error
-        except ClientDisconnect as error:
-            raise client_gone() from error
+        async with _in_time(request, "nothing of the body has come for"):
+            part = await anext(parts, None)
         if part is None:
             return
         yield part
+
+
+@asynccontextmanager
+async def _in_time(request: Request, late: str) -> AsyncGenerator[None]:
+    """Around what waits for a body. Raises Refused where that takes too long, which `late` begins to say,
+    where the client leaves, and where the server stops.
+    """
+    serving = serving_of(request)
+    patience_s, arriving = serving.limits.body_s, serving.state.arriving
+    time = asyncio.timeout(0 if serving.state.draining else patience_s)
+    try:
+        async with time:
+            arriving.add(time)
+            yield
+    except TimeoutError as error:
+        check_open(serving)
+        raise refused("timeout", f"{late} {patience_s:g} seconds") from error
+    except ClientDisconnect as error:
+        raise client_gone() from error
+    finally:
+        arriving.discard(time)
 
 
 async def read_json(request: Request, most_bytes: int | None = None) -> Fields:

@@ -128,6 +128,8 @@ class Server(uvicorn.Server):
         self._serving.log.line("draining", running=len(state.underway), grace_s=grace_s)
         clock = asyncio.get_running_loop().time
         end_s = clock() + limits.grace_s
+        for patience in [one for one in state.arriving if not one.expired()]:
+            patience.reschedule(clock())  # what has not come yet is new, and so sent away
         while (state.underway or state.jobs) and clock() < end_s:
             await asyncio.sleep(0.05)
         for one in [*state.underway, *state.jobs]:

@@ -295,16 +295,18 @@ def test_answers_begin_while_many_texts_are_read(
 def test_draining(
     model: Model, brake: Brake, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs may end; what does not end is told; what comes is sent away."""
+    """What runs may end; what does not end is told; what comes is sent away, and what was just coming."""
     settings = Settings.from_environment({"MODELKIT_HOME": str(tmp_path_factory.mktemp("home"))})
-    limits = replace(LIMITS, grace_s=4.0)  # three requests come meanwhile, to a busy machine
+    limits = replace(LIMITS, grace_s=4.0, body_s=60.0)  # three requests come meanwhile, to a busy machine
     with running(Serving(Pool(lambda _: model), settings, limits, log=Log(io.StringIO()))) as here:
         body = json.dumps({"model": "tiny", "prompt": "x", "tokens": 50_000, "stream": "sse"}).encode()
-        with connect(here.port) as client:
+        with connect(here.port) as client, connect(here.port) as coming:
+            coming.sendall(raw_request("/test/answer", body)[:-1])
             client.sendall(raw_request("/test/answer", body))
             received(client, until=b"row")
             monkeypatch.setattr(brake, "slow_s", 0.05)  # others need the processor while it has its time
             here.stop()
+            assert received(coming, until=b"\r\n\r\n").startswith(b"HTTP/1.1 503 ")
             assert until(lambda: httpx.get(f"{here.url}/health").status_code == 503)
             assert httpx.get(f"{here.url}/health").json() == {"status": "draining"}
             late = post(here)
