@@ -74,10 +74,25 @@ class Tokens:
         self._ahead = ""  # text still to come that belongs to tokens that came
         self._held: Told | None = None  # some of what is ahead is its own
         self._begun = False
+        self._blank: tuple[str, tuple[TokenLogprob, ...]] = "", ()  # what came first, of blanks alone
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
-        told = self.finish() if text and not _fits(self._ahead, text) else []  # a mark begins in it
+        if self._begun or self._every:
+            return self._add(text, logprobs)
+        early, before = self._blank
+        self._blank = early + text, (*before, *logprobs)
+        if not self._blank[0].strip() and self._said(self._blank[1]) != self._blank[0]:
+            return []  # the rest of it is still to come, or what it lacks is no part of any text
+        return self._let_go(len(early))
+
+    def _let_go(self, early: int) -> list[Told]:
+        """What came first, of which so many characters came with pieces before the last one."""
+        (text, logprobs), self._blank = self._blank, ("", ())
+        return [replace(one, start=one.start - early) for one in self._add(text, logprobs)]
+
+    def _add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
+        told = self._finish() if text and not _fits(self._ahead, text) else []  # a mark begins in it
         lacks = 0 if self._begun else self._lacks(text, logprobs)
         piece = _Piece(text[len(self._ahead) :], len(self._ahead), lacks)
         self._ahead = self._ahead[len(text) :]
@@ -143,16 +158,25 @@ class Tokens:
 
     def finish(self) -> list[Told]:
         """What was held back: the rest of it is not the text's."""
+        early = self._let_go(len(self._blank[0])) if self._blank[1] else []
+        return early + self._finish()
+
+    def _finish(self) -> list[Told]:
         held, self._held = self._held, None
         ahead, self._ahead = self._ahead.encode() + self._unfinished, ""
         return [] if held is None else [replace(held, data=held.data.removesuffix(ahead))]
 
     def _lacks(self, text: str, logprobs: Sequence[TokenLogprob]) -> int:
         """How many blanks of its tokens a text begins without: that of the first one, and those around marks.
-        One that is all blanks may be held back in part, and so lacks a space at most.
+        One that is all blanks may have been cut off by a stop string, and so lacks a space at most.
         """
-        said = readable(b"".join(self._spell(one.id) for one in logprobs))
-        return said == " " + text if not text.strip() else max(_blanks(said) - _blanks(text), 0)
+        said = self._said(logprobs)
+        if text.strip():
+            return max(_blanks(said) - _blanks(text), 0)
+        return said.startswith(" ") and (said[1:] == text or not said.startswith(text))
+
+    def _said(self, logprobs: Sequence[TokenLogprob]) -> str:
+        return readable(b"".join(self._spell(one.id) for one in logprobs))
 
 
 def token(told: Told, spell: Spell) -> dict[str, Any]:

@@ -50,6 +50,8 @@ WORDS = {
     12: b"\x82\xac",
     13: b"\x82",
     14: b"\xac",
+    15: b" ",
+    16: b"\n",
 }
 USAGE = Usage(prompt_tokens=9, cached_tokens=4, generated_tokens=7, decode_s=0.5, prefill_s=0.1)
 
@@ -289,6 +291,14 @@ TOLD = [
     [Text("more", (5,), logprobs(5))],  # the blank that texts begin without
     [Text("  more", (8, 5), logprobs(8, 5))],  # one of more of them
     [Text(" ", (8,), logprobs(8)), Text(" more", (5,), logprobs(5))],
+    [Text(" ", (8,), logprobs(8)), Text(" "), Text("Hel", (1,), logprobs(1))],  # maybe of a stop string
+    [Text(" ", (8,), logprobs(8)), Text(" ")],
+    [
+        Text("", (15,), logprobs(15)),
+        Text(" ", (8,), logprobs(8)),
+        Text(" "),
+    ],  # and one is no part of the text
+    [Text("", (15,), logprobs(15)), Text("\n", (16,), logprobs(16)), Text(" ", (8,), logprobs(8))],
     [Text("Hello", (9, 2), logprobs(9, 2))],  # a mark ends in its first token
     [Text("Hel", (1,), logprobs(1)), Text("lo", (10,), logprobs(10))],  # a stop string begins in its last
     [Text("lo", (10,), logprobs(10)), Text("Hel", (1,), logprobs(1))],  # a mark, between two texts
