@@ -210,7 +210,11 @@ class Resolved:
         "How keys and values are kept; auto is the type the model computes in, q8 and q4 save memory.",
     )
     num_batch: int = _int(
-        512, 1, _INT_MAX, "machine", "Prompt tokens per forward pass at most; beside other answers, fewer."
+        512,
+        1,
+        _INT_MAX,
+        "machine",
+        "Prompt tokens per forward pass at most; fewer beside other answers, and where they take long.",
     )
     num_thread: int = _int(
         0,

@@ -25,6 +25,7 @@ from runtime.engine.shares import Shares
 from runtime.engine.thread import ThreadEnded
 from runtime.engine.waiting import Waiting
 from runtime.errors import CacheFull, RankLost, RuntimeFault
+from runtime.nn import ops
 
 
 class Loop:
@@ -33,7 +34,7 @@ class Loop:
     def __init__(self, furnish: Furnish, options: Options, queue: Waiting, bell: Bell) -> None:
         self._options = options
         self._waiting: deque[Row] = deque()
-        self._queue, self._bell, self._pace = queue, bell, Pace()
+        self._queue, self._bell = queue, bell
         self._blocked = False
         self.room = room = furnish(self._release)
         self._memory, self._threads, self._lead = room.memory, room.threads, room.lead
@@ -41,6 +42,7 @@ class Loop:
         self._places, self._steps, self._adapters = room.places, room.steps, room.adapters
         self._decoding = room.places.decoding
         self._budget_tokens = budget(options.budget_tokens, 1 if self._lead is None else self._lead.parts)
+        self._pace = Pace(steady=ops.table.steady)
         self._shares = Shares(room.memory.budget, options.prefix_bytes, self._keep)
 
     def enter(self, row: Row) -> None:
@@ -161,7 +163,8 @@ class Loop:
         self._drop_cancelled()
         self._make_room()
         next_row = self._next_row()
-        work = decide(self._load(next_row), self._budget_tokens, self._pace.beside)
+        paced = self._pace.beside if self._decoding else self._pace.alone
+        work = decide(self._load(next_row), self._budget_tokens, paced)
         if work.idle:
             self._threads.rest()
             self._places.rest(borrowed=self._shares.borrowed)

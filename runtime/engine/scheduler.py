@@ -65,11 +65,11 @@ def passes(prompt: int, read: int, unread: int) -> bool:
     return prompt <= read and SHORT * prompt <= unread
 
 
-def decide(load: Load, budget_tokens: int, beside_tokens: int) -> Work:
-    """The next step. `budget_tokens` bounds what one step computes, `beside_tokens` what it reads beside rows
-    that write (`runtime.engine.pace`); a prefill still gets at least one token.
+def decide(load: Load, budget_tokens: int, paced_tokens: int) -> Work:
+    """The next step. `budget_tokens` bounds what one step computes, `paced_tokens` what it reads
+    (`runtime.engine.pace`); a prefill still gets at least one token.
     """
     if load.waiting and load.free_rows and (load.passing or not load.prefilling):
         return Work(admit=True)
-    left = max(min(budget_tokens - load.decoding, beside_tokens if load.decoding else budget_tokens), 1)
+    left = max(min(budget_tokens - load.decoding, paced_tokens), 1)
     return Work(decode=load.decoding > 0, prefill=min(load.prefilling, left))

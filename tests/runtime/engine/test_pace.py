@@ -1,8 +1,8 @@
-"""How much of a prompt is read beside rows that write, from given times."""
+"""How much of a prompt is read in one step, beside rows that write and alone, from given times."""
 
 import pytest
 
-from runtime.engine.pace import FIRST, GAP_S, LEAST, Pace
+from runtime.engine.pace import ALONE_S, FIRST, GAP_S, LEAST, LEAST_ALONE, Pace
 
 
 def read(pace: Pace, token_s: float, *, written_s: float = 0.0, times: int = 20) -> Pace:
@@ -34,10 +34,22 @@ def test_beside_a_slow_step_as_much_is_read_as_that_takes() -> None:
 
 def test_before_anything_was_timed_a_little_is_read() -> None:
     assert Pace().beside == FIRST
+    assert Pace().alone == LEAST_ALONE
 
 
 def test_however_slow_it_is_reading_goes_on() -> None:
     assert read(Pace(), 3.0).beside == LEAST
+    assert read(Pace(), 3.0).alone == LEAST_ALONE
+
+
+@pytest.mark.parametrize("token_s", [0.00002, 0.0002, 0.001])
+def test_a_step_that_reads_alone_is_no_long_wait(token_s: float) -> None:
+    tokens = read(Pace(), token_s).alone
+    assert 0.75 * ALONE_S <= tokens * token_s <= ALONE_S
+
+
+def test_where_chunks_change_bits_no_clock_decides_on_them() -> None:
+    assert read(Pace(steady=False), 3.0).alone == Pace(steady=False).alone > 1 << 30
 
 
 def test_after_a_stall_it_reads_as_before() -> None:

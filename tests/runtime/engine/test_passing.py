@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtime.engine.engine import Engine
+from runtime.engine.pace import Pace
 from runtime.engine.places import Places
 from runtime.engine.request import Request
 from runtime.engine.row import Row
@@ -66,6 +67,24 @@ def test_what_is_not_much_shorter_waits(engine: Engine, passing: list[Row]) -> N
 def test_however_many_are_short_the_long_one_gets_half(engine: Engine, passing: list[Row]) -> None:
     assert all(map(ids_of, ask(engine, LONG, *[request(6, 1)] * 60)))
     assert 25 * 6 <= sum(len(row.request.ids) for row in passing) <= 200
+
+
+def test_a_step_that_reads_alone_takes_what_time_allows(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And beside rows that write what these allow."""
+    run, steps = engine._loop._steps.run, list[tuple[int, int]]()
+
+    def watched(prefill: int) -> None:
+        steps.append((len(engine._loop._decoding), prefill))
+        run(prefill)
+
+    engine._loop._steps.run = watched
+    monkeypatch.setattr(Pace, "alone", property(lambda _: 3))
+    monkeypatch.setattr(Pace, "beside", property(lambda _: 2))
+    assert all(map(told, ask(engine, request(8, 9), MIDDLING)))
+    assert steps[:3] == [(0, 3), (0, 3), (0, 2)]
+    assert {prefill for writing, prefill in steps if writing} == {2, 0}
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
