@@ -9,7 +9,7 @@ store is in memory only: after a restart the drafter reads everything again, whi
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TypeVar, cast
 
 import mlx.core as mx
 
@@ -32,6 +32,8 @@ from runtime.speculate.drafter import (
 from runtime.speculate.forced import ForcedDrafter
 from runtime.step import Step
 
+One = TypeVar("One")
+
 
 class Standby:
     """awake: the drafters by name, in the order of preference, without those that rest. graded: those that
@@ -46,7 +48,7 @@ class Standby:
         }
         # Needed at every step, and to check whether a class has a protocol's methods takes 10 us.
         self.graded = {name: one for name, one in drafters.items() if isinstance(one, Graded)}
-        self._observers = [name for name, one in drafters.items() if isinstance(one, Observes)]
+        self._observers = {name: one for name, one in drafters.items() if isinstance(one, Observes)}
         self._readers = {name: one for name, one in drafters.items() if isinstance(one, Reads)}
         self._remembering = {name: one for name, one in drafters.items() if isinstance(one, Remembers)}
 
@@ -133,9 +135,13 @@ class Standby:
 
     def each(self, what: Callable[[Drafter], None]) -> None:
         """Call this with each drafter in turn. One that has no room for it rests from then on."""
-        for name, drafter in list(self.awake.items()):
+        self._each_of(self.awake, what)
+
+    def _each_of(self, drafters: Mapping[str, One], what: Callable[[One], None]) -> None:
+        for name, drafter in list(drafters.items()):
             try:
-                what(drafter)
+                if name in self.awake:
+                    what(drafter)
             except CacheFull:
                 self._put_to_rest(name)
 
@@ -147,7 +153,7 @@ class Standby:
     def observe(self, step: Step, hidden: mx.array | None, kept: Sequence[int]) -> None:
         """As Observes.observe, for those who do. hidden: None where nobody does."""
         if hidden is not None:
-            self.each(lambda one: one.observe(step, hidden, kept) if isinstance(one, Observes) else None)
+            self._each_of(self._observers, lambda one: one.observe(step, hidden, kept))
 
     def settle(self, lengths: Sequence[int]) -> None:
         self.each(lambda drafter: drafter.settle(lengths))
