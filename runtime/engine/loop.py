@@ -190,8 +190,18 @@ class Loop:
             return self._waiting[0] if self._waiting else None
         if self._places.passed is not None:
             return None
+        return next((row for row in self._waiting if self._passes(row, reading)), None)
+
+    def _passes(self, row: Row, reading: Row) -> bool:
+        """May it be read first? What is kept of it need not be read: that is looked up once, as many may
+        wait, and before it passes again, as some of it may have been forgotten.
+        """
+        if row.known is None:
+            row.known = self._prefixes.known(row)
         read, unread = reading.length - reading.since, reading.unread
-        return next((row for row in self._waiting if passes(row.to_read, read, unread)), None)
+        if passes(row.to_read, read, unread):
+            row.known = self._prefixes.known(row)
+        return passes(row.to_read, read, unread)
 
     def _load(self, next_row: Row | None) -> Load:
         reading = self._places.prefilling

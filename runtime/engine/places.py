@@ -55,11 +55,13 @@ class Places:
             self._memory.expect(len(row.ids), place + 1)
         else:
             self._move(place, place + 1)
-            self.passed, passed.since = passed, passed.since + row.to_read
+            self.passed = passed
         self.prefilling = row
         self._prefixes.begin(place, row, [(at, one) for at, one in enumerate(self.rows) if one is not row])
         self._desk.begin(place, row.ids, row.space)
         row.since = row.length
+        if passed is not None:
+            passed.since += max(row.unread, len(row.request.source))
 
     def start_decoding(self) -> None:
         """The row that was prefilled joins the others, where it is. So one that has let it pass is where the

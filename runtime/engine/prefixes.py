@@ -104,12 +104,20 @@ class Prefixes:
         border = self._long_after
         return border is not None and (row.room is None or row.room > border)
 
-    def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
-        """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
+    def known(self, row: Row) -> int:
+        """How many of the first tokens of a row that waits are kept in memory. Changes nothing there."""
+        return 0 if self.store is None or row.dropped else self.store.lookup(self._begun(row)).offset
+
+    def _begun(self, row: Row) -> Keys:
+        """The keys of a row as it is read if it begins now."""
         short = self._long_after is not None and len(row.ids) <= self._long_after
         borders = [self._long_after if short else None, None if row.shift is None else row.shift.room]
         row.room = min((border for border in borders if border is not None), default=None)
-        keys = self._keys(row, row.ids)
+        return self._keys(row, row.ids)
+
+    def begin(self, place: int, row: Row, live: Iterable[Placed]) -> None:
+        """Put the row where its ids are known from. live: rows whose computed tokens may be shared too."""
+        keys = self._begun(row)
         best, known = self._nearest(keys, live)
         if self._sharing is not None:
             self._begin(self._sharing, place, row, keys, best, known)

@@ -31,6 +31,8 @@ class Row:
     """Ids that it has forgotten; they stood behind the first shift.keep ids."""
     length: int = 0
     """How many of `ids` layer memory holds, from the first on."""
+    known: int | None = None
+    """Of its tokens so many were kept when it was asked last while it waited; None: it was not."""
     since: int = 0
     """`length` when it got its place, plus the tokens of rows that have passed it since."""
     room: int | None = None
@@ -90,8 +92,8 @@ class Row:
 
     @property
     def to_read(self) -> int:
-        """The most tokens that are to be read once it gets a place."""
-        return max(len(self.ids), len(self.request.source))
+        """The most tokens that are to be read once it gets a place, by what is known of it."""
+        return max(len(self.ids) - (self.known or 0), len(self.request.source))
 
     @property
     def full(self) -> bool:
@@ -120,7 +122,7 @@ class Row:
         """It has lost its place in memory. If forgotten tokens had left a trace there, it has to read them
         again and forget them again.
         """
-        self.length = 0
+        self.length, self.known = 0, None
         if self.shift is not None and self.shift.turns:
             self.ids[self.shift.keep : self.shift.keep] = self.dropped
             self.dropped.clear()

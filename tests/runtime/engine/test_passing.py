@@ -2,6 +2,7 @@
 # pyright: reportPrivateUsage=false
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,9 @@ LONG, MIDDLING, SHORT = request(200), request(40), request(6)
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[Engine]:
-    running = start(tmp_path, budget_tokens=4, max_rows=3)
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    kept = getattr(request, "param", None)
+    running = start(tmp_path, budget_tokens=4, max_rows=3, prefix_bytes=kept)
     yield running
     running.close()
 
@@ -85,6 +87,28 @@ def test_a_step_that_reads_alone_takes_what_time_allows(
     assert all(map(told, ask(engine, request(8, 9), MIDDLING)))
     assert steps[:3] == [(0, 3), (0, 3), (0, 2)]
     assert {prefill for writing, prefill in steps if writing} == {2, 0}
+
+
+@pytest.mark.parametrize("engine", [1 << 20], indirect=True)
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_what_is_kept_of_a_prompt_does_not_make_it_long(
+    engine: Engine, passing: list[Row], forgotten: bool
+) -> None:
+    """Unless it was forgotten meanwhile."""
+    more = replace(MIDDLING, ids=(*MIDDLING.ids, 5))
+    alone = told(engine.submit(more))
+    run = engine._loop._steps.run
+
+    def forgets(prefill: int) -> None:
+        if forgotten:
+            engine._loop.clear_prefixes()
+        run(prefill)
+
+    engine._loop._steps.run = forgets
+    long, short = ask(engine, LONG, more)
+    assert told(short) == alone
+    assert told(long)
+    assert [row.request for row in passing] == [more] * (not forgotten)
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
