@@ -12,7 +12,7 @@ from modelkit.errors import RequestError
 from modelkit.server.faults import Refused
 from modelkit.server.fields import Fields
 from modelkit.server.openai.completion_request import read_completion
-from modelkit.server.openai.completion_rows import Rows
+from modelkit.server.openai.completion_rows import Rows, likeliest
 from modelkit.tokenizer import load_tokenizer
 
 PIECES = ["<unk>", "<s>", "<|end|>", "▁", "▁▁", "▁▁▁", "a", "▁a", "\n", "<0xE2>", "<0x61>", "<|user|>"]
@@ -105,3 +105,9 @@ def test_what_an_encoder_reads_has_none() -> None:
 def test_an_empty_one_is_refused_as_without() -> None:
     with pytest.raises(RequestError, match="the prompt is empty"):
         start("")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 20, 60, 90])
+def test_the_likeliest_are_those_of_the_whole_order(count: int) -> None:
+    row = np.random.default_rng(0).integers(0, 9, 60).astype(np.float32)
+    assert likeliest(row, count).tolist() == np.argsort(-row, kind="stable")[:count].tolist()
