@@ -18,7 +18,6 @@ import threading
 import time
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 
 import mlx.core as mx
@@ -27,10 +26,10 @@ from runtime.cache.build import Page
 from runtime.cache.layout import LayerSpec
 from runtime.cache.page_files import BadPage, Tensor, file_bytes, read_page, write_page
 from runtime.cache.page_folder import (
-    PageFile,
+    PageName,
     PrefixFolder,
     key_digests,
-    list_pages,
+    list_names,
     model_mark,
     page_name,
     trim_pages,
@@ -112,7 +111,8 @@ class DiskPages:
         ours = {stop: files[stop, key] for stop, key in digests if (stop, key) in files}
         for stop in sorted((stop for stop in ours if stop > above), reverse=True):
             chain = _chain(ours, stop, above)
-            if chain and sum(file.nbytes for file in chain) <= limit_bytes:
+            sizes = [file.nbytes() for file in chain]
+            if chain and min(sizes) >= 0 and sum(sizes) <= limit_bytes:
                 return [*self._read(chain, keys)]
         return []
 
@@ -123,7 +123,7 @@ class DiskPages:
         files = {(file.start, file.stop, file.key): file for file in self._files() or ()}
         digests = dict(key_digests(self._namespace, keys, [stop for _, stop in ranges]))
         chain = [files.get((start, stop, digests[stop])) for start, stop in ranges]
-        return self._read([file for file in takewhile(lambda file: file is not None, chain) if file], keys)
+        return self._read([*_there(chain)], keys)
 
     def save(self, keys: Sequence[Hashable], pages: Iterable[Stored]) -> None:
         """Have pages of this sequence written, soon, but for those that are. Their arrays are evaluated."""
@@ -131,7 +131,7 @@ class DiskPages:
         files = self._files()
         if files is None:
             return
-        there = {(file.stop, file.key): file.nbytes for file in files}
+        there = {(file.stop, file.key): file for file in files}
         starts = {stored.start for stored in wanted.values() if stored.start}
         digests = dict(key_digests(self._namespace, keys, sorted(starts | {*wanted})))
         for stop, stored in sorted(wanted.items()):
@@ -139,7 +139,8 @@ class DiskPages:
             tensors = self._tensors.write(stored.page, keys[stored.start : stop])
             job = _Job(path, tensors, digests.get(stored.start, ""), self._kept)
             # One that is smaller was cut from a longer page, and lacks folds.
-            if there.get((stop, digests[stop]), -1) < job.nbytes:
+            before = there.get((stop, digests[stop]))
+            if before is None or before.nbytes() < job.nbytes:
                 self._submit(job)
 
     def close(self) -> None:
@@ -147,10 +148,10 @@ class DiskPages:
         self._jobs.put(None)
         self._writer.join()
 
-    def _files(self) -> list[PageFile] | None:
+    def _files(self) -> list[PageName] | None:
         """Those that are ours; None where the folder cannot be looked into."""
         try:
-            pages = list_pages(self._folder.path)
+            names = list_names(self._folder.path, self._mark)
         except OSError as error:
             if not self._blind:
                 reason = error.strerror or str(error)
@@ -158,7 +159,7 @@ class DiskPages:
             self._blind = True
             return None
         self._blind = False
-        return [file for file in pages if file.model == self._mark and not file.partial]
+        return names
 
     def _submit(self, job: "_Job") -> None:
         """A page that is alone in the queue may be of any size, or long prompts would never be kept."""
@@ -204,9 +205,9 @@ class DiskPages:
             # Somebody cleared the folder, and what was being written with it.
         trim_pages(self._folder.path, self._folder.limit_bytes)
 
-    def _read(self, chain: list[PageFile], keys: Sequence[Hashable]) -> Iterator[Stored]:
+    def _read(self, chain: list[PageName], keys: Sequence[Hashable]) -> Iterator[Stored]:
         """As many of these pages as are sound, from the first on."""
-        read: list[PageFile] = []
+        read: list[PageName] = []
         try:
             for file in chain:
                 page = self._page(file, keys[file.start : file.stop])
@@ -224,7 +225,7 @@ class DiskPages:
         finally:
             self._touch(read)
 
-    def _touch(self, chain: list[PageFile]) -> None:
+    def _touch(self, chain: list[PageName]) -> None:
         """These were used now."""
         now_ns = time.time_ns()
         for place, file in enumerate(reversed(chain)):
@@ -234,7 +235,7 @@ class DiskPages:
             with suppress(OSError):
                 os.utime(file.path, ns=(used_ns, used_ns))
 
-    def _page(self, file: PageFile, keys: Sequence[Hashable]) -> Page:
+    def _page(self, file: PageName, keys: Sequence[Hashable]) -> Page:
         return self._tensors.read(read_page(file.path), file.start, file.stop, keys)
 
 
@@ -250,7 +251,15 @@ def insert_pages(store: PrefixStore, keys: Sequence[Hashable], pages: Iterable[S
     mx.eval(store.changed())
 
 
-def _chain(files: dict[int, PageFile], stop: int, above: int) -> list[PageFile]:
+def _there(files: Iterable[PageName | None]) -> Iterator[PageName]:
+    """Those before the first that is not there."""
+    for file in files:
+        if file is None or file.nbytes() < 0:
+            return
+        yield file
+
+
+def _chain(files: dict[int, PageName], stop: int, above: int) -> list[PageName]:
     """Files that follow each other from `above` or before up to `stop`; [] when one is missing."""
     chain = [files[stop]]
     while chain[-1].start > above:

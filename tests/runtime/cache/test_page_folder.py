@@ -15,6 +15,7 @@ from runtime.cache.page_folder import (
     PageFile,
     abandoned_pages,
     clear_pages,
+    list_names,
     list_pages,
     model_mark,
     trim_pages,
@@ -62,6 +63,20 @@ def test_clearing_can_spare_other_models(tmp_path: Path) -> None:
     assert freed == left.nbytes
     assert left.model == model_mark("sha256:aa")
     assert clear_pages(tmp_path / "nowhere") == 0
+
+
+def test_names_alone_tell_a_models_whole_pages(tmp_path: Path) -> None:
+    saved(tmp_path, KEYS[:31], pages(10, 25, 31)).close()
+    saved(tmp_path, KEYS[:10], pages(10), model="sha256:bb").close()
+    mark = model_mark("sha256:aa")
+    own = [file for file in list_pages(tmp_path) if file.model == mark]
+    own[0].path.rename(f"{own[0].path}.00000000.part")
+    (tmp_path / f"{mark}-notes.txt").touch()
+    told = {(one.path, one.start, one.stop, one.key, one.nbytes()): one for one in list_names(tmp_path, mark)}
+    assert told.keys() == {(one.path, one.start, one.stop, one.key, one.nbytes) for one in own[1:]}
+    own[1].path.unlink()
+    assert sorted(one.nbytes() for one in told.values()) == [-1, own[2].nbytes]
+    assert list_names(tmp_path / "nowhere", mark) == []
 
 
 def test_a_page_that_waits_to_be_written_is_not_queued_again(

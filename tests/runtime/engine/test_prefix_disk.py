@@ -129,7 +129,7 @@ def test_no_answer_fails_where_no_file_can_be_opened(
     def refused(*_: object) -> Any:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    for opened in ("read_page", "write_page", "trim_pages", "list_pages"):
+    for opened in ("read_page", "write_page", "trim_pages", "list_names"):
         engine = begin(tmp_path, kind)
         with monkeypatch.context() as patched:
             patched.setattr(disk_pages, opened, refused)
