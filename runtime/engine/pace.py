@@ -33,7 +33,12 @@ class Pace:
         self._written.append(seconds)
 
     def read(self, tokens: int, seconds: float, *, wrote: bool) -> None:
-        """So much of a prompt was read in a step that took so long. wrote: other rows had tokens, too."""
+        """So much of a prompt was read in a step that took so long. wrote: other rows had tokens, too.
+
+        What is cut shorter than any step would be, before a mark say, says nothing: it takes as long as more.
+        """
+        if tokens < LEAST:
+            return
         seconds = max(seconds - self._written_s * wrote, seconds / 2)
         before = self._token_s
         now = seconds / tokens

@@ -68,6 +68,13 @@ def test_a_stall_while_rows_wrote_lengthens_no_gap_of_a_prompt(stalls: int) -> N
     assert pace.beside * 0.001 <= GAP_S
 
 
+def test_a_few_tokens_before_a_mark_make_no_later_step_shorter() -> None:
+    pace = read(Pace(), 0.001)
+    before = pace.beside, pace.alone
+    pace.read(2, 0.1, wrote=False)
+    assert (pace.beside, pace.alone) == before
+
+
 def test_a_clock_that_stands_still_is_no_fault() -> None:
     pace = Pace()
     pace.read(64, 0.0, wrote=False)
