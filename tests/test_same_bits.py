@@ -2,10 +2,12 @@
 matrices packed where they can be and in 16 bits elsewhere.
 """
 
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 import pytest
 
 from runtime.cpu import native
@@ -20,7 +22,7 @@ from runtime.nn.row_adapters import RowAdapters
 from tests.support.kinds import of_each_kind, variants_later
 from tests.support.low_ranks import pairs_of
 from tests.support.parity import Reference
-from tests.support.same_bits import differing
+from tests.support.same_bits import at_once, differing, in_chunks, one_by_one
 
 pytestmark = pytest.mark.skipif(native.kernels is None, reason=f"no kernels: {native.status.reason}")
 GROUP = 32
@@ -85,6 +87,23 @@ def test_with_another_head(name: str) -> None:
 
             ids = [int(token) for token in reference.answers["ids"][:LENGTH]]
             assert [*differing(model, ids, carried)] == []
+
+
+@pytest.mark.parametrize("name", ["deepseek_v32", "mistral_large4_plain", "minimax_m3", "deepseek_v4_plain"])
+def test_a_token_that_is_no_number_is_seen_by_all_behind_it(name: str) -> None:
+    """Where queries choose what they look at, too, however the prompt is cut."""
+    reference = Reference(name)
+    ids = [int(token) for token in reference.answers["ids"]]
+    place = ids.index(ids[11])
+    with ops.using("cpu"):
+        model = reference.made()
+        for module in model.network.modules():
+            if type(module) is nn.Embedding:
+                word = (mx.arange(module.weight.shape[0]) == ids[place])[:, None]
+                module.weight = mx.where(word, mx.nan, module.weight)
+        for read in (one_by_one, at_once, partial(in_chunks, widths=(13,))):
+            broken = np.isnan(read(model, ids)).all(axis=1)
+            assert broken.tolist() == [at >= place for at in range(len(ids))]
 
 
 @pytest.mark.slow

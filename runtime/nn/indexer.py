@@ -112,6 +112,8 @@ def best_places(
         return scores
 
     def best(asking: range, scores: mx.array) -> mx.array:
+        # NaN has no order, so that others would be chosen by how many keys there are: it is always, and seen.
+        scores = mx.where(mx.isnan(scores), mx.inf, scores)
         if mask is not None:
             scores = mx.where(of_tokens(mask, asking), scores, -mx.inf)
         places = mx.argpartition(-scores, chosen - 1, axis=-1)[..., :chosen]
