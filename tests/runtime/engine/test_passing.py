@@ -84,7 +84,7 @@ def test_a_step_that_reads_alone_takes_what_time_allows(
     engine._loop._steps.run = watched
     monkeypatch.setattr(Pace, "alone", property(lambda _: 3))
     monkeypatch.setattr(Pace, "beside", property(lambda _: 2))
-    assert all(map(told, ask(engine, request(8, 9), MIDDLING)))
+    assert all(map(ids_of, ask(engine, request(8, 9), MIDDLING)))
     assert steps[:3] == [(0, 3), (0, 3), (0, 2)]
     assert {prefill for writing, prefill in steps if writing} == {2, 0}
 
@@ -96,7 +96,7 @@ def test_what_is_kept_of_a_prompt_does_not_make_it_long(
 ) -> None:
     """Unless it was forgotten meanwhile."""
     more = replace(MIDDLING, ids=(*MIDDLING.ids, 5))
-    alone = told(engine.submit(more))
+    alone = answer(engine, more)
     run = engine._loop._steps.run
 
     def forgets(prefill: int) -> None:
@@ -106,8 +106,8 @@ def test_what_is_kept_of_a_prompt_does_not_make_it_long(
 
     engine._loop._steps.run = forgets
     long, short = ask(engine, LONG, more)
-    assert told(short) == alone
-    assert told(long)
+    assert ids_of(short) == alone
+    assert ids_of(long)
     assert [row.request for row in passing] == [more] * (not forgotten)
 
 
