@@ -74,26 +74,38 @@ class Tokens:
         self._ahead = ""  # text still to come that belongs to tokens that came
         self._held: Told | None = None  # some of what is ahead is its own
         self._begun = False
-        self._blank: tuple[str, tuple[TokenLogprob, ...]] = "", ()  # what came first, of blanks alone
+        self._early: list[tuple[str, tuple[TokenLogprob, ...]]] = []  # what came first, without a letter
+        self._lacking = 0  # blanks that the text lacks of what came first
 
     def add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         """Those of a piece's tokens that are part of its text or of what follows it."""
         if self._begun or self._every:
             return self._add(text, logprobs)
-        early, before = self._blank
-        self._blank = early + text, (*before, *logprobs)
-        if not self._blank[0].strip() and self._said(self._blank[1]) != self._blank[0]:
+        self._early.append((text, tuple(logprobs)))
+        told, said = self._all_early()
+        if not told.strip() and self._said(said) != told:
             return []  # the rest of it is still to come, or what it lacks is no part of any text
-        return self._let_go(len(early))
+        return self._let_go(len(told) - len(text))
 
-    def _let_go(self, early: int) -> list[Told]:
-        """What came first, of which so many characters came with pieces before the last one."""
-        (text, logprobs), self._blank = self._blank, ("", ())
-        return [replace(one, start=one.start - early) for one in self._add(text, logprobs)]
+    def _all_early(self) -> tuple[str, tuple[TokenLogprob, ...]]:
+        return "".join(text for text, _ in self._early), tuple(one for _, row in self._early for one in row)
+
+    def _let_go(self, before: int) -> list[Told]:
+        """What came first, as it came. before: so many characters of it stand before who asks now."""
+        whole = self._all_early()
+        early, self._early, self._lacking = self._early, [], self._lacks(*whole)
+        # Of blanks alone a stop string may have cut some off: one is as good as another.
+        if not self._said(whole[1]).strip():
+            early = [whole]
+        told: list[Told] = []
+        for text, logprobs in early:
+            told += [replace(one, start=one.start - before) for one in self._add(text, logprobs)]
+            before -= len(text)
+        return told
 
     def _add(self, text: str, logprobs: Sequence[TokenLogprob]) -> list[Told]:
         told = self._finish() if text and not _fits(self._ahead, text) else []  # a mark begins in it
-        lacks = 0 if self._begun else self._lacks(text, logprobs)
+        lacks = self._lacks(text, logprobs) if self._every and not self._begun else self._lacking
         piece = _Piece(text[len(self._ahead) :], len(self._ahead), lacks)
         self._ahead = self._ahead[len(text) :]
         if self._held is not None and not self._ahead:
@@ -102,6 +114,7 @@ class Tokens:
             spelt = self._spelt(logprob.id, piece)
             if spelt is not None:
                 told.append(self._told(logprob, spelt, piece))
+        self._lacking = 0 if self._begun else piece.lacks
         if self._held is not None and told:
             told, self._held = [self._held, *told], None
         if piece.in_part and not self._every:
@@ -158,7 +171,7 @@ class Tokens:
 
     def finish(self) -> list[Told]:
         """What was held back: the rest of it is not the text's."""
-        early = self._let_go(len(self._blank[0])) if self._blank[1] else []
+        early = self._let_go(len(self._all_early()[0])) if self._early else []
         return early + self._finish()
 
     def _finish(self) -> list[Told]:

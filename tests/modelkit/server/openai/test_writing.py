@@ -342,6 +342,7 @@ SPELT = [
 ]
 
 
+@example([5, 5], False, ByteFallback)
 @example([7, 6, 1], False, ByteFallback)
 @example([5, 5, 6, 4], True, ByteFallback)
 @drawn(st.lists(st.integers(0, len(SPELT) - 1)), st.booleans(), st.sampled_from([ByteLevel, ByteFallback]))
