@@ -105,9 +105,9 @@ class _Loosening:
             raise _TooMuch
         if schema is self.root:
             return self._why_not(self.root)
-        alone = Ways(self.root).alone(schema)
-        held = {"type": "object", "properties": {"x": alone}, **({"required": ["x"]} if must else {})}
-        why = self._why_not(held)
+        # Around the part and not in it: references lead from there.
+        held = {"type": "object", "properties": {"x": schema}, **({"required": ["x"]} if must else {})}
+        why = self._why_not({**Ways(self.root).alone(held)})
         return "no value has it" if why is not None and "property 'x' is unsatisfiable" in why else why
 
 

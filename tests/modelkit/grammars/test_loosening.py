@@ -111,6 +111,25 @@ def test_what_many_parts_share_is_loosened_where_it_stands() -> None:
     assert found[0]["properties"] == shared["properties"]
 
 
+@pytest.mark.parametrize("where", ["$defs", "definitions"])
+def test_what_refers_to_a_definition_stays_beside_what_is_loosened(where: str) -> None:
+    style = style_of("hermes")
+    words = words_of(style, tokens=True)
+    node = {"type": "object", "properties": {"n": {"type": "integer"}, "next": {"$ref": f"#/{where}/node"}}}
+    named = {
+        "x": {"type": "array", "uniqueItems": True},
+        "y": {"type": "array", "items": {"$ref": f"#/{where}/node"}},
+    }
+    parameters = {"type": "object", "properties": named, "required": ["y"], where: {"node": node}}
+    shape = shape_of(style, Opening("call"), [{"name": "f", "parameters": parameters}], "f")
+    assert shape is not None
+    grammar = words.grammars.shaped(shape)
+    (note,) = grammar.notes
+    assert "uniqueItems of $.x" in note
+    assert begins(words, grammar, '{"y": [{"n": 1, "next": {"n": 2')
+    assert not begins(words, grammar, '{"y": [{"n": "a"')
+
+
 def test_too_many_parts_are_too_much() -> None:
     many = {"type": "object", "properties": {f"p{n}": {"not": {}} for n in range(500)}}
     assert Loosenings(lambda schema: "no" if "not" in str(schema) else None, 1).of(many) is None
