@@ -40,9 +40,13 @@ _NAMING = frozenset({*_NAMED_CHILDREN, "$defs", "definitions"})
 _Schema = dict[str, Any]
 
 
-def as_meant(text: str) -> str:
+CLOSED = "\0closed"
+"""Beside what is closed here, where that is asked for."""
+
+
+def as_meant(text: str, *, marked: bool = False) -> str:
     """The schema with its objects closed, and null as a type. A text that is no JSON object, or none that can
-    be written again, comes back as it is: whoever compiles it says what is wrong.
+    be written again, comes back as it is: whoever compiles it says what is wrong. marked: with CLOSED.
     """
     try:
         root = json.loads(text)
@@ -53,12 +57,20 @@ def as_meant(text: str) -> str:
         ]
         closing = _closing(root) if isinstance(root, dict) else []
         for schema in closing:
-            schema["additionalProperties"] = False
+            schema |= {"additionalProperties": False, **({CLOSED: True} if marked else {})}
         for schema in nullable:
-            schema["type"] = [schema["type"], "null"]
+            schema["type"] = named_types(schema)
         return json.dumps(root, allow_nan=False) if closing or nullable or any(renamed) else text
     except (ValueError, RecursionError):
         return text
+
+
+def named_types(schema: Mapping[str, Any]) -> list[str]:
+    """The types that a schema names, as it is meant; none where it names none."""
+    said = schema.get("type")
+    if isinstance(said, str):
+        return [said, "null"] if schema.get(_NULLABLE) is True else [said]
+    return [one for one in said if isinstance(one, str)] if isinstance(said, list) else []
 
 
 def _without_unevaluated(schema: _Schema) -> bool:

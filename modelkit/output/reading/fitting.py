@@ -7,12 +7,12 @@ or an object without members, patterns and formats are asked, too.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import fmod
 from typing import Any, TypeGuard
 
 from modelkit.regexes import ways
-from modelkit.schema import target
+from modelkit.schema import named_types, target
 
 _DEEPEST, _MOST = 64, 20_000  # of parts that are looked at, and of patterns' characters
 _MOST_WAYS = 1 << 20  # through a stranger's pattern, on no text: a fraction of a second
@@ -45,7 +45,7 @@ class _Fitting:
             return schema is not False
         return (
             _listed(value, schema)
-            and _typed(value, schema.get("type"))
+            and _typed(value, named_types(schema))
             and self._composed(value, schema, depth + 1)
             and _sized(value, schema)
             and (value != "" or self._may_be_empty(schema))
@@ -107,12 +107,11 @@ def same(one: object, other: object) -> bool:
     return one == other
 
 
-def _typed(value: object, said: object) -> bool:
-    names = [said] if isinstance(said, str) else said if isinstance(said, list) else []
+def _typed(value: object, names: Sequence[str]) -> bool:
     return not names or any(_is(value, name) for name in names)
 
 
-def _is(value: object, name: object) -> bool:
+def _is(value: object, name: str) -> bool:
     match name:
         case "string":
             return isinstance(value, str)

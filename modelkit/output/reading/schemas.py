@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from modelkit.output.reading.fitting import fits
+from modelkit.schema import named_types
 
 Types = frozenset[str] | None
 """Names of JSON's types; None for any."""
@@ -118,7 +119,7 @@ class Schema:
         return None if found is None else frozenset(found)
 
     def _sayings(self, given: Mapping[str, Any], depth: int) -> list[Types]:
-        sayings: list[Types] = [_named(given.get("type")), _listed(given)]
+        sayings: list[Types] = [_named(given), _listed(given)]
         if (there := self._referred(given)) is not None:
             sayings.append(self._said(there, depth + 1))
         for key in ("anyOf", "oneOf"):
@@ -180,9 +181,8 @@ def _conditional(given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [one for one in found if isinstance(one, Mapping)]
 
 
-def _named(said: object) -> Types:
-    names = [said] if isinstance(said, str) else said if isinstance(said, list) else []
-    kinds = frozenset(name for name in names if isinstance(name, str)) & _ALL
+def _named(given: Mapping[str, Any]) -> Types:
+    kinds = frozenset(named_types(given)) & _ALL
     return (kinds | {"integer"} if "number" in kinds else kinds) or None
 
 

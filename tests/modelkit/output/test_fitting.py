@@ -81,6 +81,9 @@ def test_it_says_what_the_standard_says(value: object, schema: Any) -> None:
         ({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 0}]}, "3", "3"),
         ({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 0}]}, "0", 0),
         ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "3", 3),
+        ({"type": "array", "nullable": True}, "null", None),  # as OpenAPI 3.0 has it
+        ({"anyOf": [{"type": "string"}, {"type": "object", "nullable": True}]}, "null", None),
+        ({"type": "string", "nullable": False}, "null", "null"),
         ({"enum": ["3", 4, "null"]}, "3", "3"),
         ({"enum": ["3", 4, "null"]}, "4", 4),
         ({"enum": ["3", 4, "null"]}, "null", "null"),
