@@ -64,6 +64,9 @@ def members_of(rules: Rules, ways: Ways, schema: Schema, at: str, names: str = N
         if possible(rules, ways, its)
         or (name in must and ways.any_of(its))  # then it is said where it stands
     ]
+    written = {name for name, _, _ in named}
+    for name in (name for name in must if name in known and name not in written):
+        rules.leave(f"required of {at}: no value was found that {name!r} has")
     named += [(name, beside, True) for name in must if name not in known]
     taken = "|".join(map(escaped, dict.fromkeys([*known, *must])))
     fits = dict[str, str]()

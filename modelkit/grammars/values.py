@@ -66,7 +66,9 @@ class Written:
     def objects(self, schema: Any, key: Callable[[str | None, str], str] | None = None) -> str:
         """What stands between the brackets of the objects of a schema. key: of these alone."""
         ways = ways_of(self._rules, self._ways, schema, "$")
-        objects = [of_kind(way, "object") for way in ways if "object" in kinds_of(way)]
+        able = [way for way in ways if "object" in possible_kinds(self._rules, self._ways, way)]
+        # Where there is none, what is wrong is said of its members.
+        objects = [of_kind(way, "object") for way in able or ways if "object" in kinds_of(way)]
         members = (self._members(one, "$", key or self._key, NAME if key else self._names) for one in objects)
         return self._rules.rule(either(members))
 

@@ -231,6 +231,17 @@ def test_a_raw_text_that_no_number_may_be_is_read_as_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lfm2", "gemma4"])
+def test_a_way_that_no_value_has_is_none_of_a_call(name: str) -> None:
+    """Here one of a condition: x is an object, and where it is a text it is "a"."""
+    x = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+    text, a = ({"properties": {"x": one}} for one in ({"type": "string"}, {"const": "a"}))
+    schema = {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "required": ["x"]}
+    schema |= {"if": text, "then": a}
+    for seed in range(2):
+        check(style_of(name), {"f": {**schema, "$defs": {"x": x}}}, seed)
+
+
+@pytest.mark.parametrize("name", ["lfm2", "gemma4"])
 @pytest.mark.parametrize("must", [True, False], ids=["required", "optional"])
 def test_thousands_of_properties_are_enforced(name: str, must: bool) -> None:
     style = style_of(name)
