@@ -3,22 +3,28 @@
 Where no value fits two ways of a oneOf, it is an anyOf. Where one may, each way is written without what fits
 another one: "a, and no b" or "b, and no a". Of an object whose properties are all named, at least two of
 three are "the first two, or the first and the third, or ..."; of one that may have others, too, "... or the
-first and others", and one that may have so many in all has just some of its names, or no others. The objects
-are closed already (`schema.as_meant`), so what is left open here is meant to be. What has no such cases stays
-as it was written.
+first and others", and one that may have so many in all has just some of its names, or no others. What has no
+such cases stays as it was written.
+
+The objects are closed already (`schema.as_meant`), so what is left open here is meant to be. To the letter
+most are open: of {"a": 1} both {"properties": {"a": ..}} and {"properties": {"b": ..}} hold, and a oneOf of
+these does not. So a way is written without what fits another one to the letter. Where nothing is left of any,
+or that is not known, without what fits another one as it is meant: and that is said.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations
 from math import comb
 from typing import Any
 
 from modelkit.grammars.cases import MOST_CASES, Case, Work, both, names_in, said_of
-from modelkit.grammars.opposites import cases_of, none_of
+from modelkit.grammars.opposites import all_of, cases_of, none_of
 from modelkit.grammars.places import LETTER, Schema, places_in
 from modelkit.grammars.unlisted import alternatives, spell
 from modelkit.grammars.ways import Beyond
+from modelkit.schema import CLOSED
 
 _MOST_WAYS = 64
 _MOST_COUNTED = 300
@@ -28,18 +34,27 @@ _DEFINITIONS = ("$defs", "definitions")
 _COUNTS = ("minProperties", "maxProperties")
 
 
-def with_exclusive(root: Schema) -> bool:
-    """Write them out, in place. Was there any?"""
-    found, work = False, Work()
-    for _, schema in reversed([*places_in(root)]):
+def with_exclusive(root: Schema) -> str | None:
+    """Write them out, in place. Returned is where a value first may fit several ways, to the letter."""
+    several, work = dict[int, str](), Work()
+    for at, schema in reversed([*places_in(root)]):
         try:
-            found |= "oneOf" in schema and _Choice(schema, root, work).write_out()
-            found |= bool(schema.keys() & {*_COUNTS}) and _count(schema, work)
+            if "oneOf" in schema:
+                choice = _Choice(schema, root, work)
+                choice.write_out()
+                if choice.meant:
+                    several[id(schema)] = f"{at}/oneOf"
+            if schema.keys() & {*_COUNTS}:
+                _count(schema, work)
         except (Beyond, TypeError, AttributeError, LookupError):  # as it is: the library says what is wrong
             continue
-    if found:
-        spell(root)
-    return found
+    spell(root)
+    places = [*places_in(root)]
+    for _, schema in places:
+        for key in (LETTER, CLOSED):
+            schema.pop(key, None)
+    # What stood within another one that was written out may be there no more.
+    return next((several[id(schema)] for _, schema in places if id(schema) in several), None)
 
 
 class _Choice:
@@ -48,23 +63,40 @@ class _Choice:
     def __init__(self, schema: Schema, root: Schema, work: Work) -> None:
         self._schema, self._root, self._work = schema, root, work
         work.narrowed = False
-        self._own = said_of(schema)
+        self.meant = False
+        """Are ways told apart only as they are meant?"""
         listed = schema["oneOf"]
         self._ways = [self._told_apart(way) for way in listed] if isinstance(listed, list) else []
-        self._said = [] if self._own is None else [self._own]
-        self._every = [both(self._said, self._of(way), work) for way in self._ways]
+        own = said_of(schema)
+        self._said = [] if own is None else [own]
 
-    def write_out(self) -> bool:
+    def write_out(self) -> None:
         if not 1 <= len(self._ways) <= _MOST_WAYS:
-            return False
+            return
         letter = {key: value for key, value in self._schema.items() if key not in _DEFINITIONS}
-        made = [self._alone(place) for place in range(len(self._ways))]
+        made = self._written()
         self._work.write(made)
         del self._schema["oneOf"]
         _add(self._schema, made)
         if self._work.narrowed:
             self._schema.setdefault(LETTER, letter)
-        return True
+
+    def _written(self) -> list[Any]:
+        """The ways, each without what fits others."""
+        with suppress(Beyond):
+            made = self._without_others(letter=True)
+            if any(way is not False for way in made):
+                return made
+        self.meant = True
+        return self._without_others(letter=False)
+
+    def _without_others(self, *, letter: bool) -> list[Any]:
+        """letter: others are what they say, and not what they are meant to be."""
+        own = [both(self._said, self._of(way), self._work) for way in self._ways]
+        every = own
+        if letter:
+            every = [both(self._said, all_of(way, self._root, self._work), self._work) for way in self._ways]
+        return [self._alone(place, own[place], every, closed=not letter) for place in range(len(own))]
 
     def _of(self, way: Any) -> list[Case]:
         return cases_of(way, self._root, self._work)
@@ -83,13 +115,17 @@ class _Choice:
         self._work.narrowed |= named and not needed
         return {"allOf": [way, {"required": [name]}]} if named and not needed else way
 
-    def _alone(self, place: int) -> Any:
+    def _alone(self, place: int, own: Sequence[Case], every: Sequence[list[Case]], *, closed: bool) -> Any:
         """One way, without what fits others."""
-        others = [number for number in range(len(self._ways)) if number != place]
-        if not any(both(self._every[place], self._every[number], self._work) for number in others):
+        others = [
+            number for number in range(len(every)) if number != place and both(own, every[number], self._work)
+        ]
+        if not others:
             return self._ways[place]
         cases = [
-            one for case in self._of(self._ways[place]) for one in self._apart(self._meant(case), others)
+            one
+            for case in map(self._meant, self._of(self._ways[place]))
+            for one in self._apart(case, {number: every[number] for number in others}, closed=closed)
         ]
         if len(cases) > MOST_CASES:
             raise Beyond(f"its conditions make more than {MOST_CASES} cases")
@@ -103,18 +139,19 @@ class _Choice:
         self._work.narrowed = True
         return replace(case, way={**case.way, "type": ["object"]})
 
-    def _apart(self, case: Case, others: Sequence[int]) -> list[Case]:
+    def _apart(self, case: Case, others: Mapping[int, list[Case]], *, closed: bool) -> list[Case]:
         """A case of a way, without what fits others."""
         own = both(self._said, [case], self._work)
         left = [case] if own else []
-        for number in others:
-            if left and both(own, self._every[number], self._work):
-                none = none_of(self._ways[number], self._root, self._work, own[0].way, names_in(own))
+        for number, its in others.items():
+            if left and both(own, its, self._work):
+                way, names = self._ways[number], names_in(own)
+                none = none_of(way, self._root, self._work, own[0].way, names, closed=closed)
                 left = both(left, none, self._work)
         return left
 
 
-def _count(schema: Schema, work: Work) -> bool:
+def _count(schema: Schema, work: Work) -> None:
     """Of an object that names properties."""
     own = said_of(schema)
     said = {} if own is None else own.way
@@ -123,14 +160,15 @@ def _count(schema: Schema, work: Work) -> bool:
     free = [name for name in named if name not in must]
     least = max(schema.get("minProperties", 0) - len(must), 0)
     if said.get("additionalProperties") is not False or "patternProperties" in said:
-        return _count_with_others(schema, must, free, least)
+        _count_with_others(schema, must, free, least)
+        return
     surplus = max(len(named) - schema.get("maxProperties", len(named)), 0)
     if least > len(free) or surplus > len(free):
-        return False
+        return
     most = _MOST_COUNTED if 0 in (least, surplus) else MOST_CASES
     ways = comb(len(free), least) * comb(len(free), surplus)
     if ways > most or ways * len(named) > _MOST_NAMED:
-        return False
+        return
     there = [Case({"required": [*chosen]}) for chosen in combinations(free, int(least))]
     gone = [Case({"properties": dict.fromkeys(chosen, False)}) for chosen in combinations(free, int(surplus))]
     made = alternatives(both(there, gone, work) if least and surplus else gone if surplus else there, {})
@@ -138,17 +176,17 @@ def _count(schema: Schema, work: Work) -> bool:
         schema.pop(key, None)
     if made != [{}]:
         _add(schema, made)
-    return True
 
 
-def _count_with_others(schema: Schema, must: list[str], free: list[str], least: int) -> bool:
+def _count_with_others(schema: Schema, must: list[str], free: list[str], least: int) -> None:
     """Of one that may have others: enough of those that are named, or fewer and the rest of them others."""
     if "maxProperties" in schema:
-        return _count_up_to(schema, must, free, least)
+        _count_up_to(schema, must, free, least)
+        return
     counts = range(min(least, len(free)) + 1)
     ways = sum(comb(len(free), count) for count in counts)
     if not free or not least or ways > MOST_CASES or ways * len(free) > _MOST_NAMED:
-        return False
+        return
     enough = schema.pop("minProperties")
     made = list[Schema]()
     for count in reversed(counts):
@@ -157,17 +195,16 @@ def _count_with_others(schema: Schema, must: list[str], free: list[str], least: 
             gone = {name: False for name in free if name not in chosen} if others else {}
             made.append({"required": [*chosen], "properties": gone} | others)
     _add(schema, made)
-    return True
 
 
-def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int) -> bool:
+def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int) -> None:
     """Of one that may have others, and so many in all: those that are named and no others, or just some that
     are named, and others. Of many that are named these are all of them, or none.
     """
     some = [*_some_of(free)] if len(free) <= _MOST_ANY else [(), tuple(free)]
     ways = comb(len(free), least) + len(some)
     if not free or len(must) + len(free) > schema["maxProperties"] or ways * len(free) > _MOST_NAMED:
-        return False
+        return
     counted = {key: schema.pop(key) for key in _COUNTS if key in schema}
     alone: Schema = {"properties": dict.fromkeys([*must, *free], True), "additionalProperties": False}
     made = [{**alone, "required": [*chosen]} for chosen in combinations(free, least)]
@@ -175,7 +212,6 @@ def _count_up_to(schema: Schema, must: list[str], free: list[str], least: int) -
         gone = {name: False for name in free if name not in chosen}
         made.append({"required": [*chosen], "properties": gone} | counted)
     _add(schema, made)
-    return True
 
 
 def _some_of(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

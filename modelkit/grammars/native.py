@@ -199,14 +199,14 @@ def _definition_of(form: Form, marks: Marks, ends: Collection[int]) -> str:
             if (why := unsound_rules(lark)) is not None:
                 raise refused(form, _ROOT.sub("rule root ", why) if gbnf else why)
             return LLMatcher.grammar_from_lark(with_ids(plain_digits.of_rules(lark), marks, ends))
-        closed, beyond = prepared(form.text)
-        for at, why in beyond.items():
+        its = prepared(form.text)
+        for at, why in its.refused.items():
             raise refused(form, f"{why} (at {at})", CONDITIONS)
-        root = json.loads(closed)
+        root = json.loads(its.text)
         if isinstance(root, dict) and (why := unsound(root)) is not None:
             raise refused(form, why)
         written = spelled(root)
-        text = closed if written is root else json.dumps(written)
+        text = its.text if written is root else json.dumps(written)
         layout: Any = {"whitespace_pattern": JSON_BLANKS, **escapes(written)}
         # Lenient would leave out what it cannot do, silently.
         return LLMatcher.grammar_from_json_schema(text, layout, {"lenient": False})

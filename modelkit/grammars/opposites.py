@@ -34,11 +34,12 @@ from modelkit.grammars.places import LETTER
 from modelkit.grammars.texts import pattern_for
 from modelkit.grammars.unlisted import no_other
 from modelkit.grammars.ways import SAID, Beyond, Schema, Way, plain
-from modelkit.schema import target
+from modelkit.schema import CLOSED, target
 
-_PARTS = ("allOf", "anyOf")
 _OF_OTHERS = frozenset({"unevaluatedProperties", "unevaluatedItems"})
 """What depends on other keywords beside it, however they are written."""
+_KEPT = frozenset({LETTER, CLOSED})
+"""What is only kept on the way."""
 _DEEPEST = 16
 _A_LOOK = 20  # of work, at a schema
 MOST_PLACES = 16
@@ -49,17 +50,29 @@ LONGEST = 60_000
 
 
 def cases_of(schema: Any, root: Schema, work: Work) -> list[Case]:
-    """Those of a schema. root: where references lead to."""
+    """Those of a schema, and of nothing else. root: where references lead to."""
     return _Reading(root, work).cases(schema, 0)
 
 
+def all_of(schema: Any, root: Schema, work: Work) -> list[Case]:
+    """Those of a schema by its letter, in which no object is closed that was not written so; or more."""
+    return _Reading(root, work).cases(schema, 0, wide=True)
+
+
 def none_of(
-    schema: Any, root: Schema, work: Work, beside: Way | None = None, names: Collection[str] | None = None
+    schema: Any,
+    root: Schema,
+    work: Work,
+    beside: Way | None = None,
+    names: Collection[str] | None = None,
+    *,
+    closed: bool = False,
 ) -> list[Case]:
     """The cases in which a value does not fit the schema. beside: what else is known of it; names: those of
-    all properties that it may have, None for any. Raises Beyond with what in it has no such cases.
+    all properties that it may have, None for any. closed: objects are that are meant to be, not only those
+    that are written so. Raises Beyond with what in it has no such cases.
     """
-    return _Reading(root, work, beside or {}, names).none(schema, 0, _kinds_of(beside))
+    return _Reading(root, work, beside or {}, names, closed=closed).none(schema, 0, _kinds_of(beside))
 
 
 def _kinds_of(schema: Any) -> Sequence[str]:
@@ -69,33 +82,45 @@ def _kinds_of(schema: Any) -> Sequence[str]:
 
 class _Reading:
     def __init__(
-        self, root: Schema, work: Work, beside: Way | None = None, names: Collection[str] | None = None
+        self,
+        root: Schema,
+        work: Work,
+        beside: Way | None = None,
+        names: Collection[str] | None = None,
+        *,
+        closed: bool = False,
     ) -> None:
-        self._root, self._work, self._names = root, work, names
+        self._root, self._work, self._names, self._closed = root, work, names, closed
         self._beside: Way = beside or {}
 
-    def cases(self, schema: Any, depth: int) -> list[Case]:
+    def _inside(self, beside: Way | None = None) -> "_Reading":
+        """Of another value."""
+        return _Reading(self._root, self._work, beside, closed=self._closed)
+
+    def cases(self, schema: Any, depth: int, *, wide: bool = False) -> list[Case]:
+        """wide: rather more than some of them."""
         if not isinstance(schema, Mapping):
             return [] if schema is False else [Case({})]
         self._work.take(_A_LOOK)
+        if wide:
+            schema = _unclosed(schema.get(LETTER, schema))
         alone = [Case({}, (), (schema,))]
         if [*schema] == ["$ref"] and depth < _DEEPEST:
             found = target(schema["$ref"], self._root)
-            cases = alone if found is None else self.cases(found, depth + 1)
+            cases = alone if found is None else self.cases(found, depth + 1, wide=wide)
             return alone if any(other is found for case in cases for other in case.others) else cases
-        self._work.narrowed |= LETTER in schema
-        taken = {*SAID, *_PARTS, *SAYS_NOTHING, LETTER, *(("not",) if lists_only(schema) else ())}
+        self._work.narrowed |= bool(schema.keys() & {LETTER, CLOSED})
+        choices = ("anyOf", "oneOf") if wide else ("anyOf",)
+        taken = {*SAID, "allOf", *choices, *SAYS_NOTHING, *_KEPT, *(("not",) if lists_only(schema) else ())}
         others = {key: value for key, value in schema.items() if key not in taken}
         if depth >= _DEEPEST or others.keys() & _OF_OTHERS:
             return alone
         said = said_of(schema)
         found = [] if said is None else [replace(said, others=(others,)) if others else said]
-        for one in schema.get("allOf", ()):
-            found = both(found, self.cases(one, depth + 1), self._work)
-        if "anyOf" in schema:
-            found = both(
-                found, [case for one in schema["anyOf"] for case in self.cases(one, depth + 1)], self._work
-            )
+        parts = [[one] for one in schema.get("allOf", ())] + [schema[key] for key in choices if key in schema]
+        for part in parts:
+            inner = [case for one in part for case in self.cases(one, depth + 1, wide=wide)]
+            found = both(found, inner, self._work)
         return found
 
     def none(self, schema: Any, depth: int, kinds: Sequence[str]) -> list[Case]:
@@ -105,9 +130,10 @@ class _Reading:
             raise Beyond("it goes too deep")
         self._work.take(_A_LOOK)
         schema = schema.get(LETTER, schema)
+        schema = schema if self._closed else _unclosed(schema)
         found = list[Case]()
         for key, value in schema.items():
-            if key not in SAYS_NOTHING:
+            if key not in SAYS_NOTHING and key not in _KEPT:
                 found += self._none_by(key, value, schema, depth + 1, kinds)
         if len(found) > MOST_CASES:
             raise Beyond(f"its conditions make more than {MOST_CASES} cases")
@@ -206,7 +232,7 @@ class _Reading:
         self._work.narrowed = True
         match key:
             case "propertyNames":
-                if names := _Reading(self._root, self._work).none(value, depth, ["string"]):
+                if names := self._inside().none(value, depth, ["string"]):
                     yield Case(
                         {"type": ["object"], "minProperties": 1}, (), ({"propertyNames": schema_of(names)},)
                     )
@@ -234,8 +260,7 @@ class _Reading:
                 continue
             said = self._beside.get("properties", {}).get(name)
             beside = plain(said) if isinstance(said, Mapping) else {}
-            reading = _Reading(self._root, self._work, beside)
-            for case in reading.none(inner, depth, _kinds_of(said)):
+            for case in self._inside(beside).none(inner, depth, _kinds_of(said)):
                 yield of_object(required=[name], properties={name: schema_of([case])})
 
     def _said_of_names(
@@ -263,12 +288,12 @@ class _Reading:
 
     def _names_fit(self, name: str, schema: Any, depth: int) -> bool:
         text = [Case({"enum": [name]})]
-        none = _Reading(self._root, self._work).none(schema, depth, ["string"])
+        none = self._inside().none(schema, depth, ["string"])
         return not both(text, none, self._work)
 
     def _none_inside(self, schema: Any, depth: int) -> list[Case]:
         """Of an item."""
-        return _Reading(self._root, self._work).none(schema, depth, KINDS)
+        return self._inside().none(schema, depth, KINDS)
 
     def _none_of_lists(self, key: str, value: Any, schema: Schema, depth: int) -> list[Case]:
         tuple_ = schema.get("items")  # of drafts up to 2019-09: what others have in prefixItems
@@ -290,6 +315,12 @@ class _Reading:
                 more = min(MOST_PLACES, max(LONGEST // long, 1))
                 wrong = [(len(front) + place, others) for place in range(more)]
         return [item_at(place, schema_of(cases)) for place, cases in wrong if cases]
+
+
+def _unclosed(schema: Schema) -> Schema:
+    if CLOSED not in schema:
+        return schema
+    return {key: value for key, value in schema.items() if key not in ("additionalProperties", CLOSED)}
 
 
 def _one_more(names: Sequence[str], said: Any, patterns: Schema, rest: Way) -> Iterator[Case]:

@@ -10,6 +10,7 @@ from modelkit.grammars.linked import with_links
 from modelkit.grammars.listed import with_known_names
 from modelkit.grammars.places import LETTER, as_of_2020, places_in
 from modelkit.schema import as_meant
+from runtime.records import dataclass
 
 _SIZES = frozenset(
     f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "Contains")
@@ -25,22 +26,30 @@ _UNEVALUATED = ('"unevaluatedProperties"', '"unevaluatedItems"')
 _CHOSEN = ('"oneOf"', '"minProperties"', '"maxProperties"')
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A schema."""
+
+    text: str
+    refused: Mapping[str, str]
+    """Conditions that no grammar holds: why, by their JSON pointers."""
+    several: str | None
+    """Where a value first may fit several ways of a oneOf, as none is told apart by its letter."""
+
+
 @lru_cache(4)  # several ask, one after the other
-def prepared(text: str) -> tuple[str, Mapping[str, str]]:
-    """(the schema, conditions that no grammar holds: why, by their JSON pointers). A text that is no JSON
-    object comes back as it is: whoever compiles it says what is wrong.
-    """
+def prepared(text: str) -> Prepared:
+    """A text that is no JSON object comes back as it is: whoever compiles it says what is wrong."""
     with aside():
         return _prepared(text)
 
 
-def _prepared(text: str) -> tuple[str, Mapping[str, str]]:
+def _prepared(text: str) -> Prepared:
     text, unseen = _with_all_evaluated(_with_definitions(with_links(_without_letters(text))))
     text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
-    text = _without_letters(_with_exclusive(with_known_names(as_meant(text))))
-    return _with_near_bounds(
-        _without_circles(_without_impossible(_with_names_apart(text)))
-    ), unseen or refused
+    text, several = _with_exclusive(with_known_names(as_meant(text, marked='"oneOf"' in text)))
+    text = _without_circles(_without_impossible(_with_names_apart(_without_letters(text))))
+    return Prepared(_with_near_bounds(text), unseen or refused, several)
 
 
 def _with_near_bounds(text: str) -> str:
@@ -150,10 +159,13 @@ def _without_conditions(text: str) -> tuple[str, dict[str, str]]:
     return json.dumps(root), refused
 
 
-def _with_exclusive(text: str) -> str:
+def _with_exclusive(text: str) -> tuple[str, str | None]:
     if not any(word in text for word in _CHOSEN):
-        return text
+        return text, None
     from modelkit.grammars.exclusive import with_exclusive
 
     root = json.loads(text)
-    return json.dumps(root) if isinstance(root, dict) and with_exclusive(root) else text
+    if not isinstance(root, dict):
+        return text, None
+    several = with_exclusive(root)
+    return json.dumps(root), several

@@ -33,7 +33,7 @@ class Shape:
     @property
     def key(self) -> tuple[object, ...]:
         """What tells shapes apart."""
-        tools = json.dumps([(tool.name, tool.parameters, tool.strict) for tool in self.tools])
+        tools = json.dumps([(tool.name, tool.parameters, tool.strict, tool.unheld) for tool in self.tools])
         return (repr(self.style), self.opening, tools, self.choice, self.named, self.parallel, self.form)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from modelkit.errors import RequestError
 from modelkit.grammars.prepared import prepared
-from modelkit.grammars.unheld import TWICE, counted_as_written
+from modelkit.grammars.unheld import as_written
 from modelkit.python_faults import fault
 from runtime.records import dataclass
 
@@ -27,6 +27,8 @@ class Tool:
     """A JSON schema of an object."""
     strict: bool = False
     """An answer that cannot be held to the schema is an error, and not only a note."""
+    unheld: tuple[str, ...] = ()
+    """Sentences on what the schema said before it was prepared, and no grammar holds."""
 
 
 def read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[Tool, ...]:
@@ -61,24 +63,17 @@ def checked(
     usable = list[Tool]()
     for tool in last.values():
         wrong = why_not(tool.parameters)
-        if wrong is None and (at := counted_as_written(tool.parameters)) is not None:
-            if tool.strict:
-                raise RequestError(
-                    f"the parameters of the strict tool {tool.name} cannot be enforced: {TWICE} ({at})"
-                )
-            notes.append(f"arguments of {tool.name} are not held to all of its schema: {TWICE} ({at})")
-        if wrong is None:
-            usable.append(tool)
-            continue
-        parameters, left = least(tool.parameters) or ({"type": "object"}, ())
-        if tool.strict:
-            said = "; ".join(left) or wrong
+        parameters, left = tool.parameters, tool.unheld
+        if wrong is not None:
+            parameters, more = least(tool.parameters) or ({"type": "object"}, ())
+            left = (*left, *more) if more else ()
+        if tool.strict and (said := "; ".join(left) or wrong):
             raise RequestError(f"the parameters of the strict tool {tool.name} cannot be enforced: {said}")
         of = f"arguments of {tool.name} are"
-        notes += [f"{of} not held to all of its schema: {one}" for one in left] or [
-            f"{of} any object: {wrong}"
-        ]
-        usable.append(Tool(tool.name, parameters))
+        notes += [f"{of} not held to all of its schema: {one}" for one in left] or (
+            [] if wrong is None else [f"{of} any object: {wrong}"]
+        )
+        usable.append(tool if wrong is None else Tool(tool.name, parameters))
     return usable, notes
 
 
@@ -91,17 +86,20 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
             f"tools[{place}] has the name {str(name)[:80]!r}; expected one without blanks and brackets"
         )
     given = fields.get("parameters", fields.get("input_schema"))
+    unheld = dict[str, str]()
     try:
         schema = json.loads(json.dumps(given or {}, allow_nan=False))
         if isinstance(schema, dict):
-            schema = _of_object(json.loads(prepared(json.dumps(_of_object(schema)))[0]))
+            text = json.dumps(_of_object(schema))
+            schema, unheld = _of_object(json.loads(prepared(text).text)), as_written(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise RequestError(f"the parameters of the tool {name} are no JSON: {fault(error)[:200]}") from error
     if not isinstance(schema, dict):
         raise RequestError(
             f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"
         )
-    return Tool(name, schema, fields.get("strict") is True)
+    said = tuple(f"{one} ({at})" for one, at in unheld.items())
+    return Tool(name, schema, fields.get("strict") is True, said)
 
 
 def _of_object(schema: Schema) -> Schema:

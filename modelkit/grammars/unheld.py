@@ -13,6 +13,8 @@ set of what comes. A grammar would have to remember each item. llama.cpp leaves 
 `minProperties` of an object that may have several properties of any name: nothing keeps one name from being
 written twice, and it is counted as often as it is written.
 
+`oneOf` of ways that overlap to the letter in all they have (`exclusive`): each is what it is meant to be.
+
 Other keywords that are not held are refused (`refusals`): nobody writes them without a mind to it.
 """
 
@@ -31,7 +33,8 @@ from modelkit.grammars.patterns import FORMATS
 from modelkit.grammars.prepared import prepared
 from modelkit.schema import target
 
-TWICE = "a name may be written twice, minProperties counts it as often"
+_TWICE = "a name may be written twice, minProperties counts it as often"
+_SEVERAL = "a value may fit several ways of oneOf, which tell objects apart by what others do not have"
 
 _MANY = re.compile(r'"minProperties"\s*:\s*(?:[2-9]|\d\d)')
 _UNIQUE = "uniqueItems"
@@ -56,27 +59,26 @@ def _without(form: Form) -> tuple[Form, tuple[str, ...]]:
     if not isinstance(root, dict):
         return form, ()
     places = _left_out(root)
-    counted = _counted(form.text)
-    if places is None and counted is None:
+    said = {**(places or {}), **as_written(form.text)}
+    if places is None and not said:
         return form, ()
-    said = {**(places or {}), **({TWICE: counted} if counted else {})}
     notes = tuple(f"{form.option}: {one} ({at})" for one, at in said.items())
     return replace(form, text=json.dumps(root)), notes
 
 
-def counted_as_written(schema: Mapping[str, Any]) -> str | None:
-    """Where an object of a prepared schema first stands of which that is so."""
-    return Values(schema).unnamed() if _MANY.search(json.dumps(schema)) else None
-
-
-def _counted(text: str) -> str | None:
-    if not _MANY.search(text):
-        return None
+def as_written(text: str) -> dict[str, str]:
+    """Sentences on what a schema says and is not held by a grammar that is made of it, each with its first
+    place.
+    """
+    if not _MANY.search(text) and '"oneOf"' not in text:
+        return {}
     try:
-        root = json.loads(prepared(text)[0])
-        return counted_as_written(root) if isinstance(root, dict) else None
+        its = prepared(text)
+        counted = Values(json.loads(its.text)).unnamed() if _MANY.search(text) else None
     except (ValueError, RecursionError, TypeError, AttributeError, LookupError):  # no schema: see above
-        return None
+        return {}
+    said = {_TWICE: counted, _SEVERAL: its.several}
+    return {one: at for one, at in said.items() if at is not None}
 
 
 def _left_out(root: dict[str, Any]) -> dict[str, str] | None:

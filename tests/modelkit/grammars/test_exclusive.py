@@ -9,11 +9,15 @@ import jsonschema
 import pytest
 from pydantic import BaseModel, Field
 
+from modelkit.chat.styles.opening import Opening
 from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.native import check
 from modelkit.grammars.once import MOST_LISTS
+from modelkit.grammars.shape import shape_of
 from tests.modelkit.grammars.test_conditions import NUMBER, TEXT, grammar_of, of, taken
+from tests.support.styles import style_of
+from tests.support.walks import words_of
 
 FORMATS = ["ipv4", "ipv6"]
 OPEN = {"additionalProperties": True}
@@ -28,10 +32,25 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"a": 1}, {"b": 1}, {"c": 1}],
         [{}, {"a": 1, "c": 1}],
     ),
-    "one in another": (
-        {"oneOf": [{**of("a", a=NUMBER)}, {**of("a", a=NUMBER, b=TEXT)}]},
-        [{"a": 1, "b": "x"}],
-        [{"a": 1}],
+    "tags that may be left out": (
+        {"oneOf": [of(k={"const": "a"}, x=TEXT), of(k={"const": "b"}, x=NUMBER)]},
+        [{"k": "a", "x": "x"}, {"k": "b"}, {"x": "x"}, {"x": 1}],
+        [{}, {"k": "a", "x": 1}, {"k": "c"}],
+    ),
+    "names of one that the other has none of": (
+        {"oneOf": [of(k={"const": "a"}, x=TEXT), of("k", k={"const": "b"}, y=TEXT), {"type": "null"}]},
+        [{"k": "a", "x": "x"}, {"k": "b"}, {}, {"x": "x"}, None],
+        [{"k": "c"}, {"x": 1}],
+    ),
+    "one that says more": (
+        {"oneOf": [of("a", a=TEXT), of("a", "b", a=TEXT, b=TEXT)]},
+        [{"a": "x"}],
+        [{"a": "x", "b": "x"}, {"b": "x"}],
+    ),
+    "ways in ways": (
+        {"oneOf": [{"oneOf": [of("k", k={"const": "a"}), of("k", k={"const": "b"})]}, of(k={"const": "b"})]},
+        [{"k": "a"}, {}],
+        [{"k": "b"}],
     ),
     "ranges": (
         {"oneOf": [{**NUMBER, "maximum": 5}, {**NUMBER, "minimum": 3}]},
@@ -177,12 +196,43 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
     schema, good, bad = CASES[case]
     validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker(FORMATS))
-    if case != "one in another":  # of which both are closed as they are meant, and not to the letter
-        assert [value for value in (*good, *bad) if validator.is_valid(value)] == good
+    assert [value for value in (*good, *bad) if validator.is_valid(value)] == good
     grammar = grammar_of(schema)
     assert [value for value in good if not taken(grammar, value)] == []
     assert [value for value in bad if taken(grammar, value)] == []
     assert grammar.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("ways", "good", "bad"),
+    [
+        ([of("a", a=NUMBER), of("a", a=NUMBER, b=TEXT)], [{"a": 1, "b": "x"}], [{"a": 1}]),
+        ([of(a=TEXT), of(b=TEXT)], [{"a": "x"}, {"b": "x"}], [{}, {"a": "x", "b": "x"}]),
+        (  # what is no address has no pattern, so that nobody knows what is left to the letter
+            [of("a", a=TEXT, b={"format": "uri"}), of("a", a=TEXT, c={"format": "uri"})],
+            [{"a": "x", "b": "https://x.y"}, {"a": "x", "c": "https://x.y"}],
+            [{"a": "x"}],
+        ),
+    ],
+)
+def test_ways_that_only_differ_in_what_they_do_not_have_are_noted(
+    ways: list[Any], good: list[Any], bad: list[Any]
+) -> None:
+    schema = of("x", x={"oneOf": ways})
+    grammar = grammar_of(schema)
+    assert [value for value in good if not taken(grammar, {"x": value})] == []
+    assert [value for value in bad if taken(grammar, {"x": value})] == []
+    (note,) = grammar.notes
+    assert "several ways of oneOf" in note
+    assert note.endswith("(#/properties/x/oneOf)")
+    tool = {"name": "f", "parameters": schema}
+    shape = shape_of(style_of("hermes"), Opening(), [tool])
+    assert shape is not None
+    assert note.removeprefix("format: ") in words_of(None, tokens=False).grammars.shaped(shape).notes[0]
+    shape = shape_of(style_of("hermes"), Opening(), [{**tool, "strict": True}])
+    assert shape is not None
+    with pytest.raises(RequestError, match="several ways of oneOf"):
+        words_of(None, tokens=False).grammars.shaped(shape)
 
 
 def test_a_tag_with_a_default_is_written_all_the_same() -> None:
