@@ -171,6 +171,18 @@ def takes(one: Automaton, text: str) -> bool:
     return state in one.ends
 
 
+def few(one: Automaton, most: int) -> list[str] | None:
+    """The texts that it takes, short ones first; None for more than so many."""
+    going, found, left = _leading_to(one, one.ends), list[str](), [("", 0)]
+    while left and len(found) + len(left) <= most:
+        found += [text for text, state in left if state in one.ends]
+        steps = [(text, step) for text, state in left for step in one.steps[state] if step[2] in going]
+        if sum(high - low + 1 for _, (low, high, _) in steps) > most:
+            return None
+        left = [(text + chr(code), on) for text, (low, high, on) in steps for code in range(low, high + 1)]
+    return None if left or len(found) > most else found
+
+
 def _both(one: Automaton, other: Automaton, looks: Looks) -> Automaton:
     places = {(0, 0): 0}
     never = _never(one), _never(other)

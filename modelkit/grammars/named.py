@@ -6,8 +6,9 @@ several parts of an allOf, and so is what `propertyNames` says beside properties
 
 The library takes patterns that have no name in common, and no `propertyNames`. A name that is listed and fits
 a pattern has what both say, and is none of the pattern's: in calls nobody else puts them together, nor does
-the library where that refers to something in a circle. What takes too long to write stays as it was, and is
-refused.
+the library where that refers to something in a circle. Patterns that a few names fit are these names: where
+all of them were written, or are listed, the library takes a comma for one more. What takes too long to write
+stays as it was, and is refused.
 """
 
 import json
@@ -20,6 +21,7 @@ from modelkit.grammars.automata import (
     Looks,
     at_once,
     automaton_of,
+    few,
     listed,
     outside,
     sized,
@@ -40,6 +42,7 @@ _PATTERNS = "patternProperties"
 _OBJECT = frozenset({"properties", _PATTERNS, "additionalProperties"})
 _MOST_PATTERNS = 6
 _MOST_NAMES = 300  # that are told from a pattern
+_FEW_NAMES = 64  # that are written in the place of one
 
 _Group = tuple[Automaton, str | None, list[Any]]
 """(names, the pattern that is written for them as it is, schemas of their properties)."""
@@ -57,6 +60,28 @@ def with_names_apart(root: Schema) -> bool:
             except (Beyond, NotUnderstood, TypeError, AttributeError, LookupError):
                 continue  # as it is: the library says what is wrong
     return writing.changed
+
+
+def with_few_names(root: Schema) -> bool:
+    """Write those names in the place of patterns that a few fit, in place. Was there any?"""
+    looks, found = Looks(), False
+    for _, schema in places_in(root):
+        patterns = schema.get(_PATTERNS)
+        for pattern in [*patterns] if isinstance(patterns, dict) else ():
+            with suppress(NotUnderstood, TypeError, AttributeError):
+                if (texts := few(automaton_of(pattern, looks), _FEW_NAMES)) is not None:
+                    named, said = schema.setdefault("properties", {}), patterns.pop(pattern)
+                    named |= {name: _all([named.get(name, True), said]) for name in texts}
+                    found = True
+        if patterns == {}:
+            _without_patterns(schema)
+    return found
+
+
+def _without_patterns(schema: Schema) -> None:
+    """An object with nothing but named properties is closed where that is not said (`schema.as_meant`)."""
+    del schema[_PATTERNS]
+    schema.setdefault("additionalProperties", True)
 
 
 def _join(schema: Schema) -> bool:
@@ -101,7 +126,8 @@ class _Writing:
         named = dict(schema.get("properties", {}))
         met = any(_said_by(groups, name) for name in named)
         overlap = any(map(self._meet, groups, [groups[:place] for place in range(len(groups))]))
-        if names is None and not overlap and not met:
+        a_few = any(few(its, _FEW_NAMES) is not None for its, _, _ in groups)
+        if names is None and not overlap and not met and not a_few:
             return
         groups = self._told_apart(groups)
         for name in named:
@@ -113,7 +139,11 @@ class _Writing:
         taken = self._listed([*named])
         written = dict[str, Any]()
         for one in groups:
-            if (its := self._within(one, outside(taken))) is not None:
+            if (its := self._within(one, outside(taken))) is None:
+                continue
+            if (texts := few(its[0], _FEW_NAMES)) is not None:
+                named |= dict.fromkeys(texts, _all(its[2]))
+            else:
                 written[its[1] or pattern_of(its[0])] = _all(its[2])
         self._put(schema, named, written)
 
@@ -128,9 +158,10 @@ class _Writing:
             del schema[_NAMES]
             schema["additionalProperties"] = False
         for key, value in (("properties", named), (_PATTERNS, written)):
-            schema.pop(key, None)
             if value:
                 schema[key] = value
+            elif key in schema and key == _PATTERNS:
+                _without_patterns(schema)
         self.changed = True
 
     def _of_names(self, schema: Any) -> Automaton:

@@ -47,7 +47,8 @@ def prepared(text: str) -> Prepared:
 def _prepared(text: str) -> Prepared:
     text, unseen = _with_all_evaluated(_with_definitions(with_links(_without_letters(text))))
     text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
-    text, several = _with_exclusive(with_known_names(as_meant(text, marked='"oneOf"' in text)))
+    text = _with_few_names(with_known_names(as_meant(text, marked='"oneOf"' in text)))
+    text, several = _with_exclusive(text)
     text = _without_circles(_without_impossible(_with_names_apart(_without_letters(text))))
     return Prepared(_with_near_bounds(text), unseen or refused, several)
 
@@ -69,6 +70,15 @@ def _without_impossible(text: str) -> str:
     from modelkit.grammars.impossible import without_impossible
 
     return without_impossible(text)
+
+
+def _with_few_names(text: str) -> str:
+    if '"patternProperties"' not in text:
+        return text
+    from modelkit.grammars.named import with_few_names
+
+    root = json.loads(text)
+    return json.dumps(root) if isinstance(root, dict) and with_few_names(root) else text
 
 
 def _with_names_apart(text: str) -> str:

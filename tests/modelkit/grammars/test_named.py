@@ -12,7 +12,8 @@ from modelkit.errors import RequestError
 from modelkit.grammars.forms import Form
 from modelkit.grammars.native import check
 from modelkit.grammars.shape import shape_of
-from tests.modelkit.grammars.test_conditions import NUMBER, TEXT, grammar_of, of, taken
+from runtime.sampling.constraint import allows
+from tests.modelkit.grammars.test_conditions import NUMBER, TEXT, WORDS, grammar_of, of, taken
 from tests.support.answers import collected
 from tests.support.styles import style_of
 from tests.support.walks import events_of, walk, words_of
@@ -39,6 +40,22 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         },
         [{"abc": "xyz"}, {"a": "x"}, {"ab": "xy"}, {"cb": "xyz"}, {"a": 1}],
         [{"abc": 1}, {"abc": "xy"}, {"ab": "x"}, {"q": 1}, {"c": "xy"}],
+    ),
+    "patterns of a few names": (
+        {
+            "type": "object",
+            "properties": {"b": {"minimum": 1}},
+            "patternProperties": {"^(a|b)$": NUMBER, "^c": TEXT},
+            "additionalProperties": False,
+            "maxProperties": 3,
+        },
+        [{}, {"b": 1, "a": 0}, {"a": 0, "c": "x"}, {"b": 1, "a": 0, "cc": "x"}],
+        [{"b": 0}, {"a": "x"}, {"d": 1}, {"b": 1, "a": 0, "c": "x", "cc": "x"}],
+    ),
+    "a pattern of one name beside others": (
+        {"type": "object", "patternProperties": {"^a$": NUMBER}, "required": ["a"]},
+        [{"a": 1}, {"a": 1, "b": "x"}],
+        [{}, {"a": "x"}, {"b": 1}],
     ),
     "names beside a pattern": (
         {
@@ -186,6 +203,23 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         ["x"],
     ),
 }
+
+
+ONE = {"patternProperties": {"^c$": NUMBER}, "additionalProperties": False}
+ALL_WRITTEN: list[dict[str, Any]] = [
+    {"type": "object", "required": ["c"], **ONE},
+    {**of(c=NUMBER), "$ref": "#/$defs/O", "$defs": {"O": ONE}},
+    {**of("c", b=TEXT), "anyOf": [{"patternProperties": {"^[bc]$": NUMBER}, "additionalProperties": False}]},
+]
+
+
+@pytest.mark.parametrize("schema", ALL_WRITTEN)
+def test_behind_all_names_of_a_pattern_none_is_begun(schema: dict[str, Any]) -> None:
+    """A comma could only be followed by nothing."""
+    matcher = grammar_of(schema).matcher()
+    for byte in b'{"c":1':
+        matcher.advance(WORDS.letters.index(chr(byte)))
+    assert not allows(matcher.mask(), WORDS.letters.index(","))
 
 
 @pytest.mark.parametrize("case", CASES)
