@@ -40,6 +40,7 @@ class Need:
     """What stands there."""
 
 
+_ITSELF: Schema = {"$ref": ""}
 ANY_NAME = "*"  # of properties that have no name of their own in the schema
 
 
@@ -56,8 +57,10 @@ class Described:
 
     def choices(self, value: Value) -> list[Value] | None:
         """What it may be, by the first list of choices of which none has been made; None without one. Itself
-        where a choice leads back to the choice.
+        where a choice leads back to the choice, or it is made of itself.
         """
+        if any(part is _ITSELF for part in value.parts):
+            return [value]
         for part in value.parts:
             for key in ("anyOf", "oneOf"):
                 options = part.get(key)
@@ -140,21 +143,27 @@ class Described:
         """With what it refers to and is made of, each once."""
         known = self._closures.get(id(schema))
         if known is None:
-            known = self._closures[id(schema)] = tuple(self._found(schema))
+            known = self._closures[id(schema)] = (*self._found(schema),)
         return known
 
-    def _found(self, start: Schema) -> Iterator[Schema]:
-        left, seen = [start], set[int]()
+    def _found(self, start: Schema) -> list[Schema]:
+        """_ITSELF alone where one of them is made of itself."""
+        found, begun, ended = list[Schema](), set[int](), set[int]()
+        left = [(start, False)]
         while left:
-            schema = left.pop()
-            if id(schema) in seen:
-                continue
-            seen.add(id(schema))
-            if "$ref" not in schema or len(schema) > 1:
-                yield schema
-            every = schema.get("allOf")
-            inner = [*(every if isinstance(every, list) else []), self._target(schema.get("$ref"))]
-            left += [one for one in inner if isinstance(one, Mapping)]
+            schema, whole = left.pop()
+            if whole:
+                ended.add(id(schema))
+            elif id(schema) not in begun:
+                begun.add(id(schema))
+                if "$ref" not in schema or len(schema) > 1:
+                    found.append(schema)
+                every = schema.get("allOf")
+                inner = [*(every if isinstance(every, list) else []), self._target(schema.get("$ref"))]
+                left += [(schema, True), *((one, False) for one in inner if isinstance(one, Mapping))]
+            elif id(schema) not in ended:
+                return [_ITSELF]
+        return found
 
     def _target(self, reference: Any) -> Any:
         if not isinstance(reference, str):

@@ -67,13 +67,15 @@ def with_few_names(root: Schema) -> bool:
     looks, found = Looks(), False
     for _, schema in places_in(root):
         patterns = schema.get(_PATTERNS)
-        for pattern in [*patterns] if isinstance(patterns, dict) else ():
+        if not isinstance(patterns, dict):
+            continue
+        for pattern in [*patterns]:
             with suppress(NotUnderstood, TypeError, AttributeError):
                 if (texts := few(automaton_of(pattern, looks), _FEW_NAMES)) is not None:
                     named, said = schema.setdefault("properties", {}), patterns.pop(pattern)
                     named |= {name: _all([named.get(name, True), said]) for name in texts}
                     found = True
-        if patterns == {}:
+        if not patterns:
             _without_patterns(schema)
     return found
 
