@@ -12,7 +12,7 @@ from modelkit.grammars.digits import Digits
 from modelkit.grammars.forms import Form
 from modelkit.grammars.grammar import Grammar, bits_of, mask_bytes
 from modelkit.grammars.native import Start, begun, definition_of, made_of, outcome_of, start_of
-from modelkit.grammars.refusals import Refusals, first_line, one_line
+from modelkit.grammars.refusals import Refusals, Verdicts, first_line, one_line
 from modelkit.grammars.vocabulary import Vocabulary
 from modelkit.tokenizer import Tokenizer
 from modelkit.tokenizer.native import guarded
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     _Made = tuple[Start, Sequence[str]]
 
 MOST_COMPILED = 64
+_MOST_JUDGED = 4_096  # schemas of tools: an agent has dozens, each with other company in another conversation
 
 
 class Grammars:
@@ -42,6 +43,7 @@ class Grammars:
         self._digits: Digits | None = None
         self._loosenings: Loosenings | None = None
         self._refusals = Refusals(MOST_COMPILED)
+        self._verdicts = Verdicts(self._unusable, _MOST_JUDGED)
         self._lock = threading.Lock()
         self._added: tuple[dict[str, int], frozenset[int]] | None = None
 
@@ -131,7 +133,7 @@ class Grammars:
         from modelkit.grammars.whole import definition, of_usable_tools, opened
 
         def why_not(schema: Mapping[str, Any]) -> str | None:
-            return self._unusable(native, schema)
+            return self._verdicts.of(json.dumps(schema))
 
         if self._loosenings is None:  # two threads may make the same
             self._loosenings = Loosenings(why_not, MOST_COMPILED)
@@ -167,18 +169,14 @@ class Grammars:
             raise RequestError(f"no grammar for this answer: {made}")
         return made
 
-    def _unusable(self, native: "llguidance.LLTokenizer", schema: Mapping[str, Any]) -> str | None:
+    def _unusable(self, schema: str) -> str | None:
         """Why no grammar can be made of this schema of a tool's, whatever other tools stand beside it."""
-        form = Form("parameters", "schema", json.dumps(schema))
+        assert self._native is not None
         try:
-            self._refusals.say_again(form)
-            with self._refusals.remembered(form):
-                matcher = made_of(native, form, {}).matcher
-                if matcher.is_error():
-                    raise RequestError(one_line(matcher.get_error()))
+            matcher = made_of(self._native, Form("parameters", "schema", schema), {}).matcher
         except RequestError as error:
             return error.message
-        return None
+        return one_line(matcher.get_error()) if matcher.is_error() else None
 
     def _marks(self) -> tuple[dict[str, int], frozenset[int]]:
         """Added tokens by their text, and the ids of those that are text."""

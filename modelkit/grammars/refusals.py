@@ -6,8 +6,9 @@ import json
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any
 
 from modelkit.errors import RequestError
@@ -76,6 +77,29 @@ class Refusals:
                 while len(self._known) > self._most:
                     self._known.popitem(last=False)
             raise
+
+
+class Verdicts:
+    """On the last so many schemas: why each is refused, None for one that is taken. Safe to use from several
+    threads. look: finds one.
+    """
+
+    def __init__(self, look: Callable[[str], str | None], most: int) -> None:
+        self._look, self._most, self._lock = look, most, threading.Lock()
+        self._known: OrderedDict[bytes, str | None] = OrderedDict()
+
+    def of(self, schema: str) -> str | None:
+        key = blake2b(schema.encode(), digest_size=32).digest()  # the texts of all would be megabytes
+        with self._lock:
+            if key in self._known:
+                self._known.move_to_end(key)
+                return self._known[key]
+        found = self._look(schema)
+        with self._lock:
+            self._known[key] = found
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return found
 
 
 def refused(form: Form, why: str, hint: str | None = None) -> RequestError:

@@ -11,7 +11,7 @@ from modelkit.chat.styles.table import style_named
 from modelkit.errors import RequestError
 from modelkit.grammars import sound
 from modelkit.grammars.forms import Form
-from modelkit.grammars.refusals import Refusals
+from modelkit.grammars.refusals import Refusals, Verdicts
 from modelkit.grammars.shape import shape_of
 from tests.support.walks import words_of
 
@@ -51,16 +51,31 @@ def test_a_form_is_refused_by_its_reason_again(
     assert len(looked_at) == 1
 
 
-def test_a_tool_is_not_looked_at_again_beside_others(looked_at: list[Mapping[str, Any]]) -> None:
+@pytest.mark.parametrize("step", [99_999_971, 17], ids=["refused", "taken"])
+def test_a_tool_is_not_looked_at_again_beside_others(looked_at: list[Mapping[str, Any]], step: int) -> None:
     style = style_named("hermes")
-    wrong = {"type": "object", "properties": {"x": {"multipleOf": 99_999_971}}}
+    wrong = {"type": "object", "properties": {"x": {"multipleOf": step}}}
     counts = set[int]()
     for choice in ("auto", "required", "f"):
         shape = shape_of(style, Opening(), [{"name": "f", "parameters": wrong}], choice)
         assert shape is not None
-        assert len(words_of(style, tokens=True).grammars.shaped(shape).notes) == 1
+        assert len(words_of(style, tokens=True).grammars.shaped(shape).notes) == (step > 17)
         counts.add(len(looked_at))
     assert len(counts) == 1
+
+
+def test_only_the_last_verdicts_are_remembered() -> None:
+    asked = list[str]()
+
+    def look(schema: str) -> str | None:
+        asked.append(schema)
+        return None if schema == "a" else f"no {schema}"
+
+    verdicts = Verdicts(look, 2)
+    assert [verdicts.of(one) for one in "abababcb"] == [None, "no b"] * 3 + ["no c", "no b"]
+    assert asked == ["a", "b", "c"]
+    assert verdicts.of("a") is None
+    assert asked == ["a", "b", "c", "a"]
 
 
 def test_only_the_last_refusals_are_remembered() -> None:
