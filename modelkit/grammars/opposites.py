@@ -111,14 +111,22 @@ class _Reading:
             return alone if any(other is found for case in cases for other in case.others) else cases
         self._work.narrowed |= bool(schema.keys() & {LETTER, CLOSED})
         choices = ("anyOf", "oneOf") if wide else ("anyOf",)
-        taken = {*SAID, "allOf", *choices, *SAYS_NOTHING, *_KEPT, *(("not",) if lists_only(schema) else ())}
+        taken = {
+            *SAID,
+            "$ref",
+            "allOf",
+            *choices,
+            *SAYS_NOTHING,
+            *_KEPT,
+            *(("not",) if lists_only(schema) else ()),
+        }
         others = {key: value for key, value in schema.items() if key not in taken}
         if depth >= _DEEPEST or others.keys() & _OF_OTHERS:
             return alone
         said = said_of(schema)
         found = [] if said is None else [replace(said, others=(others,)) if others else said]
-        parts = [[one] for one in schema.get("allOf", ())] + [schema[key] for key in choices if key in schema]
-        for part in parts:
+        every = [*schema.get("allOf", ()), *([{"$ref": schema["$ref"]}] if "$ref" in schema else [])]
+        for part in [*([one] for one in every), *(schema[key] for key in choices if key in schema)]:
             inner = [case for one in part for case in self.cases(one, depth + 1, wide=wide)]
             found = both(found, inner, self._work)
         return found

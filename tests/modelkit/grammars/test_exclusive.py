@@ -47,6 +47,18 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"a": "x"}],
         [{"a": "x", "b": "x"}, {"b": "x"}],
     ),
+    "references with remarks, and more, beside them": (
+        {
+            "oneOf": [
+                {"$ref": "#/$defs/T", "description": "a text"},
+                {"$ref": "#/$defs/O", "required": ["a"]},
+                {"$ref": "#/$defs/O", "required": ["b"], "title": "b"},
+            ],
+            "$defs": {"T": {**TEXT, "format": "uri"}, "O": of(a={"format": "uri"}, b={"format": "uri"})},
+        },
+        ["https://a.b", {"a": "https://a.b"}, {"b": "https://a.b"}],
+        [{}, {"a": "https://a.b", "b": "https://a.b"}],
+    ),
     "ways in ways": (
         {"oneOf": [{"oneOf": [of("k", k={"const": "a"}), of("k", k={"const": "b"})]}, of(k={"const": "b"})]},
         [{"k": "a"}, {}],
