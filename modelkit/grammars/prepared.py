@@ -49,7 +49,8 @@ def _prepared(text: str) -> Prepared:
     text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
     text = _with_few_names(with_known_names(as_meant(text, marked='"oneOf"' in text)))
     text, several = _with_exclusive(text)
-    text = _without_circles(_without_impossible(_with_names_apart(_without_letters(text))))
+    text = _with_names_apart(_with_later_lists(_without_letters(text)))
+    text = _without_circles(_without_impossible(text))
     return Prepared(_with_near_bounds(text), unseen or refused, several)
 
 
@@ -147,8 +148,10 @@ def _with_all_evaluated(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _with_later_lists(text: str) -> str:
-    """The library forgets `prefixItems` beside `additionalItems`, which says nothing there."""
-    if '"additionalItems"' not in text:
+    """The library forgets `prefixItems` beside `additionalItems`, which says nothing there, and in schemas of
+    earlier drafts, which have it where something was written out.
+    """
+    if '"additionalItems"' not in text and not ('"prefixItems"' in text and '"$schema"' in text):
         return text
     root = json.loads(text)
     if not isinstance(root, dict):

@@ -21,6 +21,7 @@ from tests.support.walks import words_of
 
 FORMATS = ["ipv4", "ipv6"]
 OPEN = {"additionalProperties": True}
+OLD = "http://json-schema.org/draft-07/schema#"
 CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
     "open objects that overlap": (
         {"oneOf": [{**of("a", a=NUMBER), **OPEN}, {**of("b", b=TEXT), **OPEN}]},
@@ -186,6 +187,22 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [["a"], ["c", "a"], ["b", "c", "a"]],
         [[], ["a", "a"], ["a", "b", "a"]],
     ),
+    "each item once, as zod says it": (
+        {"$schema": OLD, "type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True, "minItems": 1},
+        [["a"], ["b", "a"]],
+        [[], ["a", "a"]],
+    ),
+    "lists as earlier drafts have them": (
+        {
+            "$schema": OLD,
+            "oneOf": [
+                {"type": "array", "items": [NUMBER, TEXT], "additionalItems": False, "minItems": 1},
+                {"type": "array", "items": [NUMBER], "minItems": 2},
+            ],
+        },
+        [[1], [1, 2], [1, "x", 2]],
+        [[1, "x"], [], ["x"]],
+    ),
     "truths once, or nothing": (
         {"type": ["array", "null"], "items": {"type": "boolean"}, "uniqueItems": True},
         [None, [], [True], [False, True]],
@@ -207,7 +224,8 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
     schema, good, bad = CASES[case]
-    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker(FORMATS))
+    draft = jsonschema.Draft7Validator if "$schema" in schema else jsonschema.Draft202012Validator
+    validator = draft(schema, format_checker=jsonschema.FormatChecker(FORMATS))
     assert [value for value in (*good, *bad) if validator.is_valid(value)] == good
     grammar = grammar_of(schema)
     assert [value for value in good if not taken(grammar, value)] == []
