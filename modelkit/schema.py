@@ -3,7 +3,8 @@
 To the letter, a schema that lists `properties` and says nothing of `additionalProperties` allows any others
 too, and a model that is free to invent properties goes on inventing them until it is cut off. llama.cpp,
 Ollama and OpenAI's strict mode take such a schema as closed, and so does this; who wants an open one says
-`additionalProperties: true`.
+`additionalProperties: true`. So it is where patterns describe the names and nothing else is said of any:
+pydantic writes `dict[Annotated[str, Field(pattern=..)], int]` so, and reads no other names.
 
 `unevaluatedProperties` and `unevaluatedItems` are `additionalProperties` and `items` where nothing but the
 schema itself describes the value. Where other parts of it do, they are written out before
@@ -12,7 +13,8 @@ schema itself describes the value. Where other parts of it do, they are written 
 OpenAPI's `nullable` is the type null beside the one that is named, as its version 3.0.3 has it.
 
 An object stays as it was written where closing it could contradict what else is said of the same value: by
-allOf or by $ref beside its own properties, by patternProperties, by a required name that is not listed.
+allOf or by $ref beside its own properties, by patternProperties beside them, by a required name that is not
+listed.
 """
 
 import json
@@ -119,7 +121,7 @@ def _closing(root: _Schema) -> list[_Schema]:
             continue
         seen.add((id(schema), shared))
         parts = list(_parts(schema, root))
-        shared = shared or len(parts) + ("properties" in schema) > 1
+        shared = shared or len(parts) + any(key in schema for key in _NAMED_CHILDREN) > 1
         alone[id(schema)] = schema
         if shared:
             joined.add(id(schema))
@@ -130,7 +132,10 @@ def _closing(root: _Schema) -> list[_Schema]:
 
 def _open_by_omission(schema: _Schema) -> bool:
     properties, required = schema.get("properties"), schema.get("required", [])
-    if not isinstance(properties, dict) or any(key in schema for key in _SAYS):
+    said = [key for key in _SAYS if key in schema]
+    if said == ["patternProperties"] and properties is None:
+        return bool(schema["patternProperties"]) and required == []
+    if not isinstance(properties, dict) or said:
         return False
     least = schema.get("minProperties", 0)
     if not isinstance(least, int) or least > len(properties):

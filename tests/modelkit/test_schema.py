@@ -42,6 +42,10 @@ CLOSED: dict[str, tuple[Any, Any]] = {
         {"$defs": {"T": SHUT}, "items": {"allOf": [{"$ref": "#/$defs/T"}], "title": "t"}},
     ),
     "values of an open object": ({"additionalProperties": A}, {"additionalProperties": SHUT}),
+    "names that patterns describe": (
+        {"patternProperties": {"^a": {}}, "minProperties": 1},
+        {"patternProperties": {"^a": {}}, "minProperties": 1, "additionalProperties": False},
+    ),
     "a tree": (
         {"properties": {"next": {"$ref": "#"}}},
         {"properties": {"next": {"$ref": "#"}}, "additionalProperties": False},

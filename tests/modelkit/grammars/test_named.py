@@ -27,7 +27,11 @@ def circle(inner: dict[str, Any]) -> dict[str, Any]:
 
 CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
     "patterns that overlap": (
-        {"type": "object", "patternProperties": {"^a": NUMBER, "b$": {"maximum": 3}}},
+        {
+            "type": "object",
+            "patternProperties": {"^a": NUMBER, "b$": {"maximum": 3}},
+            "additionalProperties": True,
+        },
         [{"ab": 2}, {"a": 5}, {"xb": "s"}, {"q": None}],
         [{"ab": 5}, {"ab": "s"}, {"a": "s"}, {"xb": 5}],
     ),
@@ -53,7 +57,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         [{"b": 0}, {"a": "x"}, {"d": 1}, {"b": 1, "a": 0, "c": "x", "cc": "x"}],
     ),
     "a pattern of one name beside others": (
-        {"type": "object", "patternProperties": {"^a$": NUMBER}, "required": ["a"]},
+        {"patternProperties": {"^a$": NUMBER}, **of("a"), "additionalProperties": True},
         [{"a": 1}, {"a": 1, "b": "x"}],
         [{}, {"a": "x"}, {"b": 1}],
     ),
