@@ -63,6 +63,8 @@ _AUTHORITY = (
     rf"(({_PLAIN}|:|{_CODED})*@)?(\[({_IPV6}|[Vv][0-9A-Fa-f]+\.({_PLAIN}|:)+)\]|({_PLAIN}|{_CODED})*)"
     r"(:[0-9]*)?"
 )
+_BASE64 = r"([A-Za-z0-9+\/]{4})*([A-Za-z0-9+\/]{2}==|[A-Za-z0-9+\/]{3}=)?"
+_UUID = r"[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-{version}[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}"
 
 FORMATS = {
     "date": _DATE,  # RFC 3339, full-date
@@ -80,6 +82,9 @@ FORMATS = {
         rf"[A-Za-z][A-Za-z0-9+\-.]*:(\/\/{_AUTHORITY}(\/{_PATH}*)*|\/({_PATH}+(\/{_PATH}*)*)?"
         rf"|{_PATH}+(\/{_PATH}*)*|)(\?{_QUERY})?(#{_QUERY})?"
     ),
+    **dict.fromkeys(("base64", "byte"), _BASE64),  # of pydantic and of OpenAPI: RFC 4648
+    "ipvanyaddress": f"{_IPV4}|{_IPV6}",  # these are pydantic's alone
+    **{f"uuid{version}": _UUID.replace("{version}", str(version)) for version in range(1, 9)},
 }
 """Regular expressions of whole texts."""
 

@@ -18,7 +18,22 @@ _DEEPEST, _MOST = 64, 20_000  # of parts that are looked at, and of patterns' ch
 _MOST_WAYS = 1 << 20  # through a stranger's pattern, on no text: a fraction of a second
 _PASSED_OVER = re.compile(r"[*{]|\)\+")  # repetitions that no text may take or not
 _OTHERS_SET = re.compile(r"\[[^\]]*(\[|--|&&|~~|\|\|)")  # sets in sets, of which `re` warns
-_NEVER_EMPTY = ("date", "time", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid")
+_NEVER_EMPTY = frozenset(
+    {
+        "date",
+        "time",
+        "date-time",
+        "duration",
+        "email",
+        "hostname",
+        "ipv4",
+        "ipv6",
+        "ipvanyaddress",
+        "uri",
+        "uuid",
+    }
+    | {f"uuid{version}" for version in range(1, 9)}
+)
 
 
 def fits(value: object, schema: object, root: Mapping[str, Any]) -> bool:
