@@ -45,7 +45,8 @@ def prepared(text: str) -> Prepared:
 
 
 def _prepared(text: str) -> Prepared:
-    text, unseen = _with_all_evaluated(_with_definitions(with_links(_without_letters(text))))
+    text = _with_held_patterns(_with_definitions(with_links(_without_letters(text))))
+    text, unseen = _with_all_evaluated(text)
     text, refused = _without_conditions(_with_plain_lists(_with_later_lists(text)))
     text = _with_few_names(with_known_names(as_meant(text, marked='"oneOf"' in text)))
     text, several = _with_exclusive(text)
@@ -71,6 +72,15 @@ def _without_impossible(text: str) -> str:
     from modelkit.grammars.impossible import without_impossible
 
     return without_impossible(text)
+
+
+def _with_held_patterns(text: str) -> str:
+    if '"format"' not in text or '"pattern"' not in text:
+        return text
+    from modelkit.grammars.beside import with_held_patterns
+
+    root = json.loads(text)
+    return json.dumps(root) if isinstance(root, dict) and with_held_patterns(root) else text
 
 
 def _with_few_names(text: str) -> str:

@@ -94,12 +94,14 @@ def _left_out(root: dict[str, Any]) -> dict[str, str] | None:
             continue
         seen.add(id(schema))
         name = schema.get("format")
-        if isinstance(name, str) and name not in FORMATS and _may_be(schema, "string"):
+        # A pattern says what is meant (`beside`).
+        silent = isinstance(name, str) and name not in FORMATS and "pattern" not in schema
+        if silent and _may_be(schema, "string"):
             places.setdefault(f"any text is taken for {name!r}", at)
             del schema["format"]
             changed = True
         for said in (schema.get(key) for key in _CONTENT):
-            if isinstance(said, str) and _may_be(schema, "string"):
+            if isinstance(said, str) and said != name and _may_be(schema, "string"):
                 places.setdefault(f"any text is taken for {said!r}", at)
         if isinstance(schema.get(_UNIQUE), bool) and not _held_once(schema, root):
             if schema.pop(_UNIQUE) and _may_be(schema, "array"):
