@@ -89,7 +89,7 @@ class _Loosening:
             held = schema.pop(key)
             without = self._why(schema, must=must)
             if without is None or without != why:
-                self.said.append(f"{key} of {at}: {_not_understood(key, held) or why}")
+                self.said.append(f"{key} of {at}: {_in_words(key, held, why)}")
                 if without is None:
                     return
                 why = without
@@ -111,14 +111,14 @@ class _Loosening:
         return "no value has it" if why is not None and "property 'x' is unsatisfiable" in why else why
 
 
-def _not_understood(key: str, value: Any) -> str | None:
-    """Why a pattern is not taken, in our words where we have some."""
+def _in_words(key: str, value: Any, why: str) -> str:
+    """Why a keyword is not taken, in our words where we have some."""
     try:
         if key == "pattern" and isinstance(value, str):
             whole(value)
-        return None
     except NotUnderstood as error:
         return str(error)
+    return "no grammar holds it" if f'Unimplemented keys: ["{key}"]' in why else why
 
 
 def counted(text: str) -> list[str]:
