@@ -20,9 +20,9 @@ def cut(answer: "Generation", model: "Offers") -> str | None:
         return None
     if answer.cut == "context":
         full = f"the context of {count(model.context_length, 'token')} is full"
-        return f"the answer is cut: {full}; with context_shift=on it goes on"
+        return f"the answer was cut short: {full}; context_shift=on would let it continue"
     made = answer.usage.generated_tokens
-    return f"the answer is cut: num_predict allows {count(made, 'token')}"
+    return f"the answer was cut short: num_predict allows {count(made, 'token')}"
 
 
 def left_out(answer: "Generation", model: "Offers") -> str | None:
@@ -43,7 +43,7 @@ def forgot(answer: "Generation") -> str | None:
     if not dropped:
         return None
     return (
-        f"the context was full: {count(dropped, 'earlier token')} had to be forgotten for the answer to go on"
+        f"the context was full: {count(dropped, 'earlier token')} had to be forgotten to continue the answer"
     )
 
 
@@ -67,7 +67,7 @@ def timings(answer: "Generation", model: "Offers") -> str:
     computed = usage.prompt_tokens - usage.cached_tokens
     # The first token comes out of the prompt's own pass, so decoding made one less.
     made = max(usage.generated_tokens - 1, 0)
-    known = f", {usage.cached_tokens:,} of them read before" if usage.cached_tokens else ""
+    known = f", {usage.cached_tokens:,} of them cached" if usage.cached_tokens else ""
     rows = [
         (
             "prompt ",
@@ -108,7 +108,7 @@ def _ending(answer: "Generation") -> str:
 def _drafts(usage: "Usage") -> str:
     by = [f"{one.drafter} {one.accepted_tokens} of {one.drafted_tokens}" for one in usage.drafts]
     names = f" ({', '.join(by)})" if len(by) > 1 else ""
-    said = f"{usage.accepted_tokens} of {count(usage.drafted_tokens, 'guessed token')} were right{names}"
+    said = f"{usage.accepted_tokens} of {count(usage.drafted_tokens, 'drafted token')} accepted{names}"
     return f"{said}; {count(usage.generated_tokens, 'token')} in {count(usage.rounds + 1, 'pass', 'passes')}"
 
 

@@ -25,10 +25,10 @@ _TEXT_CHARACTERS = 44
 
 @click.group("cache", cls=Group)
 def command() -> None:
-    """List, show or clear the prompts that are kept on disk.
+    """List, show or clear the prompts cached on disk.
 
-    Nothing is kept there unless `run --cache-disk SIZE` or MODELKIT_CACHE_DISK allows it. Packages with the
-    same weights share what is kept, whatever their system text, template or parameters.
+    Nothing is cached there unless `run --cache-disk SIZE` or MODELKIT_CACHE_DISK allows it. Packages with the
+    same weights share their cache, whatever their system message, template or parameters.
     """
 
 
@@ -36,9 +36,9 @@ def command() -> None:
 @click.argument("name", required=False, shell_complete=complete_name)
 @json_option
 def list_command(name: str | None, as_json: bool) -> None:
-    """List what is kept, by model; with NAME, of that package only.
+    """List what is cached for each model; with NAME, for that package only.
 
-    TOKENS counts each page once: prompts that begin alike share the pages of their beginning.
+    TOKENS counts each page once: prompts with the same beginning share its pages.
     """
     facts = _facts(name)
     if as_json:
@@ -58,10 +58,10 @@ def list_command(name: str | None, as_json: bool) -> None:
 @click.argument("name", shell_complete=complete_name)
 @json_option
 def show_command(name: str, as_json: bool) -> None:
-    """Show what is kept for the package NAME, as a tree: prompts that begin alike share their branches.
+    """Show what is cached for the package NAME, as a tree: prompts with the same beginning share branches.
 
-    Each line has the first token's place and the number of tokens, bytes, the kinds of layers that are held,
-    and the text that it begins with.
+    Each line has the position of the first token, the number of tokens, their size, the kinds of layers
+    cached, and the first words of the text.
     """
     from modelkit.prefixes import disk_tree
     from modelkit.settings import Settings
@@ -79,9 +79,9 @@ def show_command(name: str, as_json: bool) -> None:
 @click.argument("name", required=False, shell_complete=complete_name)
 @json_option
 def clear_command(name: str | None, as_json: bool) -> None:
-    """Remove what is kept: all of it, or that of the package NAME and of those with the same weights.
+    """Clear the cache: all of it, or that of the package NAME and of packages with the same weights.
 
-    Running commands are not disturbed; what they keep in memory stays.
+    Running commands are not disturbed and keep what they have in memory.
     """
     from modelkit.prefixes import model_digest, prefix_folder
     from modelkit.settings import Settings

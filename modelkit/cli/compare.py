@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     "--text",
     "file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="The text to compare on (UTF-8); without one A writes it. For embeddings: one text a line.",
+    help="Text to compare on (UTF-8); by default A writes it. For embeddings: one text per line.",
 )
-@click.option("--embeddings", is_flag=True, help="Compare vectors of texts, as is done with encoders.")
+@click.option("--embeddings", is_flag=True, help="Compare the vectors that the models make of texts.")
 @json_option
 def command(a: str, b: str, file: Path | None, embeddings: bool, as_json: bool) -> None:
-    """Compare the model B with the model A: packages, folders (./folder) or GGUF files of one vocabulary.
+    """Compare the model B with the model A: packages, folders (./folder) or GGUF files.
 
-    KL is how far B's predictions are from A's, in nats per token, and back; SPEED is measured with the two
-    taking turns, one token after the other.
+    KL is the divergence of B's predictions from A's, in nats per token, and of A's from B's. SPEED is
+    measured while the two take turns, token by token. Both need the same vocabulary.
 
-    NAME+ADAPTER is a package with that adapter of its own, NAME+ONE+TWO=0.5 with two, the second at that
-    scale. The other model then has those that are named behind it, and no more. Where neither name has a
-    plus, both have all of theirs.
+    NAME+ADAPTER is a package with one of its adapters, NAME+ONE+TWO=0.5 with two, the second at scale 0.5.
+    The other model then has only the adapters that its own name lists. If neither name has a plus, both
+    models have all their adapters.
 
-    Two encoders, or any two models with --embeddings, are compared by the vectors that they make of the lines
-    of FILE: cosines, whether a text has the same nearest other text, and the rank correlation of how alike
-    texts are. Vocabularies may differ then.
+    Two encoders, or any two models with --embeddings, are compared by the vectors that they make of the
+    lines of FILE: cosine similarity, whether each text has the same nearest neighbour, and the rank
+    correlation of similarities. Their vocabularies may differ.
 
     \b
     modelkit compare island island-q4

@@ -14,7 +14,8 @@ from modelkit.cli.terminal.ui import json_option
 def command(source: str, target: str, as_json: bool) -> None:
     """Give the package SOURCE the second name TARGET.
 
-    The two share all their bytes. What TARGET stood for before is freed if nothing else needs it.
+    The two share all their files. If TARGET named another package before, files that nothing else needs are
+    deleted.
     """
     from modelkit.store import Name
 

@@ -59,7 +59,7 @@ def _formats() -> list[tuple[str, str]]:
     """The table of formats for --help."""
     return [
         (row.name, row.help + (f" (also: {', '.join(row.aliases)})" if row.aliases else "")) for row in MAIN
-    ] + [("q4g32, q4g128", "any q format in groups of 32 or 128; without g they are of 64")]
+    ] + [("q4g32, q4g128", "any q format with groups of 32 or 128 weights instead of 64")]
 
 
 @click.command("create", cls=Explained, tables={"Formats": _formats()})
@@ -69,27 +69,31 @@ def _formats() -> list[tuple[str, str]]:
     "--file",
     default="Modelfile",
     type=click.Path(path_type=Path),
-    help="The Modelfile; - reads it from standard input. [./Modelfile]",
+    help="The Modelfile; - for standard input. [./Modelfile]",
 )
-@click.option("-q", "--quantize", type=FormatName(), help="Store the target's weights so.")
+@click.option("-q", "--quantize", type=FormatName(), help="Format for the target's weights.")
 @click.option(
     "--quantize-draft",
     "--draft-quantize",
     type=FormatName("auto"),
-    help="Store the draft's weights so; auto: as makes the pair fastest.",
+    help="Format for the draft's weights; auto chooses the one that makes the pair fastest.",
 )
-@click.option("--target-bits", metavar="BITS", help="Find formats for so many bits per weight, such as 4.5.")
-@click.option("--target-size", metavar="SIZE", help="Find formats for so many bytes, such as 5GB.")
-@click.option("--quality", type=click.Choice(QUALITIES), help="How to choose: fast, measured, learned.")
+@click.option(
+    "--target-bits", metavar="BITS", help="Find formats that average this many bits per weight, such as 4.5."
+)
+@click.option("--target-size", metavar="SIZE", help="Find formats that fit this size, such as 5GB.")
+@click.option("--quality", type=click.Choice(QUALITIES), help="How formats are chosen.")
 @click.option(
     "--calibration",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="A text to compare on; without one the model writes its own. For embeddings, a text on each line.",
+    help="Text to measure formats on; by default the model writes one. For embeddings: one text per line.",
 )
-@click.option("--plain", is_flag=True, help="Every matrix alike; else sensitive ones get more bits.")
-@click.option("--fuse-adapters", is_flag=True, help="Make adapters part of the weights, for good.")
-@click.option("--dry-run", is_flag=True, help="Show what would become of every tensor; write nothing.")
-@click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
+@click.option(
+    "--plain", is_flag=True, help="Use one format for every matrix; by default sensitive ones get more bits."
+)
+@click.option("--fuse-adapters", is_flag=True, help="Merge adapters into the weights permanently.")
+@click.option("--dry-run", is_flag=True, help="Show the plan for every tensor; write nothing.")
+@click.option("--offline", is_flag=True, help="Download nothing; use only what is on this machine.")
 @json_option
 def command(
     name: str | None,
@@ -108,10 +112,10 @@ def command(
 ) -> None:
     """Make the package NAME from a Modelfile.
 
-    Without NAME the package is called like the folder that holds the Modelfile. Everything that can be
-    refused is refused before the first byte is written, and a package of that name stays as it was until the
-    new one is whole. --quantize and --quantize-draft take the place of QUANTIZE lines in the Modelfile.
-    Paths count from the Modelfile's folder; of one from standard input, from the current folder.
+    Without NAME, the package gets the name of the folder that holds the Modelfile. Everything is checked
+    before the first byte is written, and an existing package of that name stays as it is until the new one
+    is complete. --quantize and --quantize-draft override QUANTIZE lines in the Modelfile. Paths in it are
+    relative to its folder, or to the current folder if it comes from standard input.
 
     \b
     modelkit create story -f Modelfile --quantize q4 --quantize-draft q4

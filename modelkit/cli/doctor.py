@@ -35,14 +35,14 @@ _PACKAGES = (
 
 
 @click.command("doctor")
-@click.option("--hosts", is_flag=True, help="Examine the machines that mlx.launch has started this on.")
+@click.option("--hosts", is_flag=True, help="Examine all machines on which mlx.launch started this.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, hosts: bool, as_json: bool) -> None:
-    """Say what modelkit runs on here: versions, device, memory, kernels, BLAS, the store and its disk.
+    """Show what modelkit runs on here: versions, device, memory, kernels, BLAS, the store and its disk.
 
-    Paste it into a bug report. It names no package of the store. With --hosts it says of several machines
-    whether they reach each other, how fast, and what each of them has.
+    Paste the output into bug reports; it names no packages. With --hosts, it shows of several machines what
+    each has, whether they reach each other, and how fast.
     """
     if hosts:
         from modelkit.cli.hosts import examine as examine_hosts

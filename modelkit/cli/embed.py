@@ -27,18 +27,19 @@ _LONGEST = 16 << 20  # characters of a text
 @click.command("embed")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("texts", nargs=-1, type=TEXT, metavar="[TEXT]...")
-@click.option("--dimensions", type=Whole(1), help="Only so many elements of each vector.")
-@click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long, in place of cutting it.")
+@click.option("--dimensions", type=Whole(1), help="Keep only the first N elements of each vector.")
+@click.option("--no-truncate", is_flag=True, help="Refuse a text that is too long instead of cutting it.")
 @click.option(
-    "--prompt-name", type=TEXT, metavar="NAME", help="Which of the model's prompts stands before each text."
+    "--prompt-name", type=TEXT, metavar="NAME", help="Which of the model's prompts to put before each text."
 )
 @adapter_options
 @rank_options
 @json_option
 def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
-    """Print a vector of length 1 for each TEXT, made by the model NAME, as a JSON list on a line of its own.
+    """Print the vector that the model NAME makes of each TEXT: a JSON list per line, normalized to length 1.
 
-    Without TEXT, or with -, each line of standard input is one. A text without tokens has a vector of zeros.
+    Without TEXT, or with -, each line of standard input is a text. A text without tokens has a vector of
+    zeros.
     """
     from modelkit.requests.attached import read_texts
     from modelkit.verbs import load

@@ -37,16 +37,20 @@ _HOW = {"copied": "the same bytes", "converted": "the same numbers", "rounded": 
     "--adapter",
     type=TEXT,
     metavar="ADAPTER",
-    help="Write this adapter of the package alone (DIR only).",
+    help="Write only this adapter of the package (DIR only).",
 )
 @click.option(
     "--form",
     type=click.Choice(FORMS),
-    help="Whose form the folder gets. Of an adapter: peft (the default) or mlx-lm. Of a model: mlx-lm, whose "
-    "names, shapes and fields it has then.",
+    help="Whose file layout to write. For an adapter: peft (the default) or mlx-lm. For a model: mlx-lm, "
+    "with the names, shapes and fields that it expects.",
 )
-@click.option("--copy", is_flag=True, help="Copy the files, to own and change them (DIR only).")
-@click.option("--draft", is_flag=True, help="Write the package's draft, not the model (GGUF only).")
+@click.option(
+    "--copy",
+    is_flag=True,
+    help="Copy the files instead of linking them, so that you can change them (DIR only).",
+)
+@click.option("--draft", is_flag=True, help="Write the package's draft instead of the model (GGUF only).")
 @json_option
 def command(
     name: str,
@@ -57,20 +61,20 @@ def command(
     draft: bool,
     as_json: bool,
 ) -> None:
-    """Lay the package NAME out in DIR, a new or empty folder, or write it as FILE.gguf.
+    """Write the package NAME to DIR, a new or empty folder, or to the file FILE.gguf.
 
-    In a folder files are hard links to the store's own read-only files where the disk allows it, so they take
-    no space; elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools take the
-    folder as it is; what mlx-lm is known to compute otherwise is said. With --form mlx-lm the folder has the
-    names, shapes and fields that mlx-lm's classes ask for, wherever these then compute the model as it is.
-    Files with GGUF's blocks (K-quants, i-quants), which only modelkit reads, are written anew in MLX's own
-    form, after a table says of what size and how exact.
+    The files in a folder are hard links to the store's read-only files where the disk allows it, and take
+    no space; elsewhere, and with --copy, they are copies. `mlx_lm.load(DIR)` and other MLX tools load the
+    folder as it is; a note says where mlx-lm is known to compute something else. With --form mlx-lm, the
+    folder has the names, shapes and fields that mlx-lm's classes expect, wherever these then compute the
+    same model. Weights in GGUF's blocks (K-quants, i-quants), which only modelkit reads, are rewritten in
+    MLX's formats, after a table shows their sizes and which of them stay exact.
 
-    A name that ends with .gguf makes one file for llama.cpp and its kin, tokenizer and chat template
-    included. Weights stay exact where GGUF has a type for them; what is rounded is said before it is written.
+    A name that ends in .gguf makes one file for llama.cpp and programs based on it, with tokenizer and chat
+    template. Weights stay exact where GGUF has a type for them; what must be rounded is shown first.
 
-    With --adapter the folder gets one adapter of the package in PEFT's form or, with --form mlx-lm, in that
-    which `mlx_lm.load(MODEL, adapter_path=DIR)` takes, and nothing else.
+    With --adapter, the folder holds nothing but that adapter, in PEFT's form or, with --form mlx-lm, in the
+    form that `mlx_lm.load(MODEL, adapter_path=DIR)` takes.
 
     \b
     modelkit export story story-folder

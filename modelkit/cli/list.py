@@ -16,9 +16,9 @@ from modelkit.cli.terminal.ui import ago, json_option, size
 @click.argument("prefix", default="", shell_complete=complete_name)
 @json_option
 def command(prefix: str, as_json: bool) -> None:
-    """List the packages in the store, newest first; with PREFIX, those whose names begin so.
+    """List the packages in the store, newest first; with PREFIX, those whose names begin with it.
 
-    SIZE counts every file of a package once; packages that share files share their space too.
+    SIZE counts every file of a package; files that several packages share take space only once.
     """
     from modelkit.showing.row import describe
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 @click.option(
     "--keep-alive",
     metavar="TIME",
-    help="How long it stays when idle, such as 1h; -1: for ever; 0: not at all.",
+    help="How long it stays loaded when idle, such as 1h; -1 is forever, 0 not at all.",
 )
 @json_option
 def command(name: str, **options: Any) -> None:
-    """Have the running server load the model NAME, so that the first answer comes at once.
+    """Load the model NAME into the running server, so that its first answer comes without delay.
 
-    NAME+ADAPTER, as requests name an adapter of the package, is the same model.
+    NAME+ADAPTER, by which requests choose an adapter of the package, means the same model.
     """
     from modelkit.client.fields import Said
     from modelkit.durations import read_keep_alive

@@ -18,15 +18,15 @@ _LONGEST_BYTES = 64 << 10
 
 @click.command("login")
 @click.argument("host")
-@click.option("-u", "--username", type=TEXT, metavar="USER", help="Who you are there. [asked for]")
+@click.option("-u", "--username", type=TEXT, metavar="USER", help="Your user name there. [asked for]")
 @click.option("--password-stdin", is_flag=True, help="Read the password, or a token, from standard input.")
 @insecure_option
 @json_option
 def command(host: str, username: str | None, password_stdin: bool, insecure: bool, as_json: bool) -> None:
-    """Keep a name and password for the registry HOST, once it has taken them.
+    """Save a name and password for the registry HOST, after the registry has accepted them.
 
-    They are kept where Podman and skopeo keep theirs, in containers/auth.json, readable for you alone. What
-    Docker keeps for a registry, itself or by its helpers, is used as well, and is never written to.
+    They are saved where Podman and skopeo save theirs, in containers/auth.json, readable only by you.
+    Logins of Docker and its credential helpers are used too, and never changed.
 
     \b
     modelkit login registry.example.org -u amy

@@ -10,7 +10,7 @@ from modelkit.cli.terminal.ui import json_option
 @click.argument("host")
 @json_option
 def command(host: str, as_json: bool) -> None:
-    """Forget the name and password that `modelkit login` keeps for the registry HOST."""
+    """Delete the name and password that `modelkit login` saved for the registry HOST."""
     from modelkit.fetch.registry.login import host_of, logout
     from modelkit.settings.places import credential_files
 

@@ -29,25 +29,25 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("modelkit.cli.create", "Make a package from a Modelfile."),
     "pull": ("modelkit.cli.pull", "Fetch a model from the hub or elsewhere."),
     "run": ("modelkit.cli.run", "Generate text, once or in a conversation."),
-    "embed": ("modelkit.cli.embed", "Make vectors of texts."),
+    "embed": ("modelkit.cli.embed", "Turn texts into vectors."),
     "list": ("modelkit.cli.list", "List the packages in the store (also: ls)."),
     "serve": ("modelkit.cli.serve", "Serve models over HTTP."),
-    "ps": ("modelkit.cli.ps", "List the models that the server has in memory."),
-    "load": ("modelkit.cli.load", "Have the server load a model."),
-    "stop": ("modelkit.cli.stop", "Have the server let go of a model."),
+    "ps": ("modelkit.cli.ps", "List the models that the server has loaded."),
+    "load": ("modelkit.cli.load", "Load a model into the running server."),
+    "stop": ("modelkit.cli.stop", "Unload a model from the running server."),
     "show": ("modelkit.cli.show", "Show what a package holds."),
-    "plan": ("modelkit.cli.plan", "Say which machines would have which part of a model."),
-    "compare": ("modelkit.cli.compare", "Compare two models on one text."),
+    "plan": ("modelkit.cli.plan", "Show how several machines would share a model."),
+    "compare": ("modelkit.cli.compare", "Compare two models on the same text."),
     "cp": ("modelkit.cli.copy", "Give a package a second name."),
     "rm": ("modelkit.cli.remove", "Remove packages."),
-    "export": ("modelkit.cli.export", "Lay a package out as a folder that other tools load."),
+    "export": ("modelkit.cli.export", "Write a package as a folder or GGUF file for other tools."),
     "push": ("modelkit.cli.push", "Send a package to a registry."),
-    "login": ("modelkit.cli.login", "Keep a name and password for a registry."),
-    "logout": ("modelkit.cli.logout", "Forget a name and password."),
-    "verify": ("modelkit.cli.verify", "Read every stored byte again and compare digests."),
+    "login": ("modelkit.cli.login", "Save a name and password for a registry."),
+    "logout": ("modelkit.cli.logout", "Delete a saved name and password."),
+    "verify": ("modelkit.cli.verify", "Check stored files against their digests."),
     "cache": ("modelkit.cli.cache", "List, show or clear the prompts kept on disk."),
-    "prune": ("modelkit.cli.prune", "Free what no package needs."),
-    "doctor": ("modelkit.cli.doctor", "Say what modelkit runs on here."),
+    "prune": ("modelkit.cli.prune", "Delete files that no package needs."),
+    "doctor": ("modelkit.cli.doctor", "Show what modelkit runs on here."),
 }
 ALIASES = {"ls": "list"}
 
@@ -142,7 +142,7 @@ def cli() -> None:
     modelkit create mymodel -f Modelfile --quantize q4
     modelkit run mymodel "Why is the sky blue?"
 
-    The store is under ~/.modelkit, or where MODELKIT_HOME says.
+    The store is in ~/.modelkit, or in the folder that MODELKIT_HOME names.
     """
     show_warnings()
 

@@ -22,11 +22,11 @@ from modelkit.cli.terminal.ui import json_option
 @machine_options
 @json_option
 def command(name: str, as_json: bool, **options: Any) -> None:
-    """Say which of several machines would have which part of the model NAME.
+    """Show which part of the model NAME each of several machines would have.
 
-    Stages have layers one behind the other, and give the same bits as one machine. Ranks that share a stage
-    have a part of every layer each, and exchange sums twice per layer. Only headers are read, so that plans
-    can be made where the model would never fit.
+    Stages hold consecutive layers, and give the same bits as one machine. Ranks that share a stage hold a
+    part of each of its layers, and exchange sums twice per layer. Only headers are read, so a plan can be
+    made on a machine where the model would never fit.
 
     \b
     modelkit plan big --hosts hosts.json --memory 512GB

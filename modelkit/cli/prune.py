@@ -14,14 +14,17 @@ if TYPE_CHECKING:
 
 
 @click.command("prune")
-@click.option("-n", "--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
 @json_option
 def command(dry_run: bool, as_json: bool) -> None:
-    """Free what no package needs: blobs, files of killed commands, conversions that lost a blob, and slices
-    of weights that this machine was given as one of several, which the next start fetches again.
+    """Delete files that no package needs.
 
-    Nothing that a running command uses is touched, and nothing at all while a package cannot be read. Prompts
-    that are kept on disk stay (`modelkit cache clear` removes them), but for what a killed run left of one.
+    These are unused blobs, leftovers of killed commands, records of conversions whose blobs are gone, and
+    the slices of weights that this machine received to run a model together with others (the next start
+    fetches them again).
+
+    Nothing that a running command uses is touched, and nothing at all while any package cannot be read.
+    Prompts cached on disk stay (`modelkit cache clear` removes them), except half-written ones.
     """
     from dataclasses import replace
 

@@ -18,11 +18,11 @@ _PARTS = (("weights", "weight_bytes"), ("draft", "draft_bytes"), ("adapters", "a
 @click.command("ps")
 @json_option
 def command(as_json: bool) -> None:
-    """List the models that the running server has in memory.
+    """List the models that the running server has loaded.
 
-    SIZE is what a model takes: weights, those of its draft, room for conversations, and what is kept of
-    earlier prompts; a line below says how much of these may be kept. ROWS are answers under way and
-    requests that wait. UNTIL is when it leaves unless it is used.
+    SIZE is the memory that a model takes: its weights, those of its draft, room for conversations, and
+    cached prompts; a line below the table shows the limit for cached prompts. ROWS counts answers in
+    progress and requests that wait. UNTIL is when the model is unloaded if nobody uses it.
     """
     from modelkit.client.fields import Said
 

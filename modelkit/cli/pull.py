@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 @click.command("pull")
 @click.argument("address")
-@click.option("--name", metavar="NAME", help="What to call the package. [as it is called there]")
-@click.option("-q", "--quantize", type=FormatName(), help="Store the weights so, where it is no package yet.")
-@click.option("--outline", is_flag=True, help="Leave out the weights, of which ranks fetch their parts.")
-@click.option("--offline", is_flag=True, help="Fetch nothing; use what is on this machine.")
+@click.option("--name", metavar="NAME", help="Name for the package. [its name at ADDRESS]")
+@click.option(
+    "-q", "--quantize", type=FormatName(), help="Format for the weights, unless ADDRESS is a package."
+)
+@click.option("--outline", is_flag=True, help="Leave out the weights; each rank fetches its part of them.")
+@click.option("--offline", is_flag=True, help="Download nothing; use only what is on this machine.")
 @insecure_option
 @json_option
 def command(
@@ -38,11 +40,11 @@ def command(
 ) -> None:
     """Fetch the model at ADDRESS and make a package of it.
 
-    What will be fetched, and how large it is, is said before anything large moves. What other programs have
-    on this machine is not fetched again. A pull that was interrupted goes on where it ended.
+    What will be fetched, and its size, is shown before the download starts. Files that other programs on
+    this machine have already are not fetched again. An interrupted pull continues where it stopped.
 
-    With --outline all of a package in a registry comes but its weights: enough to plan with, and to run it on
-    several machines, each of which fetches its own part of them then.
+    With --outline, everything but the weights of a package in a registry is fetched. That is enough to plan
+    with, and to run it on several machines, each of which then fetches its own part of the weights.
 
     \b
     modelkit pull hf.co/org/name

@@ -8,7 +8,7 @@ from modelkit.cli.terminal.screen import emit_json, state
 from modelkit.cli.terminal.ui import json_option, size
 
 insecure_option = click.option(
-    "--insecure", is_flag=True, help="Allow plain http, which anybody on the way can read and change."
+    "--insecure", is_flag=True, help="Allow plain http, which anyone on the network can read and change."
 )
 
 
@@ -20,8 +20,8 @@ insecure_option = click.option(
 def command(name: str, address: str, insecure: bool, as_json: bool) -> None:
     """Send the package NAME to a registry, under ADDRESS.
 
-    What the registry has already is not sent again, and a push that was interrupted goes on where it ended.
-    The package has the same digest there as here. A registry on this machine is spoken to over plain http.
+    Files that the registry has already are not sent again, and an interrupted push continues where it
+    stopped. The package keeps its digest. Plain http is used for a registry on this machine.
 
     \b
     modelkit push story oci://registry.example.org/amy/story:q4

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_name)
 @json_option
 def command(names: tuple[str, ...], as_json: bool) -> None:
-    """Remove packages, all of them or, where one of the names is wrong, none.
+    """Remove packages; if one of the names is wrong, none is removed.
 
-    Frees at once what no other package needs. Damaged packages can be removed too.
+    Files that no other package needs are deleted at once. Damaged packages can be removed too.
     """
     from modelkit.store import Name
 

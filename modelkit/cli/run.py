@@ -88,41 +88,41 @@ class Wanted:
 @click.argument("name", shell_complete=complete_name)
 @click.argument("prompt", nargs=-1, type=TEXT)
 @setting_option
-@click.option("--system", type=TEXT, metavar="TEXT", help="A system message instead of the package's.")
+@click.option("--system", type=TEXT, metavar="TEXT", help="System message to use instead of the package's.")
 @form_options
 @cache_options
 @rank_options
 @adapter_options
-@click.option("--raw", is_flag=True, help="No chat template: continue the prompt as it is.")
-@click.option("--local", is_flag=True, help="Load the model here, even where a server has it.")
-@click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the last conversation.")
-@click.option("--hide-thinking", is_flag=True, help="Do not print what the model thinks first.")
-@click.option("--verbose", is_flag=True, help="Say how long it took, on standard error.")
+@click.option("--raw", is_flag=True, help="Use no chat template; continue the prompt as it is.")
+@click.option("--local", is_flag=True, help="Load the model here, even if a server has it.")
+@click.option("-c", "--continue", "go_on", is_flag=True, help="Continue the last conversation.")
+@click.option("--hide-thinking", is_flag=True, help="Do not print the model's thinking.")
+@click.option("--verbose", is_flag=True, help="Print timings to standard error.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, **options: Any) -> None:
-    """Answer PROMPT with the model NAME, or without a PROMPT start a conversation.
+    """Answer PROMPT with the model NAME; without PROMPT, start a conversation.
 
-    NAME is a package in the store, or the path of a model folder (./folder). A model with a host in its
-    name (hf.co/org/name) is pulled first, unless it was before. Text piped in comes before
-    PROMPT, on lines of its own; its last line end is left out. The PROMPT - is standard input.
+    NAME is a package in the store, or the path of a model folder (./folder). A name with a host in it
+    (hf.co/org/name) is pulled first if it was not pulled before. Text piped in is put on lines of its own
+    before PROMPT, without its last line end. The PROMPT - means standard input.
 
     \b
     modelkit run story "Once upon a time" -p temperature=0 -p seed=7
     modelkit run story "Summarize this." < letter.txt
     modelkit run story "Who is in it?" --format @people.schema.json
 
-    What was read of earlier prompts is kept, in memory while the model is loaded (--cache-memory), and on
-    disk where --cache-disk allows it: then a long prompt that begins like an earlier one is not read twice.
+    Earlier prompts are cached, in memory while the model is loaded (--cache-memory), and on disk if
+    --cache-disk allows it. A long prompt that begins like an earlier one is then not processed twice.
 
-    Where `modelkit serve` runs and has the same package, the server answers, so that the weights are in
-    memory once; --local loads them here.
+    If `modelkit serve` is running and has the same package, the server answers, so that the weights are in
+    memory only once; --local loads them here.
 
-    The adapters of a package answer all together, as they are, unless --adapter names some of them or
+    All adapters of a package take part in an answer, at scale 1, unless --adapter chooses some of them or
     --no-adapters leaves them out.
 
-    A note says so when an answer is cut by num_predict or by the context. One that --format, --grammar or
-    --regex shapes is not whole then, and the exit code is 1.
+    A note tells when num_predict or the context cut an answer short. If the answer was to follow --format,
+    --grammar or --regex, it is then incomplete, and the exit code is 1.
     """
     from modelkit.cli.pull import fetched
 

@@ -82,25 +82,33 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
 
 @click.command("serve", cls=Explained, tables={"Parameters, for -p NAME=VALUE": TABLE})
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_name)
-@click.option("--host", metavar="ADDRESS", help="Listen there (MODELKIT_HOST).  [default: 127.0.0.1]")
-@click.option("--port", type=_PORT, metavar="PORT", help="Its port; 0: any.  [default: 11434]")
-@click.option("--uds", type=_FILE, metavar="PATH", help="Listen on a Unix socket, for its owner alone.")
-@click.option("--api-key", type=KEY, metavar="@FILE", help="What clients must send (MODELKIT_API_KEY).")
-@click.option("--default-model", metavar="NAME", help="Answers for claude-* models.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="A name that clients may call it by.")
-@click.option("--origins", multiple=True, metavar="URL", help="A site whose pages may ask; * for any.")
-@click.option("--read-only", is_flag=True, help="Clients can pull, create, copy and delete no models.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on (MODELKIT_HOST).  [default: 127.0.0.1]")
+@click.option(
+    "--port", type=_PORT, metavar="PORT", help="Port to listen on; 0 picks a free one.  [default: 11434]"
+)
+@click.option(
+    "--uds", type=_FILE, metavar="PATH", help="Listen on a Unix socket, which only its owner can use."
+)
+@click.option("--api-key", type=KEY, metavar="@FILE", help="Key that clients must send (MODELKIT_API_KEY).")
+@click.option("--default-model", metavar="NAME", help="Model that answers requests for claude-* models.")
+@click.option(
+    "--allow-host", multiple=True, metavar="NAME", help="Host name by which clients may reach the server."
+)
+@click.option(
+    "--origins", multiple=True, metavar="URL", help="Web site whose pages may use the server; * for any."
+)
+@click.option("--read-only", is_flag=True, help="Do not let clients pull, create, copy or delete models.")
 @click.option(
     "--keep-alive",
     type=Duration(),
     metavar="TIME",
-    help="How long an idle model stays (MODELKIT_KEEP_ALIVE).  [default: 5m]",
+    help="How long an idle model stays loaded (MODELKIT_KEEP_ALIVE).  [default: 5m]",
 )
 @click.option(
     "--memory",
     type=Size(least=10**6),
     metavar="SIZE",
-    help="For all models together.  [default: what is free]",
+    help="Memory for all models together.  [default: what is free]",
 )
 @click.option(
     "--max-waiting",
@@ -108,7 +116,7 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     metavar="N",
     default=512,
     show_default=True,
-    help="Requests that may wait for one model; one more gets 503.",
+    help="How many requests may wait for one model; further ones get 503.",
 )
 @click.option(
     "--max-connections",
@@ -116,10 +124,10 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     metavar="N",
     default=1000,
     show_default=True,
-    help="Connections open at once; one more is closed.",
+    help="How many connections may be open at once; further ones are closed.",
 )
 @click.option(
-    "--max-body", type=Size(least=1000), metavar="SIZE", help="Most bytes of a request.  [default: 16MiB]"
+    "--max-body", type=Size(least=1000), metavar="SIZE", help="Largest request body.  [default: 16MiB]"
 )
 @click.option(
     "--grace",
@@ -127,39 +135,42 @@ PASSWORD = Secret("password", "MODELKIT_SSL_KEYFILE_PASSWORD", blanks=True)
     metavar="TIME",
     default="30s",
     show_default=True,
-    help="How long what runs may go on when the server is told to stop.",
+    help="How long running requests may continue after the server is told to stop.",
 )
 @setting_option
 @cache_options
 @rank_options
-@click.option("--json", "as_json", is_flag=True, help="Log lines are JSON.")
-@click.option("--log-prompts", type=_FILE, metavar="FILE", help="Write down what clients ask, word for word.")
+@click.option("--json", "as_json", is_flag=True, help="Write log lines as JSON.")
+@click.option("--log-prompts", type=_FILE, metavar="FILE", help="Log the full text of requests to this file.")
 @click.option(
-    "--metrics-alias", type=click.Choice(["vllm"]), help="Give metrics under its names too, for its boards."
+    "--metrics-alias",
+    type=click.Choice(["vllm"]),
+    help="Also export metrics under vLLM's names, for its dashboards.",
 )
 @click.option("--ssl-certfile", type=_FILE, metavar="FILE", help="Serve HTTPS with this certificate.")
-@click.option("--ssl-keyfile", type=_FILE, metavar="FILE", help="Its key.")
+@click.option("--ssl-keyfile", type=_FILE, metavar="FILE", help="The certificate's private key.")
 @click.option(
     "--ssl-keyfile-password",
     type=PASSWORD,
     metavar="@FILE",
-    help="Opens that key (MODELKIT_SSL_KEYFILE_PASSWORD).",
+    help="Password of the private key (MODELKIT_SSL_KEYFILE_PASSWORD).",
 )
 def command(names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP.
 
-    Each NAME is loaded at once and stays; any other model is loaded when a request asks for it. A NAME with
-    a host in it (hf.co/org/name) is pulled first, unless it was before.
+    Each NAME is loaded at once and stays loaded; other models are loaded when a request asks for them. A
+    NAME with a host in it (hf.co/org/name) is pulled first if it was not pulled before.
 
     \b
     modelkit serve story
     modelkit serve --port 8080 --keep-alive 1h
     modelkit serve --host 0.0.0.0 --api-key @key.txt --ssl-certfile cert.pem
 
-    Ctrl-C once lets running requests end, twice leaves at once. Without --host only programs on this machine
-    reach the server, and pages of other sites never do, unless --origins names them.
+    The first Ctrl-C lets running requests finish, the second stops the server at once. Without --host, only
+    programs on this machine can reach the server. Web pages of other sites cannot, unless --origins names
+    them.
 
-    With --ranks, or on the machines of `mlx.launch`, models are run one at a time, each on all of them.
+    With --ranks, or under `mlx.launch`, models run one at a time, each on all ranks.
     """
     if len(set(names)) > 1 and (one_of_several() or (options["ranks"] or 1) > 1):
         raise click.UsageError("ranks run one model at a time; name one of them")

@@ -34,22 +34,22 @@ Rows = list[tuple[str, ...]]
 
 @click.command("show")
 @click.argument("name", shell_complete=complete_name)
-@click.option("--modelfile", is_flag=True, help="Print the Modelfile that makes this package again.")
+@click.option("--modelfile", is_flag=True, help="Print a Modelfile that would make this package again.")
 @click.option("--parameters", is_flag=True, help="Print the parameters that it sets.")
 @click.option("--template", is_flag=True, help="Print the chat template.")
 @click.option("--system", is_flag=True, help="Print the system message.")
 @click.option("--license", is_flag=True, help="Print the licenses.")
-@click.option("--quality", is_flag=True, help="Print how its formats were chosen, and what they cost.")
+@click.option("--quality", is_flag=True, help="Print how its formats were chosen, and the quality they cost.")
 @click.option("-v", "--verbose", is_flag=True, help="List every tensor too.")
 @machine_options
 @json_option
 def command(name: str, quality: bool, verbose: bool, as_json: bool, **options: Any) -> None:
     """Show what the package NAME holds.
 
-    Memory is what the layers remember on this machine: per token, and for one sequence of the length that
-    the package allows. Beside tools stands the output style in which the model calls them, beside thinking
-    what of it can be asked for. With --hosts or --ranks it says besides what each of several machines would
-    have, as `modelkit plan` does.
+    Memory is what the layers remember on this machine: per token, and for one sequence of the longest
+    context that the package allows. Next to "tools" is the output style in which the model calls them, next
+    to "thinking" the settings it understands. With --hosts or --ranks, it also shows what part of the model
+    each machine would have, as `modelkit plan` does.
     """
     chosen, shares = _asked(quality, verbose, as_json, options)
     store = open_store()

@@ -13,12 +13,12 @@ from modelkit.errors import ModelkitError
 
 @click.command("stop")
 @click.argument("name", shell_complete=complete_name)
-@click.option("--now", is_flag=True, help="Break off its answers.")
+@click.option("--now", is_flag=True, help="Cancel its answers instead of waiting for them.")
 @json_option
 def command(name: str, **options: Any) -> None:
-    """Have the running server let go of the model NAME, once its answers have ended.
+    """Unload the model NAME from the running server, after its answers in progress have ended.
 
-    NAME+ADAPTER, as requests name an adapter of the package, is the same model.
+    NAME+ADAPTER, by which requests choose an adapter of the package, means the same model.
     """
     with connect() as connection:
         said = connection.post("/modelkit/v1/stop", {"model": name, "now": options["now"]})

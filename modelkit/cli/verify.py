@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
-    """Read the packages again and compare digests; without a NAME, the whole store.
+    """Check the files of packages against their digests; without a NAME, the whole store.
 
-    Exits with 1 when anything is damaged, and says which packages suffer from it.
+    If anything is damaged, says which packages are affected and exits with code 1.
     """
     store = open_store()
     with bar("verify", _total_bytes(store, names), enabled=not as_json) as advance:

@@ -106,126 +106,128 @@ class Resolved:
     """Every parameter with the value that holds: what was set, else the default. The fields are the table."""
 
     temperature: float = _drawn(
-        0.8, RANGES["temperature"], "How freely to choose; 0 always takes the likeliest token."
+        0.8, RANGES["temperature"], "How freely tokens are chosen; 0 always takes the likeliest."
     )
-    top_k: int = _drawn(40, RANGES["top_k"], "Choose among the k likeliest tokens; 0 is off.")
+    top_k: int = _drawn(40, RANGES["top_k"], "Choose among the k likeliest tokens; 0 turns this off.")
     top_p: float = _drawn(
         0.9,
         RANGES["top_p"],
-        "Choose among the likeliest tokens that together reach this probability; 1 is off.",
+        "Choose among the likeliest tokens that together reach this probability; 1 turns this off.",
     )
     min_p: float = _drawn(
-        0.0, RANGES["min_p"], "Drop tokens less likely than this share of the likeliest; 0 is off."
+        0.0, RANGES["min_p"], "Drop tokens less likely than this fraction of the likeliest; 0 turns this off."
     )
     typical_p: float = _drawn(
         1.0,
         RANGES["typical_p"],
-        "Choose among the most typical tokens that together reach this probability; 1 is off.",
+        "Choose among the most typical tokens that together reach this probability; 1 turns this off.",
     )
     repeat_last_n: int = _drawn(
         64,
         RANGES["repeat_last_n"],
-        "How many tokens back the penalties look; 0 is off, -1 is the whole context.",
+        "How many tokens back the penalties look; 0 turns them off, -1 is the whole context.",
     )
     repeat_penalty: float = _drawn(
-        1.0, RANGES["repeat_penalty"], "Divide the score of tokens that occurred by this; 1 is off."
+        1.0, RANGES["repeat_penalty"], "Divide the logits of tokens that occurred by this; 1 turns this off."
     )
     presence_penalty: float = _drawn(
-        0.0, RANGES["presence_penalty"], "Subtract this from the score of tokens that occurred."
+        0.0, RANGES["presence_penalty"], "Subtract this from the logits of tokens that occurred."
     )
     frequency_penalty: float = _drawn(
-        0.0, RANGES["frequency_penalty"], "Subtract this for each time that a token occurred."
+        0.0, RANGES["frequency_penalty"], "Subtract this from a token's logit for each time it occurred."
     )
     seed: int = _int(
-        -1, -1, 2**63 - 1, "sampling", "Same seed and prompt, same text; -1 draws a new seed each time."
+        -1,
+        -1,
+        2**63 - 1,
+        "sampling",
+        "The same seed and prompt give the same text; -1 draws a new seed each time.",
     )
     num_predict: int = _int(
-        -1, -1, _INT_MAX, "generation", "Most tokens to generate; -1 is until the context ends."
+        -1, -1, _INT_MAX, "generation", "Most tokens to generate; -1 is as many as the context holds."
     )
     num_keep: int | None = _int(
         None,
         -1,
         _INT_MAX,
         "generation",
-        "Tokens at the start of the prompt that stay when the context is full, in a conversation as whole "
-        "turns. The system message always stays; so does the first turn with -1 and where unset.",
+        "How many tokens at the start of the prompt stay when the context is full; in a conversation, whole "
+        "turns. The system message always stays; so does the first turn if this is -1 or unset.",
     )
     context_shift: str = _choice(
         "off",
         ("off", "on"),
         "generation",
-        "What becomes of an answer when the context is full: off ends it; on forgets some of what stands "
-        "behind num_keep, and it goes on.",
+        "What happens to an answer when the context is full: off ends it; on forgets some of the tokens "
+        "after num_keep and continues.",
     )
     think: str = _choice(
         "auto",
         ("auto", "off", "on", "minimal", "low", "medium", "high", "xhigh", "max"),
         "generation",
-        "Whether a model that thinks before it answers shall, and how much; auto is as its chat template has "
-        "it.",
+        "Whether a model that can think before it answers does, and how much; auto leaves it to the chat "
+        "template.",
     )
     think_tokens: int = _int(
         -1,
         -1,
         _INT_MAX,
         "generation",
-        "The most tokens that a model thinks before it answers; then its thinking is closed. -1: no limit.",
+        "Most tokens of thinking before the answer; then the thinking is closed. -1 is no limit.",
     )
     stop: tuple[str, ...] = _strings(
-        "generation", "Texts that end the answer; thinking and calls of tools are not searched for them."
+        "generation", "Texts that end the answer; they do not count in thinking and tool calls."
     )
     source_language: str | None = _word(
         "generation",
-        "What a translator reads, by the code that the model has for it, such as eng_Latn or en_XX; unset: "
-        "what its files say.",
+        "The language that a translation model reads, by the model's own code, such as eng_Latn or en_XX; "
+        "unset is the default in its files.",
     )
     target_language: str | None = _word(
-        "generation", "What a translator writes, by the same codes; unset: what its files say."
+        "generation", "The language that it writes, by the same codes; unset is the default in its files."
     )
     draft_num_predict: int | None = _int(
         None,
         0,
         64,
         "generation",
-        "Tokens to draft per step; 0 switches drafting off, unset follows what pays.",
+        "Tokens to draft per step; 0 turns drafting off, unset adapts to what pays.",
     )
     draft_acceptance: str = _choice(
         "coupled",
         ("coupled", "rejection"),
         "generation",
-        "How drafted tokens are judged: coupled never changes the text; rejection keeps a few more, and then "
-        "the text depends on what was drafted.",
+        "How drafted tokens are accepted: coupled never changes the text; rejection accepts a few more, but "
+        "then the text depends on what was drafted.",
     )
     num_ctx: int | None = _int(
         None,
         2,  # one token of prompt, and one of answer
         _INT_MAX,
         "context",
-        "Most tokens of prompt and answer together; unset is the model's own maximum.",
+        "Most tokens of prompt and answer together; unset is the model's maximum.",
     )
     kv_format: str = _choice(
         "auto",
         ("auto", "f32", "f16", "bf16", "q8", "q4"),
         "context",
-        "How keys and values are kept; auto is the type the model computes in, q8 and q4 save memory.",
+        "How keys and values are stored; auto is the type the model computes in, q8 and q4 save memory.",
     )
     num_batch: int = _int(
         512,
         1,
         _INT_MAX,
         "machine",
-        "Prompt tokens per forward pass at most; fewer beside other answers, and where they take long.",
+        "Most prompt tokens per forward pass; fewer beside other answers, and if they take long.",
     )
     num_thread: int = _int(
         0,
         0,
         4096,
         "machine",
-        "Threads for products on the CPU; 0: as many as other programs leave cores free.",
+        "Threads for matrix products on the CPU; 0 is as many as other programs leave cores free.",
     )
-    num_parallel: int = _int(
-        8, 1, 1024, "machine", "Answers that are written at once; whoever comes then waits for a place."
-    )
+    num_parallel: int = _int(8, 1, 1024, "machine", "Most answers generated at once; further requests wait.")
 
 
 def _row(name: str, default: Any, metadata: Mapping[str, Any]) -> Parameter:
@@ -235,7 +237,7 @@ def _row(name: str, default: Any, metadata: Mapping[str, Any]) -> Parameter:
 PARAMETERS: dict[str, Parameter] = {f.name: _row(f.name, f.default, f.metadata) for f in fields(Resolved)}
 
 _ONE_MEMORY = "MLX keeps all layers on one device"
-_LOADING = "weights are mapped where what computes can read them so, and else read"
+_LOADING = "weights are mapped into memory where the device can use them so, and read otherwise"
 _NO_SAMPLER = "this sampler is not offered; temperature, top_p and min_p shape the text"
 REFUSED: dict[str, str] = {
     "num_gpu": f"{_ONE_MEMORY}, so there is none to offload",
@@ -244,8 +246,8 @@ REFUSED: dict[str, str] = {
     "numa": "MLX does not place memory by processor node",
     "use_mmap": f"{_LOADING}; there is nothing to choose",
     "use_mlock": f"{_LOADING}; the system keeps what is in use",
-    "vocab_only": "a model is always loaded whole",
-    "logits_all": "scores of every position are there for the asking, as Model.logits",
+    "vocab_only": "models are always loaded completely",
+    "logits_all": "Model.logits gives the logits of every position",
     "num_gqa": "the model's own config says how its heads are grouped",
     "f16_kv": "kv_format says how keys and values are kept",
     "penalize_newline": "penalties treat a newline like any other token",

@@ -14,14 +14,14 @@ def adapter_options(command: Any) -> Any:
         multiple=True,
         type=TEXT,
         metavar="NAME[=SCALE]",
-        help="Answer with this adapter of the package, at this scale (1); may be repeated.",
+        help="Use this adapter of the package, at this scale (1); may be repeated.",
     )
-    none = click.option("--no-adapters", is_flag=True, help="Answer with none of the package's adapters.")
+    none = click.option("--no-adapters", is_flag=True, help="Use none of the package's adapters.")
     return some(none(command))
 
 
 def wanted_adapters(texts: tuple[str, ...], *, none: bool) -> tuple[str, ...] | None:
     """None: all of them, as they are. Raises UsageError for a command line that says both."""
     if texts and none:
-        raise click.UsageError("--adapter names adapters and --no-adapters wants none; give one of them")
+        raise click.UsageError("--adapter and --no-adapters exclude each other; give one of them")
     return texts or (() if none else None)

@@ -26,16 +26,19 @@ def form_options(command: _Command) -> _Command:
             "--format",
             "output",
             metavar="json|@FILE|SCHEMA",
-            help="Answer in JSON: any object, or what a JSON schema in a file or in the argument asks for.",
+            help="Answer in JSON: any object, or one that follows a JSON schema (in a file or given here).",
         ),
         click.option(
             "--grammar",
             "grammar",
             metavar="@FILE|GRAMMAR",
-            help="Answer as this grammar wants it (Lark's syntax, or GBNF).",
+            help="Answer with a text that follows this grammar (in Lark's syntax or GBNF).",
         ),
         click.option(
-            "--regex", type=TEXT, metavar="PATTERN", help="Answer with a text that matches this as a whole."
+            "--regex",
+            type=TEXT,
+            metavar="PATTERN",
+            help="Answer with a text that matches this regular expression as a whole.",
         ),
     )
     for option in reversed(options):

@@ -19,8 +19,8 @@ class Whole(click.IntRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            most = "on" if self.max is None else f"to {self.max:g}"
-            self.fail(f"{value!r} is no whole number from {self.min:g} {most}.", param, ctx)
+            span = f"of at least {self.min:g}" if self.max is None else f"from {self.min:g} to {self.max:g}"
+            self.fail(f"{value!r} is not a whole number {span}.", param, ctx)
 
 
 class Size(click.ParamType):
@@ -50,12 +50,12 @@ def cache_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "--cache-disk",
         type=Size(),
         metavar="SIZE",
-        help="Most bytes of earlier prompts on disk, such as 10GB; 0 keeps none (MODELKIT_CACHE_DISK).",
+        help="Limit for prompts cached on disk, such as 10GB; 0 caches none (MODELKIT_CACHE_DISK).",
     )
     memory = click.option(
         "--cache-memory",
         type=Size(),
         metavar="SIZE",
-        help="Most bytes of earlier prompts in memory, such as 2GB; 0 keeps none (MODELKIT_CACHE_MEMORY).",
+        help="Limit for prompts cached in memory, such as 2GB; 0 caches none (MODELKIT_CACHE_MEMORY).",
     )
     return memory(disk(command))

@@ -29,25 +29,29 @@ def machine_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--hosts",
             type=click.Path(path_type=Path, dir_okay=False, exists=True),
-            help="The machines, as mlx.launch --hostfile takes them; each may say its memory, such as 512GB.",
+            help="The machines, in the form of mlx.launch --hostfile; each may have a memory, such as 512GB.",
         ),
-        click.option("--ranks", type=Whole(1, 1024), help="So many processes on this machine instead."),
+        click.option(
+            "--ranks", type=Whole(1, 1024), help="Instead of machines, this many processes on this one."
+        ),
         click.option(
             "--shards",
             type=Whole(1, 1024),
             default=1,
             show_default=True,
-            help="How many ranks share each stage; as many as there are: one stage.",
+            help="How many ranks share each stage. If all of them do, there is one stage.",
         ),
         click.option(
             "--memory",
             type=Size(),
             default=0,
             metavar="SIZE",
-            help="What may be taken on each machine that does not say, such as 512GB.",
+            help="Memory to use on each machine for which the file gives none, such as 512GB.",
         ),
-        click.option("--context", type=Whole(1), help="Tokens of a sequence; else what the package allows."),
-        click.option("--sequences", type=Whole(1), default=1, show_default=True, help="At once."),
+        click.option("--context", type=Whole(1), help="Tokens per sequence. [the package's limit]"),
+        click.option(
+            "--sequences", type=Whole(1), default=1, show_default=True, help="How many sequences run at once."
+        ),
     )
     for option in reversed(options):
         command = option(command)

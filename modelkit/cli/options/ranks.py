@@ -30,13 +30,13 @@ def rank_options(command: Callable[..., Any]) -> Callable[..., Any]:
         metavar="N",
         is_eager=True,
         callback=_leading,
-        help="Run the model in N processes on this machine, each with a part of it.",
+        help="Run the model in N processes on this machine, each with a part of the model.",
     )
     shards = click.option(
         "--shards",
         type=Whole(1, 1024),
         metavar="N",
-        help="Cut every layer into N parts. Of more than N ranks, N share each stage of layers.",
+        help="Split every layer among N ranks. With more than N ranks, N share each stage of layers.",
     )
     return ranks(shards(command))
 

@@ -29,29 +29,29 @@ PARTS = ("info", "parameters", "system", "template", "license", "modelfile")
 _COMMAND = re.compile(r"/(\w+|\?)")
 
 HELP = (
-    ("/set parameter NAME VALUE", "change a parameter; without VALUE, say what it is"),
-    ("/set system TEXT", "another system message; no TEXT: the package's own"),
+    ("/set parameter NAME VALUE", "set a parameter; without VALUE, show it"),
+    ("/set system TEXT", "change the system message; without TEXT, back to the package's"),
     ("/set think on|off|LEVEL", "whether the model thinks first (also: /set nothink)"),
-    ("/set thinking shown|hidden", "whether what it thinks is printed"),
-    ("/set format json|@FILE|SCHEMA", "answers in JSON (/set noformat; also grammar, regex)"),
-    ("/set adapters [NAME[=SCALE] ...]", "which adapters answer: these, none, or `all`"),
-    ("/set verbose, /set quiet", "say after each answer how long it took, or do not"),
+    ("/set thinking shown|hidden", "whether its thinking is printed"),
+    ("/set format json|@FILE|SCHEMA", "answer in JSON (off: /set noformat; also: grammar, regex)"),
+    ("/set adapters [NAME[=SCALE] ...]", "which adapters to use: these, none, or `all`"),
+    ("/set verbose, /set quiet", "whether timings are shown after each answer"),
     ("/show [PART]", ", ".join(PARTS)),
-    ("/retry", "another answer to the last message, from a new seed"),
-    ("/undo", "take the last message and its answer back"),
-    ("/edit", "write the last message anew, in an editor"),
-    ("/read FILE [TEXT]", "send a file, and a text in front of it"),
-    ("/tools [FILE|off]", "tools that the model may call; you give the results"),
-    ("/cache", "what is kept in memory of what was read, as a tree"),
-    ("/clear", "forget the conversation"),
-    ("/drop", "leave the oldest turn out"),
-    ("/load NAME", "go on with another model; the conversation starts anew"),
-    ("/save NAME", "a package of this model with settings and conversation"),
+    ("/retry", "answer the last message again, with a new seed"),
+    ("/undo", "remove the last message and its answer"),
+    ("/edit", "edit the last message in an editor and send it again"),
+    ("/read FILE [TEXT]", "send a file, with TEXT before it"),
+    ("/tools [FILE|off]", "tools that the model may call; you type their results"),
+    ("/cache", "show the prompts cached in memory, as a tree"),
+    ("/clear", "start a new conversation"),
+    ("/drop", "remove the oldest turn"),
+    ("/load NAME", "switch to another model and start a new conversation"),
+    ("/save NAME", "save model, settings and conversation as a package"),
     ("/bye", "leave (also: Ctrl-D)"),
-    ("@FILE", "in a message: bring a file with it"),
+    ("@FILE", "inside a message: send that file along"),
     (f"{QUOTES}text{QUOTES}", "a message of several lines (also: Alt-Enter)"),
     ("Tab, Ctrl-R, Ctrl-G", "complete; search earlier lines; write in an editor"),
-    ("Ctrl-C", "stop an answer; what came of it is kept"),
+    ("Ctrl-C", "stop an answer; what came so far is kept"),
 )
 
 
@@ -64,7 +64,7 @@ def take(session: "Session", text: str) -> bool:
                 f"there is no command {word:.40}", hint=meant(word, (*COMMANDS, *LEAVING), "/? lists them.")
             )
         if rest.strip() and word in ALONE:
-            raise RequestError(f"{word} stands alone")
+            raise RequestError(f"{word} takes nothing after it")
         if word in LEAVING:
             return False
         COMMANDS[word](session, rest.strip())
@@ -72,7 +72,7 @@ def take(session: "Session", text: str) -> bool:
     if text.strip():
         message, names = with_files(unquoted(text))
         for name in names:
-            note(f"{name} goes with it")
+            note(f"sent with the message: {name}")
         session.ask(message)
     return True
 
@@ -83,25 +83,25 @@ def _help(_: "Session", __: str) -> None:
 
 def _clear(session: "Session", _: str) -> None:
     session.start_anew()
-    echo("The conversation starts anew.")
+    echo("Started a new conversation.")
 
 
 def _drop(session: "Session", _: str) -> None:
     dropped = session.talk.drop_oldest()
     session.keep()
-    echo(f"{count(dropped, 'message')} left out." if dropped else "There is no earlier turn to leave out.")
+    echo(f"Removed {count(dropped, 'message')}." if dropped else "There is no earlier turn to remove.")
 
 
 def _undo(session: "Session", _: str) -> None:
     gone = session.talk.undo()
     session.keep()
-    echo(f"Taken back: {gone[0].content[:60]!r}" if gone else "There is nothing to take back.")
+    echo(f"Removed: {gone[0].content[:60]!r}" if gone else "There is nothing to undo.")
 
 
 def _retry(session: "Session", _: str) -> None:
     question = session.talk.question
     if question is None:
-        raise RequestError("there is no message to ask again")
+        raise RequestError("there is no message to answer again")
     _ask_instead(session, question, seed=-1)
 
 
@@ -122,7 +122,7 @@ def _edit(session: "Session", _: str) -> None:
         raise RequestError("there is no message to edit")
     written = _written(before)
     if written is None or not written.strip():
-        echo("Nothing is changed.")
+        echo("Nothing was changed.")
         return
     _ask_instead(session, written.removesuffix("\n"))
 
@@ -135,7 +135,7 @@ def _written(before: str) -> str | None:
         said = error.format_message() if isinstance(error, click.ClickException) else str(error)
         if isinstance(cause := error.__cause__, OSError):
             said = f"{cause.filename} cannot be opened: {(cause.strerror or str(cause)).lower()}"
-        raise RequestError(said, hint="VISUAL or EDITOR says which editor is opened.") from error
+        raise RequestError(said, hint="The variable VISUAL or EDITOR chooses the editor.") from error
 
 
 def _read(session: "Session", rest: str) -> None:
@@ -169,7 +169,7 @@ def _cache(session: "Session", _: str) -> None:
     from modelkit.cli.cache import tree
 
     nodes = session.model.prefixes()
-    echo(tree(nodes, session.model.decode) or "nothing is kept")
+    echo(tree(nodes, session.model.decode) or "nothing is cached")
     if nodes:
         held, limit = sum(node.size_bytes for node in nodes), session.model.memory.prefix_bytes
         echo(f"{size(held)} of at most {size(limit)}")
@@ -179,7 +179,7 @@ def _load(session: "Session", name: str) -> None:
     if not name or session.load is None:
         raise RequestError("/load what?" if not name else "no other model can be loaded here")
     session.switch(session.load(on_disk(name)), name)
-    echo(f"{name} answers now; the conversation starts anew.")
+    echo(f"{name} answers now, in a new conversation.")
 
 
 def _save(session: "Session", name: str) -> None:
@@ -204,7 +204,7 @@ def _save(session: "Session", name: str) -> None:
     for sentence in made.notes:
         note(sentence)
     for what in _unsaved(session, said):
-        note(f"{what} have no place in a package; they are left out")
+        note(f"{what} cannot be stored in a package and are left out")
     echo(f"created {made.name}")
 
 
@@ -219,24 +219,24 @@ def _unsaved(session: "Session", said: "Sequence[Message]") -> Iterator[str]:
     if wishes.adapters is not None:
         yield "chosen adapters (/set adapters)"
     if wishes.form:
-        yield "forms of answers (/set format, grammar, regex)"
+        yield "answer formats (/set format, grammar, regex)"
     if wishes.tools:
         yield "tools (/tools)"
     if len(said) < len(session.messages):
-        yield "calls of tools and their results"
+        yield "tool calls and their results"
 
 
 def _show(session: "Session", part: str) -> None:
     match part or "info":
         case "parameters":
             lines = session.model.defaults.merge(session.wishes.parameters).texts()
-            echo(table(lines) or "none is set")
+            echo(table(lines) or "no parameter is set")
         case "system" if session.wishes.system is not None:
             show_text(session.wishes.system)
         case known if known in PARTS:
             _show_package(session, known)
         case _:
-            hint = meant(part, PARTS, "/? lists what it can.")
+            hint = meant(part, PARTS, "/? lists what it can show.")
             raise RequestError(f"/show cannot show {part[:40]!r}", hint=hint)
 
 

@@ -104,12 +104,12 @@ class Session:
         if self.plain and gone:
             others = {name: value for name, value in held.items() if name not in OF_TEMPLATES}
             self.wishes.parameters, self.wishes.tools = Parameters(others), None
-            note(f"{self.name} has no chat template; taken back: {', '.join(gone)}")
+            note(f"{self.name} has no chat template; no longer set: {', '.join(gone)}")
 
     def check_tools(self, tools: list[Any]) -> None:
         """What this model does not take is said at once, and not with the next message."""
         if self.plain:
-            raise RequestError("without a chat template there is no place for tools")
+            raise RequestError("a model without a chat template takes no tools")
         hello = [Message("user", "Hello")]
         self.model.chat(hello, stream=True, tools=tools, num_predict=0, truncate=False).close()
 
@@ -191,10 +191,10 @@ class Session:
         choice = self._choose("[d]rop the oldest turns, [c]lear all before this message, or [l]eave it: ")
         if choice == "d":
             self.wishes.truncate = True
-            echo("From now on the oldest turns are left out as needed.")
+            echo("From now on, the oldest turns are left out when necessary.")
         elif choice == "c":
             del self.messages[: self._newest]
-            echo("Everything before this message is forgotten.")
+            echo("Everything before this message was removed.")
         return choice in ("d", "c")
 
     def _choose(self, question: str) -> str:
@@ -222,7 +222,7 @@ class Session:
         """Once for each time that more of the conversation is left out."""
         sentence = left_out(answer, self.model)
         if sentence and answer.dropped_messages != self._dropped:
-            note(f"{sentence}; num_keep says what stays, /clear starts anew")
+            note(f"{sentence}; num_keep says what stays, /clear starts a new conversation")
         self._dropped = answer.dropped_messages
 
     def _options(self) -> dict[str, Any]:
@@ -245,6 +245,6 @@ class Session:
             said = unquoted(read_block(self.read, f"result of {printable(call.name)}> "))
         except (EOFError, KeyboardInterrupt):
             interrupts.handled()
-            echo("No result: your next message goes on without it.")
+            echo("No result; the conversation continues without it.")
             return None
         return said.strip() or "(no output)"

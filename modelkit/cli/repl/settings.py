@@ -77,7 +77,7 @@ def set_parameter(session: "Session", text: str) -> None:
             raise RequestError(f"{name} has no effect: lines go to the model as they are")
         if PARAMETERS[name].at_load:
             hint = f"Leave, and start again with: modelkit run {session.name} -p {name}={value}"
-            raise RequestError(f"{name} is settled when the model is loaded", hint=hint)
+            raise RequestError(f"{name} can only be set when the model is loaded", hint=hint)
         session.wishes.parameters = session.wishes.parameters.merge(changed)
     _show_parameter(session, name)
 
@@ -107,17 +107,17 @@ def _can_think(model: "Offers") -> bool:
 
 def _set_thinking(session: "Session", value: str) -> None:
     if value not in ("shown", "hidden"):
-        raise RequestError("/set thinking shown, or hidden")
+        raise RequestError("/set thinking takes `shown` or `hidden`")
     session.wishes.thinking = value == "shown"
     echo(f"Thinking is {value}.")
 
 
 def _set_system(session: "Session", text: str) -> None:
     if session.plain:
-        raise RequestError("without a chat template there is no place for a system message")
+        raise RequestError("a model without a chat template takes no system message")
     session.wishes.system = own = _bare(text) or None
-    changed = "The system message is changed" if own else "The package's own system message holds"
-    reread = "; the conversation will be read anew" if session.talk else ""
+    changed = "The system message is changed" if own else "The package's system message is used again"
+    reread = "; the conversation will be processed again from its start" if session.talk else ""
     echo(f"{changed}{reread}.")
 
 
@@ -126,13 +126,13 @@ def _set_adapters(session: "Session", text: str) -> None:
     everyone = text == "all" and text not in names
     session.wishes.adapters = None if everyone else read_texts(text.split(), names)
     held = read_adapters(None, names) if session.wishes.adapters is None else session.wishes.adapters
-    echo(f"What answers: {texts_of(held) or 'the model alone'}.")
+    echo(f"Adapters in use: {texts_of(held) or 'none'}.")
 
 
 def _set_form(name: str) -> Callable[["Session", str], None]:
     def act(session: "Session", value: str) -> None:
         if not value:
-            raise RequestError(f"/set {name} what?", hint=f"/set no{name} takes it back.")
+            raise RequestError(f"/set {name} what?", hint=f"/set no{name} turns it off.")
         if name == "format" and value.startswith("{"):
             _check_json(value)
         given: dict[str, str | None] = {"format": None, "grammar": None, "regex": None, name: value}
@@ -168,7 +168,7 @@ def _set_noform(name: str) -> Callable[["Session", str], None]:
     def act(session: "Session", rest: str) -> None:
         _alone(name, rest)
         session.wishes.form = {}
-        echo("Answers come as they are.")
+        echo("Answers have no fixed format now.")
 
     return act
 
@@ -181,7 +181,7 @@ def _set_nothink(session: "Session", rest: str) -> None:
 def _alone(name: str, rest: str) -> None:
     assert name in ALONE
     if rest:
-        raise RequestError(f"/set {name} stands alone")
+        raise RequestError(f"/set {name} takes nothing after it")
 
 
 def _set_verbose(verbose: bool) -> Callable[["Session", str], None]:

@@ -34,7 +34,7 @@ def filled(modelkit: Run, created: Create) -> None:
 
 def test_a_prompt_is_read_once(modelkit: Run, filled: None) -> None:
     again = modelkit("run", "story", LONG, *ASK, "--verbose")
-    assert f"{len(LONG)} tokens, {len(LONG) - 1} of them read before" in again.stderr
+    assert f"{len(LONG)} tokens, {len(LONG) - 1} of them cached" in again.stderr
     assert said(modelkit("run", "brief", LONG, *ASK, "--json"))["usage"]["cached_tokens"] == len(LONG) - 1
 
 

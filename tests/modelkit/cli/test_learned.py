@@ -41,12 +41,12 @@ def last_line(*drafts: Drafts) -> str:
 
 def test_an_answer_tells_how_many_guesses_were_right() -> None:
     words = " ".join(last_line(Drafts("draft", 48, 36)).split())
-    assert words == "draft 36 of 48 guessed tokens were right; 61 tokens in 25 passes"
+    assert words == "draft 36 of 48 drafted tokens accepted; 61 tokens in 25 passes"
 
 
 def test_several_drafters_are_told_apart() -> None:
     shown = last_line(Drafts("draft", 40, 30), Drafts("lookup", 8, 6))
-    assert "36 of 48 guessed tokens were right (draft 30 of 40, lookup 6 of 8)" in shown
+    assert "36 of 48 drafted tokens accepted (draft 30 of 40, lookup 6 of 8)" in shown
 
 
 def test_show_tells_what_the_next_run_begins_with(modelkit: Run, created: Run, home: Path) -> None:

@@ -176,7 +176,7 @@ def test_a_word_of_thousands_of_letters_is_not_said_again(
     assert ran.exit_code == 2
     assert len(ran.stderr) < 400
     assert ran.stderr.endswith(
-        (" is no whole number from 1 to 64.\n", "There is no option --" + "9" * 38 + ".\n")
+        (" is not a whole number from 1 to 64.\n", "There is no option --" + "9" * 38 + ".\n")
     )
 
 
@@ -189,9 +189,9 @@ def test_wrong_usage_moves_no_cursor(modelkit: Callable[..., Result]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("serve", "--port", "0x1"), "'0x1' is no whole number from 0 to 65535."),
-        (("serve", "--port", "70000"), "'70000' is no whole number from 0 to 65535."),
-        (("embed", "a", "b", "--dimensions", "0"), "'0' is no whole number from 1 on."),
+        (("serve", "--port", "0x1"), "'0x1' is not a whole number from 0 to 65535."),
+        (("serve", "--port", "70000"), "'70000' is not a whole number from 0 to 65535."),
+        (("embed", "a", "b", "--dimensions", "0"), "'0' is not a whole number of at least 1."),
         (("login", "", "-u", "x", "--password-stdin"), "'' is no host: HOST or HOST:PORT is expected"),
         (("login", "a b", "-u", "x", "--password-stdin"), "Error: 'a b' is no host: HOST or HOST:PORT is"),
     ],

@@ -132,7 +132,7 @@ def test_answers_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_cache_shows_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
     model = Model()
     talk(model, "/cache")
-    assert "nothing is kept" in capsys.readouterr().out
+    assert "nothing is cached" in capsys.readouterr().out
     model.kept = [Prefix(1, 0, 2, 1500, 0.0, ids=(104, 105), resumable=True)]
     talk(model, "/cache")
     shown = capsys.readouterr().out
@@ -221,7 +221,7 @@ def test_parameters_can_be_changed_again_and_again() -> None:
     [
         ("/set parameter topk 3", "Did you mean top_k"),
         ("/set parameter top_k many", "expected a whole number"),
-        ("/set parameter num_ctx 99", "settled when the model is loaded"),
+        ("/set parameter num_ctx 99", "can only be set when the model is loaded"),
         ("/set sail", "/set cannot set 'sail'"),
         ("/set temperature 1", "`/set parameter temperature 1`"),
         ("/set temprature 1", "`/set parameter temperature 1`"),
@@ -398,7 +398,7 @@ def test_what_is_set_is_confirmed(capsys: pytest.CaptureFixture[str]) -> None:
         "min_p is 0.0 (the default)",
         "num_ctx is not set (the default)",
         "The system message is changed.",
-        "The package's own system message holds.",
+        "The package's system message is used again.",
     ]
 
 
@@ -406,10 +406,10 @@ def test_an_answer_that_is_cut_is_marked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
-        "modelkit.cli.repl.session.cut", lambda *_: "the answer is cut: num_predict allows 3 tokens"
+        "modelkit.cli.repl.session.cut", lambda *_: "the answer was cut short: num_predict allows 3 tokens"
     )
     talk(Model(), "one")
-    assert "note: the answer is cut" in capsys.readouterr().err
+    assert "note: the answer was cut short" in capsys.readouterr().err
 
 
 def test_adapters_are_chosen_between_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -425,6 +425,6 @@ def test_adapters_are_chosen_between_answers(capsys: pytest.CaptureFixture[str])
         chosen.append(model.parameters.get("adapters"))
     assert chosen == [None, {"verse": 1.0, "law": 0.5}, {}, None, None]
     out = capsys.readouterr()
-    for said in ("answers: verse law=0.5.", "answers: the model alone.", "answers: law verse."):
+    for said in ("in use: verse law=0.5.", "in use: none.", "in use: law verse."):
         assert said in out.out
     assert "no adapter 'prose'" in out.err

@@ -88,7 +88,7 @@ def test_a_command_that_takes_nothing_says_so_and_does_nothing(
 ) -> None:
     session = talk(Model(), "one", line, "two")
     assert said(session) == ["one", "answer 1", "two", "answer 3"]
-    assert " stands alone\n" in capsys.readouterr().err
+    assert " takes nothing after it\n" in capsys.readouterr().err
 
 
 def test_a_result_that_nobody_gives(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_what_has_no_place_in_another_model_is_taken_back(capsys: pytest.Capture
     lines = ("/set think off", "/set parameter top_k 3", "/load other")
     session = talk(Model(), *lines, load=lambda name: other)
     assert dict(session.wishes.parameters) == {"top_k": 3}
-    assert "other has no chat template; taken back: think" in capsys.readouterr().err
+    assert "other has no chat template; no longer set: think" in capsys.readouterr().err
 
 
 def test_a_session_becomes_a_package(
@@ -295,7 +295,7 @@ def test_what_a_package_has_no_place_for_is_said(
     (tmp_path / "tools").write_text('{"name": "add"}', encoding="utf-8")
     talk(Model(), "/set adapters", "/set format json", f"/tools {tmp_path / 'tools'}", "/save mine")
     said = capsys.readouterr().err
-    for what in ("chosen adapters", "forms of answers", "tools (/tools)"):
+    for what in ("chosen adapters", "answer formats", "tools (/tools)"):
         assert what in said
     talk(Model(), "one", "/save again")
     assert "left out" not in capsys.readouterr().err

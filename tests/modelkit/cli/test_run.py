@@ -224,9 +224,9 @@ def test_timings_count_what_was_computed() -> None:
     memory = Memory(2_000_000, 0, 30_000, 10**9)
     model = SimpleNamespace(load_s=0.5, context_length=512, memory=memory, threads="1 thread of 2: why")
     shown = answer.timings(Generation("", (), usage, "stop", 7), model).splitlines()  # type: ignore[arg-type]
-    assert "3 tokens/s  10 tokens, 4 of them read before" in shown[0]
+    assert "3 tokens/s  10 tokens, 4 of them cached" in shown[0]
     assert "5 tokens/s  21 tokens, ended by the model, seed 7" in shown[1]
-    assert "15 of 30 guessed tokens were right" in shown[2]
+    assert "15 of 30 drafted tokens accepted" in shown[2]
     assert answer.loading(model) == "loaded in 0.50 s: weights 2 MB"  # type: ignore[arg-type]
     assert shown[3].split() == ["threads", "1", "thread", "of", "2:", "why"]
 
@@ -243,14 +243,17 @@ def test_a_closed_standard_input_is_no_prompt(
 def test_an_answer_that_is_cut_says_so(modelkit: Run, created: Create) -> None:
     created("story")
     result = modelkit("run", "story", "Once", *GREEDY)
-    assert (result.exit_code, "the answer is cut: num_predict allows 8 tokens" in result.stderr) == (0, True)
+    assert (result.exit_code, "the answer was cut short: num_predict allows 8 tokens" in result.stderr) == (
+        0,
+        True,
+    )
     full = modelkit("run", "story", "Once", "-p", "temperature=0", "-p", "num_ctx=9")
-    assert "the answer is cut: the context of 9 tokens is full" in full.stderr
+    assert "the answer was cut short: the context of 9 tokens is full" in full.stderr
     on = modelkit(
         "run", "story", "Once", *["-p", "temperature=0", "-p", "num_ctx=9", "-p", "context_shift=on"], "--raw"
     )
     assert "the context was full: " in on.stderr
-    assert "earlier tokens had to be forgotten for the answer to go on" in " ".join(on.stderr.split())
+    assert "earlier tokens had to be forgotten to continue the answer" in " ".join(on.stderr.split())
     assert "is cut" not in full.stdout
 
 
@@ -269,7 +272,7 @@ def test_a_form_that_is_cut_is_a_failure(
     created("story")
     result = modelkit("run", "story", "Once", *GREEDY, option, value, *more)
     assert result.exit_code == 1
-    assert "the answer is cut: num_predict allows 8 tokens" in " ".join(result.stderr.split())
+    assert "the answer was cut short: num_predict allows 8 tokens" in " ".join(result.stderr.split())
     assert f"so it is no whole answer to {option}" in " ".join(result.stderr.split())
     assert result.stdout
     if more:
