@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from modelkit.errors import LoadError, ModelkitError
-from modelkit.ranks.facts import agreed, own_facts
+from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, identity, plan_of
 from modelkit.ranks.progress import Pace, Progress, Told
 from modelkit.requests.attached import contents
@@ -32,8 +32,7 @@ Read = Callable[["Opened", Plan, Group, Told, "Given | None"], LoadedModel]
 
 
 def read_together(
-    group: Group,
-    host: str,
+    member: Member,
     opened: "Opened | None",
     problem: str | None,
     job: Job,
@@ -42,30 +41,31 @@ def read_together(
     told: Told,
     brought: "Brought",
 ) -> LoadedModel:
-    """This rank's share. host: of this process. problem: why nothing was opened here. told: what all ranks
-    have read; what it raises ends it. brought: what ranks have been given. Raises LoadError.
+    """This rank's share. problem: why nothing was opened here. told: what all ranks have read; what it raises
+    ends it. brought: what ranks have been given. Raises LoadError.
     """
     package = None if opened is None else identity(opened)
     adapters = None if opened is None else contents(opened.adapters)
-    mine = {**own_facts(group), "host": host, "problem": problem, "package": package, "adapters": adapters}
-    facts = agreed(group, mine, ("package", "adapters"))
+    own = {**own_facts(member.group), "host": member.host}
+    mine = {**own, "problem": problem, "package": package, "adapters": adapters}
+    facts = member.agree(mine, ("package", "adapters"))
     plan = None
     assert opened is not None
     try:
         plan = plan_of(opened, job, facts)
     except (RuntimeFault, ModelkitError) as fault:
         problem = str(fault)
-    agreed(group, {"host": host, "problem": problem, "plan": plan and plan.digest}, ("plan",))
+    member.agree({"problem": problem, "plan": plan and plan.digest}, ("plan",))
     assert plan is not None
-    given, notes = _given(group, host, opened, plan, job, brought, progress)
+    given, notes = _given(member, opened, plan, job, brought, progress)
 
     def agree(done_bytes: int) -> list[int]:
-        said = agreed(group, {"host": host, "read": done_bytes}, within_s=_LOADING_S)
+        said = member.agree({"read": done_bytes}, within_s=_LOADING_S)
         return [facts["read"] for facts in said]
 
-    pace = Pace([one.weight_bytes for one in plan.shares], group.rank, agree, told, progress)
+    pace = Pace([one.weight_bytes for one in plan.shares], member.rank, agree, told, progress)
     try:
-        share = read(opened, plan, group, pace.read, given)
+        share = read(opened, plan, member.group, pace.read, given)
         pace.finish()
     except RankLost:
         raise
@@ -75,21 +75,15 @@ def read_together(
             raise
         with suppress(LoadError):  # what happened here says more
             said = str(fault) or type(fault).__name__
-            agreed(group, {"host": host, "problem": said}, within_s=_LOADING_S)
-        if group.rank > 0:
+            member.agree({"problem": said}, within_s=_LOADING_S)
+        if member.rank > 0:
             raise LoadError(str(fault)) from fault
         raise
     return replace(share, notes=(*notes, *share.notes))
 
 
 def _given(
-    group: Group,
-    host: str,
-    opened: "Opened",
-    plan: Plan,
-    job: Job,
-    brought: "Brought",
-    progress: Progress,
+    member: Member, opened: "Opened", plan: Plan, job: Job, brought: "Brought", progress: Progress
 ) -> "tuple[Given | None, tuple[str, ...]]":
     """What this rank loads of, where it has no files of its own; and sentences for the user."""
     if not brought.in_slices:
@@ -98,8 +92,7 @@ def _given(
 
     try:
         return give_slices(
-            group,
-            host,
+            member,
             opened,
             brought.outline,
             plan,

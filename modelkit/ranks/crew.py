@@ -23,7 +23,7 @@ from modelkit.errors import Busy, LoadError, ModelkitError
 from modelkit.prefixes import prefix_folder
 from modelkit.ranks.agreeing import Read, read_together
 from modelkit.ranks.examining import digests, examined
-from modelkit.ranks.facts import Facts, difference, exchanged, free_bytes, machines, own_facts
+from modelkit.ranks.facts import Facts, Member, difference, exchanged, free_bytes, machines, own_facts
 from modelkit.ranks.job import Job
 from modelkit.ranks.progress import Progress, Told
 from modelkit.ranks.spawn import Children
@@ -103,9 +103,9 @@ class Crew:
 
     def share(self, opened: "Opened", job: Job, home: Path, read: Read, told: Told) -> LoadedModel:
         """Rank 0: load the model on all ranks, and give its own share. home: where its package is. told:
-        called with the bytes that all of them have read. Raises
-        LoadError where some rank cannot, or has another package, Busy where another model runs, and RankLost
-        where somebody is gone: what ran then may hold the ranks for ever.
+        called with the bytes that all of them have read. Raises LoadError where some rank cannot, or has
+        another package, Busy where another model runs, and RankLost where somebody is gone: what ran then may
+        hold the ranks for ever.
         """
         self._group.check()
         if not self._free.acquire(timeout=_LEAVING_S):
@@ -117,9 +117,7 @@ class Crew:
         try:
             self._group.tell(json.dumps({"do": "load", **asdict(job)}).encode())
             with self._brought(job, home, opened.outline) as brought:
-                share = read_together(
-                    self._group, self._host, opened, None, job, read, self.progress, told, brought
-                )
+                share = read_together(self._member, opened, None, job, read, self.progress, told, brought)
             return replace(share, notes=(*brought.notes, *share.notes))
         except BaseException:
             self._free.release()
@@ -165,7 +163,7 @@ class Crew:
             except ModelkitError as error:
                 problem = str(error)
             share = read_together(
-                self._group, self._host, opened, problem, job, read, self.progress, lambda _: None, brought
+                self._member, opened, problem, job, read, self.progress, lambda _: None, brought
             )
         Threads(job.threads, ranks=self.ranks_here).before_step(time.monotonic())
         folder = None
@@ -175,8 +173,8 @@ class Crew:
         Follower(self._group, share, folder).run()
 
     @property
-    def _host(self) -> str:
-        return self._facts[self.rank]["host"]
+    def _member(self) -> Member:
+        return Member(self._group, self._facts[self.rank]["host"])
 
     @contextmanager
     def _brought(self, job: Job, home: Path, outline: "Outline | None" = None) -> "Generator[Brought]":

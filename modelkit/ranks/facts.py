@@ -16,6 +16,7 @@ from modelkit import __version__
 from modelkit.errors import LoadError, ModelkitError
 from runtime.device import device
 from runtime.ranks.group import Group
+from runtime.records import dataclass
 
 _BYTES = 4096
 """What one rank may say; longer texts are cut."""
@@ -45,6 +46,23 @@ class InStep:
             yield
         except (ModelkitError, OSError, ValueError) as error:
             self.problem = self.problem or str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """This rank, as it speaks to the others."""
+
+    group: Group
+    host: str
+    """The name of its machine, for messages."""
+
+    @property
+    def rank(self) -> int:
+        return self.group.rank
+
+    def agree(self, facts: Facts, names: tuple[str, ...] = (), within_s: float | None = None) -> list[Facts]:
+        """As `agreed`."""
+        return agreed(self.group, {"host": self.host, **facts}, names, within_s)
 
 
 def own_facts(group: Group) -> Facts:

@@ -25,7 +25,7 @@ import mlx.core as mx
 import numpy as np
 
 from modelkit.errors import LoadError, ModelkitError
-from modelkit.ranks.facts import Facts, InStep, agreed, called
+from modelkit.ranks.facts import InStep, Member, called
 from modelkit.ranks.outline import Outline
 from modelkit.ranks.streaming import Coming, Keeping, Sieve, Streaming
 from modelkit.requests import attached
@@ -91,8 +91,7 @@ class Piece:
 
 
 def give_slices(
-    group: Group,
-    host: str,
+    member: Member,
     opened: "Opened",
     outline: Outline | None,
     plan: Plan,
@@ -106,12 +105,13 @@ def give_slices(
     this rank loads of, None for its files, and sentences for the user. Raises LoadError on all ranks where
     one cannot have what it needs.
     """
+    group, patience_s = member.group, _patience_s(member.group)
     wants, mine, problem = _Wants(opened, outline), list[Slice](), None
     try:
         mine = wants.find(group, plan, with_head=with_head, copied=copied)
     except (RuntimeFault, ModelkitError) as fault:
         problem = str(fault)
-    asked, apart, notes = _asked(group, {"host": host, "problem": problem}, mine, wants)
+    asked, apart, notes = _asked(member, problem, mine, wants)
     own = frozenset(mine)
     streamed = [wants.files[number] for number in apart if wants.of_file(wants.files[number], asked)]
     passed = [one for one in asked if wants.tensors[one.tensor].path not in streamed]
@@ -129,10 +129,9 @@ def give_slices(
             agreed_bytes = done_bytes
 
     def agree() -> None:
-        problem = passing.problem or streaming.problem
-        agreed(group, {"host": host, "problem": problem}, within_s=_patience_s(group))
+        member.agree({"problem": passing.problem or streaming.problem}, within_s=patience_s)
 
-    streaming = Streaming(group, _patience_s(group), came)
+    streaming = Streaming(group, patience_s, came)
     for one in passed:
         passing.send(one, mine=one in own)
         came(wants.nbytes(one))
@@ -250,15 +249,16 @@ def pieces_of(one: Slice, tensor: TensorInfo) -> Iterator[Piece]:
 
 
 def _asked(
-    group: Group, mine: Facts, wanted: Sequence[Slice], wants: _Wants
+    member: Member, problem: str | None, wanted: Sequence[Slice], wants: _Wants
 ) -> tuple[list[Slice], list[int], tuple[str, ...]]:
-    """What any rank wants, each once, the numbers of the files that rank 0 lacks, too, and notes. mine: what
-    this one says besides.
+    """What any rank wants, each once, the numbers of the files that rank 0 lacks, too, and notes. problem:
+    what went wrong on this one.
     """
+    group = member.group
     raw = zlib.compress(json.dumps([one.said() for one in wanted]).encode())
     apart = f"{sum(1 << number for number in wants.apart):x}"
     more = {"bytes": len(raw), "wanted": sum(map(wants.nbytes, wanted)), "apart": apart}
-    said = agreed(group, {**mine, **more}, within_s=_patience_s(group))
+    said = member.agree({"problem": problem, **more}, within_s=_patience_s(group))
     longest = max(facts["bytes"] for facts in said)
     if longest > _WANTS_BYTES:
         raise LoadError(f"a rank asks for slices in {longest:,} bytes, and {_WANTS_BYTES:,} is the most")

@@ -18,7 +18,7 @@ from modelkit.fetch.registry import blobs
 from modelkit.opening.read import open_model, open_outline
 from modelkit.ranks import slicing, streaming
 from modelkit.ranks.bringing import bring
-from modelkit.ranks.facts import own_facts
+from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, plan_of
 from modelkit.ranks.progress import Progress
 from modelkit.ranks.slicing import give_slices
@@ -90,7 +90,7 @@ class Scene:
         opened = opened or open_outline(brought.outline, NAME)
         job = Job(NAME, shards=shards, tokens=64, sequences=1, kept_format=None, threads=None)
         plan = plan_of(opened, job, [{**own_facts(group), "host": "here"}] * group.size)
-        return give_slices(group, "here", opened, brought.outline, plan, lambda _done, _whole: None)
+        return give_slices(Member(group, "here"), opened, brought.outline, plan, lambda _done, _whole: None)
 
     @property
     def slices(self) -> int:

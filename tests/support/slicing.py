@@ -17,7 +17,7 @@ from modelkit.errors import LoadError
 from modelkit.opening.read import open_model, open_outline
 from modelkit.ranks import slicing
 from modelkit.ranks.bringing import bring
-from modelkit.ranks.facts import own_facts
+from modelkit.ranks.facts import Member, own_facts
 from modelkit.ranks.job import Job, plan_of
 from modelkit.ranks.progress import Progress
 from modelkit.ranks.slicing import give_slices
@@ -71,7 +71,7 @@ class Scene:
             opened = open_outline(brought.outline, NAME)
         job = Job(NAME, shards=1, tokens=64, sequences=1, kept_format=None, threads=None)
         plan = plan_of(opened, job, [{**own_facts(group), "host": "here"}] * group.size)
-        return give_slices(group, "here", opened, brought.outline, plan, lambda _done, _whole: None)
+        return give_slices(Member(group, "here"), opened, brought.outline, plan, lambda _done, _whole: None)
 
     @property
     def files(self) -> list[Path]:
