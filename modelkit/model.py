@@ -58,21 +58,21 @@ class Model(AtWork):
     context_length: int
     """Most tokens of prompt and answer together."""
     memory: Memory
-    """Bytes of weights, of one sequence of the whole context, and of what is kept of earlier prompts."""
+    """Bytes of weights, of one sequence that fills the context, and of cached prompts."""
     has_template: bool
     """Is there a chat template? Without one, `chat` is refused and `generate` takes the prompt as it is."""
     template: str | None
     """The text of the chat template; None where there is none."""
     adapters: tuple[str, ...]
-    """Names of the adapters that the package brings, in its order. Unless a request says otherwise, all of
-    them answer, at scale 1."""
+    """Names of the package's adapters, in its order. All of them take part in an answer, at scale 1, unless a
+    request says otherwise."""
     digest: str | None
-    """That of the package's manifest, and so of all that it holds; None for a folder."""
+    """Digest of the package's manifest, and so of everything in it; None for a folder."""
     writes: bool
     """Does it write text? False for an encoder such as BERT, which makes embeddings and nothing else."""
     start_id: int | None
-    """The id that every answer begins with where an encoder reads the prompt (T5); None where answers go on
-    from the prompt."""
+    """The id that every answer begins with if an encoder reads the prompt (T5); None if the answer continues
+    the prompt."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class Model(AtWork):
         return f"<Model {self.name}, {state}>"
 
     def close(self) -> None:
-        """Cancel what runs, give the memory back, and remember how well drafts did. Safe to call twice, and
-        from any thread; in a process that was forked from the model's it does nothing.
+        """Cancel running requests, free the memory, and save how well drafts did. Safe to call twice, and
+        from any thread; it does nothing in a process that was forked from the model's.
         """
         with self._closing:
             if self._running is None:
@@ -152,16 +152,21 @@ class Model(AtWork):
     ) -> Generation | GenerationStream:
         """Answer one prompt.
 
-        A text goes through the chat template as a user's message, with the package's system text; raw=True, a
-        model without a template, or a prompt of token ids go to the model as they are. stream: return pieces
-        of text as they come. format: "json", or a JSON schema that the answer will follow; grammar: a text in
-        Lark's syntax or in GBNF, regex: a regular expression instead. top_logprobs: also report each token's
-        log-probability and those of the n likeliest. logit_bias: by token id, what is added to its logit.
-        adapters: names of the package's adapters, or names with scales ({"law": 0.8}); [] for none of them,
-        by default all at scale 1. context_length: most tokens of prompt and answer together, where that shall
-        be less than the model's. template: takes the place of the model's chat template, as TEMPLATE in a
-        Modelfile would. parameters: any PARAMETER of this request. Raises RequestError, ParameterError,
-        TemplateError.
+        A text becomes a user's message of the chat template, after the package's system message. With
+        raw=True, for a model without a template, and as token ids, the prompt goes to the model as it is.
+
+        stream: return pieces of text as they come.
+        format: "json", or a JSON schema that the answer will follow.
+        grammar, regex: a grammar (Lark's syntax or GBNF) or a regular expression instead of format.
+        top_logprobs: also report each token's log-probability, and those of the n likeliest.
+        logit_bias: what is added to the logits of these token ids.
+        adapters: names of adapters to use, or their scales ({"law": 0.8}); [] for none, by default all at
+        scale 1.
+        context_length: most tokens of prompt and answer together, if fewer than the model's.
+        template: a chat template to use instead of the model's, as TEMPLATE in a Modelfile.
+        parameters: PARAMETERs for this request.
+
+        Raises RequestError, ParameterError, TemplateError.
         """
         running, streaming = self._templated(template), arguments.flag(stream, "stream")
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
@@ -217,18 +222,18 @@ class Model(AtWork):
     ) -> Generation | GenerationStream:
         """Answer a conversation: messages with `role` and `content`, oldest first.
 
-        The package's system text comes first unless the conversation brings its own; its saved messages
-        come next. tools: functions that the model may call, in OpenAI's shape; their arguments follow the
-        schemas. tool_choice: "auto", "none", "required", or the name of one that must be called.
-        parallel_tool_calls=False: one call at most. variables: what this model's
-        template reads beyond that, such as enable_thinking. Tools, and messages of a role, that leave no
-        trace in the prompt because the template has no place for them are refused.
+        The package's system message comes first, unless the conversation has its own, then the package's
+        saved messages. Tools and messages that the chat template would leave out of the prompt are refused.
 
-        A conversation that has outgrown the context, with room for an answer, loses whole turns from behind
-        those that `num_keep` protects; `dropped_messages` of what comes back says how many messages.
-        truncate=False leaves none out, and one that does not fit is refused. continue_final: go on with the
-        last message, which is the assistant's; what comes back is what follows it. All else: as in
-        `generate`. Raises RequestError, TemplateError, ParameterError.
+        tools: functions that the model may call, in OpenAI's format; arguments follow their schemas.
+        tool_choice: "auto", "none", "required", or the name of the tool that must be called.
+        parallel_tool_calls: may there be more than one call?
+        variables: further variables of this model's template, such as enable_thinking.
+        truncate: from a conversation that is too long for the context and an answer, leave out whole turns
+        after those that `num_keep` protects; `dropped_messages` of the answer counts them. False refuses it.
+        continue_final: continue the last message, which is the assistant's, and return what follows it.
+
+        Everything else is as in `generate`. Raises RequestError, TemplateError, ParameterError.
         """
         running, streaming = self._templated(template), arguments.flag(stream, "stream")
         given = Given(format, grammar, regex, top_logprobs, logit_bias, adapters, context_length)
@@ -254,10 +259,11 @@ class Model(AtWork):
         chunk: int | None = None,
         adapters: Mapping[str, float] | Sequence[str] | None = None,
     ) -> "np.ndarray":
-        """What the model predicts after each token, float32 [T, V], for scoring and evaluation.
+        """The logits after each token, float32 [T, V], for scoring and evaluation.
 
-        source: the prompt, for a model whose encoder reads it (T5); ids are then the answer's, from
-        `start_id` on. chunk: read the ids in steps of this many tokens; by default in steps of num_batch.
+        source: the prompt, for a model whose encoder reads it (T5); ids are then the answer's, beginning with
+        `start_id`.
+        chunk: process this many tokens per step; by default num_batch.
         adapters: as in `generate`.
         """
         running = self._open
@@ -275,15 +281,19 @@ class Model(AtWork):
         adapters: Mapping[str, float] | Sequence[str] | None = None,
         prompt_name: str | None = None,
     ) -> Embeddings:
-        """A vector for each text: what the model's files say is made of its hidden states, else their mean
-        (an encoder) or that of the last token.
+        """A vector for each text: its hidden states, pooled as the model's files say, else their mean (for an
+        encoder) or the last one. A text without tokens has a vector of zeros.
 
-        texts: one, or several; token ids may stand for a text and are read as they are. dimensions: only so
-        many elements of each vector. truncate: of a text that is too long the end is cut off, and `dropped`
-        says how many tokens; with False it is refused (PromptTooLong). normalize: vectors have length 1. A
-        text without tokens has a vector of zeros. adapters: as in `generate`. prompt_name: which of the
-        prompts that the model's authors give (sentence-transformers' `prompts`: "query", "document") stands
-        before each text; by default the one that they made the default. Raises RequestError.
+        texts: one or several; each a text, or token ids, which are read as they are.
+        dimensions: keep only this many elements of each vector.
+        truncate: cut the end off a text that is too long, and count the tokens in `dropped`; False refuses
+        it (PromptTooLong).
+        normalize: scale vectors to length 1.
+        adapters: as in `generate`.
+        prompt_name: which of the authors' prompts (sentence-transformers' `prompts`: "query", "document") to
+        put before each text; by default the one that they made the default.
+
+        Raises RequestError.
         """
         running = self._open
         wanted = Wanted(
@@ -297,7 +307,7 @@ class Model(AtWork):
 
     @property
     def pooling(self) -> str:
-        """How `embed` makes a vector of a text, and which file says so."""
+        """How `embed` pools hidden states into a vector, and which file says so."""
         return self._open.embedder.pooling.said
 
     @property
@@ -306,14 +316,14 @@ class Model(AtWork):
         return self._open.prompter.thinking
 
     def encode(self, text: str, *, add_special: bool = True) -> list[int]:
-        """The ids of a text. add_special: as a raw prompt has them, with BOS where the model wants one; what
-        `prompt` gives has its frame already.
+        """The ids of a text. add_special: with the special tokens of a raw prompt, such as BOS; a text from
+        `prompt` has them already.
         """
         framed = arguments.flag(add_special, "add_special")
         return self._open.tokenizer.encode(arguments.text(text, "text"), add_special=framed)
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of ids. skip_special: special tokens are left out."""
+        """The text of ids. skip_special: leave special tokens out."""
         left_out = arguments.flag(skip_special, "skip_special")
         return self._open.tokenizer.decode(arguments.ids(ids, "ids"), skip_special=left_out)
 
@@ -342,9 +352,8 @@ class Model(AtWork):
         continue_final: bool = False,
         template: str | None = None,
     ) -> str:
-        """The text that `chat` would give to the model, with the parameters that hold for all requests.
-        truncate, continue_final, template: as in `chat`, but nothing is too long. think: the parameter, for
-        this text.
+        """The text of the prompt that `chat` would give to the model. truncate, continue_final, template: as
+        in `chat`, but nothing is too long. think: the parameter of that name.
         """
         running = self._templated(template)
         own = Parameters({} if think is None else {"think": think})

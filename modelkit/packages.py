@@ -1,4 +1,4 @@
-"""What one does with stored packages from Python, without loading one: list, copy, remove, export.
+"""The functions of the Python API for stored packages: list, copy, remove, export. None loads a model.
 
 They are `modelkit.list`, `modelkit.copy` and so on. home: the folder of the store, instead of MODELKIT_HOME.
 Raises ModelkitError.
@@ -33,8 +33,8 @@ def list_packages(prefix: str = "", *, home: Home = None) -> "list[Package | Bro
 
 
 def copy(source: str, target: str, *, home: Home = None) -> "Package":
-    """Give a package a second name. The two share all their bytes; what `target` stood for before is freed if
-    nothing else needs it.
+    """Give a package a second name. The two share all their files; if `target` named another package before,
+    files that nothing else needs are deleted.
     """
     with translated():
         store = _store(home)
@@ -43,7 +43,7 @@ def copy(source: str, target: str, *, home: Home = None) -> "Package":
 
 
 def remove(name: str, *, home: Home = None) -> "Freed":
-    """Take the name away, and free what no other package needs."""
+    """Remove the package, and delete files that no other package needs."""
     with translated():
         return _store(home).remove(text(name, "name"))
 
@@ -56,11 +56,11 @@ def export(
     copy: bool = False,
     home: Home = None,
 ) -> "Exported":
-    """Lay the package out in `folder`, new or empty, as ordinary files that `mlx_lm.load` and others take.
+    """Write the package to `folder`, new or empty, as ordinary files that `mlx_lm.load` and others take.
 
-    form: "mlx-lm" for the names, shapes and fields that mlx-lm's classes ask for; without it, the package's.
-    copy: make copies; otherwise files are hard links to the store's read-only ones where the disk allows it.
-    Files with GGUF's blocks are written anew in MLX's own form.
+    form: "mlx-lm" for the names, shapes and fields that mlx-lm's classes expect; by default the package's.
+    copy: make copies; by default files are hard links to the store's read-only ones where the disk allows it.
+    Weights in GGUF's blocks are rewritten in MLX's formats.
     """
     from modelkit.pack.mlx_folder.plan import plan_folder
     from modelkit.store.export import export_package
@@ -81,8 +81,8 @@ def export_adapter(
     form: AdapterForm = "peft",
     home: Home = None,
 ) -> tuple[str, ...]:
-    """Write an adapter of the package into `folder`, new or empty, as PEFT has adapters, or as mlx-lm takes
-    them (`adapter_path=`). Returns the names of the files.
+    """Write an adapter of the package to `folder`, new or empty, in PEFT's form or in that which mlx-lm takes
+    (`adapter_path=`). Returns the names of the files.
     """
     from modelkit.pack.adapters.given_out import adapter_files
     from modelkit.store.export import write_folder
@@ -99,9 +99,9 @@ def export_adapter(
 def export_gguf(
     name: str, file: str | os.PathLike[str], *, draft: bool = False, home: Home = None
 ) -> "ExportedGguf":
-    """Write the package, or with `draft` its draft, as one new GGUF file, which llama.cpp and its kin run.
+    """Write the package, or with `draft` its draft, as a new GGUF file for llama.cpp and its kin.
 
-    Weights stay exact where GGUF has a type for them; `tensors` of the result says what became of them.
+    Weights stay exact where GGUF has a type for them; `tensors` of the result shows which had to be rounded.
     """
     from modelkit.pack.gguf.export import ExportedGguf, plan_gguf
     from modelkit.pack.gguf.writing import write_gguf

@@ -1,5 +1,5 @@
-"""What one does with modelkit from Python: `create` makes a package, `pull` fetches one, `load` opens one to
-run.
+"""The functions of the Python API: `create` makes a package, `pull` fetches one, `push` sends one to a
+registry, `load` loads one to run.
 """
 
 import os
@@ -48,13 +48,16 @@ def create(
 ) -> "Created":
     """Make a package from a Modelfile (a path, or a Modelfile built in code).
 
-    name: what to call it; by default the name of the folder that holds the Modelfile. quantize,
-    quantize_draft: words of QUANTIZE such as "q4" or "4.5 bits", for the target and for the draft, instead of
-    what the Modelfile says. plain: every matrix alike; otherwise sensitive ones get more bits.
-    fuse_adapters: what ADAPTER lines name becomes part of the weights, before they are quantized. offline:
-    fetch nothing, even where FROM names a model of the hub. home: the folder of the store, instead of
-    MODELKIT_HOME. progress: hears of bytes (`begin`, `advance`, `finish`), and if it has a method `say`, what
-    is fetched. Raises ModelkitError; then nothing has changed.
+    name: the package's name; by default that of the folder that holds the Modelfile.
+    quantize, quantize_draft: as after QUANTIZE, such as "q4" or "4.5 bits", for the target and for the draft,
+    instead of what the Modelfile says.
+    plain: use one format for every matrix; by default sensitive ones get more bits.
+    fuse_adapters: merge the adapters of ADAPTER lines into the weights, before these are quantized.
+    offline: download nothing, even if FROM names a model of the hub.
+    home: the folder of the store, instead of MODELKIT_HOME.
+    progress: is told of bytes (`begin`, `advance`, `finish`), and what is fetched if it has a method `say`.
+
+    Raises ModelkitError; then nothing has changed.
     """
     from modelkit.chat.find import check_explicit
     from modelkit.pack import pulling
@@ -105,10 +108,13 @@ def pull(
 ) -> "Pulled":
     """Fetch a model and make a package of it: "hf.co/org/name", "hf.co/org/name:Q4_K_M", "ollama:x".
 
-    name: what to call it; by default as it is called where it comes from, `org/name`. insecure: a registry
-    may be spoken to over plain http. outline: fetch all of a package in a registry but its weights, of which
-    several machines then fetch their own parts when they run it. quantize, offline, home and progress: as for
-    `create`. Raises ModelkitError; then no package has changed.
+    name: the package's name; by default the model's, `org/name`.
+    insecure: allow plain http to a registry.
+    outline: fetch everything of a package in a registry but its weights; each of several machines that run
+    it fetches its own part of these.
+    quantize, offline, home, progress: as for `create`.
+
+    Raises ModelkitError; then no package has changed.
     """
     from modelkit.pack import pulling
     from modelkit.store.name import Name
@@ -141,8 +147,8 @@ def push(
 ) -> "Pushed":
     """Send a stored package to a registry: "oci://registry.example.org/amy/story:q4", "docker.io/amy/story".
 
-    insecure: allow plain http. Passwords are those of `modelkit login`, Podman and Docker. home, progress: as
-    for `create`. Raises ModelkitError; what was sent before need not be sent again.
+    Passwords are those of `modelkit login`, Podman and Docker. insecure: allow plain http. home, progress: as
+    for `create`. Raises ModelkitError; the next attempt continues where this one stopped.
     """
     from modelkit.fetch.registry import push as registry
     from modelkit.store.store import Store
@@ -170,22 +176,26 @@ def load(
     on_weights: Callable[[int], object] | None = None,
     **parameters: Unpack[LoadParameters],
 ) -> Model:
-    """Load a stored package by name, or a model directory by path. A model with a host in its name, such as
-    "hf.co/org/name", is pulled first, unless an earlier pull of the same text has stored it.
+    """Load a stored package by name, or a model directory by path. A name with a host in it, such as
+    "hf.co/org/name", is pulled first, unless an earlier pull of the same name has stored it. Use the result
+    as a context manager, or close it.
 
-    cache_memory, cache_disk: bytes for what is kept of earlier prompts, in memory and on disk, as a number or
-    a text such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 keeps nothing there.
-    Pages on disk are those of all packages together. max_waiting: how many requests may wait while others
-    are answered; one more raises Busy. ranks: run it in so many processes on this machine, each with some
-    of its layers; shards: so many of them share the same layers, each with a part of every one. A process
-    keeps its ranks until it ends, for all models that it loads. adapters: paths of more adapters than a
-    package has, as ADAPTER takes them; each goes by the name of its folder. on_memory: called before any
-    weight is read with what the model will take, and a sentence where that is more than there is. on_weights:
-    called, on a thread of the engine, with the bytes of each tensor once it is there. What either raises ends
-    the load, and is raised here.
-    parameters: any PARAMETER, as a default for all requests to this model; num_ctx, kv_format, num_batch,
-    num_thread and num_parallel can be set here only. Use the result as a context manager, or close it. Raises
-    ModelkitError.
+    cache_memory, cache_disk: limits for prompts cached in memory and on disk, as a number of bytes or a text
+    such as "2GB", instead of MODELKIT_CACHE_MEMORY and MODELKIT_CACHE_DISK; 0 caches none. The limit on disk
+    is for all packages together.
+    max_waiting: how many requests may wait while others are answered; one more raises Busy.
+    ranks: run it in this many processes on this machine, each with some of its layers. A process keeps its
+    ranks until it ends, for all models that it loads.
+    shards: this many of the ranks share the same layers, each with a part of every one.
+    adapters: paths of further adapters, as ADAPTER takes them; each is named after its folder.
+    on_memory: called before any weight is read, with the memory that the model will take, and a sentence if
+    that is more than there is.
+    on_weights: called on a thread of the engine with the bytes of each tensor that was read. Whatever this or
+    on_memory raises ends the load and is raised here.
+    parameters: PARAMETERs, as defaults for all requests to this model; num_ctx, kv_format, num_batch,
+    num_thread and num_parallel can only be set here.
+
+    Raises ModelkitError.
     """
     started = time.monotonic()
     wanted = Parameters(parameters)
@@ -213,7 +223,7 @@ def load(
 
 
 def _gather(ranks: int | None, opened: "Opened", settings: Settings) -> None:
-    """Start the others, for as long as this process lives: not for a model that cannot be cut so."""
+    """Start the other ranks, for as long as this process lives, if the model can be cut for them."""
     if ranks is None or arguments.whole(ranks, "ranks", 1, _MOST_RANKS) == 1:
         return
     from modelkit.ranks.hosts import hosts_here
@@ -228,7 +238,7 @@ def _gather(ranks: int | None, opened: "Opened", settings: Settings) -> None:
 
 
 def _stored(name: str | os.PathLike[str], settings: Settings) -> str | os.PathLike[str]:
-    """The name of the package that an address stands for, which is pulled where it is not stored."""
+    """The name of an address's package, which is pulled if it is not stored; any other name as it is."""
     if not isinstance(name, str) or not is_address(name):
         return name
     from modelkit.pack import pulling

@@ -1,6 +1,6 @@
-"""A loaded model at work, as whoever watches it sees it: what it holds and does, and how much it may keep.
+"""What a loaded model holds and does, for whoever monitors it, and limits for what it may keep.
 
-`Model` is this and what it is asked for. Nothing here reads or writes text.
+`Model` adds what it can be asked for. Nothing here reads or writes text.
 """
 
 from typing import TYPE_CHECKING
@@ -26,30 +26,30 @@ class AtWork(Bound):
 
     @property
     def threads(self) -> str | None:
-        """How many threads the last step had, and why; None where that is not ours to choose."""
+        """How many threads the last step used, and why; None if MLX chooses them."""
         return str(self._open.engine.threads()) if cpu.thread_count() else None
 
     @property
     def step_s(self) -> float:
-        """How long the present step of the engine has been running, in seconds; 0 while there is none. It
-        never waits, so that a watchdog can ask.
+        """Seconds that the engine's current step has been running; 0 if there is none. Never waits, so that a
+        watchdog can ask.
         """
         return self._open.engine.busy_s
 
     def prefixes(self) -> list[Prefix]:
-        """What is kept in memory of earlier prompts: nodes of a tree, parents before children."""
+        """The prompts cached in memory: nodes of a tree, parents before children."""
         return self._open.prefixes()
 
     def limit_prefixes(self, limit_bytes: int) -> int:
-        """Keep so many bytes of earlier prompts at most, from now on. What is beyond that is forgotten, but
-        for what running requests stand on. Returns what it may take now: the limit, or what is held still
-        where that is more; 0 for a model that was loaded to keep nothing. Waits for the engine's step.
+        """From now on, cache at most this many bytes of earlier prompts. Whatever exceeds it is dropped,
+        except what running requests use. Returns the bytes that the cache may take now: the limit, or what is
+        still held if that is more; 0 for a model without a cache. Waits for the engine's step.
         """
         return self._open.limit_prefixes(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
 
     def limit_layers(self, limit_bytes: int) -> None:
-        """What running requests remember may take so many bytes together, from now on; one that alone needs
-        more fails. Returns at once.
+        """From now on, the layer memory of running requests may take at most this many bytes together; a
+        request that needs more by itself fails. Returns at once.
         """
         self._open.engine.limit_layers(arguments.whole(limit_bytes, "limit_bytes", 0, _MOST_BYTES))
 
@@ -61,7 +61,7 @@ class AtWork(Bound):
 
     @property
     def activity(self) -> "Activity":
-        """What it is doing at this moment, without waiting for it. Raises ModelClosed."""
+        """What it is doing at this moment. Does not wait. Raises ModelClosed."""
         running = self._open
         with faults.translated():
             return running.engine.activity
