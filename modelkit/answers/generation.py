@@ -22,34 +22,33 @@ class Generation:
     text: str
     """The answer itself, without thinking and calls."""
     ids: tuple[int, ...]
-    """Every generated token but the stop token. Those of thinking, calls, marks and of a stop string are
-    among them, though not in `text`.
+    """Every generated token except the stop token, including those of thinking, calls, marks and of a stop
+    string, which are not in `text`.
     """
     usage: Usage
     reason: Reason
-    """"stop": the model ended, or a stop string came. "length": a limit was reached. "cancelled": the
-    caller left.
+    """"stop": the model ended the answer, or a stop string did. "length": a limit was reached. "cancelled":
+    the caller cancelled it.
     """
     seed: int
-    """What makes the same text again."""
+    """The seed that makes the same text again."""
     stop: str | None = None
     """The stop string that was found, if one was."""
     logprobs: tuple[TokenLogprob, ...] = ()
     """One for each of the ids, where they were asked for."""
     cut: Limit | None = None
-    """Of the reason "length": "num_predict", or "context", where prompt and answer together fill the
-    context (with the parameter context_shift it goes on: usage.dropped_tokens says what was forgotten).
+    """Which limit the reason "length" means: "num_predict", or "context", if prompt and answer together fill
+    the context (with the parameter context_shift, the answer continues, and usage.dropped_tokens counts the
+    tokens that were forgotten).
     """
     dropped_messages: int = 0
-    """Earlier messages of the conversation that were left out of the prompt, since all of them together
-    outgrew the context.
-    """
+    """How many earlier messages were left out of the prompt because the conversation outgrew the context."""
     thinking: str | None = None
-    """What the model thought before it answered; None for nothing."""
+    """What the model thought before it answered; None if it did not think."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """The tools that it calls, in its order."""
+    """The model's tool calls, in order."""
     parsed: Any = None
-    """The value of the answer, where JSON was asked for (`format`) and the answer is whole."""
+    """The answer's value, if JSON was requested (`format`) and the answer is complete."""
     notes: tuple[str, ...] = ()
     """Sentences on what of the request could not be enforced, such as a tool's schema."""
 
@@ -60,8 +59,8 @@ class Generation:
 
     @property
     def complete(self) -> bool:
-        """The model itself ended the answer. One that was to follow a form (JSON, a grammar) follows it then
-        to its end; any other is a beginning that may not parse.
+        """Did the model end the answer itself? If it was to follow a format or grammar, it then does so to
+        its end; otherwise it is only a beginning, which may not parse.
         """
         return self.reason == "stop" and self.stop is None
 

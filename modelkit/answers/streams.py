@@ -31,17 +31,17 @@ Way = Literal["text", "pieces"]
 
 
 class GenerationStream(Bound):
-    """Pieces of text as they come, once. One thread reads; any thread may `close`, at any moment, which ends
-    the reader's loop. Leaving early (`with`, `close`, letting go of it) cancels the generation.
-    begun: what was known before it began.
+    """An answer's pieces of text as they come, to be read once. One thread reads; any thread may `close` at
+    any moment, which ends the reader's loop. Leaving early (`with`, `close`, dropping the stream) cancels the
+    generation. begun: what was known before it began.
 
     with model.generate("Once upon", stream=True) as pieces:
         for piece in pieces:
             print(piece, end="")
     print(pieces.result.usage)
 
-    `events()` tells thinking, text and calls of tools apart; `pieces()` gives what comes as it is, special
-    tokens included. Both, and the plain loop, are also there for event loops (`async for`), but for `pieces`.
+    `events()` tells thinking, text and tool calls apart; `pieces()` gives everything as the model writes it,
+    special tokens included. The plain loop and `events` also work with `async for`.
     """
 
     def __init__(
@@ -75,26 +75,26 @@ class GenerationStream(Bound):
         raise StopIteration
 
     def pieces(self) -> Iterator[Piece]:
-        """What the model writes as it is, special tokens, marks and log-probabilities included, from where
-        reading has got to: this, `events` and the plain loop read the same answer, once. Where a stop string
-        ends the answer, it and the rest of its last token are still here.
+        """Everything as the model writes it, including special tokens, marks and log-probabilities, from
+        where reading has got to: this, `events` and the plain loop read the same answer, once. A stop string
+        that ends the answer, and the rest of its last token, are included.
 
-        Stop strings, and marks of thinking and calls, hold back from loops what pieces have at once. So an
-        answer that may have such is read in one way to its end: RequestError in the other.
+        Where stop strings, or marks of thinking and calls, are possible, the loops hold text back that pieces
+        give at once. Such an answer must be read in one way to its end; the other raises RequestError.
         """
         while (out := self._next("pieces")) is not None:
             if out.piece is not None:
                 yield out.piece
 
     def events(self) -> "Events":
-        """Thinking, text and calls as they come, and last of all a Finish unless somebody has left: for
-        `for`, and for `async for`.
+        """Thinking, text and calls as they come, and at the end a Finish, unless the stream was left early.
+        For `for` and `async for`.
         """
         return Events(lambda: self._next("text"), self.batches, self._finish)
 
     async def __aiter__(self) -> AsyncGenerator[str]:
-        """As the plain loop, for event loops: what it waits for is one call of the engine per step at most,
-        and the loop's thread never stands still. Leaving this loop, too, cancels the generation.
+        """The plain loop for event loops, which never blocks their thread. The engine wakes it once per step
+        at most. Leaving this loop early cancels the generation, too.
         """
         # Whoever closes this one has closed what it reads: a loop that is left is left at once.
         async with aclosing(self._following(lambda: self._take_ready("text"))) as taken:
@@ -104,8 +104,8 @@ class GenerationStream(Bound):
                         yield out.text
 
     def batches(self) -> AsyncGenerator[Sequence[Event | Finish]]:
-        """For event loops: the events of each of the engine's steps together, never none, and a Finish last
-        of all.
+        """For event loops: the events of each step of the engine together, at least one, and at the end a
+        Finish.
         """
         return self._following(self.take_events)
 
@@ -128,17 +128,17 @@ class GenerationStream(Bound):
 
     @property
     def source(self) -> Stream:
-        """The engine's stream that this one reads, for whoever listens to several."""
+        """The engine's stream that this one reads, for listening to several at once."""
         return self._stream
 
     @property
     def ended(self) -> bool:
-        """Has all been read? Nothing comes any more."""
+        """Has everything been read?"""
         return self._stream.ended
 
     def take_events(self) -> list[Event | Finish]:
-        """What is there, without waiting, neighbours of one kind as one (`joined`); a Finish last of all,
-        unless somebody has left. As `take`.
+        """The events that are there, without waiting, neighbours of one kind as one (`joined`); at the end a
+        Finish, unless the stream was left early. Otherwise as `take`.
         """
         events: list[Event | Finish] = [*self._take_joined()]
         if self.ended and not self._finished:
@@ -148,8 +148,8 @@ class GenerationStream(Bound):
         return events
 
     def take(self) -> list[Piece]:
-        """What is there, without waiting; [] where there is none, or no more. Not beside a thread that reads.
-        Raises what the generation failed with, and RequestError as `pieces` does.
+        """The pieces that are there, without waiting; [] if there are none yet, or no more. Not to be called
+        while a thread reads. Raises what the generation failed with, and RequestError as `pieces` does.
         """
         return [out.piece for out in self._take_ready("pieces") if out.piece is not None]
 
@@ -208,7 +208,7 @@ class GenerationStream(Bound):
         return f"<GenerationStream {'ended' if over else 'open'}, {len(self._parting.ids):,} tokens>"
 
     def note(self, text: str) -> None:
-        """Say what of the request was not done; before anything is taken."""
+        """Add a note on what of the request was not done; before anything is read."""
         self.begun = replace(self.begun, notes=(*self.begun.notes, arguments.text(text, "text")))
 
     @property
@@ -218,22 +218,24 @@ class GenerationStream(Bound):
 
     @property
     def prompt_ids(self) -> tuple[int, ...]:
-        """What the answer follows."""
+        """The prompt's ids."""
         return self.begun.prompt_ids
 
     @property
     def progress(self) -> PromptProgress | None:
-        """How far the prompt has been read; None while it waits for others. From any thread, at any time."""
+        """How much of the prompt has been processed; None while the request waits. From any thread, at any
+        time.
+        """
         return self._stream.progress
 
     def cancel(self) -> None:
-        """Want no more, and return at once. From any thread, at any moment."""
+        """Cancel the generation and return at once. From any thread, at any moment."""
         self._left, self._holder = True, None
         self._stream.cancel()
 
     def close(self) -> None:
-        """Cancel if still running, and wait until the engine has let go of it. From any thread, at any
-        moment; a second time does nothing.
+        """Cancel the generation if it is still running, and wait until the engine has ended it. From any
+        thread, at any moment; a second call does nothing.
         """
         self._left = True
         self._stream.close()
