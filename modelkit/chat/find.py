@@ -14,6 +14,8 @@ from modelkit.source.display import UTF_8
 from modelkit.source.tree import TOOLS_TEMPLATE, open_regular
 
 LIMIT_BYTES = 10_000_000
+NO_TEMPLATE = "has no chat template; prompts go to the model as they are"
+"""How the note on a model without a template ends, by which it is told from other notes."""
 
 
 def find_template(files: Mapping[str, Path], explicit: str | None = None) -> str | None:

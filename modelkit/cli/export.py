@@ -18,7 +18,7 @@ from modelkit.pack.adapters.forms import FORMS, AdapterForm
 from modelkit.pack.mlx_lm.limits import Limit, limits, sentences
 from modelkit.pack.part import CONFIG
 from modelkit.source.shards import INDEX
-from modelkit.store.export import export_package, write_folder
+from modelkit.store.export import Exported, export_package, write_folder
 from modelkit.store.package import Package
 from modelkit.store.store import Store
 
@@ -87,17 +87,17 @@ def command(
     if not place.strip():
         raise click.UsageError("DIR is empty: name a new folder, or `.` for this one")
     if place == "-":
-        raise click.UsageError("nothing is exported to standard output: name a folder, or FILE.gguf")
+        raise click.UsageError("a package cannot be exported to standard output: name a folder, or FILE.gguf")
     target = Path(place)
     one_file = target.suffix.lower() == ".gguf" and not place.endswith("/")
     if draft and not one_file:
-        raise click.UsageError("--draft is for GGUF files: a folder has the draft in it, under draft/")
+        raise click.UsageError("--draft is for GGUF files: a folder contains the draft, in draft/")
     if copy and one_file:
-        raise click.UsageError("--copy is for folders: a GGUF file is always a file of its own")
+        raise click.UsageError("--copy is for folders: a GGUF file is always a copy")
     if adapter is not None and (one_file or copy):
-        raise click.UsageError("--adapter writes a folder of its own, without --copy")
+        raise click.UsageError("--adapter always writes a folder of new files; leave --copy out")
     if form is not None and one_file:
-        raise click.UsageError("--form is for folders: a GGUF file has llama.cpp's form")
+        raise click.UsageError("--form is for folders: a GGUF file always has llama.cpp's form")
     if form == "peft" and adapter is None:
         raise click.UsageError("--form peft is for adapters: name one with --adapter")
     store = open_store()
@@ -144,26 +144,27 @@ def _lay_out(store: Store, name: str, folder: Path, *, mlx_lm: bool, copy: bool,
         with bar("export", total_bytes, enabled=not as_json) as advance:
             done = export_package(package, folder, link=not copy, progress=advance, made=planned.made)
     if as_json:
-        made = {"linked": done.linked, "copied": done.copied, "made": done.made, "present": done.present}
-        emit_json(
-            {
-                "name": str(package.name),
-                "digest": str(package.digest),
-                "folder": str(absolute(folder)),
-                "size_bytes": total_bytes,
-                **made,
-                "blocks": [kind.to_json() for kind in planned.kinds],
-                "rewritten": list(planned.rewritten),
-                "notes": notes,
-            }
-        )
-        return
-    ways = [
-        *(("linked", done.linked), ("copied", done.copied)),
-        *(("written", done.made), ("there already", done.present)),
-    ]
-    files = ", ".join(f"{count(number, 'file')} {way}" for way, number in ways if number)
-    state(f"exported {package.name} to {folder} ({size(total_bytes)}: {files})")
+        facts = _identity(package) | {"folder": str(absolute(folder)), "size_bytes": total_bytes}
+        files = {"linked": done.linked, "copied": done.copied, "made": done.made, "present": done.present}
+        blocks = {"blocks": [kind.to_json() for kind in planned.kinds]}
+        emit_json({**facts, **files, **blocks, "rewritten": list(planned.rewritten), "notes": notes})
+    else:
+        state(f"exported {package.name} to {folder} ({size(total_bytes)}: {_files(done)})")
+
+
+def _files(done: Exported) -> str:
+    """How many came which way."""
+    ways = {
+        "linked": done.linked,
+        "copied": done.copied,
+        "written": done.made,
+        "there already": done.present,
+    }
+    return ", ".join(f"{count(number, 'file')} {way}" for way, number in ways.items() if number)
+
+
+def _identity(package: Package) -> dict[str, Any]:
+    return {"name": str(package.name), "digest": str(package.digest)}
 
 
 def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: bool) -> None:
@@ -182,8 +183,7 @@ def _write_gguf(store: Store, name: str, target: Path, *, draft: bool, as_json: 
     if as_json:
         emit_json(
             {
-                "name": str(package.name),
-                "digest": str(package.digest),
+                **_identity(package),
                 "file": str(absolute(target)),
                 "size_bytes": size_bytes,
                 "architecture": planned.metadata["general.architecture"],

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 # Options that a model is loaded with.
 _LIMITS = ("cache_memory", "cache_disk", "ranks", "shards")
 
-# A note of models without a template. It is not shown with --raw, which asks for no template.
-_ABOUT_TEMPLATES = "prompts go to the model as they are"
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -74,13 +71,13 @@ class Wanted:
         idle = [f"-p {name}" for name in ("think", "think_tokens") if name in self.settings]
         idle += ["--system"] * (self.system is not None) + ["--continue"] * self.go_on
         if self.raw and idle:
-            raise click.UsageError(f"--raw continues the prompt as it is, so {idle[0]} has no place in it")
+            raise click.UsageError(f"--raw continues the prompt as it is, so {idle[0]} would have no effect")
         if self.text is None and self.as_json:
             raise click.UsageError("--json answers one PROMPT; give one, or pipe one in")
         if self.text is not None and not self.text.strip() and not self.raw:
             raise click.UsageError("the prompt is empty")
         if self.text is not None and self.go_on:
-            raise click.UsageError("--continue goes on with a conversation, so there is no PROMPT")
+            raise click.UsageError("--continue continues a conversation and takes no PROMPT")
         return self
 
 
@@ -207,9 +204,11 @@ def _loaded(wanted: Wanted) -> "Offers":
 
 
 def _say_notes(model: "Offers", wanted: Wanted, said: list[str]) -> None:
-    """Those that were not said yet."""
+    """Those that were not said yet. With --raw nobody asks for a template, so its lack is not noted."""
+    from modelkit.chat.find import NO_TEMPLATE
+
     for sentence in () if wanted.as_json else model.notes:
-        if sentence not in said and not (wanted.raw and sentence.endswith(_ABOUT_TEMPLATES)):
+        if sentence not in said and not (wanted.raw and sentence.endswith(NO_TEMPLATE)):
             note(sentence)
 
 
@@ -247,7 +246,7 @@ def _explain_cut(answer: "Generation", model: "Offers", wanted: Wanted) -> bool:
     if sentence is None:
         return True
     whole = not wanted.form or is_whole(wanted.form, answer.text)
-    what = "" if whole else f", so it is no whole answer to --{next(iter(wanted.form))}"
+    what = "" if whole else f", so it is not a complete answer to --{next(iter(wanted.form))}"
     note(f"{sentence}{what}")
     return whole
 
@@ -276,7 +275,7 @@ def _converse(model: "Offers", wanted: Wanted) -> None:
     if earlier is not None:
         session.talk.add(*earlier.messages)
         session.wishes.system = session.wishes.system or earlier.system
-        note(f"going on with a conversation of {count(len(earlier.messages), 'message')}")
+        note(f"continuing a conversation of {count(len(earlier.messages), 'message')}")
     session.wishes.thinking = not wanted.hide_thinking
     session.wishes.form, session.wishes.given = wanted.form, _given(wanted)
     if wanted.adapters is not None:

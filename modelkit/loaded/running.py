@@ -22,7 +22,7 @@ from modelkit.loaded.long_work import LongWork
 from modelkit.memory import Memory
 from modelkit.modelfile import Parameters, Resolved
 from modelkit.output.pieces import Pieces
-from modelkit.output.splitter import splitter_for
+from modelkit.output.splitter import Splitter, splitter_for
 from modelkit.pack.languages import Languages, no_languages
 from modelkit.prefixes import Prefix
 from modelkit.requests.attached import Chosen
@@ -123,17 +123,19 @@ class Running:
         """
         prompt, begins = self._spoken(prompt, asked.resolved)
         room = self._room(prompt, asked, len(begins))
-        sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
         constraint = self._grammar(prompt.turn, asked, calling or Calling())
         ids, source = (begins, prompt.ids) if begins else (prompt.ids, ())
-        continuing = continuing and self.start_id is None
-        pieces = Pieces(self.tokenizer, continuing=continuing)
-        turn, splitter = prompt.turn, None
-        json = asked.form is not None and asked.form.kind == "schema"
-        if turn is not None:
-            splitter = splitter_for(
-                self.prompter.style, turn.opening, turn.tools, turn.earlier_calls, json=json
-            )
+        sampling = sampling_of(asked.resolved, self.suppressed, asked.logit_bias)
+        begun = Beginning(
+            sampling.seed,
+            room.limit,
+            asked.resolved.stop,
+            prompt.ids,
+            prompt.dropped,
+            json=asked.json,
+            tools=() if prompt.turn is None else prompt.turn.tool_names,
+            notes=(*(constraint.notes if constraint else ()), *self._unbounded(prompt.turn, asked)),
+        )
         with translated():
             request = Request(
                 ids,
@@ -149,17 +151,15 @@ class Running:
                 adapters=asked.adapters,
             )
             stream = self.engine.submit(request)
-            begun = Beginning(
-                sampling.seed,
-                room.limit,
-                asked.resolved.stop,
-                prompt.ids,
-                prompt.dropped,
-                json=json,
-                tools=() if turn is None else turn.tool_names,
-                notes=(*(constraint.notes if constraint else ()), *self._unbounded(turn, asked)),
-            )
-            return GenerationStream(stream, pieces, begun, splitter, holder)
+        pieces = Pieces(self.tokenizer, continuing=continuing and self.start_id is None)
+        return GenerationStream(stream, pieces, begun, self._splitter(prompt.turn, asked), holder)
+
+    def _splitter(self, turn: Turn | None, asked: Asked) -> Splitter | None:
+        """What tells thinking, text and calls apart; None where all of it is text."""
+        if turn is None:
+            return None
+        style = self.prompter.style
+        return splitter_for(style, turn.opening, turn.tools, turn.earlier_calls, json=asked.json)
 
     def check_budget(self, tokens: int) -> None:
         """think_tokens, as a request asks for it. Raises RequestError for a model that does not think."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING
 
+from modelkit.chat.find import NO_TEMPLATE
 from modelkit.chat.styles.thinking import idle
 from modelkit.loaded.embedding import Embedder
 from modelkit.loaded.long_work import LongWork
@@ -29,9 +30,7 @@ def start(
     """Load what was opened. Raises LoadError, TokenizerError, TemplateError."""
     ready = opened.ready
     prompter = Prompter(ready.tokenizer, ready.template, opened.metadata, ready.template_fault)
-    dense = [
-        one.read() for one in ready.pooling.dense
-    ]  # while there is no engine that would have to be ended
+    dense = [one.read() for one in ready.pooling.dense]  # before there is an engine that would have to end
     defaults = stopping(prompter).merge(ready.parameters).merge(parameters)
     started = start_engine(opened, defaults.resolved(), settings, on_memory, on_weights)
     writes = started.engine.model.described.writes
@@ -90,6 +89,6 @@ def _notes(label: str, prompter: Prompter, defaults: Parameters) -> tuple[str, .
     wanted, found = defaults.resolved(), None if prompter.template is None else prompter.thinking
     own = (*prompter.notes(), *idle(wanted.think, wanted.think_tokens, found))
     if prompter.bare:
-        return (f"{label} has no chat template; prompts go to the model as they are", *own)
+        return (f"{label} {NO_TEMPLATE}", *own)
     broken = () if prompter.fault is None else (f"{label} takes no conversations: {prompter.fault.message}",)
     return (*broken, *own)

@@ -68,6 +68,11 @@ class Asked:
     context_length: int | None = None
     """Most tokens of prompt and answer together, where that is less than the model's."""
 
+    @property
+    def json(self) -> bool:
+        """Shall the answer be JSON?"""
+        return self.form is not None and self.form.kind == "schema"
+
 
 @dataclass(frozen=True, slots=True)
 class Calling:
