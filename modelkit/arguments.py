@@ -115,8 +115,8 @@ def absolute(path: str | os.PathLike[str]) -> Path:
         return Path(path).absolute()
     except OSError as error:
         raise RequestError(
-            f"where {os.fspath(path)!r:.200} lies cannot be told: the current folder is gone",
-            hint="Change to a folder that is there, or give the path from / on.",
+            f"{os.fspath(path)!r:.200} cannot be found: the current folder no longer exists",
+            hint="Change to an existing folder, or give an absolute path.",
         ) from error
 
 

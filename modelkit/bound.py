@@ -12,6 +12,6 @@ class Bound:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a {type(self).__name__} cannot be copied or pickled: it stands on memory and threads of this "
-            "process. Another one loads the model for itself, by its name; answers (Generation) can be sent."
+            f"a {type(self).__name__} cannot be copied or pickled: it uses memory and threads of this "
+            "process. Load the model by its name in the other one; answers (Generation) can be sent."
         )

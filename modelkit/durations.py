@@ -21,7 +21,7 @@ _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
 _DURATION = re.compile(rf"([+-]?)((?:{_NUMBER}(?:{_UNIT}))+|{_NUMBER})")
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _PART = re.compile(rf"({_NUMBER})({_UNIT})")
-EXPECTED = "seconds, or a duration such as 5m, 1h30m or 0; below zero: for ever"
+EXPECTED = "seconds, or a duration such as 5m, 1h30m or 0; a negative one means forever"
 
 
 def read_keep_alive(value: object, where: str) -> float:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from modelkit.errors import Busy, ModelClosed, ModelkitError, RanksLost, RequestError, StoreError
+from modelkit.python_faults import os_message
 from runtime.engine.stream import WakeFailed
 from runtime.engine.thread import ThreadEnded
 from runtime.errors import CacheFull, QueueFull, RankLost, RuntimeFault
@@ -23,35 +24,36 @@ def worded(error: Exception) -> ModelkitError:
     if isinstance(error, ThreadEnded) and isinstance(error.__cause__, RankLost):
         return worded(error.__cause__)
     if isinstance(error, ThreadEnded):
-        return closed() if error.__cause__ is None else ModelClosed(f"the model can answer no more: {error}")
+        if error.__cause__ is None:
+            return closed()
+        return ModelClosed(f"the model cannot answer any more: {error}")
     if isinstance(error, QueueFull):
         return Busy(
             f"the model is busy: {error}",
             waiting=error.waiting,
-            hint="Try again when some of them have ended, or load the model with a larger max_waiting.",
+            hint="Try again later, or load the model with a larger max_waiting.",
         )
     if isinstance(error, RankLost):
-        return RanksLost(str(error), hint="Start the model again, on all of its machines.")
+        return RanksLost(str(error), hint="Start the model again on all of its machines.")
     if isinstance(error, CacheFull):
         return RequestError(
-            "there is no memory for so long a conversation: it takes "
+            "there is not enough memory for so long a conversation: it takes "
             f"{error.wanted_bytes:,} bytes and may take {error.budget_bytes:,}",
-            hint="Ask with a shorter prompt, load it with a smaller kv_format, or give it more memory.",
+            hint="Shorten the prompt, load the model with a smaller kv_format, or give it more memory.",
         )
     if isinstance(error, WakeFailed):
-        said = f"the event loop that read this answer cannot be told of more: {error.__cause__}"
-        return RequestError(said, hint="Read an answer to its end, or close it, before its loop is closed.")
+        said = f"the event loop that read this answer cannot be reached any more: {error.__cause__}"
+        return RequestError(said, hint="Read an answer to its end, or close it, before closing its loop.")
     if isinstance(error, RuntimeError) and str(error) in _NO_THREAD:
         return ModelkitError(
             "the system gives this process no more threads",
-            hint="Raise what it may have: `ulimit -u`, `ulimit -v`, or what its container allows.",
+            hint="Raise the limits (`ulimit -u`, `ulimit -v`), or those of its container.",
         )
     if isinstance(error, RuntimeFault | ValueError):
         return RequestError(str(error))
     if isinstance(error, OSError):
-        place = f"{error.filename}: " if error.filename else ""
-        return StoreError(f"{place}{error.strerror or error}")
-    return ModelkitError(f"this failed for a reason that is not known here: {type(error).__name__}: {error}")
+        return StoreError(os_message(error))
+    return ModelkitError(f"this failed for an unknown reason: {type(error).__name__}: {error}")
 
 
 class Callbacks:

@@ -70,7 +70,7 @@ class Memory:
             whole = self.wanted_bytes - self.prefix_bytes
             said += f", {size(whole)} with all {self.context_tokens:,}"
         if self.prefix_bytes:
-            said += f"; may keep up to {size(self.prefix_bytes)} of earlier prompts"
+            said += f"; may cache up to {size(self.prefix_bytes)} of prompts"
         free = f"{size(self.available_bytes)} free" if self.available_bytes else "free memory unknown"
         return f"{said} ({free})"
 
@@ -144,7 +144,7 @@ def shortage(label: str, foreseen: Forecast, tokens: int, memory: Memory) -> str
         ("weights", memory.weight_bytes + memory.draft_bytes),
         ("adapters", memory.adapter_bytes),
         (f"{tokens:,} tokens of context", memory.cache_bytes + memory.draft_cache_bytes),
-        ("earlier prompts", memory.prefix_bytes),
+        ("cached prompts", memory.prefix_bytes),
     ]
     shares = ", ".join(f"{name} {nbytes:,}" for name, nbytes in parts if nbytes)
     said = f"{label} may take {memory.wanted_bytes:,} bytes and {free:,} are free ({shares})"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from modelkit import __version__
 from modelkit.errors import ModelkitError
+from modelkit.python_faults import os_reason
 from modelkit.settings import Settings
 from modelkit.store.manifest import Manifest
 from modelkit.store.package import BrokenPackage, Package
@@ -183,7 +184,7 @@ def _problem(settings: Settings, digest: str | None, memory: int, given: int | N
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        return f"{folder}: {(error.strerror or str(error)).lower()}"
+        return f"{folder}: {os_reason(error)}"
     return None if os.access(folder, os.W_OK) else f"{folder} cannot be written"
 
 

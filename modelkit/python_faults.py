@@ -23,9 +23,18 @@ def fault(error: Exception) -> str:
 
 def unread(error: Exception) -> str:
     """Why a file cannot be read as a text: what the system says, or which byte is none of a letter."""
-    if isinstance(error, OSError):
-        return (error.strerror or of_system(error)).lower()
-    return fault(error)
+    return os_reason(error) if isinstance(error, OSError) else fault(error)
+
+
+def os_message(error: OSError) -> str:
+    """What the system says, behind the file that it says it of: `/home/amy/x: permission denied`."""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{os_reason(error)}"
+
+
+def os_reason(error: OSError) -> str:
+    """What the system says, as a part of a sentence: `permission denied`."""
+    return error.strerror.lower() if error.strerror else of_system(error)
 
 
 def of_system(error: Exception) -> str:

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from modelkit.errors import SourceError
+from modelkit.python_faults import os_reason
 
 _PREFIX = "modelkit-"
 _LEASE = "modelkit-lease"
@@ -68,7 +69,7 @@ class TemporaryFolder:
             yield
         except OSError as error:
             raise Unwritable(
-                f"cannot write {self._what}: {error.strerror or error}",
+                f"cannot write {self._what}: {os_reason(error)}",
                 hint="Set TMPDIR to a folder that can be written to and has room for them.",
             ) from error
 

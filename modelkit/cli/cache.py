@@ -72,7 +72,7 @@ def show_command(name: str, as_json: bool) -> None:
     if as_json:
         emit_json([_node(node, decode) for node in nodes])
         return
-    echo(tree(nodes, decode) or f"nothing is kept on disk for {package.name}")
+    echo(tree(nodes, decode) or f"nothing is cached on disk for {package.name}")
 
 
 @command.command("clear")
@@ -182,8 +182,8 @@ def _amounts(model: dict[str, Any]) -> tuple[str, str, str]:
 
 def _limit(limit_bytes: int) -> str:
     if limit_bytes:
-        return f"at most {size(limit_bytes)} are kept"
-    return "nothing more is kept without --cache-disk, as MODELKIT_CACHE_DISK is not set"
+        return f"at most {size(limit_bytes)} is cached"
+    return "nothing more is cached without --cache-disk, as MODELKIT_CACHE_DISK is not set"
 
 
 def _node(node: "Prefix", decode: "Decode | None") -> dict[str, Any]:

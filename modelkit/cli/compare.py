@@ -78,7 +78,9 @@ def _lines(file: Path | None) -> list[str]:
     from modelkit.comparing.predictions import read_text
 
     if file is None:
-        raise click.UsageError("embeddings are compared on texts of yours: give --text FILE, with one a line")
+        raise click.UsageError(
+            "embeddings are compared on your own texts: give --text FILE, one text per line"
+        )
     return [line for line in read_text(file).splitlines() if line.strip()]
 
 

@@ -204,7 +204,7 @@ def _name(text: str | None, file: Path) -> "Name":
     if text is not None:
         return Name.new(text)
     if file == _STDIN:
-        raise click.UsageError("give NAME too: a Modelfile from standard input lies in no folder")
+        raise click.UsageError("give NAME too: a Modelfile from standard input has no folder to take it from")
     return valid_name_from(Path(os.path.normpath(absolute(file))).parent.name)
 
 

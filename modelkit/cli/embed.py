@@ -70,7 +70,7 @@ def command(name: str, texts: tuple[str, ...], **options: Any) -> None:
         if options["as_json"]:
             emit_json({"model": model.name, "pooling": model.pooling, "embeddings": rows})
     if cut:
-        note(f"{cut} of the texts {'was' if cut == 1 else 'were'} too long and cut")
+        note(f"{cut} of the texts {'was' if cut == 1 else 'were'} too long and cut short")
 
 
 def _rows(found: "Embeddings") -> Iterator[dict[str, Any]]:

@@ -37,7 +37,7 @@ def command(prefix: str, as_json: bool) -> None:
     if not rows and prefix:
         note(f"no package has a name that begins with {prefix[:80]!r}; without PREFIX all are listed")
     elif not rows:
-        note("there is no package yet; `modelkit create NAME -f Modelfile` makes one")
+        note("there are no packages yet; `modelkit create NAME -f Modelfile` makes one")
     for row in rows:
         if row["problem"]:
             note(f"{row['name']} is broken: {row['problem']}")

@@ -43,8 +43,8 @@ def command(host: str, username: str | None, password_stdin: bool, insecure: boo
         emit_json({"host": place, "user": user, "file": str(done.file), "checked": done.checked})
         return
     if not done.checked:
-        note(f"{place} lets everybody in, so nobody can say whether name and password are right")
-    state(f"logged in to {place} as {user} (kept in {done.file})")
+        note(f"{place} accepts anybody, so the name and password could not be checked")
+    state(f"logged in to {place} as {user} (saved in {done.file})")
 
 
 def _asked(username: str | None, password_stdin: bool) -> tuple[str, str]:
@@ -56,7 +56,7 @@ def _asked(username: str | None, password_stdin: bool) -> tuple[str, str]:
         password = _text(raw.rstrip(b"\r\n"))
     else:
         if not sys.stdin.isatty():
-            raise click.UsageError("no terminal to ask on; pipe the password in, with --password-stdin")
+            raise click.UsageError("no terminal to ask on: pipe the password in with --password-stdin")
         username = username or as_text(click.prompt("name", err=True))
         password = as_text(click.prompt("password", hide_input=True, err=True))
     if not password or not username or ":" in username:

@@ -22,6 +22,7 @@ from modelkit.cli.terminal import interrupts
 from modelkit.cli.terminal.screen import OUTPUT, echo, naming, show_error, show_warnings
 from modelkit.cli.terminal.ui import HOW_TO_GET_MLX
 from modelkit.errors import ModelkitError
+from modelkit.python_faults import os_message
 from runtime.errors import RuntimeFault
 
 # name -> (module, one line of help); the order is that of `modelkit --help`.
@@ -101,7 +102,7 @@ class LazyGroup(Group):
         except BrokenPipeError:
             _leave_quietly(ctx)
         except OSError as error:
-            raise Failure(_in_words(error)) from error
+            raise Failure(os_message(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -125,7 +126,7 @@ class LazyGroup(Group):
         except BrokenPipeError:
             _leave_quietly(ctx)
         except OSError as error:
-            raise Failure(_in_words(error)) from error
+            raise Failure(os_message(error)) from error
         except MemoryError as error:
             raise Failure("there is not enough memory for this", _ROOM) from error
         except (KeyboardInterrupt, click.Abort):
@@ -163,11 +164,6 @@ def _without_mlx(error: ImportError) -> Exception:
     if (error.name or "").partition(".")[0] != "mlx":
         return error
     return Failure(f"MLX cannot be loaded: {error}", HOW_TO_GET_MLX)
-
-
-def _in_words(error: OSError) -> str:
-    where = f"{error.filename}: " if error.filename else ""
-    return f"{where}{(error.strerror or str(error)).lower()}"
 
 
 def _leave_quietly(ctx: click.Context) -> NoReturn:

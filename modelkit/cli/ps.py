@@ -37,7 +37,7 @@ def command(as_json: bool) -> None:
     for one in models:
         state(f"{one.text('name')}: {_split(one)}")
     if not models:
-        note("no model is loaded; a request loads one, and `modelkit load NAME`")
+        note("no model is loaded; a request loads one, and so does `modelkit load NAME`")
 
 
 def _cells(one: "Said") -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def _until(one: "Said") -> str:
         return one.text("state")
     if one.value.get("expires_at") is None:
         return "in use"
-    return "for ever" if one.value.get("expires_at") == "never" else until(one.number("expires_in_s"))
+    return "forever" if one.value.get("expires_at") == "never" else until(one.number("expires_in_s"))
 
 
 def _split(one: "Said") -> str:
@@ -71,4 +71,4 @@ def _split(one: "Said") -> str:
     held, limit = one.whole("prefix_bytes"), one.whole("prefix_limit_bytes")
     said = [f"{name} {size(nbytes)}" for name, nbytes in parts if nbytes]
     said.append(f"conversations {size(one.whole('context_bytes'))}")
-    return f"{', '.join(said)}, earlier prompts {size(held)} of {size(limit)}"
+    return f"{', '.join(said)}, cached prompts {size(held)} of {size(limit)}"

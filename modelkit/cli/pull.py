@@ -59,7 +59,7 @@ def command(
     target = None if name is None else Name.new(name)
     access = Access(offline=offline, insecure=insecure)
     if outline and quantize is not None:
-        raise click.UsageError("an outline is of a package as it is: give no --quantize with it")
+        raise click.UsageError("an outline describes a package as it is; leave --quantize out")
     pulled = _pull(read_wanted(address), target, quantize, access, quiet=as_json, outline=outline)
     if as_json:
         emit_json(

@@ -31,13 +31,13 @@ def show_quality(package: "Package", as_json: bool) -> None:
         emit_json(found)
         return
     if not found:
-        note(f"{package.name} has no report: its formats were not searched for (create --target-bits does)")
+        note(f"{package.name} has no quality report; `create --target-bits` makes one")
     for role, report in found.items():
         echo(_overview(role, report))
         for sentence in warnings(report):
             note(f"{role}: {sentence}")
     if found:
-        note("the picture, quality.svg, is among the files that `modelkit export` lays out")
+        note("`modelkit export` writes the picture too, as quality.svg")
 
 
 def _checked(value: dict[str, Any], package: "Package", path: str) -> Report:

@@ -173,7 +173,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     With --ranks, or under `mlx.launch`, models run one at a time, each on all ranks.
     """
     if len(set(names)) > 1 and (one_of_several() or (options["ranks"] or 1) > 1):
-        raise click.UsageError("ranks run one model at a time; name one of them")
+        raise click.UsageError("ranks run one model at a time; give one NAME")
     try:
         from modelkit.server.serve import serve
     except ImportError as error:
@@ -222,7 +222,7 @@ def _place(options: dict[str, Any]) -> "Place":
     from modelkit.settings.serving import key_password, server_address
 
     if options["uds"] is not None and (options["host"] or options["port"] is not None):
-        raise click.UsageError("--uds is a path in place of --host and --port")
+        raise click.UsageError("--uds replaces --host and --port; give either")
     if options["ssl_keyfile"] and not options["ssl_certfile"]:
         raise click.UsageError("--ssl-keyfile is the key of a certificate; --ssl-certfile is missing")
     if options["ssl_keyfile_password"] and not options["ssl_certfile"]:
@@ -275,6 +275,6 @@ def _warn(place: "Place", access: "Access") -> None:
     if place.private:
         return
     if not access.keys:
-        note(f"whoever reaches {place.host} can use the server: it has no key (--api-key @FILE)")
+        note(f"anyone who can reach {place.host} can use the server: it has no key (--api-key @FILE)")
     elif not place.certificate:
-        note(f"keys and texts go over the network to {place.host} as they are: no TLS (--ssl-certfile)")
+        note(f"keys and texts go to {place.host} unencrypted: there is no TLS (--ssl-certfile)")

@@ -88,9 +88,9 @@ def _asked(quality: bool, verbose: bool, as_json: bool, options: dict[str, Any])
     """
     chosen, shares = [part for part in _PARTS if options[part]], names_machines(options)
     if shares and (quality or chosen):
-        raise click.UsageError("give machines alone, or with --json or --verbose")
+        raise click.UsageError("machines can be given alone, or with --json or --verbose")
     if quality and (chosen or verbose):
-        raise click.UsageError("give --quality alone, or with --json")
+        raise click.UsageError("--quality can be given alone, or with --json")
     if len(chosen) > 1 or (chosen and (verbose or as_json)):
         flags = ", ".join(f"--{part}" for part in _PARTS)
         raise click.UsageError(f"give one of {flags}, and none of them with --json or --verbose")

@@ -109,7 +109,7 @@ class ServedAnswer:
                 if self._answer is not None:
                     return
             if not self._left:
-                raise ModelkitError("the server has broken off in the middle of the answer")
+                raise ModelkitError("the server ended the connection in the middle of the answer")
         except ModelkitError as error:
             self._fault = error
             raise

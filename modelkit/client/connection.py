@@ -105,7 +105,7 @@ class Connection:
                 if sum(map(len, held)) > _MOST_BYTES:
                     raise ModelkitError("the server sends a line without an end")
         if b"".join(held).strip():
-            raise ModelkitError("the server has broken off in the middle of a line")
+            raise ModelkitError("the server ended the connection in the middle of a line")
 
     @contextmanager
     def _asked(
@@ -138,7 +138,8 @@ class Connection:
         except httpx2.TransportError as error:
             unheard = self.address.startswith("http:") and "without sending a response" in str(error)
             raise ModelkitError(
-                f"the server at {self.address} has gone silent: {error}", hint=_SECURED if unheard else None
+                f"the server at {self.address} has stopped answering: {error}",
+                hint=_SECURED if unheard else None,
             ) from error
 
 

@@ -71,5 +71,5 @@ class Said:
 
     def _wrong(self, name: str) -> Any:
         raise ModelkitError(
-            f"the server sends {name} as {shown(self.value.get(name))}; another version of it?"
+            f"the server sends {name} as {shown(self.value.get(name))}; is it of another version?"
         )

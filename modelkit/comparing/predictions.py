@@ -119,7 +119,7 @@ def _both_write(first: Opened, second: Opened) -> None:
     for opened in (first, second):
         if not describe(opened.inventory.config).writes:
             raise LoadError(
-                f"{opened.label} makes embeddings and writes no text by which to compare it",
+                f"{opened.label} makes embeddings and writes no text, so predictions cannot be compared",
                 hint="`modelkit compare --embeddings` and compare_embeddings compare vectors of texts.",
             )
 

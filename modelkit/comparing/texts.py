@@ -32,7 +32,7 @@ def texts_for(first: Opened, models: Pair, text: str | None) -> tuple[Pair, list
             "goes on from its prompt" if one is None else f"begins answers with id {one}" for one in starts
         ]
         raise LoadError(
-            f"the first model {ways[0]}, the second {ways[1]}: no text is read alike by both",
+            f"the first model {ways[0]}, the second {ways[1]}: they cannot read the same text",
             hint="Compare models of one kind.",
         )
     tokens = min(TOKENS, *(model.context_length for model in models))

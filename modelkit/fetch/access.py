@@ -60,6 +60,6 @@ class Access:
 
 def refuse_offline(what: str) -> NoReturn:
     raise FetchError(
-        f"{what} is not on this machine, and --offline forbids to fetch it",
-        hint="Leave --offline out, or name what is here: `modelkit list` shows it.",
+        f"{what} is not on this machine, and --offline forbids fetching it",
+        hint="Leave --offline out, or name something that is here: see `modelkit list`.",
     )

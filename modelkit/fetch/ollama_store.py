@@ -12,6 +12,7 @@ from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.local import Local
 from modelkit.fetch.ollama import OllamaManifest, belongings
 from modelkit.fetch.upstream import Upstream
+from modelkit.python_faults import os_reason
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import read_small
 from modelkit.store.manifest import MANIFEST_LIMIT_BYTES
@@ -90,7 +91,7 @@ def _read(folder: Path, blob: Blob) -> bytes:
     try:
         raw = read_small(path, blob.size_bytes)
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}") from error
+        raise StoreError(f"{path}: {os_reason(error)}") from error
     if Digest.of(raw) != blob.digest:
         raise StoreError(f"{path} is damaged: its digest is not its name")
     return raw

@@ -157,7 +157,7 @@ class Embedder:
                 f"{where} has {size:,} tokens; at most {self._limit:,} are read of a text",
                 prompt_tokens=size,
                 context_tokens=self._limit,
-                hint="Shorten it, or let it be cut (truncate).",
+                hint="Shorten it, or allow it to be cut (truncate).",
             )
         return ids, dropped
 

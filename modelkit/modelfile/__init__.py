@@ -26,6 +26,7 @@ from modelkit.modelfile.quantizing import Quantizing, parse_quantizing
 from modelkit.modelfile.recipe import Recipe, require_from
 from modelkit.modelfile.reference import Reference
 from modelkit.modelfile.syntax import Directive
+from modelkit.python_faults import unread
 from runtime.records import dataclass
 
 __all__ = [
@@ -154,8 +155,7 @@ def _read(file: str) -> bytes:
             file, "no such file", "Name an existing Modelfile; a first line could be FROM ./my-model"
         ) from None
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise _refused(file, f"cannot be read: {reason or error}", None) from error
+        raise _refused(file, f"cannot be read: {unread(error)}", None) from error
 
 
 def _open_at_once(path: str, flags: int) -> int:

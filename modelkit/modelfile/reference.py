@@ -14,6 +14,7 @@ from modelkit.address import Address, HubAddress, looks_like_path, read_address
 from modelkit.arguments import absolute, on_disk
 from modelkit.errors import InvalidName, ModelfileError
 from modelkit.modelfile.syntax import Directive
+from modelkit.python_faults import os_reason
 from runtime.records import dataclass
 
 _SHOWN_CHARACTERS = 300
@@ -73,7 +74,7 @@ def _problem(path: Path) -> str | None:
     except ValueError:  # a NUL, or a character this system's file names cannot have
         return "not a possible file name"
     except OSError as error:
-        return (error.strerror or "cannot be read").lower()
+        return os_reason(error)
     return None
 
 

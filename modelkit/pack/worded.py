@@ -8,6 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from modelkit.errors import SourceError
+from modelkit.python_faults import os_message
 
 
 @contextmanager
@@ -18,5 +19,4 @@ def worded() -> Generator[None]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise SourceError(f"{where}{(error.strerror or str(error)).lower()}") from error
+        raise SourceError(os_message(error)) from error

@@ -163,7 +163,7 @@ class Fetching:
                 self.fetched_bytes += len(piece)
                 self._worked(len(piece))
                 return piece
-        raise StoreError("the fetching was given up")
+        raise StoreError("the transfer was cancelled")
 
     def _tell(self, state: Facts) -> None:
         with self._changed:

@@ -16,7 +16,7 @@ from typing import Any
 
 from modelkit.arguments import shown
 from modelkit.errors import RequestError
-from modelkit.python_faults import fault
+from modelkit.python_faults import fault, os_reason
 from modelkit.units import read_size
 from runtime.device import device
 from runtime.ranks.plan import Host
@@ -32,7 +32,7 @@ def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
         with path.open("rb") as file:
             said = json.loads(file.read(_LONGEST_BYTES))
     except OSError as error:
-        raise RequestError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise RequestError(f"{path} cannot be read: {os_reason(error)}") from error
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is no JSON: {fault(error)}", hint=f"Example: {_EXAMPLE}") from error
     listed = said.get("hosts") if isinstance(said, dict) else said

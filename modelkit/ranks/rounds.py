@@ -13,6 +13,7 @@ from typing import Any, cast
 import mlx.core as mx
 
 from modelkit.errors import LoadError
+from modelkit.python_faults import os_reason
 from modelkit.ranks.facts import Facts, agreed
 from modelkit.ranks.fetching import Fetching
 from modelkit.ranks.outline import read_front
@@ -77,7 +78,7 @@ class Sender:
                 piece = file.read(stop - start)
         except OSError as error:
             piece = b""
-            self.problem = f"cannot read the blob {blob.digest.short}: {error.strerror or error}"
+            self.problem = f"cannot read the blob {blob.digest.short}: {os_reason(error)}"
         if len(piece) < stop - start and self.problem is None:
             self.problem = f"the blob {blob.digest.short} has lost its end"
         return piece.ljust(stop - start, b"\0")

@@ -107,4 +107,4 @@ def note_failure(serving: Serving, trace: Trace, error: Exception) -> Fault:
 def check_open(serving: Serving) -> None:
     """Raises Refused where nothing new may begin."""
     if serving.state.draining:
-        raise Refused(Fault("draining", "the server is stopping; it takes no new requests", retry_after_s=5))
+        raise Refused(Fault("draining", "the server is stopping and takes no new requests", retry_after_s=5))

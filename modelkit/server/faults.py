@@ -143,7 +143,7 @@ def fault_of(error: BaseException) -> Fault:
     if isinstance(error, HTTPException):
         return _of_starlette(error)
     if not isinstance(error, ModelkitError):
-        return Fault("internal", "the server failed at this request; its log says more")
+        return Fault("internal", "the server failed to answer this request; see its log")
     if isinstance(error, Busy):
         return Fault("busy", str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, ModelNotFound):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from modelkit.errors import ModelkitError
+from modelkit.python_faults import os_reason
 from modelkit.server.in_parts import in_parts
 from modelkit.server.trace import Trace
 
@@ -83,7 +84,7 @@ class PromptLog:
                 raise ModelkitError(f"cannot write {path}: it is no file")
             os.fchmod(number, 0o600)
         except OSError as error:
-            raise ModelkitError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from error
+            raise ModelkitError(f"cannot write {path}: {os_reason(error)}") from error
         self._number, self._lock = number, threading.Lock()
         self._cut = False  # does the file end within a line?
         self.fault: str | None = None
@@ -100,7 +101,7 @@ class PromptLog:
                 while written < len(data):
                     written += os.write(self._number, data[written:])
             except OSError as error:
-                self.fault = (error.strerror or str(error)).lower()
+                self.fault = os_reason(error)
             if written:
                 self._cut = data[written - 1 : written] != b"\n"
             return known or self.fault is None

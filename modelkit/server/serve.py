@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from modelkit.durations import FOR_EVER
+from modelkit.python_faults import os_reason
 from modelkit.ranks.present import present
 from modelkit.server.access import Access
 from modelkit.server.announce import announce, withdraw
@@ -129,7 +130,7 @@ def _announce(home: Path, address: str, say: Callable[[str], None]) -> Path | No
     try:
         return announce(home, address)
     except OSError as error:
-        say(f"other commands will not find this server: {home}: {(error.strerror or str(error)).lower()}")
+        say(f"other commands will not find this server: {home}: {os_reason(error)}")
         return None
 
 

@@ -53,7 +53,7 @@ class Settings:
             home = Path(given).expanduser() if given else Path.home() / ".modelkit"
         except RuntimeError as error:  # no home directory for this user
             raise ModelkitError(
-                f"cannot tell where the store lives: {error}", hint="Set MODELKIT_HOME to a folder."
+                f"the store's folder is unknown: {error}", hint="Set MODELKIT_HOME to a folder."
             ) from error
         for name, words in _KERNELS.items():  # `runtime.cpu.native` reads them, and would pass over others
             _word_in(env, name, words)
@@ -94,6 +94,6 @@ def _word_in(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str |
     if text and text not in words:
         raise ParameterError(
             f"{name} is {shown(env[name])}, expected one of {', '.join(words)}",
-            hint="Leave it unset to compute in the fastest way that this machine has.",
+            hint="Leave it unset to compute in the fastest way on this machine.",
         )
     return text or None

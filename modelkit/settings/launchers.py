@@ -11,6 +11,7 @@ from typing import Any, cast
 from modelkit.arguments import shown
 from modelkit.durations import read_keep_alive
 from modelkit.errors import ParameterError
+from modelkit.python_faults import os_reason
 
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # of mlx.launch, Open MPI, MPICH
 _SIZES = ("MLX_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -69,7 +70,7 @@ def _addresses(path: str) -> list[list[str]]:
     try:
         said: Any = json.loads(Path(path).read_bytes())
     except OSError as error:
-        why = (error.strerror or str(error)).lower()
+        why = os_reason(error)
         raise ParameterError(
             f"MLX_HOSTFILE is {path}, which cannot be read: {why}", hint=_LAUNCHED
         ) from error

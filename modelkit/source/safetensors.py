@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from modelkit.errors import MalformedFile, SourceError
 from modelkit.json_text import unique_keys
-from modelkit.python_faults import fault
+from modelkit.python_faults import fault, os_reason
 from modelkit.source.display import shown
 from modelkit.source.sniff import HEAD_BYTES, describe, refuse_other_weights, refuse_stand_in
 from modelkit.source.tensor import TensorInfo, encoded, read_entry
@@ -51,7 +51,7 @@ class Identity:
         try:
             return cls.told(path.stat())
         except OSError as error:
-            raise SourceError(f"cannot read {label}: {error.strerror}") from error
+            raise SourceError(f"cannot read {label}: {os_reason(error)}") from error
 
     @classmethod
     def told(cls, status: os.stat_result) -> "Identity":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from modelkit.errors import SourceError, UnsupportedSource
+from modelkit.python_faults import unread
 from modelkit.source.display import shown
 from modelkit.source.elsewhere import newest_snapshot
 from modelkit.source.sniff import HEAD_BYTES, is_cut, refuse_other_weights, weights_kind
@@ -85,7 +86,7 @@ def open_regular(path: Path, label: str) -> BinaryIO:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise SourceError(f"cannot read {label}: {_reason(error)}") from error
+        raise SourceError(f"cannot read {label}: {unread(error)}") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise SourceError(f"{label} is not a regular file")
@@ -105,7 +106,7 @@ class _Checked(io.FileIO):
         try:
             count: int | None = super().readinto(buffer)
         except OSError as error:
-            raise SourceError(f"cannot read {self._label}: {_reason(error)}") from error
+            raise SourceError(f"cannot read {self._label}: {unread(error)}") from error
         if count is None:
             raise SourceError(f"cannot read {self._label}: it has nothing to give")
         return count
@@ -142,7 +143,7 @@ def read_directory(folder: Path, unusable: dict[str, SourceError] | None = None)
             if (folder / entry.name / name).is_file()
         }
     except (OSError, ValueError) as error:
-        raise SourceError(f"cannot read the folder {folder}: {_reason(error)}") from error
+        raise SourceError(f"cannot read the folder {folder}: {unread(error)}") from error
 
 
 def _bounded(entries: Iterable[os.DirEntry[str]], folder: Path) -> list[os.DirEntry[str]]:
@@ -170,7 +171,7 @@ def _is_file(entry: os.DirEntry[str], folder: Path) -> bool:
         if entry.is_file() or entry.is_dir():
             return entry.is_file()
     except OSError as error:  # a link to itself
-        raise SourceError(f"cannot read {folder}/{shown(entry.name)}: {_reason(error)}") from error
+        raise SourceError(f"cannot read {folder}/{shown(entry.name)}: {unread(error)}") from error
     if entry.is_symlink() and not os.path.exists(entry.path):
         raise SourceError(
             f"{folder}/{shown(entry.name)} links to {shown(os.readlink(entry.path))}, which does not exist",
@@ -209,7 +210,3 @@ def read_single_file(path: Path) -> Files:
         )
     kept = {name: file for name, file in beside.items() if "/" in name or ".safetensors" not in name}
     return {**kept, "model.safetensors": path}
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

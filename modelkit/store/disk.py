@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from modelkit.errors import StoreError
+from modelkit.python_faults import os_reason
 from modelkit.units import size
 
 CHUNK_BYTES = 4 << 20
@@ -65,7 +66,7 @@ def storing(path: Path, *, exported: bool = False) -> Generator[None]:
         yield
     except OSError as error:
         where = error.filename if isinstance(error.filename, (str, Path)) else path
-        what = error.strerror or str(error)
+        what = os_reason(error)
         hints = _EXPORT_HINTS if exported else _HINTS
         raise StoreError(f"{where}: {what}", hint=hints.get(error.errno or 0)) from error
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Self
 
 from modelkit.bars import Advance
 from modelkit.errors import SourceError, StoreError
+from modelkit.python_faults import os_reason
 from modelkit.store.digest import Blob, Digest
 from modelkit.store.disk import (
     PageWriter,
@@ -254,7 +255,7 @@ def open_source(path: Path) -> int:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
+        raise SourceError(f"{path}: {os_reason(error)}") from error
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise SourceError(f"{path} is not a regular file")
@@ -268,7 +269,7 @@ def source_chunks(fd: int, size_bytes: int, path: Path) -> Iterator[memoryview]:
         try:
             piece = next(pieces, None)
         except OSError as error:
-            raise SourceError(f"cannot read {path}: {error.strerror or error}") from error
+            raise SourceError(f"cannot read {path}: {os_reason(error)}") from error
         if piece is None:
             return
         yield piece

@@ -268,7 +268,7 @@ def test_parameters_of_answers_are_noted(tmp_path: Path) -> None:
 
 
 def test_two_are_not_compared_by_what_they_write(home: Path) -> None:
-    with pytest.raises(LoadError, match="it makes embeddings and writes no text by which to compare it"):
+    with pytest.raises(LoadError, match="it makes embeddings and writes no text, so predictions"):
         modelkit.compare("it", "it", home=home)
 
 

@@ -43,7 +43,7 @@ def test_who_gets_no_thread_hears_which_limits_there_are(said: str) -> None:
 def test_a_conversation_without_room_hears_what_to_do() -> None:
     error = worded(CacheFull(4_456_448, 4_194_304))
     assert "takes 4,456,448 bytes and may take 4,194,304" in error.message
-    assert "shorter prompt" in (error.hint or "")
+    assert "Shorten the prompt" in (error.hint or "")
 
 
 def test_wrong_usage_is_no_exception(capsys: pytest.CaptureFixture[str]) -> None:

@@ -275,7 +275,7 @@ def test_a_forked_process_is_told_that_the_model_is_not_its_own(folder: Path) ->
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", FORKS, str(folder)], capture_output=True, text=True, check=True
     )
-    said = "the model can answer no more: it runs in the process that this one was forked from"
+    said = "the model cannot answer any more: it runs in the process that this one was forked from"
     assert done.stdout == f"{said} False None\n2\n"
 
 
@@ -312,7 +312,7 @@ def test_an_answer_ends_in_a_fork(folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", READS_IN_FORKS, str(folder)], capture_output=True, text=True
     )
-    said = "the model can answer no more failed\n"
+    said = "the model cannot answer any more failed\n"
     assert done.stdout == f"{said}{said}cancelled\n", done.stderr
 
 

@@ -175,7 +175,7 @@ def test_what_is_likely_is_said_before_what_is_possible() -> None:
     assert long.wanted_bytes == 1000 + 8192 * PER_TOKEN + 3_000_000_000
     assert long.sentence(shown) == (
         f"needs {1000 + 1024 * PER_TOKEN} B with 1,024 tokens of context, {1000 + 8192 * PER_TOKEN} B with "
-        "all 8,192; may keep up to 3000000000 B of earlier prompts (10000000000 B free)"
+        "all 8,192; may cache up to 3000000000 B of prompts (10000000000 B free)"
     )
     short = foreseen().memory(100, prefix_bytes=0, available_bytes=0)
     assert short.needed_bytes == short.wanted_bytes

@@ -145,5 +145,5 @@ def test_one_that_was_taken_before_its_lease_was_held_is_made_again(monkeypatch:
 
 def test_where_none_can_be_made_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", os.devnull)
-    with pytest.raises(SourceError, match="cannot write notes: Not a directory\nSet TMPDIR to a folder"):
+    with pytest.raises(SourceError, match="cannot write notes: not a directory\nSet TMPDIR to a folder"):
         _ = TemporaryFolder("test", "notes").path

@@ -75,7 +75,7 @@ def _text(value: str | None, option: str) -> str | None:
     if value is None:
         return None
     if value == "@":
-        raise click.BadParameter("a file's name belongs behind the @", param_hint=f"'{option}'")
+        raise click.BadParameter("a file name must follow the @", param_hint=f"'{option}'")
     if value.startswith("@"):
         return _read(Path(on_disk(value[1:])), option)
     if _names_a_file(value):

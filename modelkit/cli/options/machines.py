@@ -62,7 +62,7 @@ def names_machines(options: dict[str, Any]) -> bool:
     """Are there any? UsageError where they are named twice, or where something is said of none."""
     file, ranks = options["hosts"], options["ranks"]
     if file is not None and ranks is not None:
-        raise click.UsageError("give the machines by --hosts or by --ranks, not by both")
+        raise click.UsageError("give the machines with --hosts or with --ranks, not both")
     if file is not None or ranks is not None:
         return True
     said = options["shards"] != 1 or options["sequences"] != 1 or options["memory"] or options["context"]

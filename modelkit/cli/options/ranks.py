@@ -60,7 +60,7 @@ def follows(ctx: click.Context, ranks: int | None) -> None:
     if not one_of_several():
         return
     if ranks is not None:
-        raise click.UsageError("--ranks starts processes here, and a launcher has started some already")
+        raise click.UsageError("--ranks starts processes here, but a launcher has started some already")
     from modelkit.cli.terminal.screen import Waiting
     from modelkit.ranks.following import follow
     from modelkit.ranks.meeting import join

@@ -19,6 +19,7 @@ from modelkit.cli.terminal.tables import table
 from modelkit.cli.terminal.ui import count, size
 from modelkit.errors import RequestError
 from modelkit.modelfile import Directive, Modelfile
+from modelkit.python_faults import os_reason
 
 if TYPE_CHECKING:
     from modelkit.chat.message import Message
@@ -134,7 +135,7 @@ def _written(before: str) -> str | None:
     except (click.ClickException, ValueError) as error:  # not UTF-8, or an EDITOR with half a quotation
         said = error.format_message() if isinstance(error, click.ClickException) else str(error)
         if isinstance(cause := error.__cause__, OSError):
-            said = f"{cause.filename} cannot be opened: {(cause.strerror or str(cause)).lower()}"
+            said = f"{cause.filename} cannot be opened: {os_reason(cause)}"
         raise RequestError(said, hint="The variable VISUAL or EDITOR chooses the editor.") from error
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from modelkit.arguments import on_disk
 from modelkit.errors import RequestError, SourceError
+from modelkit.python_faults import os_reason
 from modelkit.source.display import UTF_8
 from modelkit.source.tree import open_regular
 
@@ -23,7 +24,7 @@ def read_text(name: str) -> str:
     except SourceError as error:
         raise RequestError(error.message) from error
     except OSError as error:
-        raise RequestError(f"{name}: {error.strerror or error}") from error
+        raise RequestError(f"{name}: {os_reason(error)}") from error
     if len(data) > MOST_BYTES:
         raise RequestError(f"{name} is larger than {MOST_BYTES:,} bytes")
     try:

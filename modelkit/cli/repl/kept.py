@@ -17,6 +17,7 @@ from typing import Any
 
 from modelkit.chat.message import Message, read_messages
 from modelkit.errors import RequestError
+from modelkit.python_faults import os_reason
 from modelkit.store.disk import replace
 from runtime.records import dataclass
 
@@ -59,7 +60,7 @@ class Kept:
             replace(self._path, ("\n".join(lines) + "\n").encode(), part, durable=False)
             _prune(self._folder, self._path)
         except OSError as error:
-            self.fault = f"this conversation is not kept: {error.strerror or error}"
+            self.fault = f"this conversation is not saved: {os_reason(error)}"
 
     def anew(self, model: str) -> None:
         """What follows is another conversation, with that model."""

@@ -17,6 +17,7 @@ from secrets import token_hex
 
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.hub.listing import is_hex
+from modelkit.python_faults import os_reason
 from modelkit.source.tree import MAX_FILES, is_safe_relative
 from runtime.records import dataclass
 
@@ -94,7 +95,7 @@ class RepositoryCache:
             try:
                 _put(place, lambda temp: temp.symlink_to(target))
             except OSError as error:
-                raise StoreError(f"{place}: {error.strerror}", hint=HINT) from error
+                raise StoreError(f"{place}: {os_reason(error)}", hint=HINT) from error
         return place
 
     def note_revision(self, revision: str | None, commit: str) -> None:
@@ -109,7 +110,7 @@ class RepositoryCache:
             _put(ref, lambda temp: temp.write_text(commit, "ascii"))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise StoreError(f"{ref}: {error.strerror}", hint=HINT) from error
+                raise StoreError(f"{ref}: {os_reason(error)}", hint=HINT) from error
 
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:

@@ -240,7 +240,7 @@ def _explain(error: Any, address: HubAddress, endpoint: str, file: str | None) -
     token = "of the token that is used here" if known else "whose token `hf auth login` or HF_TOKEN gives"
     if isinstance(error, hub.GatedRepoError):
         raise FetchError(
-            f"{address} is given only to those who accepted its terms",
+            f"{address} is only for accounts that have accepted its terms",
             hint=f"Accept them at {where} with the account {token}.",
         ) from error
     if isinstance(error, hub.RevisionNotFoundError):

@@ -109,7 +109,7 @@ def _joined(stem: str, count: int, shards: Mapping[int, Listed]) -> GgufModel:
 def whole(model: GgufModel) -> GgufModel:
     """The model, where all its shards are there. Raises FetchError."""
     if model.gap is not None:
-        raise FetchError(model.gap, hint="Whoever uploaded it has to mend it. Another quant may be whole.")
+        raise FetchError(model.gap, hint="Its owner has to repair it. Another quant may be complete.")
     return model
 
 

@@ -35,6 +35,7 @@ from modelkit.fetch.hub.library import (
     url_of,
 )
 from modelkit.fetch.hub.listing import Listed
+from modelkit.python_faults import os_reason
 from modelkit.store.disk import PageWriter
 
 if TYPE_CHECKING:
@@ -206,11 +207,11 @@ class Transfer:
                 url = _onward(url, r.headers["location"])
             if urlsplit(url).scheme != "https" and not (is_loopback(url) and is_loopback(first)):
                 raise FetchError(
-                    f"the server sends us on to {urlsplit(url).scheme}://{urlsplit(url).hostname or ''}"
+                    f"the server redirects to {urlsplit(url).scheme}://{urlsplit(url).hostname or ''}"
                 )
             if _origin(url) != _origin(first):
                 headers.pop("authorization", None)
-        raise FetchError(f"the server sends us on more than {_REDIRECTS} times")
+        raise FetchError(f"the server redirects more than {_REDIRECTS} times")
 
     @contextmanager
     def _breakable(self, response: "httpx2.Response") -> Generator[None]:
@@ -319,12 +320,12 @@ def _alone(path: Path) -> Generator[_Part]:
                 break
             os.close(fd)  # it became a blob, or was dropped, while we waited
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}", hint=HINT) from error
+        raise StoreError(f"{path}: {os_reason(error)}", hint=HINT) from error
     try:
         yield _Part(path, fd)
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror or error}", hint=HINT) from error
+        raise StoreError(f"{path}: {os_reason(error)}", hint=HINT) from error
     finally:
         os.close(fd)
 
@@ -356,9 +357,9 @@ def _check_length(response: "httpx2.Response", file: Listed, expected_bytes: int
 
 def _check_status(response: "httpx2.Response", wanted: dict[str, str]) -> None:
     if response.status_code == 206 and not wanted:
-        raise FetchError("the server sends a part of a file that was asked for whole")
+        raise FetchError("the server sends part of a file, though all of it was requested")
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise FetchError("the server sends a file packed, though it was asked not to")
+        raise FetchError("the server sends a file compressed, though it was asked not to")
     raise_for_status(response)
 
 
@@ -369,12 +370,12 @@ def _limits() -> "httpx2.Timeout":
 
 
 def _onward(url: str, location: str) -> str:
-    """Where a server sends us on. Raises FetchError for what is no address."""
+    """Where a server redirects to. Raises FetchError for what is no address."""
     try:
         joined = urljoin(url, location)
         _origin(joined)
     except ValueError as error:
-        raise FetchError(f"the server sends us on to what is no address: {location[:80]!a}") from error
+        raise FetchError(f"the server redirects to what is not an address: {location[:80]!a}") from error
     return joined
 
 

@@ -187,9 +187,9 @@ class Registry:
 
     def _next(self, url: Url, location: str | None, hops: int) -> Url:
         if hops > REDIRECTS:
-            raise FetchError(f"{self.host} sends us on more than {REDIRECTS} times")
+            raise FetchError(f"{self.host} redirects more than {REDIRECTS} times")
         if location is None:
-            raise FetchError(f"{self.host} sends us on, but does not say where")
+            raise FetchError(f"{self.host} redirects, but does not say where to")
         return self.allowed(url.join(location))
 
     def allowed(self, url: Url) -> Url:

@@ -22,6 +22,7 @@ from typing import Any
 
 from modelkit.errors import FetchError, StoreError
 from modelkit.fetch.registry.programs import ask
+from modelkit.python_faults import os_reason
 from modelkit.store.canonical import parse_object
 from modelkit.store.disk import read_small, replace
 from runtime.records import dataclass
@@ -70,7 +71,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
-        raise FetchError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise FetchError(f"{path} cannot be read: {os_reason(error)}") from error
     except StoreError:
         # Without the cause and its text: that may quote the file.
         raise FetchError(f"{path} is no sound JSON object", hint="Mend it, or log in again.") from None
@@ -174,4 +175,4 @@ def _write(path: Path, config: Mapping[str, Any]) -> None:
         temp = real.parent / f".{real.name}.{token_hex(8)}"
         replace(real, json.dumps(config, indent="\t").encode() + b"\n", temp)  # made with 0600
     except OSError as error:
-        raise FetchError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise FetchError(f"{path} cannot be written: {os_reason(error)}") from error

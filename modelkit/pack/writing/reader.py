@@ -14,6 +14,7 @@ from typing import Self
 
 from modelkit.errors import SourceError
 from modelkit.pack.planning.slabs import Columns, Slab
+from modelkit.python_faults import os_reason
 from modelkit.source.inventory import WeightFile
 from modelkit.source.tree import open_regular
 
@@ -80,7 +81,7 @@ class Reader:
             try:
                 count = os.preadv(self._descriptors[path], [view], stop - len(view))
             except OSError as error:
-                raise SourceError(f"cannot read {path.name}: {error.strerror}") from error
+                raise SourceError(f"cannot read {path.name}: {os_reason(error)}") from error
             if count == 0:
                 raise _changed(path)
             view = view[count:]

@@ -79,7 +79,7 @@ class Gate:
             return
         path: str = scope["path"]
         if any(path == one or path.startswith(one + "/") for one in dialect.storing):
-            raise refused("permission", "this server changes no models: it was started with --read-only")
+            raise refused("permission", "this server does not change models: it was started with --read-only")
 
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, headers: Headers, added: dict[str, str]
@@ -102,7 +102,7 @@ class Gate:
             if scope["method"] == "OPTIONS":
                 return await _preflight(headers)(scope, receive, send)
         elif headers.get("sec-fetch-site") == "cross-site" and not _followed(scope, headers):
-            raise refused("permission", "pages of other sites may not ask; see --origins")
+            raise refused("permission", "pages of other sites may not use the server; see --origins")
         if scope["path"] not in self._open and not access.key_fits(_key(headers)):
             raise refused("authentication", "the API key is missing or wrong")
         return await self._app(scope, receive, send)

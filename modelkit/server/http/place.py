@@ -9,6 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from modelkit.errors import ModelkitError
+from modelkit.python_faults import os_reason, unread
 from modelkit.server.access import LOOPBACK
 from runtime.records import dataclass
 
@@ -75,8 +76,7 @@ def _listen_at_port(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:  # the second of what can be no name of a machine: a..b
         if listener is not None:
             listener.close()
-        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        said = f"cannot listen on {host}:{port}: {why.lower()}"
+        said = f"cannot listen on {host}:{port}: {unread(error)}"
         raise ModelkitError(said, hint=_what_to_do(error)) from error
     listener.setblocking(False)
     return listener
@@ -112,7 +112,7 @@ def _listen_at_path(path: Path) -> socket.socket:
             listener.close()
         with suppress(OSError):
             hidden.unlink(missing_ok=True)
-        raise ModelkitError(f"cannot listen on {path}: {(error.strerror or str(error)).lower()}") from error
+        raise ModelkitError(f"cannot listen on {path}: {os_reason(error)}") from error
     listener.setblocking(False)
     return listener
 

@@ -25,6 +25,7 @@ from modelkit.errors import (
     TokenizerError,
 )
 from modelkit.modelfile import ROLES, Directive, Modelfile, Recipe
+from modelkit.python_faults import os_reason
 from modelkit.server.faults import refused
 from modelkit.server.fields import Fields, wrong
 from modelkit.server.ollama.reading import read_model
@@ -138,7 +139,7 @@ def _put(source: Path, target: Path, field: str) -> None:
         except OSError as error:
             if error.errno not in _NO_NAME:
                 raise
-            why = (error.strerror or str(error)).lower()
+            why = os_reason(error)
             raise refused("invalid_request", f"{field}: no file can lie there: {why}", field) from error
 
 

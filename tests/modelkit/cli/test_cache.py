@@ -95,7 +95,7 @@ def test_the_tree_in_json(modelkit: Run, filled: None) -> None:
 
 def test_a_package_without_prompts(modelkit: Run, created: Create) -> None:
     created("story")
-    assert modelkit("cache", "show", "story").stdout == "nothing is kept on disk for story\n"
+    assert modelkit("cache", "show", "story").stdout == "nothing is cached on disk for story\n"
 
 
 def test_clearing_says_what_was_freed(modelkit: Run, filled: None, home: Path) -> None:
@@ -152,8 +152,8 @@ def test_cache_memory_takes_the_place_of_the_environment(
     assert "MODELKIT_CACHE_MEMORY is 'lots'" in modelkit("run", "story", "Hi").stderr
     monkeypatch.setenv("MODELKIT_CACHE_MEMORY", "0")
     asked = ("run", "story", "Hi", "-p", "num_predict=2", "--verbose")
-    assert "of earlier prompts" not in modelkit(*asked).stderr
-    assert "may keep up to 1.5 MB of earlier prompts" in modelkit(*asked, "--cache-memory", "1.5MB").stderr
+    assert "may cache" not in modelkit(*asked).stderr
+    assert "may cache up to 1.5 MB of prompts" in modelkit(*asked, "--cache-memory", "1.5MB").stderr
 
 
 def test_the_outlook_comes_before_the_weights(

@@ -111,9 +111,9 @@ def test_a_store_that_cannot_be_read_is_one_of_the_facts(
     home.write_text("no folder")
     shown = modelkit("doctor")
     assert shown.exit_code == 0
-    assert "Not a directory" in " ".join(shown.stdout.split())  # a table breaks lines
+    assert "not a directory" in " ".join(shown.stdout.split())  # a table breaks lines
     facts = json.loads(modelkit("doctor", "--json").stdout)
-    assert "Not a directory" in facts["store"]["problem"]
+    assert "not a directory" in facts["store"]["problem"]
     assert facts["device"]
 
 

@@ -40,7 +40,7 @@ def test_any_spelling_of_the_name_goes_on(
     plain = dict.fromkeys(("raw", "hide_thinking", "verbose", "local", "as_json"), False)
     nothing: Any = {"text": None, "system": None, "form": {}, "settings": {}, "adapters": None, **plain}
     run._converse(Model(), Wanted(name="STORY:latest", go_on=True, **nothing))  # type: ignore[arg-type]
-    assert "going on with a conversation of 2 messages" in capsys.readouterr().err
+    assert "continuing a conversation of 2 messages" in capsys.readouterr().err
 
 
 def test_what_is_said_to_another_model_is_kept_as_its_own(home: Path) -> None:
@@ -91,4 +91,4 @@ def test_a_place_that_cannot_be_written_is_said_once(home: Path, capsys: pytest.
     home.mkdir(parents=True, exist_ok=True)
     (home / "sessions").write_text("")
     talk(Model(), "one", "two", kept=Kept(home, "story"))
-    assert capsys.readouterr().err.count("is not kept") == 1
+    assert capsys.readouterr().err.count("is not saved") == 1

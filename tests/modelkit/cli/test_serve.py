@@ -159,7 +159,7 @@ def test_a_port_in_use(run: Run) -> None:
         (("--api-key", "@/nowhere/at/all"), "/nowhere/at/all cannot be read: no such file or directory\n"),
         (("--origins", "chat.example.org"), "https://chat.example.org"),
         (("--allow-host", "a b"), "models.example.org"),
-        (("--uds", "x", "--port", "1"), "in place of"),
+        (("--uds", "x", "--port", "1"), "--uds replaces"),
         (("--ranks", "2", "one", "other"), "one model at a time"),
         (("--ssl-keyfile", "x"), "--ssl-certfile"),
         (("--ssl-keyfile-password", "secret"), "MODELKIT_SSL_KEYFILE_PASSWORD"),

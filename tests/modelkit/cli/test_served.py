@@ -143,7 +143,7 @@ def test_a_model_is_loaded_listed_and_let_go(run: Run) -> None:
     assert header.split() == ["NAME", "ID", "SIZE", "CONTEXT", "ROWS", "DRAFT", "UNTIL"]
     assert line.split()[0] == "story:latest"
     assert line.endswith("in 90 minutes")
-    assert "weights" in split and "earlier prompts" in split  # noqa: PT018
+    assert "weights" in split and "cached prompts" in split  # noqa: PT018
     (row,) = json.loads(run("ps", "--json").stdout)
     assert (row["name"], row["state"], row["users"]) == ("story:latest", "ready", 0)
     assert row["size_bytes"] > row["taken_bytes"] > row["weight_bytes"] > 0
@@ -151,7 +151,7 @@ def test_a_model_is_loaded_listed_and_let_go(run: Run) -> None:
     assert row["taken_bytes"] == row["weight_bytes"] + row["context_bytes"] + row["prefix_bytes"]
     assert 5300 < row["expires_in_s"] <= 5400
     assert "stays" in run("load", "story", "--keep-alive", "-1").stdout
-    assert "for ever" in run("ps").stdout
+    assert "forever" in run("ps").stdout
     assert run("stop", "story", "--json").exit_code == 0
     gone = run("stop", "story")
     while "is not loaded" not in gone.stderr:

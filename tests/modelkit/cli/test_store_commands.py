@@ -219,7 +219,7 @@ def test_nothing_is_exported_to_standard_output(modelkit: Run, created: Create, 
     for options in ([], ["--adapter", "law"], ["--draft"]):
         result = modelkit("export", "story", "-", *options)
         assert result.exit_code == 2
-        assert "nothing is exported to standard output" in result.stderr
+        assert "cannot be exported to standard output" in result.stderr
 
 
 def test_export_says_what_becomes_of_blocks(modelkit: Run, tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_where_no_temporary_files_can_be_written_it_is_said_what_to_do(
         monkeypatch.setattr(tempfile, "tempdir", os.devnull)
     result = modelkit(*words)
     assert result.exit_code == 1
-    why = "No space left on device" if full else "Not a directory"
+    why = "no space left on device" if full else "not a directory"
     assert f"cannot write the files of a tokenizer: {why}" in result.stderr
     assert result.stderr.endswith("Set TMPDIR to a folder that can be written to and has room for them.\n")
 
@@ -386,7 +386,7 @@ def test_what_to_do_where_an_export_cannot_be_written_is_not_about_the_store(
         "export", "story", str(tmp_path / "there" / place), *(["--copy"] if place == "out" else [])
     )
     assert result.exit_code == 1
-    assert result.stderr.endswith(f": {os.strerror(number)}\n  {advice}\n")
+    assert result.stderr.endswith(f": {os.strerror(number).lower()}\n  {advice}\n")
 
 
 @pytest.mark.parametrize(

@@ -239,7 +239,7 @@ def sending(data: bytes, status: int = 200, headers: tuple[tuple[str, str], ...]
         (sending(b"oops", 500), ModelkitError, r"the server failed \(500\)\nIs that a modelkit server?"),
         (sending(b'{"error": {"a": 1}}', 400), RequestError, "the server failed"),
         (sending(b'{"error": "no", "kind": "busy"}', 503, (("retry-after", "9"),)), Busy, "no"),
-        (sending(b"", 200, (("content-length", "10"),)), ModelkitError, "gone silent"),
+        (sending(b"", 200, (("content-length", "10"),)), ModelkitError, "stopped answering"),
     ],
 )
 def test_whatever_a_server_sends_is_one_message(answer: Any, error: type[ModelkitError], said: str) -> None:
@@ -250,12 +250,15 @@ def test_whatever_a_server_sends_is_one_message(answer: Any, error: type[Modelki
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{"type": "start"}\n{"type": "text", "text": "a", "ids": [1]}\n', "broken off in the middle"),
+        (
+            b'{"type": "start"}\n{"type": "text", "text": "a", "ids": [1]}\n',
+            "ended the connection in the middle",
+        ),
         (b'{"type": "text", "text": "a", "ids": [-1]}\n', "sends ids as"),
         (b'{"type": "text", "text": 7}\n', "sends text as 7"),
         (b'{"type": "colour"}\n', "unknown type"),
-        (b'{"type": "text", "te', "broken off in the middle of a line"),
-        (b"\n\n\n", "broken off"),
+        (b'{"type": "text", "te', "ended the connection in the middle of a line"),
+        (b"\n\n\n", "ended the connection"),
         (b"x" * 300_000, "a line without an end"),
         (b'{"error": {"kind": "busy", "message": "full"}}\n', "full"),
     ],
@@ -306,6 +309,6 @@ def test_fields_are_of_their_types() -> None:
         lambda: said.text("d"),
     ]
     for read in reads:
-        with pytest.raises(ModelkitError, match="another version of"):
+        with pytest.raises(ModelkitError, match="is it of another version"):
             read()
     assert said.fields("d").number("e") == 1.5

@@ -226,7 +226,7 @@ def test_an_answer_whose_event_loop_was_closed_says_so() -> None:
     bell.ring()
     with pytest.raises(WakeFailed) as caught:
         list(stream)
-    assert str(worded(caught.value)).startswith("the event loop that read this answer cannot be told of more")
+    assert str(worded(caught.value)).startswith("the event loop that read this answer cannot be reached")
 
 
 def test_a_busy_model_says_so_and_loses_nothing(tiny: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_folder_that_changes_between_looking_and_reading_is_refused(
         (folder / name).unlink()
     if how != "gone":
         (folder / name).write_bytes(content.replace(b"w7", b"z7") + b" " * (how == "written"))
-    with pytest.raises(SourceError, match=f"{name} changed while|{name}: No such file"):
+    with pytest.raises(SourceError, match=f"{name} changed while|{name}: no such file"):
         building.write_package(prepared, NAME, store)
     assert not store.packages()
 

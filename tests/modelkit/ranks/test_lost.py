@@ -88,7 +88,7 @@ def test_who_asks_too_late_is_told_the_same() -> None:
     lost, ended = RankLost("a connection was closed"), ThreadEnded("it ended: RankLost(...)")
     ended.__cause__ = lost
     assert worded(ended).message == worded(lost).message
-    assert worded(ended).hint == "Start the model again, on all of its machines."
+    assert worded(ended).hint == "Start the model again on all of its machines."
 
 
 MEETING = """

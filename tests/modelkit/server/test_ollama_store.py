@@ -268,7 +268,7 @@ def test_a_disk_that_takes_nothing_is_told_in_words(home: Path, tmp_path: Path) 
             httpx.post(f"{url}/api/create", json={"model": "new", "from": "amy/story:q4"}),
         ]
     assert [answer.status_code for answer in answers] == [500, 500]
-    assert all("staging: File exists" in answer.json()["error"] for answer in answers)
+    assert all("staging: file exists" in answer.json()["error"] for answer in answers)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no disk that is always full")
@@ -281,7 +281,7 @@ def test_a_full_disk_is_told_by_the_last_bytes_of_a_file(
     incoming.write(b"abc")
     os.dup2(full := os.open("/dev/full", os.O_WRONLY), incoming._file.fileno())  # pyright: ignore[reportPrivateUsage]
     os.close(full)
-    with pytest.raises(StoreError, match="No space left"):
+    with pytest.raises(StoreError, match="no space left"):
         incoming.finish()
     incoming.close()
     assert not list((tmp_path / "staging").iterdir())

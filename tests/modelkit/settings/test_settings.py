@@ -32,7 +32,7 @@ def test_a_current_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.Monke
         lambda: parse_quantizing("4.5 bits from chat.txt"),
         lambda: adapter_name(Path("law")),
     ):
-        with pytest.raises(ModelkitError, match="the current folder is gone"):
+        with pytest.raises(ModelkitError, match="the current folder no longer exists"):
             asked()
 
 

@@ -38,7 +38,7 @@ def test_a_full_disk_is_one_clear_error_and_no_change(store: Store, monkeypatch:
         return write(fd, data)
 
     monkeypatch.setattr(os, "write", write_some)
-    with pytest.raises(StoreError, match=r"(?s)ingest.*No space left on device\nThe disk is full"):
+    with pytest.raises(StoreError, match=r"(?s)ingest.*no space left on device\nThe disk is full"):
         put(store, "a", {"model.safetensors": b"new" * 1000})
     assert sorted(store.root.rglob("*")) == before
     assert read(store, "a") == TREE

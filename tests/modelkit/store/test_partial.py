@@ -58,7 +58,7 @@ def test_one_that_cannot_be_begun_is_let_go(store: Store, monkeypatch: pytest.Mo
     with store.begin() as new:
         with monkeypatch.context() as patch:
             patch.setattr(os, "pwrite", full)
-            with pytest.raises(StoreError, match="No space"):
+            with pytest.raises(StoreError, match="no space"):
                 new.fetch_blob(BLOB).__enter__()
         path = store.root / "partial" / BLOB.digest.hex
         assert not is_held(path), "the next attempt would wait for ever"

@@ -61,7 +61,7 @@ def test_nothing_is_cleared_away_behind_a_link(store: Store, tmp_path: Path, pla
 def test_a_home_that_is_a_file_is_said_to_be_one(tmp_path: Path, home: str):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(StoreError, match="Not a directory") as caught:
+    with pytest.raises(StoreError, match="not a directory") as caught:
         put(Store(tmp_path / home), "story")
     assert caught.value.hint == "A file stands where the store needs a folder."
     assert (tmp_path / "file").read_text() == "mine"
@@ -313,7 +313,7 @@ def test_what_would_be_pruned_is_told_of_a_store_that_cannot_be_written(
 
     monkeypatch.setattr(os, "open", refuse)
     assert [path.name for path in store.prune(dry_run=True).temp_files] == ["single"]
-    with pytest.raises(StoreError, match="Read-only"):
+    with pytest.raises(StoreError, match="read-only"):
         store.prune()
 
 

@@ -32,7 +32,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for name, why in (("missing", "no such file"), ("latin", r"byte 1 \(0xe9\) is no UTF-8")):
         with pytest.raises(click.BadParameter, match=f"{name} cannot be read: {why}"):
             wanted_form(f"@{tmp_path / name}", None, None)
-    with pytest.raises(click.BadParameter, match="a file's name belongs behind the @"):
+    with pytest.raises(click.BadParameter, match="a file name must follow the @"):
         wanted_form("@", None, None)
 
 

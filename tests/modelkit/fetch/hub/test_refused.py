@@ -192,7 +192,7 @@ def test_a_machine_of_no_possible_name_cannot_be_reached(
 @pytest.mark.parametrize("place", ["http://[", "http://localhost:99999", "http://localhost:x"])
 def test_a_server_that_sends_on_to_what_is_no_address(hub: Hub, tmp_path: Path, place: str) -> None:
     hub.cdn = place
-    with pytest.raises(FetchError, match="sends us on to what is no address"):
+    with pytest.raises(FetchError, match="redirects to what is not an address"):
         modelkit.pull(STORY, home=tmp_path / "home")
 
 
