@@ -140,7 +140,7 @@ def _put(source: Path, target: Path, field: str) -> None:
             if error.errno not in _NO_NAME:
                 raise
             why = os_reason(error)
-            raise refused("invalid_request", f"{field}: no file can lie there: {why}", field) from error
+            raise refused("invalid_request", f"{field}: no such file can be made: {why}", field) from error
 
 
 @contextmanager

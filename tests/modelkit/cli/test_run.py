@@ -273,7 +273,7 @@ def test_a_form_that_is_cut_is_a_failure(
     result = modelkit("run", "story", "Once", *GREEDY, option, value, *more)
     assert result.exit_code == 1
     assert "the answer was cut short: num_predict allows 8 tokens" in " ".join(result.stderr.split())
-    assert f"so it is no whole answer to {option}" in " ".join(result.stderr.split())
+    assert f"so it is not a complete answer to {option}" in " ".join(result.stderr.split())
     assert result.stdout
     if more:
         made = json.loads(result.stdout)

@@ -359,7 +359,7 @@ def test_files_that_cannot_lie_beside_each_other_are_refused(
     }
     answer = httpx.post(f"{address}/api/create", json=body)
     assert answer.status_code == 400, answer.text
-    assert f"{field}.{paths[-1]}: no file can lie there" in answer.json()["error"]
+    assert f"{field}.{paths[-1]}: no such file can be made" in answer.json()["error"]
     assert not list((home / "staging").glob("use-*"))
 
 
