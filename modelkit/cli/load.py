@@ -50,5 +50,6 @@ def command(name: str, **options: Any) -> None:
 def _stays(model: "Said") -> str:
     if model.value.get("expires_at") is None:
         return "is in use"
-    left_s = model.value.get("expires_in_s")
-    return "stays" if left_s is None else f"leaves {until(model.number('expires_in_s'))} unless it is used"
+    if model.value.get("expires_in_s") is None:
+        return "stays loaded"
+    return f"is unloaded {until(model.number('expires_in_s'))} unless it is used"

@@ -1,4 +1,4 @@
-"""`modelkit stop`: a model leaves the running server."""
+"""`modelkit stop`: unload a model from the running server."""
 
 from typing import Any
 
@@ -27,4 +27,4 @@ def command(name: str, **options: Any) -> None:
     if options["as_json"]:
         emit_json({"model": name, "stopped": True})
         return
-    state(f"{name} leaves{'' if options['now'] else ' once nobody uses it'}")
+    state(f"{name} is being unloaded{'' if options['now'] else ', once nobody uses it'}")

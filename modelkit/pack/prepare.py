@@ -325,9 +325,9 @@ def _notes(recipe: Recipe, beside: Origin | None, target: Part, draft: Part | No
     if draft:
         yield from (f"draft: {note}" for note in _part_notes(draft))
     if beside and beside.draft:
-        yield f"{beside.source.inventory.origin} has a draft of its own; as a draft it goes without"
+        yield f"{beside.source.inventory.origin} has a draft of its own, which is not used for a draft"
     if beside and (beside.adapters or beside.beside):
-        yield f"{beside.source.inventory.origin} has adapters; as a draft it goes without"
+        yield f"{beside.source.inventory.origin} has adapters, which are not used for a draft"
     if recipe.renderer and recipe.renderer.strip() not in builtin_templates():
         yield f"RENDERER {recipe.renderer} is recorded; here the chat template decides"
     if recipe.parser and style_named(recipe.parser) is None:

@@ -57,7 +57,7 @@ def next_round(wanted: Sequence[object], blobs: Sequence[Blob]) -> Round | None:
             raise LoadError(f"a rank asks for {one!r:.80}, which is no part of a package")
         number, start = one
         if not (0 <= number < len(blobs) and 0 <= start < blobs[number].size_bytes):
-            raise LoadError(f"a rank asks for byte {start} of blob {number}, which the package has not")
+            raise LoadError(f"a rank asks for byte {start} of blob {number}, which is not in the package")
     number, start = min(cast("list[list[int]]", asked))
     return Round(number, start, min(blobs[number].size_bytes, start + ROUND_BYTES))
 

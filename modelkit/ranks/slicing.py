@@ -271,7 +271,7 @@ def _asked(
         try:
             found |= dict.fromkeys(_parsed(its, wants.headers))
         except (ValueError, RecursionError, zlib.error, RuntimeFault) as error:
-            raise LoadError(f"{called(said, rank)} asks for what is no part of the model: {error}") from error
+            raise LoadError(f"{called(said, rank)} asks for what the model does not have: {error}") from error
         if facts["wanted"]:
             notes.append(
                 f"{called(said, rank)} lacks the weights: it has fetched its {size(facts['wanted'])}"

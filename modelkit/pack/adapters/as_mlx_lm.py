@@ -67,7 +67,7 @@ def _pairs(given: Given) -> "dict[str, LowRank]":
     if kind in UNKNOWN:
         given.refuse(f"is for a {kind}, which mlx-lm does not run")
     for parameter in given.brought.rows:
-        given.refuse(f"has rows of {parameter} alone, which mlx-lm's form has not")
+        given.refuse(f"has rows of {parameter} alone, which mlx-lm's form does not have")
     for parameter in given.brought.whole:
         given.refuse(
             f"replaces {parameter}, and mlx-lm's form has whole parameters only where it has no pairs"
@@ -85,7 +85,7 @@ def _pairs(given: Given) -> "dict[str, LowRank]":
 def _check(given: Given, module: str, pair: "LowRank") -> None:
     kind, packed = given.kinds.get(module), given.origin.source.kind
     if pair.bias is not None:
-        given.refuse(f"has a bias beside the pair of {module}, which mlx-lm's form has not")
+        given.refuse(f"has a bias beside the pair of {module}, which mlx-lm's form does not have")
     if kind in ("heads", "other"):
         given.refuse(f"has a pair for {module}, which is no matrix that mlx-lm gives pairs")
     if pair.magnitude is None:

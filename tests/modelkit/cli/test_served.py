@@ -138,7 +138,7 @@ def test_a_model_is_loaded_listed_and_let_go(run: Run) -> None:
     loaded = run("load", "Story", "--keep-alive", "90m")
     assert loaded.exit_code == 0, loaded.output
     assert "story:latest is loaded" in loaded.stdout
-    assert "leaves in 90 minutes unless it is used" in loaded.stdout
+    assert "is unloaded in 90 minutes unless it is used" in loaded.stdout
     header, line, split = run("ps").stdout.splitlines()[:3]
     assert header.split() == ["NAME", "ID", "SIZE", "CONTEXT", "ROWS", "DRAFT", "UNTIL"]
     assert line.split()[0] == "story:latest"

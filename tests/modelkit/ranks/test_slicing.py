@@ -230,7 +230,7 @@ def test_a_kill_in_the_middle_costs_what_was_not_there(crews: Crews, tmp_path: P
 
 def test_nonsense_is_refused_on_all_ranks(crews: Crews, tmp_path: Path) -> None:
     for said in played(crews(2), tmp_path, "nonsense"):
-        assert "rank 1 (here) asks for what is no part of the model" in said["problem"]
+        assert "rank 1 (here) asks for what the model does not have" in said["problem"]
 
 
 def test_a_disk_without_room_is_said(crews: Crews, tmp_path: Path) -> None:

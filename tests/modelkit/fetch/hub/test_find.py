@@ -345,4 +345,4 @@ def test_a_draft_goes_without_its_adapters(tmp_path: Path) -> None:
     (tmp_path / "target.gguf").write_bytes(llama(["f16"]))
     (tmp_path / "Modelfile").write_text("FROM ./target.gguf\nDRAFT ollama:story\n")
     created = modelkit.create(tmp_path / "Modelfile", name="pair", home=home)
-    assert "ollama:story:latest has adapters; as a draft it goes without" in created.notes
+    assert "ollama:story:latest has adapters, which are not used for a draft" in created.notes
