@@ -209,7 +209,7 @@ def _page(text: str) -> Address:
         parts = urlsplit(text)
         port, host = parts.port, (parts.hostname or "").lower()
     except ValueError:
-        _refuse(text, "it is no address of the web")
+        _refuse(text, "it is not an address of the web")
     # A %2F is a slash within the name of a branch; those around it are between names.
     path = unquote(re.sub("%2F", "%252F", parts.path, flags=re.IGNORECASE)).strip("/")
     found = None if port else _at_known_host(text, host, path, page=True)
@@ -297,12 +297,12 @@ def _checked(text: str, address: HubAddress, found: dict[str, str]) -> HubAddres
     if "revision" in found:
         found["revision"] = re.sub("%2F", "/", found["revision"], flags=re.IGNORECASE)
     if "quant" in found and not _QUANT.fullmatch(found["quant"]):
-        _refuse(text, f"{found['quant']!r:.60} is no name of a quant", _HUB_EXAMPLE)
+        _refuse(text, f"{found['quant']!r:.60} is not a name of a quant", _HUB_EXAMPLE)
     if "revision" in found and not (_REVISION.fullmatch(found["revision"]) and ".." not in found["revision"]):
-        _refuse(text, f"{found['revision']!r:.60} is no revision", _HUB_EXAMPLE)
+        _refuse(text, f"{found['revision']!r:.60} is not a revision", _HUB_EXAMPLE)
     parts = found.get("file", "x").split("/")
     if any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts):
-        _refuse(text, f"{found['file']!r:.60} is no file of a repository", _HUB_EXAMPLE)
+        _refuse(text, f"{found['file']!r:.60} is not a file of a repository", _HUB_EXAMPLE)
     return replace(address, **found)
 
 
@@ -310,17 +310,17 @@ def _registry(text: str, host: str, path: str) -> RegistryAddress:
     path, at, digest = path.partition("@")
     repository, colon, tag = path.partition(":")
     if not _HOST.fullmatch(host):
-        _refuse(text, f"{host!r:.60} is no host", _OCI_EXAMPLE)
+        _refuse(text, f"{host!r:.60} is not a host", _OCI_EXAMPLE)
     if not _OCI_REPOSITORY.fullmatch(repository) or len(repository) > _MOST_REPOSITORY:
         _refuse(
             text,
-            f"{repository!r:.60} is no repository: lower-case letters, digits, `-`, `_`, `.`",
+            f"{repository!r:.60} is not a repository: lower-case letters, digits, `-`, `_`, `.`",
             _OCI_EXAMPLE,
         )
     if colon and not _TAG.fullmatch(tag):
-        _refuse(text, f"{tag!r:.60} is no tag", _OCI_EXAMPLE)
+        _refuse(text, f"{tag!r:.60} is not a tag", _OCI_EXAMPLE)
     if at and not _DIGEST.fullmatch(digest):
-        _refuse(text, f"{digest!r:.60} is no digest, which is sha256: and 64 digits", _OCI_EXAMPLE)
+        _refuse(text, f"{digest!r:.60} is not a digest, which is sha256: and 64 digits", _OCI_EXAMPLE)
     return RegistryAddress(host.lower(), repository, tag or None, digest or None)
 
 
@@ -334,7 +334,7 @@ def _local_ollama(text: str, path: str) -> OllamaAddress:
     parts = repository.split("/")
     plain = all(re.fullmatch(_PART, part) and ".." not in part for part in parts)
     if not plain or len(parts) > 3 or (colon and not _TAG.fullmatch(tag)):
-        _refuse(text, "it is no name of Ollama's", "Examples: ollama:llama3.2, ollama:amy/story:q4")
+        _refuse(text, "it is not a name of Ollama's", "Examples: ollama:llama3.2, ollama:amy/story:q4")
     return OllamaAddress(repository if "/" in repository else f"library/{repository}", tag or "latest")
 
 

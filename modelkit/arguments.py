@@ -1,7 +1,7 @@
 """What callers hand in, read at the door: the rooms below get values of the types that they were written for.
 
 Each function returns the value in its plain form, or raises RequestError saying where, what it is and what
-was expected. Nothing is guessed: True is no number, and a text is no list of texts.
+was expected. Nothing is guessed: True is not a number, and a text is not a list of texts.
 """
 
 import math

@@ -3,7 +3,7 @@
 ModelkitError                where · what is · what was expected · what to do
 ├── ModelfileError           a place in a Modelfile: file, line, column
 ├── ParameterError           a PARAMETER or option with a bad name or value
-├── InvalidName              text that is no model name
+├── InvalidName              text that is not a model name
 ├── ModelNotFound            no such model in the store
 ├── SourceError              a model directory or file that cannot be imported as it is
 │   ├── MalformedFile        bytes that break their format's rules

@@ -1,7 +1,7 @@
 """What running a model will take, foreseen from headers, and what to do where it is more than there is.
 
 Nothing is read but headers: the counting is that of `runtime.loaded`, over placeholders. A context that does
-not fit is no error, since few conversations fill it; the user is told before anything is loaded.
+not fit is not an error, since few conversations fill it; the user is told before anything is loaded.
 """
 
 from collections.abc import Callable

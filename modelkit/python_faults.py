@@ -13,7 +13,7 @@ def fault(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     if isinstance(error, UnicodeDecodeError):
-        return f"byte {error.start} (0x{error.object[error.start]:02x}) is no UTF-8"
+        return f"byte {error.start} (0x{error.object[error.start]:02x}) is not UTF-8"
     if isinstance(error, UnicodeEncodeError):
         return "it has half a surrogate pair in a text"
     if "BOM" in said:

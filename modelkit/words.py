@@ -64,7 +64,7 @@ _SCHEMA = "--format @FILE or --format with the schema itself"
 _UNASKED = "nothing is asked before a package is removed"
 _WRAPPED = "answers are wrapped on terminals only: modelkit run NAME PROMPT | cat"
 
-# For what is no parameter. A parameter's name as an option (--temperature, --top-p) needs no row, nor does
+# For what is not a parameter. A parameter's name as an option (--temperature, --top-p) needs no row, nor does
 # any word of PARAMETERS.
 OPTIONS: tuple[Word, ...] = (
     Word("--model", "NAME", "mlx-lm", _ARGUMENT, "run"),

@@ -46,13 +46,13 @@ SOURCES: dict[str, tuple[Break, str]] = {
     "a layer too many": (_edit_config(num_hidden_layers=3), "layers.2"),
     "code in the config": (_edit_config(model_file="model.py"), "model.py"),
     "no config": (_remove("config.json"), "config.json"),
-    "config is no json": (_write("config.json", "{"), "config.json"),
+    "config is not json": (_write("config.json", "{"), "config.json"),
     "no weights": (_remove("model.safetensors"), "safetensors"),
     "an lfs pointer": (_write("model.safetensors", LFS), "lfs"),
     "pickles only": (_rename("model.safetensors", "pytorch_model.bin"), "pytorch_model.bin"),
     "gguf only": (_rename("model.safetensors", "model.gguf"), "GGUF"),
     "no tokenizer": (_remove("tokenizer.json"), "tokenizer.json"),
-    "tokenizer is no json": (_write("tokenizer.json", "{"), "tokenizer.json"),
+    "tokenizer is not json": (_write("tokenizer.json", "{"), "tokenizer.json"),
     "missing shard": (
         _write(
             "model.safetensors.index.json",

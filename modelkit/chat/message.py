@@ -38,7 +38,7 @@ class ToolCall:
     id: str | None = None
     """Ties the answer to the call."""
     written: str | None = None
-    """What the model wrote for arguments, where that is no JSON object; `arguments` is empty then."""
+    """What the model wrote for arguments, where that is not a JSON object; `arguments` is empty then."""
 
     def __post_init__(self) -> None:
         if not _text(self.name, "the tool call's name"):

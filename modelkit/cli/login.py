@@ -70,5 +70,5 @@ def _text(raw: bytes) -> str:
     except UnicodeDecodeError:
         found = ""
     if len(raw) > _LONGEST_BYTES or "\n" in found or not found:
-        raise RequestError("what was piped in is no password: one line of text is expected")
+        raise RequestError("what was piped in is not a password: one line of text is expected")
     return found

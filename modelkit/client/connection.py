@@ -47,14 +47,14 @@ class Connection:
 
         found = _ADDRESS.fullmatch(address)
         if found is None:
-            raise ModelkitError(f"{shown(address)} is no address of a server")
+            raise ModelkitError(f"{shown(address)} is not an address of a server")
         self.address = address
         uds = found[2]
         authorization = {b"authorization": f"Bearer {key}".encode()} if key else {}
         try:
             base = httpx2.URL("http://localhost" if uds else address)
         except httpx2.InvalidURL as error:
-            raise ModelkitError(f"{shown(address)} is no address of a server") from error
+            raise ModelkitError(f"{shown(address)} is not an address of a server") from error
         with trusting():
             verify = httpx2.create_ssl_context() if found[1] == "https" else True  # SSL_CERT_FILE counts
         self._client = httpx2.Client(
@@ -220,7 +220,7 @@ def _object(data: bytes) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise ModelkitError("the server's answer is no JSON; is it a modelkit server?") from error
+        raise ModelkitError("the server's answer is not JSON; is it a modelkit server?") from error
     if not isinstance(value, dict):
-        raise ModelkitError("the server's answer is no JSON object; is it a modelkit server?")
+        raise ModelkitError("the server's answer is not a JSON object; is it a modelkit server?")
     return value

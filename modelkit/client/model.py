@@ -114,7 +114,7 @@ class Served:
 
 
 def _said(message: Message) -> dict[str, Any]:
-    """A message, its calls with what was written for their arguments where that is no JSON object."""
+    """A message, its calls with what was written for their arguments where that is not a JSON object."""
     made = message.as_template()
     for call, one in zip(message.tool_calls, made.get("tool_calls", ()), strict=True):
         if call.written is not None:

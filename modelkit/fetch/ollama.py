@@ -54,11 +54,11 @@ class OllamaManifest:
 
     @classmethod
     def parse(cls, raw: bytes) -> Self:
-        """Read an untrusted manifest. Raises StoreError for all that is no model of Ollama's."""
+        """Read an untrusted manifest. Raises StoreError for all that is not a model of Ollama's."""
         value = parse_object(raw, "the manifest", MANIFEST_LIMIT_BYTES)
         layers = value.get("layers")
         if value.get("schemaVersion") != 2 or not isinstance(layers, list):
-            raise StoreError("this is no manifest of schema version 2")
+            raise StoreError("this is not a manifest of schema version 2")
         if not 1 <= len(layers) <= LAYER_LIMIT:
             raise StoreError(f"a model has 1 to {LAYER_LIMIT} layers, not {len(layers)}")
         found = tuple(_layer(one) for one in layers)
@@ -178,7 +178,7 @@ def _license(text: str, made: list[Directive], notes: list[str]) -> None:
 def _params(text: str, made: list[Directive], notes: list[str]) -> None:
     value = _json("params", text)
     if not isinstance(value, dict):
-        raise FetchError("the params of the package are no JSON object")
+        raise FetchError("the params of the package are not a JSON object")
     if len(value) > _MOST_PARAMETERS:
         raise FetchError(f"the params of the package have {len(value):,} names, at most {_MOST_PARAMETERS}")
     for name, given in value.items():
@@ -195,7 +195,7 @@ def _params(text: str, made: list[Directive], notes: list[str]) -> None:
 def _messages(text: str, made: list[Directive], notes: list[str]) -> None:
     value = _json("messages", text)
     if not isinstance(value, list):
-        raise FetchError("the messages of the package are no JSON list")
+        raise FetchError("the messages of the package are not a JSON list")
     for turn in value:
         role, content = (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
         if not isinstance(role, str) or not isinstance(content, str):

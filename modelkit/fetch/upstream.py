@@ -81,7 +81,7 @@ def read_upstream(value: object) -> Upstream:
     texts = {key: _text(value, key) for key in ("endpoint", "repository", *_OPTIONAL)}
     files: Any = value.get("files", {})
     if not isinstance(files, dict) or not all(isinstance(one, dict) for one in files.values()):
-        raise ValueError("`upstream.files` holds what is no object")
+        raise ValueError("`upstream.files` holds what is not an object")
     return Upstream(
         kind=value["kind"],
         endpoint=texts.pop("endpoint") or "",
@@ -105,7 +105,7 @@ def _text(value: Mapping[str, Any], key: str) -> str | None:
     if found is None and key in _OPTIONAL:
         return None
     if not isinstance(found, str) or not 0 < len(found) <= _MOST_CHARACTERS or not found.isprintable():
-        raise ValueError(f"`upstream.{key}` is no plain text")
+        raise ValueError(f"`upstream.{key}` is not plain text")
     return found
 
 

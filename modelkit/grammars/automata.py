@@ -90,7 +90,7 @@ def looks_ahead(pattern: str) -> tuple[list[tuple[str, bool]], str]:
             return [], pattern
         found.append((pattern[at + 3 : end], pattern[at + 2] == "="))
         at = end + 1
-    # Of `^(?!a)b|c` only the first choice looks ahead, and `(?!a)*` is no group.
+    # Of `^(?!a)b|c` only the first choice looks ahead, and `(?!a)*` is not a group.
     rest = f"^{pattern[at:]}"
     if not found or rest[1:2] in ("*", "+", "?", "{") or isinstance(read(rest), Choice):
         return [], pattern
@@ -166,7 +166,7 @@ def takes(one: Automaton, text: str) -> bool:
     state = 0
     for code in map(ord, text):
         state = next((there for low, high, there in one.steps[state] if low <= code <= high), -1)
-        if state < 0:  # half a surrogate pair is no character
+        if state < 0:  # half a surrogate pair is not a character
             return False
     return state in one.ends
 

@@ -226,7 +226,7 @@ class BudgetedMatcher:
 
     def _begins(self, tail: bytes, token: int) -> bool:
         """Does thinking begin at a mark in this text, which ends in this token? Marks that are special tokens
-        or have a bar in them are no text anywhere.
+        or have a bar in them are not text anywhere.
         """
         special = self._tokenizer.bytes_of(token) if token in self._tokenizer.special_ids else b""
         for mark in self._budget.opens:

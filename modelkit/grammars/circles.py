@@ -23,7 +23,7 @@ _PARTS = frozenset({"$ref", "allOf", *_CHOICES})
 
 
 def without_circles(text: str) -> str:
-    """The schema with such references apart. A text that is no JSON object comes back as it is."""
+    """The schema with such references apart. A text that is not a JSON object comes back as it is."""
     if '"$ref"' not in text:
         return text
     root = json.loads(text)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MOST_DIGITS = 80
 """Of one run. 64 bits take 20, a double as programs write it 17 and an exponent of 3, 256 bits take 78."""
 
-_ONLY, _TEXT = "[0-9]+", r"[A-DF-Za-df-z\x22](.|\n)*"  # 1e5: an e is no text
+_ONLY, _TEXT = "[0-9]+", r"[A-DF-Za-df-z\x22](.|\n)*"  # 1e5: an e is not text
 _MORE, _LESS = [rf"[0-9]{{{count}}}(.|\n)*" for count in (1, 2, 3)], ["[0-9]", "[0-9]{2}"]
 _ONE = [rf"{digit}([^0-9](.|\n)*)?" for digit in range(10)]
 _EXPONENT = re.compile(rb"(-?[0-9][0-9.]*[Ee])([+-]?)([0-9]{0,3})\Z")

@@ -4,7 +4,7 @@
     x: "c" x
 
 A model that has written a `b` can only go on until it is cut off, or until the library gives up. Of a rule
-are read its names and signs; what is no rule has an end, and so has what is not understood.
+are read its names and signs; what is not a rule has an end, and so has what is not understood.
 """
 
 import re
@@ -96,7 +96,7 @@ def _need(ways: _Ways, name: str, left: Sequence[str]) -> None:
 
 
 def _skip(piece: str, left: list[str]) -> None:
-    """A number of times, or what is no rule: `%json {...}`."""
+    """A number of times, or what is not a rule: `%json {...}`."""
     if piece == "%" and left:
         left.pop()
         if not left or left.pop() != "{":

@@ -253,7 +253,7 @@ class _Reader:
         if letter in forms:
             found = re.match(forms[letter], rest)
             if found is None:
-                raise NotUnderstood(f"`\\{letter}{rest[:4]}` is no character")
+                raise NotUnderstood(f"`\\{letter}{rest[:4]}` is not a character")
             self._at += found.end()
             said = next(one for one in found.groups() if one)
             code = ord(said) % 32 if letter == "c" else int(said, 16)
@@ -316,5 +316,5 @@ def _only(chars: Chars) -> int | None:
 
 def _sound(code: int) -> int:
     if code > _LAST or _HALVES[0] <= code <= _HALVES[1]:
-        raise NotUnderstood(f"U+{code:04X} is no character")
+        raise NotUnderstood(f"U+{code:04X} is not a character")
     return code

@@ -58,7 +58,7 @@ def _of_output(wanted: object) -> Form:
     try:
         text = json.dumps(wanted, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"format is no JSON schema: {fault(error)[:200]}") from error
+        raise RequestError(f"format is not a JSON schema: {fault(error)[:200]}") from error
     return _of_text("format", "schema", text)
 
 
@@ -69,7 +69,7 @@ def _refuse_twice(schema: str) -> None:
     except (json.JSONDecodeError, RecursionError):
         return
     except ValueError as error:
-        raise RequestError(f"format is no usable JSON schema: {fault(error)}") from error
+        raise RequestError(f"format is not a usable JSON schema: {fault(error)}") from error
 
 
 def _of_text(option: str, kind: Kind, text: object) -> Form:

@@ -57,7 +57,7 @@ def is_gbnf(text: str) -> bool:
 
 
 def as_lark(text: str) -> str:
-    """The same rules. Raises the converter's error for what is no GBNF; ValueError for rules that refer to
+    """The same rules. Raises the converter's error for what is not GBNF; ValueError for rules that refer to
     each other so deep that it would take minutes.
     """
     from modelkit.grammars.lexemes import TokenNode, take_apart

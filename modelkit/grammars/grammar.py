@@ -29,7 +29,7 @@ class Grammar:
     """A compiled form: a Constraint of the floor below. never: bits of ids that no mask has.
 
     notes: sentences on what it does not enforce. digits: bounds the numbers in it. added: ids of tokens that
-    are no text to the library, or end one. again: compiles the same.
+    are not text to the library, or end one. again: compiles the same.
     """
 
     def __init__(

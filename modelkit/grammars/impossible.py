@@ -2,7 +2,7 @@
 
     {"properties": {"a": {"$ref": "#/$defs/never"}, "b": {}}, "$defs": {"never": {"not": {}}}}
 
-What no value fits is not written where it may be left out, and is no choice of several. The library knows
+What no value fits is not written where it may be left out, and is not a choice of several. The library knows
 that of a schema in its place, and refuses the whole where the same is referred to. So references to what is
 impossible become schemas of nothing. Which definitions these are is found from the leaves up; one that only
 requires itself has no end instead, and is refused with its circle (`endless`).
@@ -23,7 +23,7 @@ _MOST_ROUNDS = 6
 
 
 def without_impossible(text: str) -> str:
-    """A text that is no JSON object comes back as it is."""
+    """A text that is not a JSON object comes back as it is."""
     root = json.loads(text)
     if not isinstance(root, dict):
         return text

@@ -3,7 +3,7 @@
 It reads a text terminal by terminal, and takes all that each can have: of `word "end"` with letters as a word
 it never comes to the end. To llama.cpp each character stands for itself. Both are the same where no terminal
 that has taken a text could go on, or another one in its place, with a character that may stand behind it. A
-rule of which that is not so is no terminal, and what it writes are single characters: exact, and slower.
+rule of which that is not so is not a terminal, and what it writes are single characters: exact, and slower.
 """
 
 import re
@@ -249,7 +249,7 @@ def _ranges(written: str) -> tuple[Range, ...]:
         return ((ord(written), ord(written)),)
     part = read(written)
     if not isinstance(part, Chars):
-        raise NotUnderstood("it is no character")
+        raise NotUnderstood("it is not a character")
     return part.ranges
 
 

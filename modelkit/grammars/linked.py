@@ -39,7 +39,7 @@ class _Astray(Exception):
 
 
 def with_links(text: str) -> str:
-    """A text that is no JSON object comes back as it is."""
+    """A text that is not a JSON object comes back as it is."""
     if not _NAMED.search(text) and text.count('"$id"') < 2:
         return text
     root = json.loads(text)

@@ -28,7 +28,7 @@ _SAYS_NOTHING = frozenset({"type", "title", "description", "$comment", "examples
 
 
 def with_known_names(text: str) -> str:
-    """The schema with such objects written out. A text that is no JSON object comes back as it is."""
+    """The schema with such objects written out. A text that is not a JSON object comes back as it is."""
     if _NAMES not in text:
         return text
     root = json.loads(text)

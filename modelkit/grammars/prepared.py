@@ -39,7 +39,7 @@ class Prepared:
 
 @lru_cache(4)  # several ask, one after the other
 def prepared(text: str) -> Prepared:
-    """A text that is no JSON object comes back as it is: whoever compiles it says what is wrong."""
+    """A text that is not a JSON object comes back as it is: whoever compiles it says what is wrong."""
     with aside():
         return _prepared(text)
 

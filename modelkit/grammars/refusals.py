@@ -108,13 +108,13 @@ def refused(form: Form, why: str, hint: str | None = None) -> RequestError:
         why = "what it repeats costs more to look through than is spent on a token; fewer times are taken"
         if place := _most_repeated(form):
             why += f" ({place})"
-    what = {"schema": "is no usable JSON schema", "regex": "is no usable regular expression"}
+    what = {"schema": "is not a usable JSON schema", "regex": "is not a usable regular expression"}
     if why.startswith(NO_TEXT):
         why = "no text fits it, or its rules never come to an end"
     if _WIDE in why:
         why = "more may stand in one place than is looked through for a token; fewer choices are taken"
     shown = one_line(why) if form.kind == "schema" else _pointed(why)
-    said = f"{form.option} {what.get(form.kind, 'is no usable grammar')}: {shown}"
+    said = f"{form.option} {what.get(form.kind, 'is not a usable grammar')}: {shown}"
     if form.kind != "schema":
         return RequestError(said)
     for words, keys, meant, do in _MEANT:

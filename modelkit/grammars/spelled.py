@@ -7,7 +7,7 @@ takes every escape of JSON, a quote's and a backslash's as well (`[^"]`), and th
 characters, in which other characters' numbers end: such go without control characters that have no short
 escape. Where a pattern has all control characters in one place or another, NUL goes for the same reason.
 Formats are patterns too: its own have a 29 February in every year, and no IPv6 address that ends as an IPv4
-one. Numbers that are multiples of a whole one are whole: where a token that is no text may follow
+one. Numbers that are multiples of a whole one are whole: where a token that is not text may follow
 them, the library gives up on the other way to say so. A whole number that is left out as a bound is taken for
 one that is in where the other bound is less than one away (0 for "above 0, at most 0.5"): the next number is
 written, as a bound that is in. Decimals that begin the digits of a bound (0.9 of 0.95) are left out: they are

@@ -50,7 +50,7 @@ class _Tagged:
 
     def _other(self, its: Others, at: str) -> str:
         """An argument that the schema does not name. Where the mark behind it has its name again, a grammar
-        can only know one: "" where that is no name for it.
+        can only know one: "" where that is not a name for it.
         """
         if "{name}" not in self._tag.close:
             return self._one(None, its.schema, f"{at}.*", its.name)

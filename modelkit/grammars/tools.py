@@ -93,7 +93,7 @@ def _tool(value: Mapping[str, Any], place: int) -> Tool:
             text = json.dumps(_of_object(schema))
             schema, unheld = _of_object(json.loads(prepared(text).text)), as_written(text)
     except (TypeError, ValueError, RecursionError) as error:
-        raise RequestError(f"the parameters of the tool {name} are no JSON: {fault(error)[:200]}") from error
+        raise RequestError(f"the parameters of the tool {name} are not JSON: {fault(error)[:200]}") from error
     if not isinstance(schema, dict):
         raise RequestError(
             f"the parameters of the tool {name} are {type(schema).__name__}; expected a JSON schema"

@@ -61,7 +61,7 @@ class Vocabulary:
 
 def with_ids(lark: str, marks: Mapping[str, int], ends: Iterable[int] = ()) -> str:
     """A grammar in Lark's syntax, with references to added tokens by their ids in place of their names, also
-    to all but one (`<^think>`, of GBNF). ends: ids that end an answer, and are no token among others.
+    to all but one (`<^think>`, of GBNF). ends: ids that end an answer, and are not tokens among others.
     """
     never = "".join(f",{one}" for one in sorted(ends))
 

@@ -1,4 +1,4 @@
-"""What is asked of a model, is no answer, and takes long: embedding, and scoring a text.
+"""What is asked of a model, is not an answer, and takes long: embedding, and scoring a text.
 
 It is done on the engine's thread, in pieces between its steps: it waits for no answer to end, and no answer
 waits longer for it than for a piece of a prompt. One piece at a time is under way for a model, however many

@@ -130,7 +130,7 @@ def parse_bits(text: str) -> float:
     bits = float(text) if _NUMBER.fullmatch(text) else 0.0
     if not 1 < bits <= MOST_BITS:
         raise PlanError(
-            f"{text!r:.40} is no number of bits per weight: above 1, at most {MOST_BITS}, with at "
+            f"{text!r:.40} is not a number of bits per weight: above 1, at most {MOST_BITS}, with at "
             "most four digits behind the point",
             hint="Examples: 4.5, 3, 6.25.",
         )

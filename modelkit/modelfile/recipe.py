@@ -282,7 +282,7 @@ class _Maker:
             return None
         version = _VERSION.fullmatch(directive.value)
         if version is None:
-            message = f"{reprlib.repr(directive.value)} is no version"
+            message = f"{reprlib.repr(directive.value)} is not a version"
             raise self._error(directive, message, f"Example: {DIRECTIVES['REQUIRES'].example}")
         major, minor, patch, pre = version.groups()
         return f"{major}.{minor or 0}.{patch or 0}{pre or ''}"

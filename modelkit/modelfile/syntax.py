@@ -75,13 +75,13 @@ class Directive:
         given(text, self.name, f"the name of {_shown(self.keyword)}")
         row = DIRECTIVES.get(self.keyword)
         if row is None:
-            raise self._error(f"{_shown(self.keyword)} is no directive", _keyword_hint(self.keyword))
+            raise self._error(f"{_shown(self.keyword)} is not a directive", _keyword_hint(self.keyword))
         if row.named is None and self.name is not None:
             raise self._error(f"{row.keyword} takes no name, got {_shown(self.name)}", _example(row))
         if row.named is not None and (problem := _name_problem(row, self.name or "")):
             raise self._error(problem, _example(row))
         if _SURROGATE.search(self.value):
-            raise self._error(f"{row.keyword} holds half a surrogate pair, which is no character")
+            raise self._error(f"{row.keyword} holds half a surrogate pair, which is not a character")
         if _remark(f'"""{self.value}"""', 0) is not None:
             raise self._error(
                 f'{row.keyword} has """ and a # in its first line, which would be a comment',
@@ -127,11 +127,11 @@ def parse(text: str, file: str = "Modelfile") -> tuple[Directive, ...]:
 
 def scan(text: str, file: str = "Modelfile") -> tuple[tuple[Directive, ...], tuple[ModelfileError, ...]]:
     """The directives that can be read, and what is wrong with the other lines: the first MOST_FAULTS of them,
-    behind which nothing is read. Raises ModelfileError for what is no text at all.
+    behind which nothing is read. Raises ModelfileError for what is not text at all.
     """
     source = _Source(text, file)
     if surrogate := _SURROGATE.search(text):
-        raise source.error(surrogate.start(), "half a surrogate pair, which is no character")
+        raise source.error(surrogate.start(), "half a surrogate pair, which is not a character")
     directives: list[Directive] = []
     faults: list[ModelfileError] = []
     at = source.skip(_BETWEEN, 1 if text.startswith("\ufeff") else 0)
@@ -202,7 +202,7 @@ def _directive(source: _Source, at: int) -> tuple[Directive, int]:
     start, word = at, source.word(at)
     row = DIRECTIVES.get(word.upper()) if word.isascii() else None  # "ſ".upper() is "S"
     if row is None:
-        raise source.error(at, f"{_shown(word)} is no directive", _keyword_hint(word))
+        raise source.error(at, f"{_shown(word)} is not a directive", _keyword_hint(word))
     at = _argument(source, start, at + len(word), row, row.keyword)
     name = None
     if row.named is not None:
@@ -288,9 +288,9 @@ def _name_problem(row: DirectiveRow, name: str) -> str | None:
     if not name:
         return f"{row.keyword} needs {row.takes}"
     if row.named == "role" and name not in ROLES:
-        return f"{_shown(name)} is no role; a message has one of {', '.join(ROLES)}"
+        return f"{_shown(name)} is not a role; a message has one of {', '.join(ROLES)}"
     if row.named == "name" and not _PARAMETER_NAME.fullmatch(name):
-        return f"{_shown(name)} is no parameter name: only letters, digits and _"
+        return f"{_shown(name)} is not a parameter name: only letters, digits and _"
     return None
 
 

@@ -280,7 +280,7 @@ class Calls:
             self._sink.end()
 
     def _give_up(self, lost: str) -> Waiting[None]:
-        """The call is no call any more: what stands in it goes to its end, for whoever looks into it."""
+        """The call is not a call any more: what stands in it goes to its end, for whoever looks into it."""
         feed, rest = self._feed, [lost]
         while True:
             place, found = self._stops.look(feed.text, feed.at)

@@ -3,7 +3,7 @@
 Of one call come CallStart, any number of CallArguments, CallEnd, with the same index and nothing of another
 call between them. Indices count from 0. The texts of one call's CallArguments, joined, are the JSON text of
 an object, and each beginning of them is the beginning of one, whatever way of writing the model has; where an
-answer is cut off, or the model wrote what is no JSON, they stop at that place.
+answer is cut off, or the model wrote what is not JSON, they stop at that place.
 
 Marks (such as <think> and <tool_call>) are in no event, neither as text nor as tokens.
 """
@@ -58,7 +58,7 @@ class CallEnd:
 
     index: int
     rest: str = ""
-    """What the model wrote from where its arguments were no JSON any more."""
+    """What the model wrote from where its arguments were not JSON any more."""
 
 
 Event = Thinking | Text | CallStart | CallArguments | CallEnd

@@ -112,9 +112,9 @@ class Headed(Machine):
         return thinking != "" and thinking in said
 
     def _text(self, kind: type[Text] | type[Thinking], *, headless: bool = False) -> Waiting[None]:
-        """A message up to the mark that ends it, which is taken where it is no header's beginning. A token
+        """A message up to the mark that ends it, which is taken where it is not a header's beginning. A token
         that only headers have begins one, also where the model forgets to end the message. headless: what
-        stands here is no header, whatever it begins with.
+        stands here is not a header, whatever it begins with.
         """
         feed, self._kind = self._feed, kind
         while True:

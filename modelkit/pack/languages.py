@@ -73,7 +73,7 @@ class Languages:
         if not prompt or prompt[at] not in self.ids.values():
             where = "first" if self.place == "first" else "last"
             raise RequestError(
-                f"source_language has no effect: the prompt's {where} token is no language",
+                f"source_language has no effect: the prompt's {where} token is not a language",
                 hint="Write the language's token there, or give the prompt as a text without a template.",
             )
         return (*prompt[:at], one, *prompt[at + 1 :])

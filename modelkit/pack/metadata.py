@@ -139,7 +139,7 @@ def _parse(value: Mapping[str, Any]) -> Metadata:
     made = _object(value.get("provenance", {}), "provenance")
     messages = value.get("messages", [])
     if not isinstance(messages, list):
-        raise ValueError("`messages` is no list")
+        raise ValueError("`messages` is not a list")
     return Metadata(
         parameters=Parameters.from_json(value.get("parameters", {})),
         system=_text(value, "system"),
@@ -157,14 +157,14 @@ def _parse(value: Mapping[str, Any]) -> Metadata:
 
 def _object(value: object, key: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"`{key}` holds what is no object")
+        raise ValueError(f"`{key}` holds what is not an object")
     return value
 
 
 def _text(value: Mapping[str, Any], key: str) -> str | None:
     found = value.get(key)
     if found is not None and not isinstance(found, str):
-        raise ValueError(f"`{key}` is no text")
+        raise ValueError(f"`{key}` is not text")
     return found
 
 
@@ -188,7 +188,7 @@ def _message(value: Mapping[str, Any]) -> tuple[str, str]:
 
 def _adapters(value: object) -> tuple[AdapterFacts, ...]:
     if not isinstance(value, list):
-        raise ValueError("`adapters` is no list")
+        raise ValueError("`adapters` is not a list")
     rows = [_object(one, "adapters") for one in value]
     return tuple(
         AdapterFacts(

@@ -208,7 +208,7 @@ def _modules(file: Path) -> list[tuple[str, str]]:
         data = opened.read(_LIMIT_BYTES + 1)
     listed: Any = parse_json(data, _MODULES) if len(data) <= _LIMIT_BYTES else None
     if not isinstance(listed, list) or not all(_is_module(one) for one in listed):
-        raise MalformedFile(f"{_MODULES} is no list of modules, each with a type and a path")
+        raise MalformedFile(f"{_MODULES} is not a list of modules, each with a type and a path")
     return [(one["type"].rpartition(".")[2], one["path"]) for one in listed]
 
 
@@ -259,7 +259,7 @@ def _prompted(pooling: Pooling, files: Files, pooled: str | None) -> Pooling:
     name, prompts = config.get("default_prompt_name"), config.get("prompts")
     prompts = {} if prompts is None else prompts
     if not isinstance(prompts, dict) or not all(isinstance(one, str) for one in prompts.values()):
-        raise MalformedFile(f"{_PROMPTS}: prompts is no object of texts")
+        raise MalformedFile(f"{_PROMPTS}: prompts is not an object of texts")
     prefix = "" if name is None else prompts.get(name) if isinstance(name, str) else None
     if prefix is None:
         raise MalformedFile(f"{_PROMPTS}: default_prompt_name is {shown(str(name))}, which no prompt has")

@@ -144,7 +144,7 @@ def _ends(tokenizer: Tokenizer, stop_ids: frozenset[int], wanted: Resolved) -> t
     specials = tokenizer.specials
     named = (("bos_token", specials.bos, tokenizer.bos_id), ("eos_token", specials.eos, tokenizer.eos_id))
     notes = tuple(
-        f"the tokenizer's {role} is {shown(repr(text))}, which is no token of its vocabulary"
+        f"the tokenizer's {role} is {shown(repr(text))}, which is not a token of its vocabulary"
         for role, text, one in named
         if text is not None and one is None
     )

@@ -147,7 +147,7 @@ def with_head(origin: Origin, head: HeadAlone) -> Origin:
     source = origin.source
     if not isinstance(source.kind, GgufWeights):
         raise UnsupportedSource(
-            f"{head.path} is a draft head alone, and {source.inventory.origin} is no GGUF file of its model",
+            f"{head.path} is only a draft head; {source.inventory.origin} is not a GGUF file of its model",
             hint="FROM has to name the GGUF file of its model.",
         )
     read, weights = read_checkpoint(source.inventory.weights[0].path, source.inventory.origin, head.path)

@@ -164,7 +164,7 @@ def _pair(inventory: Inventory) -> tuple[TensorInfo, TensorInfo] | None:
 
 
 def _trunk(inventory: Inventory) -> list[TensorInfo]:
-    """What is no draft head's."""
+    """What is not a draft head's."""
     own = [t for t in inventory.tensors.values() if t.dtype in ("F64", "F32", "F16", "BF16", "U32", "U8")]
     is_head = in_head(inventory.config)
     return [t for t in own if not is_head(t.name)]

@@ -34,7 +34,7 @@ def read_hosts(path: Path, memory_bytes: int = 0) -> tuple[Host, ...]:
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {os_reason(error)}") from error
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is no JSON: {fault(error)}", hint=f"Example: {_EXAMPLE}") from error
+        raise RequestError(f"{path} is not JSON: {fault(error)}", hint=f"Example: {_EXAMPLE}") from error
     listed = said.get("hosts") if isinstance(said, dict) else said
     if not isinstance(listed, list) or not 0 < len(listed) <= _MOST:
         raise RequestError(f"{path} should list 1 to {_MOST} machines", hint=f"Example: {_EXAMPLE}")

@@ -31,7 +31,7 @@ _LENGTH = 8
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """Made once all that is no weights is here. Its transaction keeps that."""
+    """Made once all that is not weights is here. Its transaction keeps that."""
 
     manifest: Manifest
     package: Digest

@@ -54,7 +54,7 @@ def next_round(wanted: Sequence[object], blobs: Sequence[Blob]) -> Round | None:
         return None
     for one in asked:
         if not (isinstance(one, list) and len(one) == 2 and all(type(part) is int for part in one)):
-            raise LoadError(f"a rank asks for {one!r:.80}, which is no part of a package")
+            raise LoadError(f"a rank asks for {one!r:.80}, which is not part of a package")
         number, start = one
         if not (0 <= number < len(blobs) and 0 <= start < blobs[number].size_bytes):
             raise LoadError(f"a rank asks for byte {start} of blob {number}, which is not in the package")

@@ -4,7 +4,7 @@
     serving    the one value that routes get                 dialect      routes, and how errors are worded
     ask        what is asked of a model                      underway     a request on it, from start to end
     replying   from a body to a response                     streaming    the same, one write per step
-    calling    what is no stream of events                   fields       a body's fields, typed
+    calling    what is not a stream of events                   fields       a body's fields, typed
     rows       several answers to one request                conversation what all dialects do with one
     chosen     adapters named with a model                   logprobs     log-probabilities in OpenAI's words
     frames     JSON that is written many times               in_parts     large JSON, a part at a time

@@ -19,12 +19,12 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 def host_of(written: str) -> str | None:
-    """The name in a Host header without its port, in lower case; None for what is no name."""
+    """The name in a Host header without its port, in lower case; None for what is not a name."""
     return _name_and_port(written)[0]
 
 
 def _name_and_port(written: str) -> tuple[str | None, str | None]:
-    """In lower case; None for what is no name, and for a port that is not said."""
+    """In lower case; None for what is not a name, and for a port that is not said."""
     found = _HOST.fullmatch(written.lower())
     if found is None or (found[3] is not None and int(found[3]) > 65535):
         return None, None

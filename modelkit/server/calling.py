@@ -1,4 +1,4 @@
-"""A call on a model that is no stream of events, and what all requests have in common: they end when the
+"""A call on a model that is not a stream of events, and what all requests have in common: they end when the
 client leaves, or the server, and what became of them is noted.
 """
 

@@ -45,7 +45,7 @@ def call_of(name: str, written: object, id: str | None, where: str) -> ToolCall:
 
 
 def without_blank_end(messages: list[Message]) -> list[Message]:
-    """A last message of the assistant that says nothing is no beginning of an answer."""
+    """A last message of the assistant that says nothing is not the beginning of an answer."""
     last = replace(messages[-1], content=messages[-1].content.strip())
     return messages[:-1] if len(messages) > 1 and last == Message("assistant") else messages
 

@@ -15,7 +15,7 @@ _ESCAPED = re.compile(rb"\\.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What stands outside of texts. Of what is no JSON, some number."""
+    """What stands outside of texts. Of what is not JSON, some number."""
 
     parts: int
     """Fields of objects, objects and lists: each is made by itself, and has memory of its own."""

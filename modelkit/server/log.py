@@ -81,7 +81,7 @@ class PromptLog:
             number = os.open(path, flags, 0o600)
             if not stat.S_ISREG(os.fstat(number).st_mode):  # a device is everybody's, and keeps its mode
                 os.close(number)
-                raise ModelkitError(f"cannot write {path}: it is no file")
+                raise ModelkitError(f"cannot write {path}: it is not a file")
             os.fchmod(number, 0o600)
         except OSError as error:
             raise ModelkitError(f"cannot write {path}: {os_reason(error)}") from error

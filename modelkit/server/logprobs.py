@@ -84,7 +84,7 @@ class Tokens:
         self._early.append((text, tuple(logprobs)))
         told, said = self._all_early()
         if not told.strip() and self._said(said) != told:
-            return []  # the rest of it is still to come, or what it lacks is no part of any text
+            return []  # the rest of it is still to come, or what it lacks is not part of any text
         return self._let_go(len(told) - len(text))
 
     def _all_early(self) -> tuple[str, tuple[TokenLogprob, ...]]:
@@ -124,11 +124,11 @@ class Tokens:
         return told
 
     def _spelt(self, id: int, piece: "_Piece") -> "_Spelt | None":  # noqa: A002 -- the token's
-        """A token as far as it is the text's; None where it is no part of it."""
+        """A token as far as it is the text's; None where it is not part of it."""
         own, before = self._spell(id), len(self._unfinished)
         said, rest = _read(self._unfinished + own)
         if before and not said.startswith(_NONE) and not _fits(said, piece.left):
-            # Bytes fall back in a run: one that is no text as a whole costs the characters in it, too.
+            # Bytes fall back in a run: one that is not text as a whole costs the characters in it, too.
             lost = _NONE * (before + len(own) - len(rest))
             said = lost if piece.left.startswith(lost) else said
         if cut := min(piece.lacks, _blanks(said)):
@@ -199,7 +199,7 @@ def token(told: Told, spell: Spell) -> dict[str, Any]:
 
 
 def readable(data: bytes) -> str:
-    """U+FFFD stands for bytes that are no whole character."""
+    """U+FFFD stands for bytes that are not whole characters."""
     return data.decode("utf-8", "replace")
 
 

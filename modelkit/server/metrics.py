@@ -36,7 +36,7 @@ COUNTERS = {
     ),
     "modelkit_tool_calls_total": (
         "Calls of tools in answers: ok, unknown_name where no such tool was offered, or broken where the "
-        "arguments are no JSON object.",
+        "arguments are not a JSON object.",
         "",
     ),
     "modelkit_load_failures_total": (

@@ -37,7 +37,7 @@ class Trace:
     """When the last piece of an answer came, on the monotonic clock."""
     tool_calls: Counter[Outcome] = field(default_factory=Counter[Outcome])
     """How often its answers call tools. "unknown_name": one that was not offered. "broken": with arguments
-    that are no JSON object.
+    that are not a JSON object.
     """
     load_s: float = 0.0
     """What it waited for the model to be loaded."""

@@ -97,7 +97,7 @@ class HubSettings:
             _ = urlsplit(endpoint).port
         except ValueError:  # whose text may hold a password
             raise ParameterError(
-                "HF_ENDPOINT is no address of a server",
+                "HF_ENDPOINT is not an address of a server",
                 hint="Unset it, or set it to a mirror: https://hub.example.org",
             ) from None
         return cls(

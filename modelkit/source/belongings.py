@@ -61,7 +61,7 @@ _REASONS = (
 def divide(top: Files, weights: Sequence[str], origin: str) -> tuple[Files, tuple[str, ...]]:
     """(files to keep, notes). One note per reason, naming its files; weights and their index need neither.
 
-    Raises MalformedFile when a kept file is an LFS pointer or a web page, is no JSON though it is called so,
+    Raises MalformedFile when a kept file is an LFS pointer or a web page, is not JSON though it is called so,
     or is larger than 64 MB.
     """
     kept = {name: top[name] for name in kept_of(top)}

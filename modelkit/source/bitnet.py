@@ -26,7 +26,7 @@ def read_bitnet_weights(inventory: Inventory) -> BitNetWeights | None:
         if tensor.dtype == "U8" and name.endswith(".weight") and len(tensor.shape) == 2:
             scale = tensors.get(f"{name}_scale")
             if scale is None or scale.dtype not in FLOATS or scale.shape not in ((), (1,)):
-                raise MalformedFile(f"{origin}: `{name}` is U8, and `{name}_scale` is no number")
+                raise MalformedFile(f"{origin}: `{name}` is U8, and `{name}_scale` is not a number")
         elif tensor.dtype not in FLOATS:
             raise UnsupportedSource(
                 f"{origin} is quantized with BitNet, and `{name}` is {tensor.dtype}", hint=FLOAT_HINT

@@ -150,7 +150,7 @@ def _natural(text: str) -> int:
 
 
 def _refuse_number(text: str) -> NoReturn:
-    raise ValueError(f"the number {shown(text)} is no size or offset")
+    raise ValueError(f"the number {shown(text)} is not a size or offset")
 
 
 def _metadata(value: object, label: str) -> dict[str, str]:

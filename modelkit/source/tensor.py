@@ -70,7 +70,7 @@ def _check_name(name: str, label: str) -> None:
     plain = name.isprintable() and ".." not in name.split("/")
     if not plain or not 1 <= len(encoded(name, label)) <= MAX_NAME_BYTES:
         raise MalformedFile(
-            f"{label}: `{shown(name)}` is no tensor name; 1 to {MAX_NAME_BYTES} printable bytes "
+            f"{label}: `{shown(name)}` is not a tensor name; 1 to {MAX_NAME_BYTES} printable bytes "
             "without `..` between slashes were expected"
         )
 
@@ -88,7 +88,7 @@ def _shape(value: object, where: str) -> tuple[int, ...]:
     for size in value:
         if not _is_natural(size) or size > MAX_DIMENSION:
             raise MalformedFile(
-                f"{where}: {shown(json.dumps(size))} is no dimension; 0 to {MAX_DIMENSION:,} was expected"
+                f"{where}: {shown(json.dumps(size))} is not a dimension; 0 to {MAX_DIMENSION:,} was expected"
             )
     return tuple(value)
 

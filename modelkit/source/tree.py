@@ -122,7 +122,7 @@ def read_directory(folder: Path, unusable: dict[str, SourceError] | None = None)
     """The files at the top of `folder`, in name order, and those below that belong to them (`is_own`). Other
     folders inside it are not looked at.
 
-    Raises SourceError when `folder` is no readable folder, holds more than 10,000 entries, a link whose
+    Raises SourceError when `folder` is not a readable folder, holds more than 10,000 entries, a link whose
     target is gone, or something that is neither file nor folder. Where `unusable` is given, errors of the
     last two kinds are put there by the name of the entry: for folders of which a part is wanted.
     """
@@ -150,7 +150,7 @@ def _bounded(entries: Iterable[os.DirEntry[str]], folder: Path) -> list[os.DirEn
     found: list[os.DirEntry[str]] = []
     for entry in entries:
         if len(found) == MAX_FILES:
-            raise SourceError(f"{folder} holds more than {MAX_FILES:,} entries; that is no model folder")
+            raise SourceError(f"{folder} holds more than {MAX_FILES:,} entries; that is not a model folder")
         found.append(entry)
     return sorted(found, key=lambda entry: entry.name)
 

@@ -143,7 +143,7 @@ def _present(package: Package, folder: Path, made: Mapping[str, Made]) -> set[st
 
 
 def _files_under(folder: Path) -> Iterator[Path]:
-    """Everything in a folder that is no folder; links to folders are not followed."""
+    """Everything in a folder that is not a folder; links to folders are not followed."""
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if entry.is_dir(follow_symlinks=False):
             yield from _files_under(Path(entry.path))

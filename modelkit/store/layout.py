@@ -80,7 +80,7 @@ class Layout:
         return self.blobs / digest.hex
 
     def blob_size(self, digest: Digest) -> int | None:
-        """The size of a stored blob in bytes, or None where there is none (or something that is no plain
+        """The size of a stored blob in bytes, or None where there is none (or something that is not a plain
         file).
         """
         try:

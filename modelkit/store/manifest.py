@@ -93,9 +93,9 @@ class Manifest:
         """
         value = parse_object(raw, "the manifest", MANIFEST_LIMIT_BYTES)
         if value.get("schemaVersion") != 2 or value.get("mediaType", MANIFEST_TYPE) != MANIFEST_TYPE:
-            raise StoreError("this is no OCI image manifest of schema version 2")
+            raise StoreError("this is not an OCI image manifest of schema version 2")
         if value.get("artifactType", ARTIFACT_TYPE) != ARTIFACT_TYPE:
-            raise StoreError(f"this is no model package but {ascii(value['artifactType'])[:100]}")
+            raise StoreError(f"this is not a model package but {ascii(value['artifactType'])[:100]}")
         config = value.get("config")
         _check_type(config, (CONFIG_TYPE,), "config")
         layers = value.get("layers")

@@ -214,7 +214,7 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _is_fetched(path: Path) -> bool:
-    """Is somebody at it? Not at what is no file, or cannot be opened."""
+    """Is somebody at it? Not at what is not a file, or cannot be opened."""
     with suppress(OSError):
         return is_held(path)
     return False

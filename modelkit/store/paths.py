@@ -17,7 +17,7 @@ def check_path(path: object) -> str:
     if path is None:
         raise StoreError("a layer of the package has no file path")
     if not isinstance(path, str):
-        raise StoreError(f"the file path {ascii(path)[:200]} is none that a package can have: it is no text")
+        raise StoreError(f"the file path {ascii(path)[:200]} is none that a package can have: it is not text")
     why = path_fault(path)
     if why:
         raise StoreError(f"the file path {path[:200]!a} is none that a package can have: {why}")

@@ -80,7 +80,7 @@ def verify_slices(layout: Layout, report: VerifyReport, progress: Advance | None
 
 
 def strangers(layout: Layout) -> Iterator[Problem]:
-    """Files among the blobs that are no blobs."""
+    """Files among the blobs that are not blobs."""
     for digest, path in layout.stored():
         if digest is None:
             yield Problem(str(path), "this is not named like a blob, so modelkit did not put it there")

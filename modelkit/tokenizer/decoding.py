@@ -69,7 +69,7 @@ class StripStart:
 class ByteFallback:
     """`<0xE2>` is a byte. A run of them is one text if it is UTF-8, else one U+FFFD for each byte.
 
-    So a run is held until a piece that is no byte ends it: its last byte decides about its first.
+    So a run is held until a piece that is not a byte ends it: its last byte decides about its first.
     """
 
     BYTE = re.compile(r"<0x([0-9A-Fa-f]{2}|\+[0-9A-Fa-f])>")

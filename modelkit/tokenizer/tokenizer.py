@@ -109,7 +109,7 @@ class Tokenizer:
         return [*self._before, *framed.ids, *self._after], dropped
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
-        """The text of `ids`. Ids that are no token (a model may have spare ones) are left out.
+        """The text of `ids`. Ids that are not tokens (a model may have spare ones) are left out.
 
         Special tokens are told by their ids: the library looks at their text, as its normalizer leaves it.
         """
@@ -206,12 +206,12 @@ def _checked_id(one: object) -> int:
     if type(one) is not int or not 0 <= one < 2**32:
         # Python writes no number of more than 4,300 digits.
         said = "a number of 20 or more digits" if type(one) is int and abs(one) > 2**64 else str(one)
-        raise RequestError(f"{said:.40} is no token id; ids are whole numbers from 0")
+        raise RequestError(f"{said:.40} is not a token id; ids are whole numbers from 0")
     return one
 
 
 def _check_surrogates(text: str) -> None:
-    """Python has halves of their own for bytes of arguments and terminals that are no text."""
+    """Python has halves of their own for bytes of arguments and terminals that are not text."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -219,6 +219,6 @@ def _check_surrogates(text: str) -> None:
         if 0xDC80 <= half <= 0xDCFF:
             fault, hint = f"is not UTF-8: byte {half - 0xDC00:02x}", "Convert it first."
         else:
-            fault, hint = f"has half of a surrogate pair, which is no character: U+{half:04X}", None
+            fault, hint = f"has half of a surrogate pair, which is not a character: U+{half:04X}", None
         where = f"behind {before!r}" if before else "at its beginning"
         raise RequestError(f"the text {fault} {where}", hint=hint) from error

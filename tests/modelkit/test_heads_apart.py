@@ -99,7 +99,7 @@ def test_a_head_of_another_model_is_refused(tmp_path: Path) -> None:
         create(tmp_path, f"FROM {model}\nDRAFT {head}")
     with pytest.raises(ModelkitError, match="has a draft head already"):
         create(tmp_path, f"FROM {tmp_path / 'whole.gguf'}\nDRAFT {head}")
-    with pytest.raises(ModelkitError, match="is no GGUF file of its model"):
+    with pytest.raises(ModelkitError, match="is not a GGUF file of its model"):
         create(tmp_path, f"FROM {tmp_path / 'model'}\nDRAFT {head}")
     with pytest.raises(ModelkitError, match="draft head alone"):
         create(tmp_path, f"FROM {head}")

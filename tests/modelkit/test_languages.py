@@ -87,7 +87,7 @@ def test_languages_frame_prompt_and_answer(make: Make) -> None:
         asked = {"source_language": "fra_Latn", "target_language": "deu_Latn"}
         assert begun(model, "a", **asked) == ((FR, *text, END), (END, DE))
         assert begun(model, [EN, 7, END], **asked) == ((FR, 7, END), (END, DE))
-        with pytest.raises(RequestError, match="the prompt's first token is no language"):
+        with pytest.raises(RequestError, match="the prompt's first token is not a language"):
             model.generate([7, END], source_language="fra_Latn")
         with pytest.raises(RequestError, match="none of the model's 3 languages") as refused:
             model.generate("a", target_language="deu")

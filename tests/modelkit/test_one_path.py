@@ -157,7 +157,7 @@ ODD: dict[str, Change] = {
     "an empty list of templates": text(
         "tokenizer_config.json", '{"eos_token": "<end>", "chat_template": []}'
     ),
-    "a tokenizer_config that is no json": text("tokenizer_config.json", "{"),
+    "a tokenizer_config that is not json": text("tokenizer_config.json", "{"),
     "sampling out of range": text("generation_config.json", '{"repetition_penalty": 0.001, "top_p": 7}'),
     "a generation_config that is a list": text("generation_config.json", "[]"),
     "an assistant": config(architectures=["Gemma4AssistantForCausalLM"], model_type="gemma4_assistant"),

@@ -114,7 +114,7 @@ class Case:
     deeds: tuple[tuple[int, int, str, int], ...]
     """Run, turn, what happens, an amount."""
     unsound: tuple[str, ...]
-    """What is no number: "word" (the embedding of an id), "adapter"."""
+    """What is not a number: "word" (the embedding of an id), "adapter"."""
 
     @classmethod
     def of(cls, seed: int) -> "Case":

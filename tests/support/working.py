@@ -29,7 +29,7 @@ def main() -> int:
         os.chdir(folder)
         try:
             work = getattr(import_module(module), name)
-            gc.freeze()  # what was imported is no garbage, which every model that is closed looks for
+            gc.freeze()  # what was imported is not garbage, which every model that is closed looks for
             answer = work(group, *words)
         except Exception:  # noqa: BLE001 -- said, and the others end with this one
             traceback.print_exc()

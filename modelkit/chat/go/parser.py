@@ -171,7 +171,7 @@ class _Reader:
                 known = ", ".join(sorted(FUNCTIONS))
                 raise fault(one.place, f"there is no function {one.name!r}", f"There are: {known}.")
         if not isinstance(first, Function) and (piped or len(operands) > 1):
-            raise fault(first.place, "this is no function, so it takes no arguments")
+            raise fault(first.place, "this is not a function, so it takes no arguments")
 
 
 def _declared(tokens: tuple[Token, ...], most: int) -> tuple[tuple[str, ...], bool, tuple[Token, ...]]:
@@ -204,7 +204,7 @@ def _value(token: Token) -> str | int | float:
     try:
         return int(text, 0) if re.fullmatch(r"[+-]?(0[xX].+|0|[1-9][0-9]*)", text) else float(text)
     except ValueError as error:
-        raise fault(token.place, f"{token.text[:20]!r} is no number") from error
+        raise fault(token.place, f"{token.text[:20]!r} is not a number") from error
 
 
 def _unquoted(token: Token) -> str:

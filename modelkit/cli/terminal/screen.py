@@ -79,7 +79,7 @@ def emit_text(text: str) -> None:
 
 def emit_json(value: Any) -> None:
     """One JSON document on standard output, in ASCII: right in every locale, and harmless on a terminal. Of
-    names of files that are no text it has characters that say so.
+    names of files that are not text it has characters that say so.
     """
     echo(_json(value))
 

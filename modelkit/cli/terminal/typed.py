@@ -11,7 +11,7 @@ import click
 
 
 def as_text(typed: str) -> str:
-    """What was meant. Bytes that are no UTF-8 stay as they are, and whoever reads them refuses them."""
+    """What was meant. Bytes that are not UTF-8 stay as they are, and whoever reads them refuses them."""
     try:
         typed.encode()
     except UnicodeEncodeError:

@@ -22,7 +22,7 @@ _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\
 
 
 def printable(text: str) -> str:
-    """`text` without control and direction-changing characters; newline and tab stay. Bytes that are no text
+    """`text` without control and direction-changing characters; newline and tab stay. Bytes that are not text
     are shown as a character that says so.
 
     Model text, names and messages from files may carry escape sequences that rewrite the screen or the

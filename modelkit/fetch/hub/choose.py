@@ -74,7 +74,7 @@ def choose_adapter(listing: Listing, address: HubAddress, _: Callable[[], Sequen
         )
     if not weights:
         raise FetchError(
-            f"{address} is no adapter: it has neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
+            f"{address} is not an adapter: it has neither {peft.WEIGHTS} (PEFT) nor {mlx.WEIGHTS} (mlx-lm)",
             hint=f"There are {_some(listing.files)}.",
         )
     names = {*documents_of(top)} | {*weights, *({peft.CONFIG} & top.keys())}
@@ -128,7 +128,8 @@ def _of_file(listing: Listing, name: str, address: HubAddress) -> Choice:
         kept = [top[one] for one in kept_of(top)]
         return Choice((*kept, top[name]), (name,))
     raise UnsupportedSource(
-        f"{address}: `{shown(name)}` is no model", hint="Name a .gguf or .safetensors file, or none at all."
+        f"{address}: `{shown(name)}` is not a model",
+        hint="Name a .gguf or .safetensors file, or none at all.",
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 READ_S = 20.0  # of silence; what came is kept, and asked for again
-ANSWER_S = 60.0  # however steadily it comes: for a head, for an answer that is no file, for a file's next
+ANSWER_S = 60.0  # however steadily it comes: for a head, for an answer that is not a file, for a file's next
 PACE_BYTES = 16 << 10  # an attempt that brings fewer has failed; eight share a line of 64 kbit/s
 _ERROR_BYTES = 4 << 10
 _OF_THE_BODY = ("content-length", "content-encoding", "transfer-encoding")
@@ -173,7 +173,7 @@ def session() -> "httpx2.Client":
             return get_session()
     except (ImportError, ValueError, httpx2.InvalidURL) as error:
         raise FetchError(
-            "the proxy that the environment names cannot be used: it is no http:// or https:// address",
+            "the proxy that the environment names cannot be used: it is not an http:// or https:// address",
             hint="Set HTTPS_PROXY to one (ALL_PROXY is read too), or name the host in NO_PROXY.",
         ) from error
 
@@ -188,7 +188,7 @@ def is_loopback(url: str) -> bool:
 
 
 def require_secure(endpoint: str) -> None:
-    """Raise FetchError for a HF_ENDPOINT that is no address of a server."""
+    """Raise FetchError for a HF_ENDPOINT that is not an address of a server."""
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise FetchError(
@@ -227,7 +227,7 @@ def asking(address: HubAddress, endpoint: str, file: str | None = None) -> Gener
         why = shown(of_system(error)) or type(error).__name__
         raise Unreachable(f"{server(endpoint)} does not answer as it should: {why}") from error
     except (httpx2.InvalidURL, hub.HFValidationError) as error:
-        raise FetchError(f"{address} is no model of a hub: {shown(str(error))}") from error
+        raise FetchError(f"{address} is not a model of a hub: {shown(str(error))}") from error
 
 
 def _explain(error: Any, address: HubAddress, endpoint: str, file: str | None) -> NoReturn:

@@ -107,7 +107,7 @@ def is_hex(value: object, digits: int) -> bool:
 
 def _check(file: Listed) -> None:
     if not isinstance(file.name, str) or {"", ".", ".."} & {*file.name.split("/")}:
-        raise _wrong(f"lists {_shown(file.name)}, which is no name of a file")
+        raise _wrong(f"lists {_shown(file.name)}, which is not a name of a file")
     if type(file.size_bytes) is not int or not 0 <= file.size_bytes <= BLOB_LIMIT_BYTES:
         raise _wrong(f"gives {_shown(file.size_bytes)} as the size of {file.name}")
     if not is_hex(file.sha256, 64) and (file.sha256 is not None or not is_hex(file.git_sha1, 40)):

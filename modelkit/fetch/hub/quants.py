@@ -1,7 +1,7 @@
 """Which of a repository's GGUF files a quant means: `Q4_K_M`, in capitals or not.
 
 The quant is part of a file's name, between `-`, `_` or `.` marks, or else its folder's; shards of one file
-count as one, wherever its folder is. Projectors (mmproj) and importance matrices are no models; adapters and
+count as one, wherever its folder is. Projectors (mmproj) and importance matrices are not models; adapters and
 drafts that lie beside models have to be named. Without a quant it is the one that llama.cpp and the hub take,
 too: Q4_K_M, else Q8_0, else the only one there is. Nothing is guessed beyond that: where two files would do,
 both are named. A shard that is missing is in the way of its own model only.

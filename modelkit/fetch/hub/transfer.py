@@ -370,7 +370,7 @@ def _limits() -> "httpx2.Timeout":
 
 
 def _onward(url: str, location: str) -> str:
-    """Where a server redirects to. Raises FetchError for what is no address."""
+    """Where a server redirects to. Raises FetchError for what is not an address."""
     try:
         joined = urljoin(url, location)
         _origin(joined)

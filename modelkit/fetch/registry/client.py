@@ -122,7 +122,7 @@ class Registry:
         with self._authorized(Request("GET", self.url.at("/v2/"), expected=expected)) as answer:
             if answer.status not in expected:
                 raise FetchError(
-                    f"{self.host} is no registry: it answers /v2/ with status {answer.status}",
+                    f"{self.host} is not a registry: it answers /v2/ with status {answer.status}",
                     hint="An address is oci://HOST/REPOSITORY:TAG.",
                 )
             return answer.status == 200

@@ -52,7 +52,7 @@ class Credentials:
 def find(files: list[Path], host: str, repository: str = "") -> Credentials | None:
     """What the files, or the programs that they name, know for a repository.
 
-    Raises FetchError for a file that is no JSON, and for a program that fails.
+    Raises FetchError for a file that is not JSON, and for a program that fails.
     """
     for path in files:
         config = read_file(path)
@@ -74,7 +74,7 @@ def read_file(path: Path) -> dict[str, Any]:
         raise FetchError(f"{path} cannot be read: {os_reason(error)}") from error
     except StoreError:
         # Without the cause and its text: that may quote the file.
-        raise FetchError(f"{path} is no sound JSON object", hint="Mend it, or log in again.") from None
+        raise FetchError(f"{path} is not a sound JSON object", hint="Mend it, or log in again.") from None
 
 
 def _in_file(config: Mapping[str, Any], host: str, repository: str) -> Credentials | None:

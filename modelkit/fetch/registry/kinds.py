@@ -30,7 +30,7 @@ _DOCKER = "application/vnd.docker.ai."
 _DOCKER_CONFIG = f"{_DOCKER}model.config.v0."
 _PACKINGS: tuple[Packing, ...] = ("raw", "tar", "tar+gzip", "tar+zstd")
 _KEPT = ("weight", "weight.config", "doc")
-_LEFT_OUT = {"code": "code is never run from a package", "dataset": "data is no part of a package"}
+_LEFT_OUT = {"code": "code is never run from a package", "dataset": "data is not part of a package"}
 _TITLE = "org.opencontainers.image.title"
 
 # Docker's layers that need no name: one of each is what a model has.
@@ -111,7 +111,7 @@ def read_package(value: JsonObject) -> RemotePackage:
     known = "config.json" in package.files or any(map(is_gguf, package.files))
     if not (package.has_archives or known):
         raise FetchError(
-            "the package has no config.json and no GGUF file, so it is no model that can run here"
+            "the package has no config.json and no GGUF file, so it is not a model that can run here"
         )
     return package
 

@@ -24,7 +24,7 @@ def host_of(text: str) -> str:
             raise
         address = None  # it would quote an address that nobody wrote
     if address is None:
-        raise InvalidName(f"{bare[:80]!a} is no host: HOST or HOST:PORT is expected")
+        raise InvalidName(f"{bare[:80]!a} is not a host: HOST or HOST:PORT is expected")
     if not isinstance(address, RegistryAddress):
         raise InvalidName(f"{bare[:80]!a} has no registry to log in to")
     return address.host

@@ -70,7 +70,7 @@ def get_manifest(
     try:
         value = parse_object(raw, "the manifest", MANIFEST_LIMIT_BYTES)
     except StoreError as error:
-        raise FetchError(f"what {registry.host} sent is no manifest: {error.message}") from error
+        raise FetchError(f"what {registry.host} sent is not a manifest: {error.message}") from error
     return Document(raw, _media_type(registry.host, value, said), value)
 
 
@@ -82,7 +82,7 @@ def _media_type(host: str, value: JsonObject, said: str | None) -> str:
         return header
     if not isinstance(own, str) or own not in TYPES:
         raise FetchError(
-            f"what {host} sent is no manifest but {ascii(own if own is not None else said)[:100]}"
+            f"what {host} sent is not a manifest but {ascii(own if own is not None else said)[:100]}"
         )
     if header in TYPES and header != own:
         raise FetchError(f"{host} sends {own} as {header}; one of the two is wrong")
@@ -152,7 +152,7 @@ def referrers(registry: Registry, repository: str, digest: Digest) -> list[str]:
 
 
 def _listed(value: JsonObject, key: str) -> list[Any]:
-    """What a stranger's answer lists under that name; nothing where that is no list."""
+    """What a stranger's answer lists under that name; nothing where that is not a list."""
     found: Any = value.get(key)
     return found if isinstance(found, list) else []
 

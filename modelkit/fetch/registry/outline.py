@@ -1,4 +1,4 @@
-"""The outline of a package in a registry (`modelkit.store.outline`): all that is no weights comes whole and
+"""The outline of a package in a registry (`modelkit.store.outline`): all that is not weights comes whole and
 is checked by its digest, as in a pull. Of weights comes the header, which no digest covers: whoever fetches
 numbers reads the blobs from their first byte, and compares it then.
 """
@@ -74,7 +74,7 @@ def _front(source: Source, blob: Blob) -> bytes:
 
     def read(start: int, stop: int) -> bytes:
         if stop > blob.size_bytes:
-            raise FetchError(f"the blob {blob.digest.short} at {source.registry.host} is no safetensors file")
+            raise FetchError(f"the blob {blob.digest.short} at {source.registry.host} is not safetensors")
         return b"".join(read_range(source.registry, source.address.repository, blob, start, stop))
 
     first = read(0, _LENGTH)

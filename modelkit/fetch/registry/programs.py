@@ -23,7 +23,7 @@ def ask(program: str, server: str) -> tuple[str, str] | None:
     """
     if not _NAME.fullmatch(program):
         raise FetchError(
-            f"{program[:80]!a} is no name of a credential helper: a-z, 0-9, - and _ are expected"
+            f"{program[:80]!a} is not a name of a credential helper: a-z, 0-9, - and _ are expected"
         )
     path = shutil.which(f"docker-credential-{program}")
     if path is None:
@@ -51,5 +51,5 @@ def _read(raw: bytes, program: str) -> tuple[str, str]:
         value = None
     user, secret = (value.get("Username"), value.get("Secret")) if isinstance(value, dict) else (None, None)
     if not isinstance(user, str) or not isinstance(secret, str):
-        raise FetchError(f"docker-credential-{program} answered what is no name and secret")
+        raise FetchError(f"docker-credential-{program} answered what is not a name and secret")
     return user, secret

@@ -99,7 +99,7 @@ def _pull_package(making: Making, package: RemotePackage) -> Pulled:
         own = _as_it_is(source.document.raw, config)
         artifact = own or build_artifact(files, **_facts(config))
         if "config.json" not in files:
-            raise FetchError(f"{source.address} holds no config.json, so it is no model that can be run here")
+            raise FetchError(f"{source.address} holds no config.json, so it cannot be run here")
         if quantize is not None:
             raise _made_already(source, name)
         digest = new.commit(name, artifact)

@@ -49,7 +49,7 @@ def read_target(text: str) -> RegistryAddress:
     if isinstance(address, RegistryAddress):
         return address
     raise InvalidName(
-        f"{text!r:.200} is no place in a registry",
+        f"{text!r:.200} is not a place in a registry",
         hint="Examples: oci://registry.example.org/amy/story:q4, docker.io/amy/story:q4",
     )
 

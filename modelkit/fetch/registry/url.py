@@ -33,10 +33,10 @@ class Url:
             parts = urlsplit(text)
             port = parts.port
         except ValueError as error:
-            raise _refused(text, "it is no address") from error
+            raise _refused(text, "it is not an address") from error
         host = (parts.hostname or "").lower()
         if not _PLAIN.fullmatch(text) or not _HOST.fullmatch(host):
-            raise _refused(text, "it is no address")
+            raise _refused(text, "it is not an address")
         if parts.scheme not in _PORTS:
             raise _refused(text, "it is neither http nor https")
         if parts.username is not None or parts.password is not None:
@@ -47,11 +47,11 @@ class Url:
     def join(self, location: str) -> "Url":
         """What a Location header means that came from here: absolute, or relative to this."""
         if not _PLAIN.fullmatch(location):
-            raise _refused(location, "it is no address")
+            raise _refused(location, "it is not an address")
         try:
             joined = urljoin(str(self), location)
         except ValueError as error:
-            raise _refused(location, "it is no address") from error
+            raise _refused(location, "it is not an address") from error
         return Url.parse(joined)
 
     def at(self, target: str) -> "Url":

@@ -220,7 +220,7 @@ class Wire:
             url = Url.parse(f"{scheme.lower() or 'http'}://{place}")
         except FetchError as error:
             raise FetchError(
-                "the proxy that the environment names is no http:// or https:// address"
+                "the proxy that the environment names is not an http:// or https:// address"
             ) from error
         name, _, password = user.partition(":")
         return httpcore2.HTTPProxy(

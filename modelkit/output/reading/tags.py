@@ -136,7 +136,7 @@ def _value(
 
 
 def _empty(schema: Schema, types: frozenset[str]) -> str | None:
-    """What nothing between the marks says, where it is no text."""
+    """What nothing between the marks says, where it is not text."""
     written = {"string": "", "array": [], "object": {}}
     able = {kind: value for kind, value in written.items() if kind in types}
     meant = next((kind for kind, value in able.items() if schema.fits(value)), next(iter(able)))
@@ -179,13 +179,13 @@ def typed(written: str, types: Types, schema: Schema) -> str:
 
 
 def _sound(found: object) -> str:
-    """Half of a pair of surrogates without the other is no character."""
+    """Half of a pair of surrogates without the other is not a character."""
     said = json.dumps(found, ensure_ascii=False)
     return said.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _kind(found: Any) -> str:

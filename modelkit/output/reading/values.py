@@ -207,7 +207,7 @@ def _escape(feed: Feed, write: Write) -> Waiting[None]:
 
 
 def _numbered(feed: Feed, write: Write, digits: int) -> Waiting[None]:
-    """A character by its number. Half of a pair without the other is no character."""
+    """A character by its number. Half of a pair without the other is not a character."""
     number = yield from _hex(feed, 2, digits)
     if number is None:
         write("\\\\" + feed.take(2)[1])

@@ -87,7 +87,7 @@ def _check(given: Given, module: str, pair: "LowRank") -> None:
     if pair.bias is not None:
         given.refuse(f"has a bias beside the pair of {module}, which mlx-lm's form does not have")
     if kind in ("heads", "other"):
-        given.refuse(f"has a pair for {module}, which is no matrix that mlx-lm gives pairs")
+        given.refuse(f"has a pair for {module}, which is not a matrix that mlx-lm gives pairs")
     if pair.magnitude is None:
         return
     if kind == "table":

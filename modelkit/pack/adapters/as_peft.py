@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from runtime.nn.low_rank import LowRank, Rows
 
 _ROUTERS = (".gate", ".router")
-"""Ends of names of what is no layer in transformers, but a module with a parameter."""
+"""Ends of names of what is not a layer in transformers, but a module with a parameter."""
 _OF_EXPERTS = (".gate_proj", ".up_proj", ".down_proj", ".w1", ".w2", ".w3")
 """Layers that PEFT takes for experts' of transformers 4 wherever there are experts, whatever stands before
 the name. Said as parameters they are what they are.
@@ -61,7 +61,7 @@ def peft_files(given: Given) -> dict[str, bytes]:
     for name in told.pairs:
         pair = told.pairs[name]
         if (pair.bias is not None or pair.magnitude is not None) and targets[name] == name:
-            given.refuse(f"has a bias or a magnitude for {name}, which is no layer in transformers")
+            given.refuse(f"has a bias or a magnitude for {name}, which is not a layer in transformers")
     tensors = {PREFIX + _place(name, told): array for name, array in told.whole.items()}
     for name, pair in told.pairs.items():
         module = PREFIX + _owner(name, targets)

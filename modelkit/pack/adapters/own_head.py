@@ -38,7 +38,7 @@ class OwnHead:
     """What the head is called now: `lm_head`."""
 
     def parameters(self, changed: set[str]) -> set[str]:
-        """Names of what adapters change, which say HEAD for a head that is no parameter of its own."""
+        """Names of what adapters change, which say HEAD for a head that is not a parameter of its own."""
         own = {f"{HEAD}.{leaf}": f"{self.module}.{leaf}" for leaf in ("weight", "bias")}
         return {own.get(name, name) for name in changed}
 

@@ -125,7 +125,7 @@ def place(adapter: AdapterSource, described: Described, stored: Shapes) -> Place
             continue  # a head that a checkpoint lacks repeats the table, and not what is looked up in it
         problem = _problem(arrival, own, kind)
         if kind is None or problem is not None:
-            problems.append(problem or f"{shown(arrival.sources[0])} is no matrix that adapters change")
+            problems.append(problem or f"{shown(arrival.sources[0])} is not a matrix that adapters change")
         else:
             placed.append(Placed(module, kind, arrival, own))
             if arrival.name == tied and not adapter.unties:
@@ -276,7 +276,7 @@ def _table(adapter: AdapterSource, rows: OwnRows, described: Described, network:
     traced = [trace(described, {rows.name: (height, width)}, {}, adapter.form) for height in sorted(heights)]
     arrivals = [one for passage in traced for one in passage.arrivals]
     if len(arrivals) != 1 or len(arrivals[0].shape) != 2:
-        raise SourceError(f"{adapter.label}: {shown(rows.name)} is no table of this base", hint=HINT)
+        raise SourceError(f"{adapter.label}: {shown(rows.name)} is not a table of this base", hint=HINT)
     (arrival,) = arrivals
     if (arrival.row != np.arange(arrival.shape[0])).any() or (arrival.times != 1).any():
         raise SourceError(f"{adapter.label}: rows of {shown(rows.name)} are not kept in order here")

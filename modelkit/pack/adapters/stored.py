@@ -128,7 +128,7 @@ def _read(files: Files, name: str, label: str) -> StoredAdapter:
     _check(header, f"{label}/{WEIGHTS}")
     scales = raw.get("scales", {})
     if not isinstance(scales, dict):
-        raise MalformedFile(f"{label}/{CONFIG}: `scales` is no object")
+        raise MalformedFile(f"{label}/{CONFIG}: `scales` is not an object")
     numbers = {module: _number(value, f"{label}/{CONFIG}") for module, value in scales.items()}
     base, facts = raw.get("base"), raw.get("facts")
     return StoredAdapter(

@@ -193,7 +193,7 @@ def _part(opened: Opened, package: Package, *, draft: bool) -> tuple[Source, Pro
 
 
 def _refuse_special(source: Source) -> None:
-    """Raise UnsupportedSource for a draft that is no language model."""
+    """Raise UnsupportedSource for a draft that is not a language model."""
     kind = describe(source.inventory.config).family.drafts_as
     if kind == "block" and not is_block_draft(source.inventory.config):
         raise UnsupportedSource(

@@ -196,7 +196,7 @@ ROWS = (
     Limit(
         ("deepseek_v4",),
         lambda config, _: config.get("index_head_dim", 128) % 64 != 0,
-        "turns keys of its indexers 64 numbers at a time, and ends where theirs are no multiple of it",
+        "turns keys of its indexers 64 numbers at a time, and ends where theirs are not multiples of it",
     ),
     Limit(
         ("qwen4_exp_text",),
@@ -279,7 +279,9 @@ ROWS = (
         _biased("attn_q_a", "attn_kv_a_mqa", "attn_output"),
         "does not load its biases",
     ),
-    Limit(("deepseek_v32", "glm_moe_dsa"), _narrow_index, "fails where index_head_dim is no multiple of 64"),
+    Limit(
+        ("deepseek_v32", "glm_moe_dsa"), _narrow_index, "fails where index_head_dim is not a multiple of 64"
+    ),
     Limit(("dots1",), _fewer_keys, "loads as many heads of keys as of queries only"),
     Limit(("gemma", "olmo2", "olmo3"), _biased("attn_q"), "does not load it with biases"),
     Limit(

@@ -120,7 +120,7 @@ def keep(matrix: Matrix, factor: TensorInfo | None) -> Planned:
         return _floats(matrix)
     if not matrix.name.endswith(".weight") or len(matrix.shape) < 2 or is_in(matrix.name, *_WIDE):
         refuse_factor(matrix, factor)
-        return _decoded(matrix, _F32, "exact floats: it is no matrix here")
+        return _decoded(matrix, _F32, "exact floats: it is not a matrix here")
     if matrix.shape[-1] % kind.weights:
         refuse_factor(matrix, factor)
         return _decoded(matrix, _F32, "exact floats: its rows are cut otherwise here")

@@ -38,7 +38,7 @@ def decoded_dtype(tensor: TensorInfo, tile: Tiles | None) -> str:
 def alone(
     tensor: TensorInfo, files: Checkpoint, tile: Tiles | None, *, input_first: bool, less_one: bool
 ) -> list[Matrix]:
-    """What is no expert: one matrix, or two that stand in one, under MLX's names.
+    """What is not an expert: one matrix, or two that stand in one, under MLX's names.
 
     input_first: the checkpoint is one that has its family's `input_first` matrices the other way round.
     less_one: it has norms less one, where its family is one that may.

@@ -69,7 +69,7 @@ KEEP: tuple[Row, ...] = (
         SOURCE,
         "auxiliary embedding",
     ),
-    Row(lambda t, _: not t.stacked and not t.ends(".weight"), SOURCE, "parameter that is no matrix"),
+    Row(lambda t, _: not t.stacked and not t.ends(".weight"), SOURCE, "parameter that is not a matrix"),
     Row(lambda t, _: t.has(*FILTERS), SOURCE, "convolution"),
     Row(lambda t, _: len(t.shape) != (3 if t.stacked and len(t.shape) == 3 else 2), SOURCE, "not a matrix"),
     Row(lambda t, _: _elements(t) < _SMALLEST, SOURCE, f"fewer than {_SMALLEST} elements"),

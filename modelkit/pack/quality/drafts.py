@@ -32,7 +32,7 @@ TRIED = (KEEP, "q8", "q6", "q5", "q4", "q4g32", "q3", "q3g32", "q2g32", "mxfp4")
 
 
 def fastest(part: Part, target: Part, asked: Quantizing, ready: "Ready", progress: Progress) -> Found:
-    """The plan of a draft. Raises PlanError for one that is no language model by itself."""
+    """The plan of a draft. Raises PlanError for one that is not a language model by itself."""
     from runtime.models import describe
 
     refuse_packed(part, asked)

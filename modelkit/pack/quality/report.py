@@ -37,7 +37,7 @@ class Row:
     size_bytes: int
     elements: int
     cost: float | None
-    """What its format was foreseen to cost, nats per token or of the cosine; None: it was no candidate."""
+    """What its format was foreseen to cost, nats per token or of the cosine; None: it was not a candidate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ def check_report(value: Mapping[str, Any], where: str) -> Mapping[str, Any]:
         and all(_has(one, _OFFER) for one in offers)
     )
     if not sound:
-        raise StoreError(f"{where} is no report that this modelkit can read")
+        raise StoreError(f"{where} is not a report that this modelkit can read")
     return value
 
 

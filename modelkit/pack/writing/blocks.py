@@ -1,4 +1,4 @@
-"""Rows of GGUF's tensors: repacked, passed on, or decoded. What is no number is refused by place."""
+"""Rows of GGUF's tensors: repacked, passed on, or decoded. What is not a number is refused by place."""
 
 from typing import TypeAlias
 

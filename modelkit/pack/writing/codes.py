@@ -78,7 +78,7 @@ def numbers_of(slab: Coded, reader: Reader) -> np.ndarray:
 
 
 def read_rows(slab: Coded, reader: Reader) -> Rows:
-    """Raises MalformedFile for scales that are no numbers, and zero points that config.json denies."""
+    """Raises MalformedFile for scales that are not numbers, and zero points that config.json denies."""
     matrix, start, stop = slab.matrix, slab.start, slab.stop
     words = _words(slab, reader)
     scales = floats(_grid(matrix.scales, matrix, start, stop, reader), matrix.scales.dtype)

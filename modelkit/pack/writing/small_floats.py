@@ -38,14 +38,14 @@ def numbers_of(slab: Coded, reader: Reader) -> np.ndarray:
 
 
 def factor_of(slab: Coded | Factor, reader: Reader) -> np.ndarray:
-    """float32 [1]. Raises MalformedFile for what is no number, or none to divide by."""
+    """float32 [1]. Raises MalformedFile for what is not a number, or none to divide by."""
     matrix, stored = slab.matrix, slab.matrix.over or slab.matrix.factor
     assert stored is not None
     times, over = (_number(one, slab, reader) for one in (matrix.factor, matrix.over))
     with np.errstate(divide="ignore", invalid="ignore"):
         found = times / over / np.float32(matrix.largest)
     if not np.isfinite(found).all():
-        raise _damaged(stored, "is no number that a matrix can be multiplied by")
+        raise _damaged(stored, "is not a number that a matrix can be multiplied by")
     return found
 
 
@@ -64,7 +64,7 @@ def _number(stored: TensorInfo | None, slab: Coded | Factor, reader: Reader) -> 
 
 
 def _read(slab: Coded, reader: Reader) -> tuple[np.ndarray, np.ndarray]:
-    """uint8: codes [R, C * bits / 8], scales [R, G]. Raises MalformedFile for what is no number."""
+    """uint8: codes [R, C * bits / 8], scales [R, G]. Raises MalformedFile for what is not a number."""
     matrix = slab.matrix
     codes, scales = (_rows(tensor, slab, reader) for tensor in (matrix.codes, matrix.scales))
     if matrix.bits == 8 and ((codes & 0x7F) == 0x7F).any():

@@ -28,7 +28,7 @@ def offered(body: Fields, changes: Iterable[Fields]) -> list[Fields]:
         name = tool.needed_text("name")
         if name not in known:
             where = tool.name("name")
-            said = f"{where}: {name[:80]!r} is no tool of this conversation"
+            said = f"{where}: {name[:80]!r} is not a tool of this conversation"
             raise refused("invalid_request", said, where)
         there.pop(name, None)
         if adds:

@@ -153,7 +153,7 @@ def _instructions(given: Fields) -> str:
 
 
 def _sampling(body: Fields) -> dict[str, Any]:
-    """`seed` is no field of Anthropic's; without it, no answer of this dialect could be had again."""
+    """`seed` is not a field of Anthropic's; without it, no answer of this dialect could be had again."""
     stops, seed = [one for one in body.texts("stop_sequences", _MOST_STOPS) if one], body.whole("seed")
     top_p = body.number("top_p", 0, 1)
     found = {

@@ -71,7 +71,7 @@ class Server(uvicorn.Server):
             locked = place.password is not None
             hint = "Is that the password of its key?" if locked else None
             pem = isinstance(error, ssl.SSLError) and "PEM" in str(error)
-            why = "it, or its key, is no PEM file" if pem else of_system(error)
+            why = "it, or its key, is not a PEM file" if pem else of_system(error)
             raise ModelkitError(f"the certificate cannot be used: {why}", hint=hint) from error
         self._serving, self._told = serving, started
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -118,7 +118,7 @@ def _listen_at_path(path: Path) -> socket.socket:
 
 
 def _remove_left_over(path: Path) -> None:
-    """A socket that nobody listens on any more. What is no socket is somebody's file, and stays."""
+    """A socket that nobody listens on any more. What is not a socket is somebody's file, and stays."""
     if not stat.S_ISSOCK(path.stat().st_mode):
         raise ModelkitError(f"cannot listen on {path}: a file is there", hint="Take another path.")
     with socket.socket(socket.AF_UNIX) as probe:

@@ -94,7 +94,7 @@ class Guarded(H11Protocol):
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """What is no HTTP any more may come behind an answer, in a body that nobody wanted."""
+        """What is not HTTP any more may come behind an answer, in a body that nobody wanted."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:

@@ -1,7 +1,7 @@
 """Events to the lines of an answer, and to the one object of an answer that is not streamed.
 
 Every line of a chat has a message with a role: clients' types want both. A call of a tool comes whole, as
-arguments are an object here; one that was cut off, or that is no JSON, is no call: a client would run it.
+arguments are an object here; one that was cut off, or that is not JSON, is not a call: a client would run it.
 What such a one said is told as text, unless the answer was cut.
 """
 

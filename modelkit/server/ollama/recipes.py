@@ -199,7 +199,7 @@ def _files(body: Fields, field: str) -> dict[str, str]:
         raise refused("invalid_request", f"{field} has more than {_MOST_FILES:,} files", field)
     for name in given.value:
         if not _fit(name):
-            raise refused("invalid_request", f"{field}: {name[:80]!r} is no relative path of a file", field)
+            raise refused("invalid_request", f"{field}: {name[:80]!r} is not a relative file path", field)
         if not given.text(name):
             raise wrong(given.name(name), given.raw(name), "the digest of a file")
     return {name: given.needed_text(name) for name in given.value}

@@ -162,7 +162,7 @@ def _address(name: str) -> str:
 
 def _called(name: str) -> Name | None:
     """By the name that a client pulls, it asks for the model afterwards, host and all. None: an address
-    that is no name goes by what it gives.
+    that is not a name goes by what it gives.
     """
     try:
         return Name.new(name)

@@ -69,7 +69,7 @@ class Choice:
                 return self._broken(event)
 
     def _broken(self, event: CallEnd) -> tuple[dict[str, Any], Any] | None:
-        """What the model wrote where its arguments were no JSON any more: some clients take none at all for
+        """What the model wrote where its arguments were not JSON any more: some clients take none at all for
         a call without arguments, and run it.
         """
         start, texts = self._calls[-1]

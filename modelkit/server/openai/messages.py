@@ -2,7 +2,7 @@
 
 They send back what they were given, and what other servers gave them: fields that carry nothing are let
 pass, a call with broken arguments is kept as it was written, thinking is taken from whichever field has it.
-What carries content that is no text (images, sound, files) is refused, by its place.
+What carries content that is not text (images, sound, files) is refused, by its place.
 """
 
 from collections.abc import Sequence

@@ -108,7 +108,7 @@ def _without(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_id(biases: Any) -> Any:
-    """JSON has no keys but texts; what is no id is refused where the answer starts."""
+    """JSON has no keys but texts; what is not an id is refused where the answer starts."""
     if not isinstance(biases, Mapping):
         return biases
     return {int(key) if _ID.fullmatch(key) else key: value for key, value in biases.items()}

@@ -4,7 +4,7 @@
     {"type": "thinking" | "text", "text", "ids", "tokens"?}
     {"type": "call_start", "index", "id", "name"}
     {"type": "call_arguments", "index", "text"}
-    {"type": "call_end", "index", "rest"?}                 rest: what came from where it was no JSON any more
+    {"type": "call_end", "index", "rest"?}                 rest: what came from where it was not JSON any more
     {"type": "finish", "reason", "cut", "stop", "seed", "dropped_messages", "ids", "parsed"?, "notes"?,
      "threads", "stats"}
     {"type": "progress", "read_tokens", "total_tokens"}    now and then, while the prompt is read

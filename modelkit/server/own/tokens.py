@@ -112,7 +112,7 @@ def _props(model: Model) -> dict[str, Any]:
 
 
 def _piece(model: Model, token: int) -> dict[str, Any]:
-    """A piece that is no whole character is its bytes."""
+    """A piece that is not a whole character is its bytes."""
     data = model.token_bytes(token)
     try:
         return {"id": token, "piece": data.decode()}

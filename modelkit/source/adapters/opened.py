@@ -106,7 +106,7 @@ def _refused(files: Files, label: str) -> SourceError:
     if "model.safetensors" in files or "config.json" in files:
         return SourceError(f"{label} is a model, not an adapter", hint="FROM and DRAFT take models.")
     if kind is not None:
-        return UnsupportedSource(f"{label} holds {kind[0]}, which is no adapter that is read", hint=_PICKLES)
+        return UnsupportedSource(f"{label} holds {kind[0]}, which is not read as an adapter", hint=_PICKLES)
     return SourceError(
         f"{label} holds no adapter: no {peft.WEIGHTS} (PEFT), no {mlx.WEIGHTS} (mlx-lm), no single GGUF file",
         hint="ADAPTER takes the folder that training saved.",

@@ -194,7 +194,7 @@ def _of_parameters(
             made.append(Pair((name,), left, right, scale, either_way=True))
     if not made:
         problems.append(
-            f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}, which are no pairs "
+            f"A and B of {shown(module)} have shapes {list(a.shape)} and {list(b.shape)}, not pairs "
             f"of rank {config.rank_of(names[0])} for a number of experts"
         )
     return made

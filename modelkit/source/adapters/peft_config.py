@@ -136,7 +136,7 @@ def _refuse_others(raw: Mapping[str, Any], label: str) -> None:
 def _patterns(raw: Mapping[str, Any], key: str, read: Any, label: str) -> list[tuple[Pattern, Any]]:
     found = raw.get(key) or {}
     if not isinstance(found, dict) or len(found) > _MAX_PATTERNS:
-        raise MalformedFile(f"{label}: `{key}` is no object of at most {_MAX_PATTERNS} names")
+        raise MalformedFile(f"{label}: `{key}` is not an object of at most {_MAX_PATTERNS} names")
     return [(_pattern(name, key, label), read(value, key, label)) for name, value in found.items()]
 
 
@@ -149,7 +149,7 @@ def _pattern(text: str, key: str, label: str) -> Pattern:
     try:
         compiled = re.compile(rf"(?:[^\n]*\.)?(?:{text})$")
     except (re.error, OverflowError, RecursionError) as error:
-        raise MalformedFile(f"{label}: {shown(text)} in `{key}` is no pattern: {error}") from error
+        raise MalformedFile(f"{label}: {shown(text)} in `{key}` is not a pattern: {error}") from error
     return Pattern(text, compiled, ways(text), repetitions, f"{label}, `{key}`")
 
 
@@ -178,7 +178,7 @@ def _texts(value: object, key: str, label: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise MalformedFile(f"{label}: `{key}` is no list of names")
+        raise MalformedFile(f"{label}: `{key}` is not a list of names")
     return tuple(value)
 
 
@@ -204,7 +204,7 @@ def _names_tied(raw: Mapping[str, Any]) -> bool:
 def _base(raw: Mapping[str, Any], label: str) -> str | None:
     name = raw.get("base_model_name_or_path")
     if name is not None and not isinstance(name, str):
-        raise MalformedFile(f"{label}: `base_model_name_or_path` is no text")
+        raise MalformedFile(f"{label}: `base_model_name_or_path` is not text")
     return name or None
 
 

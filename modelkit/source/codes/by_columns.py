@@ -86,7 +86,7 @@ def matrix_of(
 
 
 def _size(codes: TensorInfo, layout: Layout, bits: int) -> tuple[int, int]:
-    """Inputs and outputs; (0, 0) for what is no matrix."""
+    """Inputs and outputs; (0, 0) for what is not a matrix."""
     if len(codes.shape) != 2:
         return 0, 0
     first, last = codes.shape

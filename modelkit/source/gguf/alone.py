@@ -7,7 +7,7 @@ from modelkit.errors import UnsupportedSource
 
 
 class HeadAlone(UnsupportedSource):
-    """A file that is no model and no draft by itself."""
+    """A file that is neither a model nor a draft by itself."""
 
     path: Path
     upstream: Any = None

@@ -96,7 +96,7 @@ def read_checkpoint(path: Path, label: str, head: Path | None = None) -> tuple[I
     head, where that lies apart.
 
     Raises SourceError and its kinds: what is malformed, an architecture, a tokenizer or a tensor that is not
-    known, an adapter or another file that is no model.
+    known, an adapter or another file that is not a model.
     """
     from modelkit.source.gguf.architectures import read_architecture
     from modelkit.source.gguf.architectures.ollama import in_llama_cpps_words

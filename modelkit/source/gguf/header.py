@@ -132,7 +132,7 @@ def _check_start(cursor: Cursor, file_bytes: int) -> None:
         raise _wrong_order(label)
     if magic != b"GGUF":
         refuse_other_weights(head, label, wanted="GGUF")
-        raise MalformedFile(f"{label} is no GGUF file; it starts with `{describe(head)}`")
+        raise MalformedFile(f"{label} is not a GGUF file; it starts with `{describe(head)}`")
     cursor.skip(4, "the magic number")
     version = cursor.u32("the version")
     if version in _OTHER_ORDER:
@@ -191,7 +191,7 @@ def _entry(cursor: Cursor) -> _Entry:
     name = raw.decode("latin-1")
     if not _NAME.fullmatch(raw) or ".." in name.split("/"):
         raise MalformedFile(
-            f"{cursor.label}: `{shown(name)}` is no tensor name; printable ASCII without blanks was expected"
+            f"{cursor.label}: `{shown(name)}` is not a tensor name; expected printable ASCII without blanks"
         )
     where = f"{cursor.label}: tensor `{name}`"
     shape = _shape(cursor, where)
@@ -217,7 +217,7 @@ def _placed(entry: _Entry, data: int, alignment: int, path: Path, label: str) ->
     if entry.offset % alignment:
         raise MalformedFile(
             f"{label}: tensor `{entry.name}` starts at offset {entry.offset:,}, "
-            f"which is no multiple of {alignment}"
+            f"which is not a multiple of {alignment}"
         )
     start = data + entry.offset
     rows = math.prod(entry.shape[:-1])

@@ -89,7 +89,7 @@ class Metadata(Mapping[str, Value]):
         return Metadata(kept, self._label)
 
     def count(self, key: str) -> int | None:
-        """How many items an array has, without decoding it; None where `key` is no array."""
+        """How many items an array has, without decoding it; None where `key` is not an array."""
         value = self._values.get(key)
         if isinstance(value, _Array):
             return value.count
@@ -125,7 +125,7 @@ def _key(cursor: Cursor) -> str:
     key = cursor.take(length, "a metadata key")
     if not _KEY.fullmatch(key):
         raise MalformedFile(
-            f"{cursor.label}: `{shown(key.decode('latin-1'))}` is no metadata key; "
+            f"{cursor.label}: `{shown(key.decode('latin-1'))}` is not a metadata key; "
             "printable ASCII without blanks was expected"
         )
     return key.decode("ascii")

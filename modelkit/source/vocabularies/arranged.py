@@ -54,7 +54,7 @@ class Arranged:
     pieces: Sequence[str]
     """By id."""
     special: Sequence[str]
-    """Those of them that are no text, `<unk>` apart."""
+    """Those of them that are not text, `<unk>` apart."""
     behind: Sequence[Mapping[str, Any]] = ()
     """Added tokens besides."""
     first: tuple[str, ...] = ()

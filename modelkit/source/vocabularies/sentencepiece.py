@@ -159,7 +159,7 @@ def _piece(data: bytes, label: str) -> tuple[str, float, int]:
     try:
         piece = text(found.get(1, b"")).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise MalformedFile(f"{label} has a piece that is no UTF-8") from error
+        raise MalformedFile(f"{label} has a piece that is not UTF-8") from error
     if not 0 < len(piece) <= PIECE_CHARS or not math.isfinite(score):
         raise MalformedFile(f"{label} has a piece without text or score, or one that is too long")
     if type_ == UNUSED or not NORMAL <= type_ <= BYTE:

@@ -21,7 +21,7 @@ def fields(data: bytes, label: str) -> Iterator[tuple[int, int | bytes]]:
             if kind == _BYTES:
                 size, at = _varint(data, at, label)
             if size is None or number == 0 or size > len(data) - at:
-                raise MalformedFile(f"{label} is no SentencePiece model, or is cut off")
+                raise MalformedFile(f"{label} is not a SentencePiece model, or is cut off")
             value, at = data[at : at + size], at + size
         yield number, value
 
@@ -33,7 +33,7 @@ def _varint(data: bytes, at: int, label: str) -> tuple[int, int]:
         value, at, shift = value | (byte & 127) << shift, at + 1, shift + 7
         if byte < 128:
             return value, at
-    raise MalformedFile(f"{label} is no SentencePiece model, or is cut off")
+    raise MalformedFile(f"{label} is not a SentencePiece model, or is cut off")
 
 
 def number(value: int | bytes) -> int:

@@ -107,7 +107,7 @@ def _lines(data: bytes, label: str) -> list[str]:
     try:
         return data.decode("utf-8").rstrip("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise MalformedFile(f"{label} and what lies beside it are no UTF-8") from error
+        raise MalformedFile(f"{label} and what lies beside it are not UTF-8") from error
 
 
 def _text(value: Any, usual: str) -> str:

@@ -286,7 +286,7 @@ def test_tools_without_a_description_are_made_whole_where_the_template_needs_it(
 
 
 def test_a_type_beside_null_is_named_alone_where_the_template_needs_it() -> None:
-    """As those of Hermes, which call themselves without end for a type that is no word of theirs."""
+    """As those of Hermes, which call themselves without end for a type that is not a word of theirs."""
     naming = (
         "{% for t in tools or [] %}{{ t.function.name }}"
         "{% for p in t.function.parameters.properties.values() %}"

@@ -80,8 +80,8 @@ def test_all_complaints_about_a_modelfile_come_at_once(modelkit: Run, modelfile:
         ("3:1", "unknown parameter 'tempo'"),
         ("4:1", "'./nothing'"),
         ("5:1", "top_p"),
-        ("6:1", "'SISTEM' is no directive"),
-        ("7:9", "'x' is no role"),
+        ("6:1", "'SISTEM' is not a directive"),
+        ("7:9", "'x' is not a role"),
     ):
         assert f"Modelfile:{place}: " in told
         assert said in told

@@ -192,8 +192,8 @@ def test_wrong_usage_moves_no_cursor(modelkit: Callable[..., Result]) -> None:
         (("serve", "--port", "0x1"), "'0x1' is not a whole number from 0 to 65535."),
         (("serve", "--port", "70000"), "'70000' is not a whole number from 0 to 65535."),
         (("embed", "a", "b", "--dimensions", "0"), "'0' is not a whole number of at least 1."),
-        (("login", "", "-u", "x", "--password-stdin"), "'' is no host: HOST or HOST:PORT is expected"),
-        (("login", "a b", "-u", "x", "--password-stdin"), "Error: 'a b' is no host: HOST or HOST:PORT is"),
+        (("login", "", "-u", "x", "--password-stdin"), "'' is not a host: HOST or HOST:PORT is expected"),
+        (("login", "a b", "-u", "x", "--password-stdin"), "Error: 'a b' is not a host: HOST or HOST:PORT is"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(

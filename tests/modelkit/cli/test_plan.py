@@ -129,8 +129,8 @@ def test_a_machine_that_is_listed_twice_has_its_memory_once(modelkit: Run, story
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "should list 1 to 1024 machines"),
         ('{"hosts": [{"ips": []}]}', "expected an object with its name under ssh"),
         ('[{"ssh": "a", "memory": "much"}]', "expected a number of bytes"),

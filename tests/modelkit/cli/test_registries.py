@@ -84,9 +84,9 @@ def test_a_password_comes_from_standard_input(modelkit: Run, registry: FakeRegis
     [
         (("--password-stdin",), "x", "needs --username"),
         (("-u", "amy"), "", "no terminal to ask on"),
-        (("-u", "amy", "--password-stdin"), "", "no password"),
-        (("-u", "amy", "--password-stdin"), b"\xff\xfe", "no password"),
-        (("-u", "amy", "--password-stdin"), "one\ntwo\n", "no password"),
+        (("-u", "amy", "--password-stdin"), "", "not a password"),
+        (("-u", "amy", "--password-stdin"), b"\xff\xfe", "not a password"),
+        (("-u", "amy", "--password-stdin"), "one\ntwo\n", "not a password"),
         (("-u", "a:b", "--password-stdin"), "x", "without `:`"),
     ],
 )
@@ -102,12 +102,12 @@ def test_what_is_no_password(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("push", "story", "story"), "is no place in a registry"),
-        (("push", "story", "hf.co/amy/story"), "is no place in a registry"),
+        (("push", "story", "story"), "is not a place in a registry"),
+        (("push", "story", "hf.co/amy/story"), "is not a place in a registry"),
         (("push", "gone", "oci://127.0.0.1:9/amy/story"), "there is no model gone"),
         (("push", "story", "oci://127.0.0.1:9/amy/story@sha256:" + "0" * 64), "pushed to a tag"),
         (("push", "story", "ollama.com/amy/story"), "packages of Ollama's only"),
-        (("push", "story", "oci://127.0.0.1:9/Amy/Story"), "is no repository"),
+        (("push", "story", "oci://127.0.0.1:9/Amy/Story"), "is not a repository"),
         (("push", "story", "oci://127.0.0.1:9/amy/story"), "cannot reach 127.0.0.1:9: "),
         (("pull", "oci://127.0.0.1:9/amy/story", "--offline"), "--offline forbids"),
         (("login", "hf.co", "-u", "a", "--password-stdin"), "no registry to log in to"),

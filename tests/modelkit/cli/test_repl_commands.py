@@ -222,7 +222,7 @@ def test_nothing_is_dropped_for_a_message_that_is_too_long_alone(capsys: pytest.
 def test_a_form_that_no_model_takes_is_refused_at_once(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = Model()
     talk(model, "/set regex a+", f"/set {form}", "one")
-    assert "no usable" in capsys.readouterr().err
+    assert "not a usable" in capsys.readouterr().err
     assert model.options[0]["regex"] == "a+"
     talk(model, "/set grammar start: <think>", "one")  # it may have that token
     assert model.options[1]["grammar"] == "start: <think>"

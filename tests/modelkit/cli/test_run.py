@@ -298,7 +298,7 @@ def test_a_raw_prompt_needs_no_template(modelkit: Run, created: Create) -> None:
 
 def test_a_dash_is_standard_input(modelkit: Run, created: Create) -> None:
     created("story")
-    piped = modelkit("run", "story", *GREEDY, "--json", stdin="\ufeffOnce")  # a byte order mark is no text
+    piped = modelkit("run", "story", *GREEDY, "--json", stdin="\ufeffOnce")  # a byte order mark is not text
     assert said(modelkit("run", "story", "-", *GREEDY, "--json", stdin="Once"))["ids"] == said(piped)["ids"]
 
 

@@ -182,7 +182,7 @@ def test_a_certificate_that_is_none(run: Run, tmp_path: Path) -> None:
     result = run("serve", "--port", "0", "--ssl-certfile", str(tmp_path / "cert.pem"))
     assert (
         result.exit_code,
-        "the certificate cannot be used: it, or its key, is no PEM" in result.stderr,
+        "the certificate cannot be used: it, or its key, is not a PEM" in result.stderr,
     ) == (1, True)
     result = run("serve", "--port", "0", "--ssl-certfile", str(tmp_path / "none.pem"))
     assert f"the certificate cannot be used: No such file or directory: '{tmp_path}" in result.stderr

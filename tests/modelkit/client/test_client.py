@@ -230,7 +230,7 @@ def sending(data: bytes, status: int = 200, headers: tuple[tuple[str, str], ...]
     ("answer", "error", "said"),
     [
         (sending(b"<html>"), ModelkitError, "is it a modelkit server"),
-        (sending(b"[1]"), ModelkitError, "no JSON object"),
+        (sending(b"[1]"), ModelkitError, "not a JSON object"),
         (sending(b"[" * 100_000), ModelkitError, "is it a modelkit server"),
         (sending(b"{}"), ModelkitError, "sends facts as None"),
         (sending(b'{"facts": {"name": 5}}'), ModelkitError, "sends name as 5"),
@@ -296,7 +296,7 @@ def test_the_environment_says_where_it_is(monkeypatch: pytest.MonkeyPatch, host:
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(ModelkitError, match="is no address of a server"):
+    with pytest.raises(ModelkitError, match="is not an address of a server"):
         wire.Connection("http://[::::]:1")
 
 

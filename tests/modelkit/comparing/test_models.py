@@ -41,7 +41,7 @@ def test_a_text_of_unknown_size_is_read_no_further_than_a_large_one(monkeypatch:
 def test_a_file_that_is_no_text_is_told_with_its_byte(tmp_path: Path) -> None:
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     with pytest.raises(
-        ModelkitError, match=r"latin.txt cannot be read as a text: byte 3 \(0xe9\) is no UTF-8"
+        ModelkitError, match=r"latin.txt cannot be read as a text: byte 3 \(0xe9\) is not UTF-8"
     ):
         predictions.read_text(tmp_path / "latin.txt")
 

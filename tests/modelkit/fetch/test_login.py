@@ -267,7 +267,7 @@ def test_programs_that_keep_passwords(tmp_path: Path, monkeypatch: pytest.Monkey
     write(file, {"credHelpers": {"known.org": "keys", "other.org": "missing", "third.org": "../bin/sh"}})
     assert find([file], "known.org") == AMY
     for host in ("other.org", "third.org"):
-        with pytest.raises(FetchError, match=r"is missing|is no (name of a )?credential helper"):
+        with pytest.raises(FetchError, match=r"is missing|is not a (name of a )?credential helper"):
             find([file], host)
     assert set((tmp_path / "log").read_text().split()) >= {"get", "known.org"}
 

@@ -154,11 +154,11 @@ def test_a_proxy_that_cannot_be_used_is_refused_without_its_password(
     monkeypatch.setenv("HTTPS_PROXY", given)
     put(store, "story", format="safetensors")
     with pytest.raises(
-        FetchError, match=r"proxy that the environment names .* no http:// or https://"
+        FetchError, match=r"proxy that the environment names .* not an http:// or https://"
     ) as told:
         push("story", ADDRESS, store, Access(), limits=SHORT)
     with pytest.raises(
-        FetchError, match=r"proxy that the environment names .* no http:// or https://"
+        FetchError, match=r"proxy that the environment names .* not an http:// or https://"
     ) as said:
         modelkit.pull("hf.co/Amy/Story", home=tmp_path / "home")
     assert not any("s3cret" in f"{error.value}{error.value.hint}" for error in (told, said))

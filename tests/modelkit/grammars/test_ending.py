@@ -37,7 +37,7 @@ def test_so_it_is_in_gbnf(text: str, rule: str) -> None:
         'start: start "a" | "b"',
         'start: "(" start ")" | ',
         'start: x\nx: "a" x* | "b" x{0,3} | "c" (x | "d")',
-        'start: x -> y\nx: "a"\ny: y "b"',  # what a value is called is no rule, and nothing leads to y
+        'start: x -> y\nx: "a"\ny: y "b"',  # what a value is called is not a rule, and nothing leads to y
         'start: X\nX: "a" & /b|a/ & ~"x"\n%ignore /\\s+/\n%import common.INT\nY: Y',
         'start: %json {"enum": ["x"], "y": {}} "{" y "}"\ny: @other | <[7]> | y y',
         'start: p::0x0\np::_ : "" %if is_ones([0:2]) | "a" p::set_bit(0) %if bit_clear(0)',

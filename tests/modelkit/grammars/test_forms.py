@@ -189,14 +189,14 @@ def test_names_that_make_a_schema_too_long_are_refused() -> None:
         {"propertyNames": {"pattern": r"^\p{L}", "maxLength": 3}},
     ):
         started = time.process_time()
-        with pytest.raises(RequestError, match="format is no usable JSON schema"):
+        with pytest.raises(RequestError, match="format is not a usable JSON schema"):
             check(Form("format", "schema", json.dumps({**schema, "$defs": {"Names": names}})))
         assert time.process_time() - started < 5
 
 
 def test_what_is_no_format_is_refused_as_before(model: Model) -> None:
     for wrong in (5, None, ["path"]):
-        with pytest.raises(RequestError, match="format is no usable JSON schema"):
+        with pytest.raises(RequestError, match="format is not a usable JSON schema"):
             model.generate("", format={"type": "object", "properties": {"a": {"format": wrong}}})
 
 
@@ -251,5 +251,5 @@ def test_an_object_may_have_hundreds_of_properties(model: Model) -> None:
 
 
 def test_too_many_properties_are_told_before_an_answer_begins(model: Model) -> None:
-    with pytest.raises(RequestError, match=r"format is no usable JSON schema: .*2,600 properties"):
+    with pytest.raises(RequestError, match=r"format is not a usable JSON schema: .*2,600 properties"):
         model.generate("Hi", raw=True, format=flat(2600), num_predict=5)

@@ -78,7 +78,7 @@ def test_a_pattern_written_out_fits_the_same_texts(seed: int) -> None:
         (r"(a)\1", "a reference to a group"),
         ("(?i)a", "a flag"),
         (r"\q", "means nothing"),
-        (r"\ud800", "U+D800 is no character"),
+        (r"\ud800", "U+D800 is not a character"),
         (r"\p", "a property of characters"),
         ("a^b", "it fits no text"),
         ("(", "not closed"),

@@ -23,7 +23,7 @@ from tests.support.tiny import write_tokenizer
     [
         ({"format": "xml"}, ["format", "'xml'", "json"]),
         ({"format": 3}, ["format", "3"]),
-        ({"format": "{"}, ["no usable JSON schema", "line 1"]),
+        ({"format": "{"}, ["not a usable JSON schema", "line 1"]),
         ({"format": {"type": "objekt"}}, ["objekt"]),
         (
             {"format": {"properties": {"q": {"items": {"not": {"uniqueItems": True}}}}}},
@@ -37,8 +37,8 @@ from tests.support.tiny import write_tokenizer
             {"format": {"x-guidance": {"lenient": True}, "type": "array", "contains": {}, "maxContains": 9}},
             ["contains"],
         ),
-        ({"format": {"x": {1, 2}}}, ["no JSON schema", "set"]),
-        ({"format": {"enum": []}}, ["no usable JSON schema"]),
+        ({"format": {"x": {1, 2}}}, ["not a JSON schema", "set"]),
+        ({"format": {"enum": []}}, ["not a usable JSON schema"]),
         (
             {"format": {"properties": {"q": {"oneOf": [{"type": "string"}, {"format": "uri"}]}}}},
             ["several ways of oneOf (at #/properties/q/oneOf)", "Write anyOf"],

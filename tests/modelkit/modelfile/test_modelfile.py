@@ -28,7 +28,7 @@ def test_without_from_there_is_no_modelfile(text: str):
 def test_directives_made_in_code_have_their_place_in_the_text():
     made = Modelfile((Directive("FROM", "a"), Directive("SYSTEM", "one\ntwo"), Directive("REQUIRES", "new")))
     assert [d.line for d in made.directives] == [1, 2, 4]
-    with pytest.raises(ModelfileError, match="Modelfile:4:1: 'new' is no version"):
+    with pytest.raises(ModelfileError, match="Modelfile:4:1: 'new' is not a version"):
         made.recipe()
 
 
@@ -41,7 +41,7 @@ def test_text_reads_back_as_the_same_modelfile():
 def test_read_names_the_file_in_errors(tmp_path: Path):
     path = tmp_path / "My.modelfile"
     path.write_bytes(b"FROM a\r\nBAD x\r\n")
-    assert refusal(path).startswith(f"{path}:2:1: 'BAD' is no directive")
+    assert refusal(path).startswith(f"{path}:2:1: 'BAD' is not a directive")
 
 
 def test_paths_count_from_the_folder_of_the_file(tmp_path: Path):

@@ -72,7 +72,7 @@ OURS: dict[bytes, Any] = {
     b"FROM a\nPARAMETER  num_ctx   7  ": [["model", "a"], ["num_ctx", "7"]],
     "FROM a\nSYSTEM \0x\7y\u200bz".encode(): [["model", "a"], ["system", "\0x\7y\u200bz"]],
     "FROM a\nSYSTEM x\u00a0y".encode(): [["model", "a"], ["system", "x\u00a0y"]],
-    b"FROM a\nSYSTEM \xff\xfe bad": "2:8",  # bytes that are no text
+    b"FROM a\nSYSTEM \xff\xfe bad": "2:8",  # bytes that are not text
     b"FROM a\nSYSTEM h\xe9": "2:9",
     "FROM a\nSYSTEM hé".encode("utf-16-le"): "2:18",
     "FROM a\nSYSTEM hé".encode("utf-16-be"): "2:18",
@@ -152,7 +152,7 @@ def test_every_line_ending_counts_as_one_line(end: str):
 
 
 def test_long_s_is_not_an_s():
-    assert "is no directive" in str(error("ſYSTEM x"))
+    assert "is not a directive" in str(error("ſYSTEM x"))
 
 
 @pytest.mark.parametrize("word", ["temperature", "TOP_K", "Stop"])
@@ -287,10 +287,10 @@ PARAMETER temperature 0.5
     assert (caught.value.line, caught.value.column) == (1, 1)
     told = str(caught.value)
     for place, said in (
-        ("Modelfile:1:1", "'FORM' is no directive"),
-        ("Modelfile:2:1", "'SYSTM' is no directive"),
-        ("Modelfile:5:9", "'nobody' is no role"),
-        ("Modelfile:6:11", "'to-p' is no parameter name"),
+        ("Modelfile:1:1", "'FORM' is not a directive"),
+        ("Modelfile:2:1", "'SYSTM' is not a directive"),
+        ("Modelfile:5:9", "'nobody' is not a role"),
+        ("Modelfile:6:11", "'to-p' is not a parameter name"),
         ("Modelfile:7:1", "SYSTEM needs"),
     ):
         assert f"{place}: {said}" in told

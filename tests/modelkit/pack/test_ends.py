@@ -33,7 +33,7 @@ def test_a_text_that_nothing_ends_is_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("role", ["bos_token", "eos_token"])
 def test_a_token_that_the_vocabulary_has_not_is_noted(role: str, tmp_path: Path) -> None:
     said = notes(tmp_path, {role: "<nope>"}, eos_token_id=256)
-    assert said == [f"the tokenizer's {role} is '<nope>', which is no token of its vocabulary"]
+    assert said == [f"the tokenizer's {role} is '<nope>', which is not a token of its vocabulary"]
 
 
 def test_special_tokens_that_the_vocabulary_has_not_are_noted(tmp_path: Path) -> None:

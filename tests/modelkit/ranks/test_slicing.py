@@ -198,7 +198,7 @@ def played(crew: Standing, folder: Path, name: str) -> list[Any]:
 
 
 def test_a_rank_that_lacks_the_weights_is_given_its_share(crews: Crews, tmp_path: Path) -> None:
-    """Once; what it has is no package, and `prune` takes it away."""
+    """Once; what it has is not a package, and `prune` takes it away."""
     for said in played(crews(3), tmp_path, "given")[1:]:
         assert said["first"]["notes"]
         assert 0 < said["first"]["slices"] < 0.7 * said["whole"]

@@ -109,7 +109,7 @@ def test_tools_are_those_at_the_end_of_the_conversation() -> None:
     inline = {"type": "tool_definition", "definition": {**TOOL, "name": "third"}}
     assert names({"type": "tool_addition", "tool": inline}) == [name, "other", "third"]
     for wrong, told in (
-        (change("tool_removal", "none"), "'none' is no tool of this conversation"),
+        (change("tool_removal", "none"), "'none' is not a tool of this conversation"),
         ({"type": "tool_addition", "tool": {"type": "mcp_toolset_reference"}}, "expected one of tool_ref"),
         ({"type": "tool_addition", "tool": {**inline, "definition": TOOL}}, "must be unique"),
     ):

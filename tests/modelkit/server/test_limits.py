@@ -314,7 +314,7 @@ def test_what_is_no_http_is_a_line_of_the_log(served: Running) -> None:
 def test_what_is_no_http_behind_an_answer_ends_the_connection(
     served: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And is no error of ours."""
+    """And is not an error of ours."""
     with connect(served.port) as client:
         client.sendall(b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
         assert status(received(client, until=b"}")) == 404

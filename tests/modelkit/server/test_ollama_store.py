@@ -324,7 +324,7 @@ def test_a_package_is_made_while_another_ones_files_go(
         ({"from": "../model"}, "name"),
         ({"from": "./model"}, "name"),
         ({"from": "none"}, "none"),
-        ({"files": {"../x": "sha256:" + "0" * 64}}, "no relative path"),
+        ({"files": {"../x": "sha256:" + "0" * 64}}, "not a relative"),
         ({"files": {"x": ""}}, "digest of a file"),
         ({"files": {"config.json": "sha256:" + "0" * 64}}, "was not sent"),
         ({"from": "amy/story:q4", "parameters": {"what": 1}}, "unknown parameter"),

@@ -34,7 +34,7 @@ def write(folder: Path, content: bytes) -> Path:
         (b'{"a":' + b"9" * 5000 + b"}", "a whole number in it has thousands of digits"),
         (b'{"a":"\\ud800"}', "half a surrogate pair"),
         (b'{"\\ud800":1}', "not valid JSON"),
-        (b'{"a":"\xff"}', "byte 6 (0xff) is no UTF-8"),
+        (b'{"a":"\xff"}', "byte 6 (0xff) is not UTF-8"),
         (b"\xef\xbb\xbf{}", "begins with a byte order mark"),
         (b'{"a":"\n"}', "not valid JSON"),
         (b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", "more than 64 levels"),

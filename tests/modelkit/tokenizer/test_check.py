@@ -55,7 +55,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], str]] = {
     "prefix of 1 MB": ({"normalizer": {"type": "Prepend", "prepend": "x" * 10**6}}, "longer than 64 bytes"),
     "nested sequences": ({"normalizer": nested(12)}, "8 levels"),
     "empty character map": ({"normalizer": charsmap(b"")}, "shorter than its own header"),
-    "character map is no base64": (
+    "character map is not base64": (
         {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "###"}},
         "not base64",
     ),

@@ -318,14 +318,14 @@ def test_spare_ids_decode_to_nothing(tmp_path: Path):
 
 @pytest.mark.parametrize("one", [-1, 2**32, True, 1.0, "1", None])
 def test_what_is_no_id_is_refused(tmp_path: Path, one: Any):
-    with pytest.raises(RequestError, match="no token id"):
+    with pytest.raises(RequestError, match="not a token id"):
         load(tmp_path).decode([one])
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("ab\ud800", r"half of a surrogate pair, which is no character: U\+D800 behind 'ab'"),
+        ("ab\ud800", r"half of a surrogate pair, which is not a character: U\+D800 behind 'ab'"),
         ("one caf\udce9 two", "is not UTF-8: byte e9 behind 'one caf'"),  # typed in a Latin-1 terminal
         ("\udce9", "is not UTF-8: byte e9 at its beginning"),
     ],

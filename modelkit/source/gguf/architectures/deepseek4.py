@@ -42,7 +42,7 @@ def _read_layers(file: Reading) -> None:
     rates = file.get("attention.compress_ratios")
     listed = rates[: file.layers] if isinstance(rates, list) else []
     if len(listed) < file.layers or any(rate not in _RATES for rate in listed):
-        file.refuse(f"`{file.full('attention.compress_ratios')}` is no list of 0, 4 or 128 for each layer")
+        file.refuse(f"`{file.full('attention.compress_ratios')}` is not a list of 0, 4 or 128 for each layer")
     hashed = file.count("hash_layer_count")
     file.config["layer_types"] = [_RATES[rate] for rate in listed]
     file.config["mlp_layer_types"] = ["hash_moe" if i < hashed else "moe" for i in range(file.layers)]
@@ -83,7 +83,7 @@ def _write_layers(out: Writing) -> None:
     out.put("attention.head_count_kv", 1)
     out.put("attention.compress_ratios", rates)
     out.put("hash_layer_count", first)
-    for layer in range(first):  # a correction of what is no choice
+    for layer in range(first):  # a correction of what is not a choice
         name = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"
         if name in out.shapes:
             out.numbers(name)

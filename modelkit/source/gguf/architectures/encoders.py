@@ -76,7 +76,7 @@ def _positions(tensor: str, field: str) -> Setting:
 def _rows(file: Reading, tensor: str) -> int:
     shape = file.shapes.get(f"{tensor}.weight")
     if shape is None or len(shape) != 2:
-        file.refuse(f"there is no tensor `{tensor}.weight`, so this is no whole model")
+        file.refuse(f"there is no tensor `{tensor}.weight`, so this is not a whole model")
     return shape[0]
 
 

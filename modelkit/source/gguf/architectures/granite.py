@@ -166,7 +166,7 @@ def _read_bases(file: Reading) -> None:
     turned, base = file.get("attention.rope_pattern"), file.config["rope_parameters"]["rope_theta"]
     if turned is not None:
         if not isinstance(turned, list) or len(turned) != file.layers:
-            file.refuse(f"`{file.full('attention.rope_pattern')}` is no list of {file.layers} layers")
+            file.refuse(f"`{file.full('attention.rope_pattern')}` is not a list of {file.layers} layers")
         file.config["layer_rope_theta"] = [base if one else 0 for one in turned]
 
 

@@ -54,7 +54,7 @@ def read_adapter(
     """
     kind = metadata.get("adapter.type")
     if metadata.get("general.type") != "adapter" or kind != "lora":
-        raise UnsupportedSource(f"{label} is no LoRA adapter: its `adapter.type` is {shown(str(kind))}")
+        raise UnsupportedSource(f"{label} is not a LoRA adapter: its `adapter.type` is {shown(str(kind))}")
     unread = [key for key in metadata if key.startswith("adapter.") and key not in _READ]
     if unread:
         raise UnsupportedSource(
@@ -108,7 +108,7 @@ def _names(shapes: Mapping[str, Shape], label: str) -> list[str]:
     stems = {name.rpartition(".")[0]: None for name in shapes}
     for name in shapes:
         if not name.endswith((".lora_a", ".lora_b")):
-            raise UnsupportedSource(f"{label}: `{shown(name)}` is no half of a pair")
+            raise UnsupportedSource(f"{label}: `{shown(name)}` is not half of a pair")
     for stem in stems:
         for leaf in ("lora_a", "lora_b"):
             if f"{stem}.{leaf}" not in shapes:

@@ -88,7 +88,7 @@ def _numbers(file: Reading, key: str) -> list[int]:
     if told is None:
         return []
     if not isinstance(told, list) or any(type(one) is not int or one < 0 for one in told):
-        file.refuse(f"`{file.full(key)}` is no list of natural numbers")
+        file.refuse(f"`{file.full(key)}` is not a list of natural numbers")
     return told
 
 

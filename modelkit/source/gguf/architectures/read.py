@@ -77,7 +77,7 @@ def _name(metadata: Mapping[str, Any], label: str) -> str:
     kind = metadata.get("general.type", "model")
     if kind != "model":
         raise UnsupportedSource(
-            f"{label} is no model: its `general.type` is {shown(str(kind))}",
+            f"{label} is not a model: its `general.type` is {shown(str(kind))}",
             hint="FROM takes the model's own file.",
         )
     name = metadata.get("general.architecture")
@@ -102,7 +102,7 @@ def _read_common(file: Reading, metadata: Mapping[str, Any], row: Architecture) 
     if looks_ahead and row.either_way:
         file.config["is_causal"] = False
     elif looks_ahead and not row.looks_ahead and not row.of_target:
-        file.unsupported("tokens see those behind them, which is not computed: the file is no language model")
+        file.unsupported("tokens see those behind them, which is not computed: it is not a language model")
     if row.looks_ahead and not looks_ahead:
         file.unsupported("tokens see those before them alone, which is not computed for an encoder")
     file.skip("pooling_type")  # becomes a file of its own
@@ -126,7 +126,7 @@ def _rows(file: Reading, metadata: Mapping[str, Any], row: Architecture) -> int:
         return len(tokens)
     embedding = file.shapes.get("token_embd.weight")
     if embedding is None or len(embedding) != 2:
-        file.refuse("there is no tensor `token_embd.weight`, so this is no whole model")
+        file.refuse("there is no tensor `token_embd.weight`, so this is not a whole model")
     return embedding[0]
 
 

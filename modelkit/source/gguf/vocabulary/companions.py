@@ -86,7 +86,7 @@ def _same(value: float, digits: int) -> bool:
 def _ids(metadata: Mapping[str, Any], label: str) -> list[int]:
     value = metadata.get(KEY + "suppress_tokens", ())
     if not isinstance(value, tuple | list):
-        raise MalformedFile(f"{label}: `{KEY}suppress_tokens` is no list of ids")
+        raise MalformedFile(f"{label}: `{KEY}suppress_tokens` is not a list of ids")
     count = len(metadata.get(KEY + "tokens", ()))
     return [one for one in value if type(one) is int and 0 <= one < count]
 
@@ -94,18 +94,18 @@ def _ids(metadata: Mapping[str, Any], label: str) -> list[int]:
 def chat_templates(metadata: Mapping[str, Any], label: str) -> dict[str, str]:
     """Name of the template -> its source; the one without a name is `default`. Empty ones are none.
 
-    Raises MalformedFile for templates that are no text.
+    Raises MalformedFile for templates that are not text.
     """
     names = metadata.get("tokenizer.chat_templates", ())
     if not isinstance(names, tuple | list) or len(names) > _MOST_TEMPLATES:
         raise MalformedFile(
-            f"{label}: `tokenizer.chat_templates` is no list of at most {_MOST_TEMPLATES} names"
+            f"{label}: `tokenizer.chat_templates` is not a list of at most {_MOST_TEMPLATES} names"
         )
     keys = {**{str(name): f"{_TEMPLATE}.{name}" for name in names}, "default": _TEMPLATE}
     found = {name: metadata.get(key) for name, key in keys.items()}
     for name, source in found.items():
         if source is not None and not isinstance(source, str):
-            raise MalformedFile(f"{label}: `{keys[name]}` is no text")
+            raise MalformedFile(f"{label}: `{keys[name]}` is not text")
     return {name: source for name, source in found.items() if source and source.strip()}
 
 

@@ -202,7 +202,7 @@ def _own_document(
     if text is None:
         return None
     if not isinstance(text, str):
-        raise MalformedFile(f"{label}: `tokenizer.huggingface.json` is no text")
+        raise MalformedFile(f"{label}: `tokenizer.huggingface.json` is not text")
     try:
         document = parse_json(text.encode("utf-8"), f"{label}: tokenizer.huggingface.json")
     except SourceError as error:

@@ -102,12 +102,12 @@ def _texts(metadata: Mapping[str, Any], name: str, label: str, most: int) -> lis
     if value is None:
         return []
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise MalformedFile(f"{label}: `{KEY}{name}` is no list of texts")
+        raise MalformedFile(f"{label}: `{KEY}{name}` is not a list of texts")
     if len(value) > most:
         raise MalformedFile(f"{label}: `{KEY}{name}` has {len(value):,} entries; at most {most:,} are taken")
     texts = list(value)
     if not all(isinstance(text, str) for text in texts):
-        raise MalformedFile(f"{label}: `{KEY}{name}` is no list of texts")
+        raise MalformedFile(f"{label}: `{KEY}{name}` is not a list of texts")
     return texts
 
 
@@ -119,11 +119,11 @@ def _numbers(
     if value is None:
         return None
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
-        raise MalformedFile(f"{label}: `{KEY}{name}` is no list of numbers")
+        raise MalformedFile(f"{label}: `{KEY}{name}` is not a list of numbers")
     if len(value) != count:
         raise MalformedFile(f"{label}: `{KEY}{name}` has {len(value):,} entries for {count:,} tokens")
     numbers = list(value)
     allowed = (int,) if kind is int else (int, float)
     if not all(type(one) in allowed and math.isfinite(one) for one in numbers):
-        raise MalformedFile(f"{label}: `{KEY}{name}` is no list of finite numbers")
+        raise MalformedFile(f"{label}: `{KEY}{name}` is not a list of finite numbers")
     return numbers

@@ -148,8 +148,8 @@ def _charsmap(metadata: Mapping[str, Any], label: str) -> str | None:
         return None
     if not isinstance(value, tuple | list | bytes) or len(value) > _CHARSMAP_BYTES:
         raise MalformedFile(
-            f"{label}: `{KEY}precompiled_charsmap` is no list of at most {_CHARSMAP_BYTES:,} bytes"
+            f"{label}: `{KEY}precompiled_charsmap` is not a list of at most {_CHARSMAP_BYTES:,} bytes"
         )
     if not all(type(one) is int and -128 <= one < 256 for one in value):
-        raise MalformedFile(f"{label}: `{KEY}precompiled_charsmap` is no list of bytes")
+        raise MalformedFile(f"{label}: `{KEY}precompiled_charsmap` is not a list of bytes")
     return b64encode(bytes(one & 255 for one in value)).decode("ascii")

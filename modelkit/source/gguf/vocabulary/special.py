@@ -85,7 +85,7 @@ class Special:
 
 
 def read_special(metadata: Mapping[str, Any], vocabulary: Vocabulary, label: str) -> Special:
-    """Raises MalformedFile for an id that is no token's."""
+    """Raises MalformedFile for an id that is not a token's."""
     roles, notes = _roles(metadata, vocabulary, label)
     kept = {vocabulary.ids[name] for name in _kept_names(vocabulary) if name in vocabulary.ids}
     ends = {roles[role] for role in _END_ROLES if role in roles} | (_named_ends(vocabulary) - kept)

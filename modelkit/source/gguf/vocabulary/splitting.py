@@ -115,7 +115,7 @@ _BEFORE_NAMES = {
 def splitting_of(name: object, architecture: object, label: str) -> tuple[str, Splitting, tuple[str, ...]]:
     """(the name, what it stands for, notes). Raises UnsupportedSource for a name that is not in the table."""
     if not isinstance(name, str | None):
-        raise MalformedFile(f"{label}: `tokenizer.ggml.pre` is no text")
+        raise MalformedFile(f"{label}: `tokenizer.ggml.pre` is not text")
     if not name:
         guess = _BEFORE_NAMES.get(architecture, "default") if isinstance(architecture, str) else "default"
         note = f"{label} does not name its pre-tokenizer, as files of early 2024; `{guess}` is taken"

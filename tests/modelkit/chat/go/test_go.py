@@ -65,7 +65,7 @@ def test_all_goldens_are_tried() -> None:
         ("{{ $x }}", "line 1, column 4", "$x is not declared"),
         ("{{ range .M }}{{ $y := 1 }}{{ end }}{{ $y }}", "line 1, column 40", "$y is not declared"),
         ("{{ break }}", "line 1, column 1", "inside a range"),
-        ("{{ .A .B }}", "line 1, column 4", "no function"),
+        ("{{ .A .B }}", "line 1, column 4", "not a function"),
         ("{{ (.A }}", "line 1, column 4", "not closed"),
         ("{{ .A ) }}", "line 1, column 7", "one too many"),
         ("{{ 'x' }}", "line 1, column 4", "not understood"),

@@ -29,7 +29,7 @@ def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"a\xe9")
-    for name, why in (("missing", "no such file"), ("latin", r"byte 1 \(0xe9\) is no UTF-8")):
+    for name, why in (("missing", "no such file"), ("latin", r"byte 1 \(0xe9\) is not UTF-8")):
         with pytest.raises(click.BadParameter, match=f"{name} cannot be read: {why}"):
             wanted_form(f"@{tmp_path / name}", None, None)
     with pytest.raises(click.BadParameter, match="a file name must follow the @"):

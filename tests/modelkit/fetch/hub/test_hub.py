@@ -124,7 +124,7 @@ def test_the_weights_are_on_the_disk_once(hub: Hub, tmp_path: Path, cache: Path)
 
 def test_from_and_draft_and_load_take_an_address(hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "Modelfile").write_text(f"FROM {STORY}\nDRAFT {STORY}\nPARAMETER seed 1\n")
-    with pytest.raises(modelkit.errors.PlanError, match="the draft"):  # a model is no draft of itself
+    with pytest.raises(modelkit.errors.PlanError, match="the draft"):  # a model is not a draft of itself
         modelkit.create(tmp_path / "Modelfile", home=tmp_path / "home", name="x")
     with modelkit.load(STORY, home=tmp_path / "home") as model:
         assert model.name == "amy/story"

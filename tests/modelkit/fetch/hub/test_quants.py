@@ -184,7 +184,7 @@ def test_an_adapter_is_its_weights_and_its_config() -> None:
     for address in (HubAddress("amy/lora", "Q8_0"), HubAddress("amy/lora", file="README.md")):
         with pytest.raises(FetchError, match="by its repository alone"):
             choose_adapter(listing, address, tuple)
-    with pytest.raises(FetchError, match="is no adapter"):
+    with pytest.raises(FetchError, match="is not an adapter"):
         choose_adapter(Listing("a/b", "a" * 40, {}), HubAddress("a/b"), tuple)
 
 

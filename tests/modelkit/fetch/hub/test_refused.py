@@ -42,7 +42,7 @@ REFUSED = {
     "no GGUF": (f"{STORY}:Q4_K_M", "there are no GGUF files"),
     "no such file": (f"{STORY}/m.gguf", "no file `m.gguf`"),
     "a page without https://": (f"{STORY}/tree/main", "begins with https://; else @main names"),
-    "no model file": (f"{STORY}/LICENSE", "is no model"),
+    "no model file": (f"{STORY}/LICENSE", "is not a model"),
 }
 
 
@@ -174,7 +174,7 @@ def test_an_endpoint_that_cannot_be_read(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     for offline in (False, True):
-        with pytest.raises(ParameterError, match="HF_ENDPOINT is no address of a server") as caught:
+        with pytest.raises(ParameterError, match="HF_ENDPOINT is not an address of a server") as caught:
             modelkit.pull(STORY, home=tmp_path, offline=offline)
         assert "hunter2" not in str(caught.value)
 

@@ -25,7 +25,7 @@ REFUSED = {
     "llama_tied_table": "only one of head and embedding",
     "llama_tied_tokens": "has rows of",
     "llama_untied_saved": "replaces model.embed_tokens.weight",
-    "deepseek_v3_latent": "no matrix that mlx-lm gives pairs",
+    "deepseek_v3_latent": "not a matrix that mlx-lm gives pairs",
     "qwen3_next_hybrid": "which mlx-lm's class of this model has otherwise",
 }
 

@@ -383,7 +383,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
         _config(rank_pattern={r"[a-z.]*" * 3 + "r(a|b|c|d|e|f|g|h|i|j)" * 5: 2}),
         "too involved",
     ),
-    "bad pattern": (_config(alpha_pattern={"a(": 2}), "is no pattern"),
+    "bad pattern": (_config(alpha_pattern={"a(": 2}), "is not a pattern"),
     "dora without magnitudes": (_config(use_dora=True), "has no magnitude, against `use_dora`"),
     "A alone": (_tensors(lambda t: t.pop(f"{Q}.lora_B.weight")), "has no whole pair: B"),
     "shape": (

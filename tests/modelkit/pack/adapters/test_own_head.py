@@ -153,7 +153,7 @@ def test_quantized_behind_it_both_are_packed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("same", [False, True])
 def test_a_copy_of_the_table_is_not_taken_for_a_head_of_its_own(same: bool, tmp_path: Path) -> None:
-    """Once the table is changed, a copy beside it is no copy any more."""
+    """Once the table is changed, a copy beside it is not a copy any more."""
     base = Base("llama_biases_tied", tmp_path)
     state = random_state(base.shapes)
     state["lm_head.weight"] = state[base.table].copy()

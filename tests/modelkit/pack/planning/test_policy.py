@@ -127,7 +127,7 @@ def test_a_drafts_head_and_embedding_get_what_was_asked_for(name: str) -> None:
         (f"{LAYER}mlp.router.weight", (64, 256), "router"),
         (f"{LAYER}mlp.gate.wg.weight", (64, 256), "router"),
         (f"{LAYER}block_sparse_moe.primary_router.weight", (64, 256), "router"),
-        (f"{LAYER}mixer.A_log", (4096,), "parameter that is no matrix"),
+        (f"{LAYER}mixer.A_log", (4096,), "parameter that is not a matrix"),
         (f"{LAYER}mixer.conv1d.weight", (256, 1, 64), "convolution"),
         ("model.visual.blocks.0.attn.proj.weight", (256, 256), "vision tower"),
         ("vision_tower.encoder.layers.0.mlp.fc1.weight", (256, 256), "vision tower"),

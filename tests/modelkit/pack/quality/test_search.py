@@ -122,7 +122,7 @@ def test_a_size_is_a_target_too(create: Run) -> None:
         ("QUANTIZE 4 bits from ./nowhere", "there is no text"),
         ("QUANTIZE 4 bits from ~nobody-of-that-name/x", "there is no text"),
         (f"QUANTIZE 4 bits from ./{'a' * 300}", "there is no text"),
-        ("QUANTIZE 44444 bits", "is no number of bits"),
+        ("QUANTIZE 44444 bits", "is not a number of bits"),
         ("QUANTIZE 4.5", "Write `4.5 bits`"),
         ("QUANTIZE draft", "there is no format"),
     ],
@@ -142,8 +142,8 @@ def test_two_targets_are_wrong_usage(create: Run) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("--target-bits", "", "is no number of bits"),
-        ("--target-bits", "4.5 bits", "is no number of bits"),
+        ("--target-bits", "", "is not a number of bits"),
+        ("--target-bits", "4.5 bits", "is not a number of bits"),
         ("--target-bits", "5.12345", "at most four digits behind the point"),
         ("--target-size", "", "expected a number of bytes"),
         ("--target-size", "q4", "expected a number of bytes"),

@@ -137,7 +137,7 @@ def test_texts_are_asked_for(create: Run, home: Path) -> None:
     assert "lines.txt has 2 different lines; at least 8 are needed" in few.stderr
     (home / "lines.txt").write_bytes(b"\xff\xfe" * 40)
     assert (
-        "lines.txt cannot be read as a text: byte 0 (0xff) is no UTF-8"
+        "lines.txt cannot be read as a text: byte 0 (0xff) is not UTF-8"
         in create("x", options=("--target-bits", "6.2", *TEXT), source="./encoder").stderr
     )
 

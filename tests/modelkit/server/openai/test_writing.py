@@ -297,7 +297,7 @@ TOLD = [
         Text("", (15,), logprobs(15)),
         Text(" ", (8,), logprobs(8)),
         Text(" "),
-    ],  # and one is no part of the text
+    ],  # and one is not part of the text
     [Text("", (15,), logprobs(15)), Text("\n", (16,), logprobs(16)), Text(" ", (8,), logprobs(8))],
     [Text("Hello", (9, 2), logprobs(9, 2))],  # a mark ends in its first token
     [Text("Hel", (1,), logprobs(1)), Text("lo", (10,), logprobs(10))],  # a stop string begins in its last

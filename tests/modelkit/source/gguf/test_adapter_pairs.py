@@ -110,7 +110,7 @@ def test_the_embeddings_halves_are_the_other_way_round() -> None:
         ("blk.0.attn_k.weight.lora_a", None, "lora_a"),
         ("blk.0.attn_k.weight.lora_a", (4, 64), "do not meet"),
         ("blk.0.attn_norm.weight.lora_b", (64, 3), "attn_norm"),
-        ("blk.0.attn_q.weight", (64, 64), "`blk.0.attn_q.weight` is no half of a pair"),
+        ("blk.0.attn_q.weight", (64, 64), "`blk.0.attn_q.weight` is not half of a pair"),
     ],
 )
 def test_halves_that_do_not_fit_are_refused(name: str, shape: tuple[int, ...] | None, match: str) -> None:

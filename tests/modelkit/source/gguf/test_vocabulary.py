@@ -388,19 +388,19 @@ WRONG: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("an unknown way of cutting", {"pre": "qwen9"}, UnsupportedSource, "qwen9"),
     ("a way of cutting that is a number", {"pre": 3}, MalformedFile, "pre"),
     ("no tokens", {"tokens": ()}, MalformedFile, "no tokens"),
-    ("tokens that are a text", {"tokens": "abc"}, MalformedFile, "no list of texts"),
-    ("tokens that are numbers", {"tokens": (1, 2)}, MalformedFile, "no list of texts"),
+    ("tokens that are a text", {"tokens": "abc"}, MalformedFile, "not a list of texts"),
+    ("tokens that are numbers", {"tokens": (1, 2)}, MalformedFile, "not a list of texts"),
     ("types of another length", {"token_type": (1,)}, MalformedFile, "1 entries for 257 tokens"),
     ("types that are texts", {"token_type": ("a",) * 257}, MalformedFile, "finite numbers"),
     ("scores of another length", {"scores": (0.0,) * 258}, MalformedFile, "258 entries"),
-    ("a score that is no number", {"scores": (float("nan"),) * 257}, MalformedFile, "finite numbers"),
+    ("a score that is not a number", {"scores": (float("nan"),) * 257}, MalformedFile, "finite numbers"),
     ("no merges", {"merges": None}, MalformedFile, "without merges"),
     ("a merge of one piece", {"merges": ("ab",)}, MalformedFile, "does not name two pieces"),
     ("merges of other pieces", {"merges": ("zz yy", "a b")}, MalformedFile, "the vocabulary lacks"),
     ("an id outside", {"eos_token_id": 257}, MalformedFile, "ids below 257"),
     ("an id that is a text", {"bos_token_id": "x"}, MalformedFile, "an id was expected"),
     ("a flag that is a number", {"add_bos_token": 1}, MalformedFile, "neither true nor false"),
-    ("ids that are a text", {"suppress_tokens": "1"}, MalformedFile, "no list of ids"),
+    ("ids that are a text", {"suppress_tokens": "1"}, MalformedFile, "not a list of ids"),
 ]
 
 
