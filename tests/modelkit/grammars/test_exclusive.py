@@ -238,7 +238,7 @@ def test_what_is_valid_is_allowed_and_nothing_else(case: str) -> None:
     [
         ([of("a", a=NUMBER), of("a", a=NUMBER, b=TEXT)], [{"a": 1, "b": "x"}], [{"a": 1}]),
         ([of(a=TEXT), of(b=TEXT)], [{"a": "x"}, {"b": "x"}], [{}, {"a": "x", "b": "x"}]),
-        (  # what is no address has no pattern, so that nobody knows what is left to the letter
+        (  # what is not an address has no pattern, so that nobody knows what is left to the letter
             [of("a", a=TEXT, b={"format": "uri"}), of("a", a=TEXT, c={"format": "uri"})],
             [{"a": "x", "b": "https://x.y"}, {"a": "x", "c": "https://x.y"}],
             [{"a": "x"}],
